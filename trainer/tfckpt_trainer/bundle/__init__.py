@@ -1,0 +1,1 @@
+"""TensorFlow's checkpoint format read without TensorFlow: index, tensors, object graph."""

@@ -1,0 +1,63 @@
+"""The errors a person can meet: each message says what, what was expected, and what to do."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What every command's exit status means; scripts may rely on it."""
+
+    DONE = 0
+    PROBLEM = 1
+    USAGE = 2
+    NO_TRAINER = 3
+    REFUSED = 4
+
+
+class TfckptError(Exception):
+    """Base of all errors that are reported as one message and never as a traceback."""
+
+    exit_code = ExitCode.PROBLEM
+
+
+class UsageError(TfckptError):
+    """What was asked for makes no sense: a missing directory, an impossible option."""
+
+    exit_code = ExitCode.USAGE
+
+
+class NoTrainerError(TfckptError):
+    """The action needs a live trainer, and none answers."""
+
+    exit_code = ExitCode.NO_TRAINER
+
+
+class RefusedError(TfckptError):
+    """The action was understood and not carried out, because it would lose something."""
+
+    exit_code = ExitCode.REFUSED
+
+
+class DamagedFileError(TfckptError):
+    """A file of the run directory is not what the contract says it is."""
+
+
+class BundleError(TfckptError):
+    """A TensorFlow checkpoint file is damaged: which file, at which offset, what was found.
+
+    Attributes:
+        file: Name of the file, without its directory.
+        offset: Offset in bytes at which the damage was met, or None where it has no place.
+    """
+
+    def __init__(self, file: str, offset: int | None, problem: str) -> None:
+        place = f"{file} at byte {offset}" if offset is not None else file
+        super().__init__(f"{place}: {problem}")
+        self.file = file
+        self.offset = offset
+        self.problem = problem
+
+
+class LaunchError(TfckptError):
+    """Workers could not be started, or a run could not be taken over."""

@@ -1,0 +1,1 @@
+"""Real training scripts, small enough to read: each one documented way to use the library."""

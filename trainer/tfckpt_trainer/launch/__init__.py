@@ -1,0 +1,1 @@
+"""Starts workers, restarts them when one dies, and tells them where the others are."""

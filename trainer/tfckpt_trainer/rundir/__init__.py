@@ -1,0 +1,1 @@
+"""The run directory: the one contract between trainer, supervisor, terminal app and scripts."""

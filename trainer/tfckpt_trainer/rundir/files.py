@@ -1,0 +1,105 @@
+"""Files that others read while we write: atomic writes, bounded reads, no links followed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from uuid import uuid4
+
+from tfckpt_trainer.errors import DamagedFileError
+
+RECORD_LIMIT = 16 << 20
+"""Bytes beyond which no file of ours is read: whatever it is, it is not one of ours."""
+
+
+def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replaces `path` by a file that holds `data`: a reader sees the old file or the new one.
+
+    Args:
+        path: The file; its directory exists.
+        data: All of its content.
+        durable: Whether to flush the file and its directory to disk. Heartbeats need not be.
+
+    Raises:
+        OSError: Nothing was replaced; the temporary file is gone.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Flushes the entries of `directory`, so that renames in it survive a power loss."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Flushes the content of the regular file `path` to disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_bounded(path: Path, limit: int = RECORD_LIMIT) -> bytes:
+    """Reads a regular file of at most `limit` bytes, following no symbolic link.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        DamagedFileError: It is a link, a directory or a device, or it is larger than `limit`.
+        OSError: It cannot be read.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise DamagedFileError(
+                f"{path} is a symbolic link, and a plain file was expected; remove the link."
+            ) from error
+        raise
+    with os.fdopen(descriptor, "rb") as file:
+        facts = os.fstat(file.fileno())
+        if not stat.S_ISREG(facts.st_mode):
+            raise DamagedFileError(f"{path} is not a plain file; move it away.")
+        if facts.st_size > limit:
+            raise DamagedFileError(
+                f"{path} has {facts.st_size} bytes, and at most {limit} were expected; "
+                "it is not a file of tfckpt-tui: move it away."
+            )
+        return file.read(limit)
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Appends one line in one write and flushes it; a reader may meet a torn last line only."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    descriptor = os.open(path, flags, 0o644)
+    try:
+        os.write(descriptor, line.rstrip(b"\n") + b"\n")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directory(path: Path) -> None:
+    """Creates `path` and its parents; refuses a symbolic link in the place of `path` itself."""
+    path.mkdir(parents=True, exist_ok=True)
+    if path.is_symlink():
+        raise DamagedFileError(f"{path} is a symbolic link; a directory was expected there.")

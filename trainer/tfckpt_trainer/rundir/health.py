@@ -1,0 +1,193 @@
+"""What heartbeats say about workers and run: never better news than there is."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+
+import psutil
+
+from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.rundir.documents import load_if_there
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import (
+    Activity,
+    Ending,
+    SupervisorState,
+    SupervisorStatus,
+    WorkerStatus,
+)
+
+LOST_AFTER_INTERVALS = 5.0
+"""A heartbeat that is this many intervals old means that the worker is lost."""
+
+STALLED_AFTER_STEPS = 20.0
+"""No step for this many usual steps means that the worker stalls."""
+
+STALLED_AFTER_SECONDS = 10.0
+"""And never before this many seconds."""
+
+
+class WorkerState(StrEnum):
+    """What a watcher knows of a worker."""
+
+    STARTING = "starting"
+    TRAINING = "training"
+    SAVING = "saving"
+    RESTORING = "restoring"
+    PAUSED = "paused"
+    WAITING = "waiting"
+    STALLED = "stalled"
+    LOST = "lost"
+    EXITED = "exited"
+
+
+class RunState(StrEnum):
+    """What a watcher knows of a run."""
+
+    STARTING = "starting"
+    TRAINING = "training"
+    PAUSED = "paused"
+    DEGRADED = "degraded"
+    RESTARTING = "restarting"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+    FAILED = "failed"
+    UNATTENDED = "unattended"
+
+
+ProcessProbe = Callable[[int, float], bool]
+"""Whether the process with this number, started at this time, lives on this machine."""
+
+
+def process_lives(pid: int, started_at: float) -> bool:
+    """Whether process `pid` lives here; a number reused since `started_at` does not count."""
+    try:
+        process = psutil.Process(pid)
+        return (
+            abs(process.create_time() - started_at) < 2.0
+            and process.status() != psutil.STATUS_ZOMBIE
+        )
+    except psutil.AccessDenied:
+        return True
+    except psutil.NoSuchProcess:
+        return False
+
+
+def heartbeat_age(updated_at: float, now: float) -> float:
+    """Seconds since a heartbeat, never negative even where two clocks disagree."""
+    return max(0.0, now - updated_at)
+
+
+def is_live(
+    status: WorkerStatus | SupervisorStatus, now: float, lives: ProcessProbe = process_lives
+) -> bool:
+    """Whether the process behind a heartbeat lives, as far as can be seen from here."""
+    if status.host == socket.gethostname():
+        return lives(status.pid, status.process_started_at)
+    age = heartbeat_age(status.updated_at, now)
+    return age < LOST_AFTER_INTERVALS * status.interval_seconds
+
+
+def worker_state(
+    status: WorkerStatus, now: float, lives: ProcessProbe = process_lives
+) -> WorkerState:
+    """Returns the state of one worker at time `now` (seconds since the epoch)."""
+    if status.activity is Activity.EXITED:
+        return WorkerState.EXITED
+    if not is_live(status, now, lives):
+        return WorkerState.LOST
+    if heartbeat_age(status.updated_at, now) >= LOST_AFTER_INTERVALS * status.interval_seconds:
+        return WorkerState.LOST
+    if status.activity is Activity.TRAINING and _stalls(status, now):
+        return WorkerState.STALLED
+    return WorkerState(status.activity.value)
+
+
+def _stalls(status: WorkerStatus, now: float) -> bool:
+    if status.last_step_at is None or status.step_seconds is None:
+        return False
+    limit = max(STALLED_AFTER_SECONDS, STALLED_AFTER_STEPS * status.step_seconds)
+    return now - status.last_step_at > limit
+
+
+_AFTER_SUPERVISION = {
+    SupervisorState.STOPPED: RunState.STOPPED,
+    SupervisorState.FINISHED: RunState.FINISHED,
+    SupervisorState.FAILED: RunState.FAILED,
+}
+
+_AFTER_ENDING = {
+    Ending.FINISHED: RunState.FINISHED,
+    Ending.STOPPED: RunState.STOPPED,
+    Ending.PREEMPTED: RunState.STOPPED,
+    Ending.PEER_LOST: RunState.FAILED,
+    Ending.FAILED: RunState.FAILED,
+}
+
+
+def run_state(
+    workers: Sequence[tuple[WorkerStatus, WorkerState]],
+    supervisor: SupervisorStatus | None,
+    now: float,
+    lives: ProcessProbe = process_lives,
+) -> RunState:
+    """Returns the state of a run from the states of its workers and its supervisor."""
+    supervised = supervisor is not None and is_live(supervisor, now, lives)
+    if supervisor is not None and supervised:
+        if supervisor.state is SupervisorState.RESTARTING:
+            return RunState.RESTARTING
+        if supervisor.state is SupervisorState.STARTING or not workers:
+            return RunState.STARTING
+    elif supervisor is not None and supervisor.state in _AFTER_SUPERVISION:
+        return _AFTER_SUPERVISION[supervisor.state]
+    states = {state for _, state in workers}
+    if not workers:
+        return RunState.UNATTENDED
+    if states <= {WorkerState.EXITED}:
+        return _ended(workers)
+    if states <= {WorkerState.EXITED, WorkerState.LOST}:
+        return RunState.DEGRADED if supervised else RunState.FAILED
+    if states & {WorkerState.LOST, WorkerState.STALLED, WorkerState.EXITED}:
+        return RunState.DEGRADED
+    if WorkerState.STARTING in states:
+        return RunState.STARTING
+    if states == {WorkerState.PAUSED}:
+        return RunState.PAUSED
+    return RunState.TRAINING
+
+
+def _ended(workers: Sequence[tuple[WorkerStatus, WorkerState]]) -> RunState:
+    outcomes = {_AFTER_ENDING.get(status.ending or Ending.FAILED) for status, _ in workers}
+    for outcome in (RunState.FAILED, RunState.STOPPED):
+        if outcome in outcomes:
+            return outcome
+    return RunState.FINISHED
+
+
+def read_workers(run: RunDirectory, count: int | None = None) -> list[WorkerStatus]:
+    """Returns the heartbeats of the run's workers, by index; damaged files are left out.
+
+    Args:
+        run: The run directory.
+        count: How many workers the run has now, so that files of a larger past are ignored.
+    """
+    statuses = []
+    for path in sorted(run.status_directory.glob("worker-*.json")):
+        try:
+            status = load_if_there(path, WorkerStatus)
+        except (DamagedFileError, OSError):
+            continue
+        if status is not None and (count is None or status.index < count):
+            statuses.append(status)
+    return sorted(statuses, key=lambda status: status.index)
+
+
+def trainer_answers(run: RunDirectory, now: float, lives: ProcessProbe = process_lives) -> bool:
+    """Whether a live chief serves the command box of `run`."""
+    chief = next((s for s in read_workers(run) if s.index == 0), None)
+    return chief is not None and worker_state(chief, now, lives) not in {
+        WorkerState.EXITED,
+        WorkerState.LOST,
+    }

@@ -1,0 +1,54 @@
+"""The journal: append-only lines about everything that happened to a run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Generic
+
+from tfckpt_trainer.rundir.documents import DocumentT, append, parse_lines
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import JournalEntry
+
+TAIL_BYTES = 8 << 20
+"""How much of the end of an append-only file a first look reads."""
+
+
+def write_entry(run: RunDirectory, entry: JournalEntry) -> None:
+    """Appends `entry` to the journal and flushes it."""
+    append(run.journal, entry)
+
+
+def read_entries(run: RunDirectory) -> list[JournalEntry]:
+    """Returns the newest entries, oldest first, at most `TAIL_BYTES` of them."""
+    return Tail(run.journal, JournalEntry).read_new()
+
+
+class Tail(Generic[DocumentT]):
+    """Follows one append-only file of documents: each call returns what came since the last.
+
+    The first call reads at most the last `TAIL_BYTES`. A file that was replaced or became
+    shorter is read anew.
+    """
+
+    def __init__(self, path: Path, kind: type[DocumentT]) -> None:
+        self._path = path
+        self._kind = kind
+        self._offset = 0
+        self._inode: int | None = None
+
+    def read_new(self) -> list[DocumentT]:
+        """Returns the documents appended since the last call; none where there is no file."""
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return []
+        with os.fdopen(descriptor, "rb") as file:
+            facts = os.fstat(file.fileno())
+            if facts.st_ino != self._inode or facts.st_size < self._offset:
+                self._inode = facts.st_ino
+                self._offset = max(0, facts.st_size - TAIL_BYTES)
+            file.seek(self._offset)
+            documents, used = parse_lines(file.read(TAIL_BYTES), self._kind, self._path.name)
+        self._offset += used
+        return documents

@@ -1,0 +1,362 @@
+"""The typed records of the contract: what each file of a run directory holds."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from tfckpt_trainer.rundir.documents import Document
+
+
+class Activity(StrEnum):
+    """What a worker says of itself in its heartbeat."""
+
+    STARTING = "starting"
+    TRAINING = "training"
+    SAVING = "saving"
+    RESTORING = "restoring"
+    PAUSED = "paused"
+    WAITING = "waiting"
+    EXITED = "exited"
+
+
+class Ending(StrEnum):
+    """Why a worker left, written with its last heartbeat."""
+
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    PREEMPTED = "preempted"
+    PEER_LOST = "peer lost"
+    FAILED = "failed"
+
+
+class RunInfo(Document, frozen=True, kw_only=True):
+    """`run.json`: who runs here.
+
+    Attributes:
+        id: Names the run for good; it survives restarts.
+        created_at: Seconds since the epoch, as all times in the contract.
+        strategy: Class name of the `tf.distribute` strategy; empty until the chief started.
+        worker_count: Worker processes.
+        replica_count: Replicas in sync over all workers; 0 until the chief started.
+        cluster: Addresses by job, as in `TF_CONFIG`.
+        command: What each worker process runs; empty where nobody launched it through us.
+        working_directory: Where `command` runs.
+        total_steps: The step at which training ends by itself, if it does.
+        tensorboard: Directory of event files, relative to the run directory unless absolute.
+        host: Where the chief runs.
+        versions: Of Python, TensorFlow and Keras.
+    """
+
+    id: str
+    created_at: float
+    strategy: str = ""
+    worker_count: int = 1
+    replica_count: int = 0
+    cluster: dict[str, list[str]] = {}
+    command: list[str] = []
+    working_directory: str = ""
+    total_steps: int | None = None
+    tensorboard: str = ".tfckpt/tensorboard"
+    host: str = ""
+    versions: dict[str, str] = {}
+
+
+class Head(Document, frozen=True, kw_only=True):
+    """`head.json`: the last restore; later saves are newer than it by their sequence.
+
+    Attributes:
+        checkpoint: From which training went on.
+        step: Its step.
+        branch: On which what follows is saved.
+        sequence: Place in the order of all saves and restores of the run.
+    """
+
+    checkpoint: str
+    step: int
+    branch: int
+    sequence: int
+
+
+class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU as seen by the worker that uses it; memory in bytes, use in percent."""
+
+    name: str
+    memory_used: int
+    memory_total: int
+    use_percent: float
+
+
+class WorkerStatus(Document, frozen=True, kw_only=True):
+    """`status/worker-N.json`: heartbeat and stats of one worker, replaced about once a second.
+
+    Attributes:
+        process_started_at: With `pid`, tells this process from a later one with the same number.
+        interval_seconds: How often the worker writes this.
+        step_seconds: Median over the last window; p95 beside it. None before the first step.
+        input_wait_seconds: Median time a step waited for its input.
+        loss: The newest reported loss, mean over all replicas. None before the first step.
+        metrics: All newest reported metrics, `loss` among them.
+        examples_per_second: Over all workers, where the batch size is known.
+        cpu_percent: Of one core; two busy cores are 200.
+        memory_bytes: Resident memory of the process.
+        ending: Why it left, once `activity` is `exited`.
+        detail: What it is doing or what it died of, in words.
+        last_step_at: When the last step ended.
+    """
+
+    index: int
+    host: str
+    pid: int
+    process_started_at: float
+    updated_at: float
+    interval_seconds: float
+    activity: Activity
+    step: int
+    branch: int = 0
+    total_steps: int | None = None
+    step_seconds: float | None = None
+    step_seconds_p95: float | None = None
+    input_wait_seconds: float | None = None
+    loss: float | None = None
+    metrics: dict[str, float | None] = {}
+    examples_per_second: float | None = None
+    cpu_percent: float | None = None
+    memory_bytes: int | None = None
+    gpus: list[GpuStatus] = []
+    ending: Ending | None = None
+    detail: str = ""
+    last_step_at: float | None = None
+
+
+class SupervisorState(StrEnum):
+    """What the supervisor does."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+class WorkerProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker process as its supervisor sees it; `exit_code` is negative for a signal."""
+
+    index: int
+    pid: int
+    process_started_at: float
+    exit_code: int | None = None
+
+
+class SupervisorStatus(Document, frozen=True, kw_only=True):
+    """`status/supervisor.json`: heartbeat of the process that starts and restarts the workers.
+
+    Attributes:
+        attempt: 0 for the first start of the workers, then one more for each restart.
+        reason: Why it restarts, stopped or failed, in words for a person.
+        next_start_at: While restarting: when the workers are started again.
+    """
+
+    pid: int
+    host: str
+    process_started_at: float
+    updated_at: float
+    interval_seconds: float
+    state: SupervisorState
+    attempt: int = 0
+    max_restarts: int = 0
+    reason: str = ""
+    next_start_at: float | None = None
+    workers: list[WorkerProcess] = []
+
+
+class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of a checkpoint as it was written: size in bytes, CRC32C of all its bytes."""
+
+    name: str
+    size: int
+    crc32c: int
+
+
+class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What one worker said of itself at a save; times in seconds, memory in bytes."""
+
+    index: int
+    host: str
+    step_seconds: float | None = None
+    input_wait_seconds: float | None = None
+    stall_seconds: float | None = None
+    memory_bytes: int | None = None
+    metrics: dict[str, float | None] = {}
+    state: dict[str, Any] = {}
+
+
+class CheckpointRecord(Document, frozen=True, kw_only=True):
+    """`records/NAME.json`: what TensorFlow does not record of a checkpoint.
+
+    Attributes:
+        parent: The checkpoint from which training reached this one; None for the first.
+        sequence: Place in the order of all saves and restores of the run. A cold start goes
+            on from the good checkpoint with the highest one, not from the highest step.
+        trigger: Why it was saved: `every N steps`, `every N seconds`, `command`, `end`, ...
+        command: Id of the command that asked for it, if one did.
+        metrics: Means over all replicas at that step; None stands for not-a-number.
+        duration_seconds: From the agreed step to the commit, on the chief.
+        files: What belongs to it, by name relative to the run directory.
+        world: Worker and replica counts, strategy, versions.
+        contents: What resuming brings back: `model`, `optimizer`, `step`, `input position`...
+    """
+
+    name: str
+    step: int
+    branch: int
+    sequence: int
+    saved_at: float
+    trigger: str
+    parent: str | None = None
+    command: str | None = None
+    metrics: dict[str, float | None] = {}
+    workers: list[WorkerFacts] = []
+    duration_seconds: float | None = None
+    files: list[FileFacts] = []
+    world: dict[str, Any] = {}
+    contents: list[str] = []
+
+
+class CommandKind(StrEnum):
+    """What a person or a script can ask of a live trainer."""
+
+    SAVE = "save"
+    RESTORE = "restore"
+    PAUSE = "pause"
+    RESUME = "resume"
+    STOP = "stop"
+    PRUNE = "prune"
+    UNDO = "undo"
+
+
+class CommandState(StrEnum):
+    """The life of a command; each state is entered only when its evidence exists."""
+
+    REQUESTED = "requested"
+    SEEN = "seen"
+    AGREED = "agreed"
+    WORKING = "working"
+    DONE = "done"
+    REFUSED = "refused"
+    FAILED = "failed"
+    EXPIRED = "expired"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing follows it."""
+        return self in _FINAL
+
+
+_FINAL = {CommandState.DONE, CommandState.REFUSED, CommandState.FAILED, CommandState.EXPIRED}
+
+
+class Transition(msgspec.Struct, frozen=True, kw_only=True):
+    """When a command entered a state, and what was known then."""
+
+    state: CommandState
+    at: float
+    message: str = ""
+
+
+class Command(Document, frozen=True, kw_only=True):
+    """One request and what became of it.
+
+    Attributes:
+        arguments: By kind. Restore: `name`. Stop: `save`. Prune: `names`. Undo: `trash`.
+        expires_at: If nobody took it by then it is never carried out.
+        requested_by: `user@host`, and through what.
+        seen_by: Indexes of the workers that know of it.
+        worker_count: Of how many.
+        step: The step at which all workers act.
+        message: The newest word on it, for a person.
+        result: What came of it: the checkpoint's name, bytes, counts, evidence.
+        history: All transitions, oldest first.
+    """
+
+    id: str
+    kind: CommandKind
+    requested_at: float
+    expires_at: float
+    requested_by: str
+    arguments: dict[str, Any] = {}
+    state: CommandState = CommandState.REQUESTED
+    seen_by: list[int] = []
+    worker_count: int = 0
+    step: int | None = None
+    message: str = ""
+    result: dict[str, Any] = {}
+    history: list[Transition] = []
+
+
+class JournalKind(StrEnum):
+    """What the journal tells of."""
+
+    START = "start"
+    SAVE = "save"
+    RESTORE = "restore"
+    PRUNE = "prune"
+    UNDO = "undo"
+    PAUSE = "pause"
+    RESUME = "resume"
+    STOP = "stop"
+    FINISH = "finish"
+    REFUSED = "refused"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    WORKER_LOST = "worker lost"
+    RESTART = "restart"
+    PIN = "pin"
+    UNPIN = "unpin"
+
+
+class JournalEntry(Document, frozen=True, kw_only=True):
+    """One line of `journal.jsonl`: what happened, when, who asked and why."""
+
+    at: float
+    kind: JournalKind
+    message: str
+    step: int | None = None
+    branch: int | None = None
+    checkpoint: str | None = None
+    by: str = ""
+    details: dict[str, Any] = {}
+
+
+class SeriesPoint(Document, frozen=True, kw_only=True):
+    """One line of `series.jsonl`: training at one moment; None stands for not-a-number."""
+
+    at: float
+    step: int
+    branch: int
+    metrics: dict[str, float | None] = {}
+    examples_per_second: float | None = None
+    step_seconds: float | None = None
+
+
+class TrashedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One checkpoint in the trash: its files by their names relative to the run directory."""
+
+    name: str
+    step: int | None
+    size: int
+    files: list[str]
+    listed: bool = False
+    reason: str = ""
+
+
+class TrashManifest(Document, frozen=True, kw_only=True):
+    """`trash/ID/manifest.json`, written before the first file moves: what an undo brings back."""
+
+    id: str
+    at: float
+    by: str
+    checkpoints: list[TrashedCheckpoint]

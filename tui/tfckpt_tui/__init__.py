@@ -1,0 +1,1 @@
+"""The terminal app and the same actions as commands for scripts."""

@@ -1,0 +1,1 @@
+"""One class per action: its key, footer text, palette entry, help and headless form."""

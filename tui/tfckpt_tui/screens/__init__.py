@@ -1,0 +1,1 @@
+"""Full-screen views and dialogs."""

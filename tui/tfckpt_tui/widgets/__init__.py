@@ -1,0 +1,1 @@
+"""Parts of screens; they show what a snapshot says and hold no truth of their own."""
