@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from tfckpt_trainer.rundir.commandbox import CommandBox, advance, requester
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import CommandKind, CommandState
+
+
+@pytest.fixture
+def run(tmp_path):
+    directory = RunDirectory(tmp_path)
+    directory.create()
+    return directory
+
+
+@pytest.fixture
+def box(run):
+    return CommandBox(run)
+
+
+def submit(box, **options):
+    return box.submit(CommandKind.SAVE, requested_by=requester("test"), **options)
+
+
+def test_a_command_goes_from_request_to_outcome(box):
+    command = submit(box)
+    seen = box.claim(time.time())
+    assert seen.id == command.id
+    box.finish(advance(seen, CommandState.DONE, "Saved.", result={"name": "ckpt-5"}))
+    outcome = box.wait(command, timeout=5)
+    assert outcome.state is CommandState.DONE
+    assert outcome.result == {"name": "ckpt-5"}
+    assert [t.state for t in outcome.history] == ["requested", "seen", "done"]
+
+
+def test_commands_are_taken_in_the_order_of_their_requests(box):
+    later = submit(box, now=2000.0, lifetime=1e9)
+    earlier = submit(box, now=1000.0, lifetime=1e9)
+    assert [box.claim(3000.0).id, box.claim(3000.0).id] == [earlier.id, later.id]
+
+
+def test_an_overdue_command_is_never_taken(box):
+    command = submit(box, now=1000.0, lifetime=10)
+    assert box.claim(1011.0) is None
+    assert box.look_up(command.id).state is CommandState.EXPIRED
+
+
+def test_who_waits_learns_that_nobody_took_it(box):
+    command = submit(box, lifetime=0.1)
+    assert box.wait(command, timeout=5).state is CommandState.EXPIRED
+    assert box.claim(time.time()) is None
+
+
+def test_the_same_command_is_never_carried_out_twice(box, run):
+    command = submit(box)
+    text = (run.inbox / f"{command.id}.json").read_bytes()
+    box.finish(advance(box.claim(time.time()), CommandState.DONE, "Saved."))
+    (run.inbox / f"{command.id}.json").write_bytes(text)
+    assert box.claim(time.time()) is None
+    assert box.look_up(command.id).state is CommandState.DONE
+
+
+def test_of_many_takers_one_wins(box):
+    for _ in range(20):
+        submit(box)
+    taken, lock = [], threading.Lock()
+
+    def take():
+        while (command := box.claim(time.time())) is not None:
+            with lock:
+                taken.append(command.id)
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(taken) == 20
+    assert len(set(taken)) == 20
+
+
+def test_what_a_dead_trainer_left_is_answered(box):
+    command = submit(box)
+    box.claim(time.time())
+    assert [c.id for c in box.abandon_active("The trainer ended.")] == [command.id]
+    assert box.look_up(command.id).state is CommandState.FAILED
+
+
+def test_an_outcome_that_was_written_survives_the_death_of_the_trainer(box, run):
+    command = submit(box)
+    box.update(advance(box.claim(time.time()), CommandState.DONE, "Saved."))
+    assert box.abandon_active("The trainer ended.") == []
+    assert box.look_up(command.id).state is CommandState.DONE
+
+
+def test_garbage_in_the_inbox_does_not_stop_the_next_command(box, run):
+    (run.inbox / "0.json").write_bytes(b"{")
+    (run.inbox / "1.json").symlink_to("/etc/passwd")
+    command = submit(box)
+    assert box.claim(time.time()).id == command.id

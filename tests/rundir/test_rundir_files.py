@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tfckpt_trainer.errors import DamagedFileError, UsageError
+from tfckpt_trainer.rundir.files import append_line, make_directory, read_bounded, write_atomic
+from tfckpt_trainer.rundir.paths import (
+    RunDirectory,
+    StepName,
+    checkpoint_name,
+    parse_checkpoint_name,
+)
+
+
+def test_write_atomic_replaces_the_whole_file_and_leaves_nothing_else(tmp_path):
+    target = tmp_path / "status.json"
+    write_atomic(target, b"a much longer first version")
+    write_atomic(target, b"second")
+    assert target.read_bytes() == b"second"
+    assert os.listdir(tmp_path) == ["status.json"]
+
+
+def test_a_failed_write_keeps_the_old_file(tmp_path):
+    target = tmp_path / "there"
+    target.mkdir()
+    with pytest.raises(OSError, match="there"):
+        write_atomic(target, b"data")
+    assert os.listdir(tmp_path) == ["there"]
+
+
+@pytest.mark.parametrize("make", ["link", "directory", "fifo", "large"])
+def test_read_bounded_refuses_what_is_not_a_small_plain_file(tmp_path, make):
+    target = tmp_path / "x"
+    if make == "link":
+        target.symlink_to("/etc/hostname")
+    elif make == "directory":
+        target.mkdir()
+    elif make == "fifo":
+        os.mkfifo(target)
+    else:
+        target.write_bytes(b"x" * 101)
+    with pytest.raises((DamagedFileError, IsADirectoryError)):
+        read_bounded(target, limit=100)
+
+
+def test_make_directory_refuses_a_link(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DamagedFileError, match="symbolic link"):
+        make_directory(tmp_path / "link")
+
+
+def test_append_line_never_joins_lines(tmp_path):
+    target = tmp_path / "journal"
+    append_line(target, b"one")
+    append_line(target, b"two\n")
+    assert target.read_bytes() == b"one\ntwo\n"
+
+
+@given(step=st.integers(0, 10**15), branch=st.integers(0, 10**6))
+def test_names_of_checkpoints_say_step_and_branch(step, branch):
+    name = checkpoint_name(step, branch)
+    assert parse_checkpoint_name(name) == StepName("ckpt", branch, step)
+
+
+@given(
+    a=st.tuples(st.integers(0, 9999), st.integers(0, 99)),
+    b=st.tuples(st.integers(0, 9999), st.integers(0, 99)),
+)
+def test_names_never_collide(a, b):
+    assert (checkpoint_name(*a) == checkpoint_name(*b)) == (a == b)
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "ckpt-", "model.ckpt", "-5", ""])
+def test_other_names_say_nothing(name):
+    assert parse_checkpoint_name(name) is None
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "../../etc/passwd", "", "x\0y", "n" * 300])
+def test_no_name_leads_out_of_the_run_directory(tmp_path, name):
+    run = RunDirectory(tmp_path)
+    for place in (run.record, run.pin, run.worker_state_directory):
+        with pytest.raises(UsageError, match="no name of a checkpoint"):
+            place(name)

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import os
+import socket
+
+import psutil
+import pytest
+from tfckpt_trainer.rundir.health import (
+    RunState,
+    WorkerState,
+    process_lives,
+    run_state,
+    worker_state,
+)
+from tfckpt_trainer.rundir.records import (
+    Activity,
+    Ending,
+    SupervisorState,
+    SupervisorStatus,
+    WorkerStatus,
+)
+
+NOW = 1_000_000.0
+
+
+def a_worker(**changes):
+    fields = {
+        "index": 0,
+        "host": socket.gethostname(),
+        "pid": 1,
+        "process_started_at": 0.0,
+        "updated_at": NOW,
+        "interval_seconds": 1.0,
+        "activity": Activity.TRAINING,
+        "step": 10,
+    }
+    return WorkerStatus(**{**fields, **changes})
+
+
+def a_supervisor(state):
+    return SupervisorStatus(
+        pid=2,
+        host=socket.gethostname(),
+        process_started_at=0.0,
+        updated_at=NOW,
+        interval_seconds=1.0,
+        state=state,
+    )
+
+
+def alive(_pid, _started_at):
+    return True
+
+
+def dead(_pid, _started_at):
+    return False
+
+
+@pytest.mark.parametrize(
+    ("changes", "lives", "expected"),
+    [
+        ({}, alive, WorkerState.TRAINING),
+        ({}, dead, WorkerState.LOST),
+        ({"updated_at": NOW - 6}, alive, WorkerState.LOST),
+        ({"updated_at": NOW - 4}, alive, WorkerState.TRAINING),
+        ({"host": "elsewhere"}, dead, WorkerState.TRAINING),
+        ({"host": "elsewhere", "updated_at": NOW - 6}, alive, WorkerState.LOST),
+        ({"activity": Activity.EXITED}, dead, WorkerState.EXITED),
+        ({"activity": Activity.PAUSED, "last_step_at": 1.0}, alive, WorkerState.PAUSED),
+        ({"last_step_at": NOW - 11, "step_seconds": 0.1}, alive, WorkerState.STALLED),
+        ({"last_step_at": NOW - 11, "step_seconds": 1.0}, alive, WorkerState.TRAINING),
+        ({"updated_at": NOW + 3600}, alive, WorkerState.TRAINING),
+    ],
+)
+def test_the_state_of_a_worker(changes, lives, expected):
+    assert worker_state(a_worker(**changes), NOW, lives) is expected
+
+
+@pytest.mark.parametrize(
+    ("states", "supervisor", "lives", "expected"),
+    [
+        ([], None, alive, RunState.UNATTENDED),
+        ([], SupervisorState.RUNNING, alive, RunState.STARTING),
+        (["training", "training"], None, alive, RunState.TRAINING),
+        (["training", "lost"], SupervisorState.RUNNING, alive, RunState.DEGRADED),
+        (["lost", "lost"], SupervisorState.RUNNING, alive, RunState.DEGRADED),
+        (["lost", "lost"], None, alive, RunState.FAILED),
+        (["training", "starting"], None, alive, RunState.STARTING),
+        (["paused", "paused"], None, alive, RunState.PAUSED),
+        (["training", "stalled"], None, alive, RunState.DEGRADED),
+        (["lost", "training"], SupervisorState.RESTARTING, alive, RunState.RESTARTING),
+        (["exited", "lost"], SupervisorState.FAILED, dead, RunState.FAILED),
+        (["exited", "exited"], SupervisorState.FINISHED, dead, RunState.FINISHED),
+        (["training", "training"], SupervisorState.RUNNING, dead, RunState.TRAINING),
+    ],
+)
+def test_the_state_of_a_run(states, supervisor, lives, expected):
+    workers = [(a_worker(index=i), WorkerState(state)) for i, state in enumerate(states)]
+    status = a_supervisor(supervisor) if supervisor else None
+    assert run_state(workers, status, NOW, lives) is expected
+
+
+@pytest.mark.parametrize(
+    ("endings", "expected"),
+    [
+        ([Ending.FINISHED, Ending.FINISHED], RunState.FINISHED),
+        ([Ending.STOPPED, Ending.STOPPED], RunState.STOPPED),
+        ([Ending.PREEMPTED, Ending.FINISHED], RunState.STOPPED),
+        ([Ending.FINISHED, Ending.FAILED], RunState.FAILED),
+        ([Ending.FINISHED, None], RunState.FAILED),
+    ],
+)
+def test_how_a_run_without_supervisor_ended(endings, expected):
+    workers = [
+        (a_worker(index=i, activity=Activity.EXITED, ending=ending), WorkerState.EXITED)
+        for i, ending in enumerate(endings)
+    ]
+    assert run_state(workers, None, NOW, dead) is expected
+
+
+def test_a_reused_process_number_is_not_the_worker():
+    started = psutil.Process().create_time()
+    assert process_lives(os.getpid(), started)
+    assert not process_lives(os.getpid(), started - 100)

@@ -1,0 +1,21 @@
+"""Waiting for a condition, with a limit: no test sleeps for luck."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+def wait_until(condition: Callable[[], Result], timeout: float, what: str) -> Result:
+    """Returns the first true value of `condition`, or fails after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        result = condition()
+        if result:
+            return result
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {timeout:g} s; last seen: {result!r}")
+        time.sleep(0.02)

@@ -1,0 +1,8 @@
+"""Inside the training process: the only package that imports TensorFlow."""
+
+from __future__ import annotations
+
+from tfckpt_trainer.training.run import TrainingRun
+from tfckpt_trainer.training.strategies import StrategyName, create_strategy
+
+__all__ = ["StrategyName", "TrainingRun", "create_strategy"]

@@ -1,0 +1,172 @@
+"""The heartbeat: about once a second, from a thread of its own, how this worker is."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import GpuStatus, WorkerFacts, WorkerStatus
+from tfckpt_trainer.training.gauges import Gauges, finite, median, percentile_95
+
+INTERVAL_SECONDS = 1.0
+
+
+class Heartbeat:
+    """Writes one worker's status file until it is stopped.
+
+    A full or failing disk must not end training: a beat that cannot be written is left out,
+    and the next one says so in `detail`.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        index: int,
+        gauges: Gauges,
+        *,
+        total_steps: int | None,
+        every_beat: Callable[[], None],
+        interval: float = INTERVAL_SECONDS,
+    ) -> None:
+        self._path = run.worker_status(index)
+        self._index = index
+        self._gauges = gauges
+        self._total_steps = total_steps
+        self._every_beat = every_beat
+        self._interval = interval
+        self._process = psutil.Process()
+        self._gpus = GpuReader()
+        self._trouble = ""
+        self._stopping = threading.Event()
+        self._beat_now = threading.Event()
+        self._writing = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="tfckpt-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Writes the first beat and starts the thread."""
+        self._process.cpu_percent()
+        self.beat()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread and writes the last beat."""
+        self._stopping.set()
+        self._beat_now.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+        self.beat()
+
+    def nudge(self) -> None:
+        """Asks for a beat at once: what this worker does has changed."""
+        self._beat_now.set()
+
+    def beat(self) -> None:
+        """Writes the status file now."""
+        with self._writing:
+            try:
+                self._every_beat()
+                store(self._path, self._status(), durable=False)
+                self._trouble = ""
+            except OSError as error:
+                self._trouble = f"an earlier heartbeat could not be written: {error}"
+
+    def facts(self) -> WorkerFacts:
+        """Returns what a checkpoint's record says of this worker."""
+        gauges = self._gauges
+        return WorkerFacts(
+            index=self._index,
+            host=socket.gethostname(),
+            step_seconds=median(gauges.step_seconds),
+            input_wait_seconds=median(gauges.input_seconds),
+            memory_bytes=self._process.memory_info().rss,
+            metrics=finite(gauges.metrics),
+        )
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._beat_now.wait(self._interval)
+            self._beat_now.clear()
+            self.beat()
+
+    def _status(self) -> WorkerStatus:
+        gauges = self._gauges
+        metrics = finite(gauges.metrics)
+        return WorkerStatus(
+            index=self._index,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            process_started_at=self._process.create_time(),
+            updated_at=time.time(),
+            interval_seconds=self._interval,
+            activity=gauges.activity,
+            step=gauges.step,
+            branch=gauges.branch,
+            total_steps=self._total_steps,
+            step_seconds=median(gauges.step_seconds),
+            step_seconds_p95=percentile_95(gauges.step_seconds),
+            input_wait_seconds=median(gauges.input_seconds),
+            loss=metrics.get("loss"),
+            metrics=metrics,
+            examples_per_second=gauges.examples_per_second,
+            cpu_percent=self._process.cpu_percent(),
+            memory_bytes=self._process.memory_info().rss,
+            gpus=self._gpus.read(),
+            ending=gauges.ending,
+            detail=gauges.detail or self._trouble,
+            last_step_at=gauges.last_step_at,
+        )
+
+
+class GpuReader:
+    """Reads memory and use of the GPUs this process may use; none where there is no driver."""
+
+    def __init__(self) -> None:
+        self._library = _nvml()
+
+    def read(self) -> list[GpuStatus]:
+        """Returns one status for each visible GPU."""
+        if self._library is None:
+            return []
+        nvml = self._library
+        statuses = []
+        for number in _visible(nvml.nvmlDeviceGetCount()):
+            handle = nvml.nvmlDeviceGetHandleByIndex(number)
+            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+            statuses.append(
+                GpuStatus(
+                    name=str(nvml.nvmlDeviceGetName(handle)),
+                    memory_used=int(memory.used),
+                    memory_total=int(memory.total),
+                    use_percent=float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+                )
+            )
+        return statuses
+
+
+def _nvml() -> Any:
+    """Returns NVIDIA's management library, or None where it or its driver is not installed."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    return pynvml
+
+
+def _visible(count: int) -> list[int]:
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return list(range(count))
+    numbers = [int(part) for part in named.split(",") if part.strip().isdigit()]
+    return [number for number in numbers if number < count]

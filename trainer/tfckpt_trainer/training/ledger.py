@@ -1,0 +1,63 @@
+"""What the chief writes about the run: journal and answers; a full disk only delays it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from tfckpt_trainer.rundir.commandbox import CommandBox, advance
+from tfckpt_trainer.rundir.journal import write_entry
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import Command, CommandState, JournalEntry, JournalKind
+
+
+class Ledger:
+    """Writes what happened, in order. Training never ends because a line cannot be written.
+
+    What the disk refuses is kept and tried again by `retry`, which the heartbeat calls.
+    """
+
+    def __init__(self, run: RunDirectory, box: CommandBox, *, is_chief: bool) -> None:
+        self._run = run
+        self._box = box
+        self._is_chief = is_chief
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()
+
+    def note(self, kind: JournalKind, message: str, **fields: Any) -> None:
+        """Appends to the journal, as the chief; elsewhere it does nothing."""
+        entry = JournalEntry(at=time.time(), kind=kind, message=message, **fields)
+        self._write(lambda: write_entry(self._run, entry))
+
+    def tell(self, command: Command, state: CommandState, message: str, **changes: Any) -> Command:
+        """Moves a command on and shows it; returns it as it is now."""
+        newer = advance(command, state, message, **changes)
+        if state.is_final:
+            self._write(lambda: self._box.finish(newer))
+        else:
+            self._write(lambda: self._box.update(newer))
+        return newer
+
+    def retry(self) -> None:
+        """Writes what could not be written before.
+
+        Raises:
+            OSError: The disk still refuses.
+        """
+        with self._lock:
+            while self._waiting:
+                self._waiting[0]()
+                self._waiting.popleft()
+
+    def _write(self, action: Callable[[], None]) -> None:
+        if not self._is_chief:
+            return
+        self._waiting.append(action)
+        try:
+            self.retry()
+        except OSError:
+            # It stays in the queue, and the heartbeat reports the disk's refusal.
+            return

@@ -1,0 +1,280 @@
+"""The moves of a run: save, and go to a checkpoint; with all that has to be noted of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tfckpt_trainer.catalog.branches import branch_after_restore
+from tfckpt_trainer.catalog.scan import Catalog, continuation
+from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import Activity, Command, Head, JournalKind
+from tfckpt_trainer.training.curves import Curves
+from tfckpt_trainer.training.gauges import Gauges, finite
+from tfckpt_trainer.training.group import Message, WorkerGroup
+from tfckpt_trainer.training.heartbeat import Heartbeat
+from tfckpt_trainer.training.ledger import Ledger
+from tfckpt_trainer.training.restoring import RestoreOutcome, Restorer
+from tfckpt_trainer.training.saving import (
+    SaveOutcome,
+    Saver,
+    SaveRequest,
+    finish_interrupted_saves,
+    point_state_file_at,
+)
+from tfckpt_trainer.training.state import SharedState
+
+
+@dataclass
+class Position:
+    """Where the run is: the same on all workers.
+
+    Attributes:
+        step: Steps done.
+        branch: On which it is saved.
+        parent: The checkpoint that was saved or restored last.
+        sequence: Saves and restores done in the life of the run.
+    """
+
+    step: int = 0
+    branch: int = 0
+    parent: str | None = None
+    sequence: int = 0
+
+
+@dataclass(frozen=True)
+class Target:
+    """A checkpoint to go to, as the chief found it: the same on all workers.
+
+    Attributes:
+        branch: On which training goes on from there.
+        problem: Why it is out of the question; the rest is empty then.
+    """
+
+    name: str
+    step: int = 0
+    branch: int = 0
+    problem: str = ""
+
+
+class Moves:
+    """Saves and restores; every public method is called by all workers together."""
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        group: WorkerGroup,
+        shared: SharedState,
+        saver: Saver,
+        restorer: Restorer,
+        ledger: Ledger,
+        gauges: Gauges,
+        heartbeat: Heartbeat,
+        curves: Curves,
+    ) -> None:
+        self._run = run
+        self._group = group
+        self._shared = shared
+        self._saver = saver
+        self._restorer = restorer
+        self._ledger = ledger
+        self._gauges = gauges
+        self._heartbeat = heartbeat
+        self._curves = curves
+        self.position = Position()
+
+    def begin(self) -> None:
+        """Restores the newest good checkpoint, or starts fresh where there is none.
+
+        Raises:
+            RefusedError: There are checkpoints, and none of them can be restored.
+        """
+        plan = self._group.gather(self._plan_start() if self._group.is_chief else {})[0]
+        self.position.sequence = plan["sequence"]
+        refused: list[str] = []
+        for target in (Target(**fields) for fields in plan["targets"]):
+            outcome = self._read(target.name)
+            if not outcome.problems:
+                self._arrive(target, outcome, None, JournalKind.START)
+                return
+            refused += outcome.problems
+            self._ledger.note(
+                JournalKind.REFUSED,
+                f"{target.name} was passed over at the start: {outcome.problems[0]}.",
+                checkpoint=target.name,
+            )
+            if not outcome.damaged:
+                break
+        if refused:
+            raise RefusedError(
+                f"No checkpoint in {self._run.root} can be restored: {refused[0]}. Train in "
+                "another directory, or move the checkpoints away to start from the beginning."
+            )
+        self._curves.begin(0, 0)
+        self._ledger.note(JournalKind.START, "Started at step 0.", step=0, branch=0)
+
+    def save(self, trigger: str, command: Command | None = None) -> SaveOutcome:
+        """Saves the present step; a step that is saved already is not saved again."""
+        position = self.position
+        request = SaveRequest(
+            step=position.step,
+            branch=position.branch,
+            parent=position.parent,
+            sequence=position.sequence + 1,
+            trigger=trigger,
+            command=command.id if command else None,
+            metrics=finite(self._gauges.metrics),
+        )
+        with self._doing(Activity.SAVING, request.name):
+            outcome = self._saver.save(request, self._heartbeat.facts())
+        if outcome.name is None:
+            kind = JournalKind.REFUSED if outcome.refused else JournalKind.FAILED
+            self._note(kind, f"Save ({trigger}): {outcome.problem}", command)
+        elif not outcome.already:
+            position.sequence += 1
+            position.parent = outcome.name
+            self._note_save(outcome, trigger, command)
+        return outcome
+
+    def find(self, name: str) -> Target:
+        """Looks up a checkpoint to go to, and on which branch training would go on."""
+        found = asdict(self._find(name)) if self._group.is_chief else {}
+        return Target(**self._group.gather(found)[0])
+
+    def go_to(self, target: Target, command: Command | None = None) -> RestoreOutcome:
+        """Restores `target` in place on all workers, or changes nothing on any of them.
+
+        Raises:
+            TornRestoreError: Some worker could not finish what it had agreed to.
+        """
+        outcome = self._read(target.name)
+        if outcome.problems:
+            self._note(
+                JournalKind.REFUSED,
+                f"Restore of {target.name}: {'; '.join(outcome.problems)}.",
+                command,
+                checkpoint=target.name,
+            )
+        else:
+            self._arrive(target, outcome, command, JournalKind.RESTORE)
+        return outcome
+
+    def _read(self, name: str) -> RestoreOutcome:
+        with self._doing(Activity.RESTORING, name):
+            return self._restorer.restore(name)
+
+    def _arrive(
+        self,
+        target: Target,
+        outcome: RestoreOutcome,
+        command: Command | None,
+        kind: JournalKind,
+    ) -> None:
+        """Takes up the position of a checkpoint that was just restored."""
+        position, left = self.position, self.position.step
+        position.step = self._shared.step
+        position.branch = target.branch
+        position.parent = target.name
+        position.sequence += 1
+        self._gauges.arrive(position.step, position.branch)
+        self._curves.begin(position.branch, position.step)
+        self._curves.mark(position.step, f"Restored {target.name}, left step {left}.")
+        if self._group.is_chief:
+            store(
+                self._run.head_file,
+                Head(
+                    checkpoint=target.name,
+                    step=position.step,
+                    branch=position.branch,
+                    sequence=position.sequence,
+                ),
+            )
+            point_state_file_at(self._run, target.name)
+        self._note(
+            kind,
+            f"Restored {target.name} on {self._group.size} workers, {outcome.variables} variables "
+            f"proven; now on branch {position.branch}.",
+            command,
+            checkpoint=target.name,
+            details={"left_step": left, "notes": list(outcome.notes)},
+        )
+
+    def _plan_start(self) -> Message:
+        """What the chief proposes: checkpoints to try, the most promising first."""
+        completed = finish_interrupted_saves(self._run)
+        for name in completed:
+            self._ledger.note(
+                JournalKind.SAVE,
+                f"Completed the save of {name}, which was cut off.",
+                checkpoint=name,
+            )
+        checkpoints = [c for c in Catalog(self._run).scan(time.time()) if c.step is not None]
+        resumed = continuation(self._run)
+        first = resumed.checkpoint if resumed else None
+        checkpoints.sort(key=lambda c: c.name != first)
+        targets = [
+            Target(
+                name=c.name,
+                step=c.step or 0,
+                branch=resumed.branch
+                if resumed and c.name == first
+                else branch_after_restore(self._run, c.name),
+            )
+            for c in checkpoints
+        ]
+        sequence = resumed.sequence if resumed else 0
+        return {"targets": [asdict(target) for target in targets], "sequence": sequence}
+
+    def _find(self, name: str) -> Target:
+        checkpoints = {c.name: c for c in Catalog(self._run).scan(time.time())}
+        found = checkpoints.get(name)
+        if found is None or found.step is None:
+            known = ", ".join(list(checkpoints)[:5]) or "none"
+            return Target(name, problem=f"There is no checkpoint {name}; the newest are {known}.")
+        if not found.restorable:
+            return Target(name, problem=f"{name} is {found.state.value}: {found.problem}")
+        return Target(name, step=found.step, branch=branch_after_restore(self._run, name))
+
+    def _note_save(self, outcome: SaveOutcome, trigger: str, command: Command | None) -> None:
+        position = self.position
+        self._note(
+            JournalKind.SAVE,
+            f"Saved {outcome.name} ({trigger}): {outcome.size:,} bytes in "
+            f"{outcome.seconds:.2f} s, verified and flushed.",
+            command,
+            checkpoint=outcome.name,
+        )
+        self._curves.mark(
+            position.step,
+            f"Saved {outcome.name} ({trigger}).",
+            [("checkpoint/seconds", outcome.seconds), ("checkpoint/bytes", float(outcome.size))],
+        )
+
+    def _note(
+        self, kind: JournalKind, message: str, command: Command | None, **fields: Any
+    ) -> None:
+        self._ledger.note(
+            kind,
+            message,
+            step=self.position.step,
+            branch=self.position.branch,
+            by=command.requested_by if command else "",
+            **fields,
+        )
+
+    @contextmanager
+    def _doing(self, activity: Activity, detail: str) -> Iterator[None]:
+        """Shows what the worker does meanwhile; a step is not blamed for the time it takes."""
+        before = self._gauges.activity, self._gauges.detail
+        self._gauges.activity, self._gauges.detail = activity, detail
+        self._heartbeat.nudge()
+        try:
+            yield
+        finally:
+            self._gauges.activity, self._gauges.detail = before
+            self._heartbeat.nudge()

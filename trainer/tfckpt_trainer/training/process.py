@@ -1,0 +1,92 @@
+"""How a worker process is asked to leave, and how it leaves without hanging."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import NoReturn
+
+import tensorflow as tf
+
+from tfckpt_trainer.training.restoring import TornRestoreError
+
+RESTART_ME = 75
+"""Exit status (EX_TEMPFAIL) that asks the supervisor to start all workers again."""
+
+FAILED = 1
+"""Exit status after an error of the script."""
+
+PEER_ERRORS = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.CancelledError,
+)
+"""What a collective ends in when another worker is gone."""
+
+
+def on_termination(act: Callable[[], None]) -> None:
+    """Calls `act` on SIGTERM, between two steps.
+
+    TensorFlow's coordination service takes over SIGTERM when a multi-worker strategy is
+    created, so this must come after it. Only the main thread can do it; in another thread the
+    process keeps the handler it has.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        act()
+
+    signal.signal(signal.SIGTERM, handle)
+
+
+def leave(status: int) -> NoReturn:
+    """Ends the process at once, with what was printed.
+
+    Tearing down the interpreter waits for TensorFlow's threads, and those wait for peers that
+    may be gone: it takes from seconds to for ever.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+@contextmanager
+def peers_watched(alone: bool, before_leaving: Callable[[str], None]) -> Iterator[None]:
+    """Leaves with `RESTART_ME` when a collective fails because another worker is gone.
+
+    Args:
+        alone: Whether there are no peers; then every error is one of the script.
+        before_leaving: Told why, to write the last heartbeat.
+    """
+    try:
+        yield
+    except TornRestoreError as error:
+        before_leaving(str(error))
+        leave(RESTART_ME)
+    except PEER_ERRORS as error:
+        if alone:
+            raise
+        before_leaving(f"another worker is gone: {str(error.message).splitlines()[0]}")
+        leave(RESTART_ME)
+
+
+def on_uncaught_error(before_leaving: Callable[[str], None], *, alone: bool) -> None:
+    """Tells of an error that ends the script, and then does not wait for the other workers."""
+    earlier = sys.excepthook
+
+    def handle(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        earlier(kind, error, trace)
+        before_leaving(f"{kind.__name__}: {error}")
+        if not alone:
+            leave(FAILED)
+
+    sys.excepthook = handle

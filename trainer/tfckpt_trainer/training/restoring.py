@@ -1,0 +1,183 @@
+"""Goes to a checkpoint in place, on all workers or on none, and proves that it arrived."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tfckpt_trainer.bundle.index import index_path
+from tfckpt_trainer.bundle.verify import verify
+from tfckpt_trainer.errors import BundleError, DamagedFileError
+from tfckpt_trainer.rundir.documents import load_if_there
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import CheckpointRecord
+from tfckpt_trainer.training.group import WorkerGroup
+from tfckpt_trainer.training.saving import LOCAL_FAILURES, describe_failure
+from tfckpt_trainer.training.state import SharedState, WorkerState, wrong_values
+
+SHOWN_PROBLEMS = 5
+"""How many of one worker's reasons are told; a wrong model has hundreds."""
+
+
+class TornRestoreError(Exception):
+    """Workers are in different states: the only safe way is to start them again."""
+
+
+@dataclass(frozen=True)
+class RestoreOutcome:
+    """What became of a restore: the same on all workers.
+
+    Attributes:
+        problems: Why it was refused, by worker; empty if it was carried out.
+        damaged: Whether files are at fault, and not the model: an older checkpoint may do.
+        notes: What could not be brought back and why that was accepted.
+        variables: How many variables were matched and proven equal on every worker.
+    """
+
+    problems: tuple[str, ...] = ()
+    damaged: bool = False
+    notes: tuple[str, ...] = ()
+    variables: int = 0
+
+
+@dataclass
+class _Check:
+    """What one worker found before anything was touched."""
+
+    problems: list[str] = field(default_factory=list)
+    damaged: bool = False
+    notes: list[str] = field(default_factory=list)
+    use_own: bool = False
+
+
+class Restorer:
+    """Restores checkpoints of one run; every method is called by all workers together."""
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        group: WorkerGroup,
+        shared: SharedState,
+        own: WorkerState,
+        world: dict[str, Any],
+    ) -> None:
+        self._run = run
+        self._group = group
+        self._shared = shared
+        self._own = own
+        self._world = world
+
+    def restore(self, name: str) -> RestoreOutcome:
+        """Brings all workers to checkpoint `name`, or leaves all of them as they are.
+
+        First every worker verifies the files it would read and compares them with its live
+        objects. If one objects, nothing is touched. Then all read, and each compares the
+        checksum of every variable in memory, on every replica, with the one in the index.
+
+        Raises:
+            TornRestoreError: Some worker could not finish what it had agreed to.
+            tf.errors.OpError: A peer is gone.
+        """
+        check = self._check(name)
+        checks = self._group.gather(asdict(check))
+        problems = [problem for said in checks for problem in said["problems"]]
+        if problems:
+            damaged = any(said["damaged"] for said in checks)
+            return RestoreOutcome(problems=tuple(problems), damaged=damaged)
+        notes = tuple(note for said in checks for note in said["notes"])
+        # Own state is all or nothing too: half of the workers at their position would repeat
+        # some examples and skip others.
+        use_own = all(said["use_own"] for said in checks)
+        variables, failure = self._carry_out(name, use_own)
+        failures = [s["failure"] for s in self._group.gather({"failure": failure}) if s["failure"]]
+        if failures:
+            raise TornRestoreError(f"restoring {name} went wrong: {'; '.join(failures)}")
+        return RestoreOutcome(notes=notes, variables=variables)
+
+    def _check(self, name: str) -> _Check:
+        check = _Check()
+        who = f"worker {self._group.index}"
+        try:
+            damage = _damage(self._run.root / name)
+            check.damaged = bool(damage)
+            problems = damage or self._shared.compare(self._run.root / name).problems
+            check.problems += _first(problems, who)
+            if not problems:
+                self._check_own(name, check)
+        except LOCAL_FAILURES as error:
+            check.damaged = True
+            check.problems.append(f"{who}: {describe_failure(error)}")
+        return check
+
+    def _check_own(self, name: str, check: _Check) -> None:
+        record = self._record(name)
+        who = f"worker {self._group.index}"
+        same_world = record is not None and all(
+            record.world.get(key) == self._world[key] for key in ("workers", "replicas")
+        )
+        if not same_world:
+            check.notes.append(
+                f"{who}: input position and random state start anew, because {name} "
+                + ("has none." if record is None else "was saved by another number of workers.")
+            )
+            return
+        prefix = self._own_prefix(name)
+        if not index_path(prefix).exists():
+            check.damaged = True
+            check.problems.append(
+                f"{who}: its own state {prefix.name} of {name} is missing in {prefix.parent}"
+            )
+            return
+        damage = _damage(prefix)
+        check.damaged = bool(damage)
+        problems = damage or self._own.compare(prefix).problems
+        check.problems += _first(problems, who)
+        check.use_own = not problems
+
+    def _carry_out(self, name: str, use_own: bool) -> tuple[int, str]:
+        prefix = self._run.root / name
+        try:
+            matches = self._shared.compare(prefix).matched
+            self._shared.read(prefix)
+            passed_over: set[int] = set()
+            if use_own:
+                self._own.read(self._own_prefix(name))
+                passed_over = self._own.own_variables
+            wrong = wrong_values(matches, prefix, passed_over)
+            if use_own:
+                own_matches = self._own.compare(self._own_prefix(name)).matched
+                wrong += wrong_values(own_matches, self._own_prefix(name))
+        except (*LOCAL_FAILURES, AssertionError) as error:
+            return 0, f"worker {self._group.index}: {describe_failure(error)}"
+        if wrong:
+            return 0, f"worker {self._group.index}: {wrong[0]} has another value than was saved"
+        return len(matches), ""
+
+    def _own_prefix(self, name: str) -> Path:
+        return self._run.worker_state_directory(name) / f"worker-{self._group.index}"
+
+    def _record(self, name: str) -> CheckpointRecord | None:
+        try:
+            return load_if_there(self._run.record(name), CheckpointRecord)
+        except DamagedFileError:
+            return None
+
+
+def _damage(prefix: Path) -> list[str]:
+    """Returns what is wrong with the files at `prefix`, having read all of them."""
+    try:
+        found = verify(prefix).findings
+    except (BundleError, FileNotFoundError) as error:
+        return [f"{prefix.name} is damaged or missing: {error}"]
+    return [
+        f"{prefix.name} is damaged: {finding.message}"
+        for finding in found
+        if finding.severity == "error"
+    ]
+
+
+def _first(problems: list[str], who: str) -> list[str]:
+    shown = [f"{who}: {problem}" for problem in problems[:SHOWN_PROBLEMS]]
+    more = len(problems) - len(shown)
+    return [*shown, f"{who}: and {more} more"] if more > 0 else shown

@@ -1,0 +1,363 @@
+"""`TrainingRun`: makes a training loop steerable, resumable and visible."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import msgspec
+import tensorflow as tf
+from filelock import FileLock, Timeout
+
+from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.rundir.commandbox import CommandBox
+from tfckpt_trainer.rundir.documents import load_if_there, store
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import Activity, Ending, JournalKind, RunInfo
+from tfckpt_trainer.training.curves import Curves
+from tfckpt_trainer.training.desk import Desk
+from tfckpt_trainer.training.gauges import Gauges
+from tfckpt_trainer.training.group import WorkerGroup
+from tfckpt_trainer.training.heartbeat import Heartbeat
+from tfckpt_trainer.training.inputs import DatasetFunction, Inputs
+from tfckpt_trainer.training.ledger import Ledger
+from tfckpt_trainer.training.moves import Moves
+from tfckpt_trainer.training.process import on_termination, on_uncaught_error, peers_watched
+from tfckpt_trainer.training.restoring import Restorer
+from tfckpt_trainer.training.saving import Saver
+from tfckpt_trainer.training.service import Service
+from tfckpt_trainer.training.state import SharedState, WorkerState
+from tfckpt_trainer.training.steering import Steering
+from tfckpt_trainer.training.step import ReplicaStep, StepFunction
+
+LOCK_SECONDS = 30.0
+"""How long a start waits for whoever prunes, or for an earlier trainer to be gone."""
+
+
+class TrainingRun:
+    """A training loop that can be watched, saved and taken back from outside.
+
+    ```python
+    run = TrainingRun(run_dir, model=model, optimizer=optimizer, dataset=dataset,
+                      strategy=strategy, save_every_steps=500)
+    train_step = run.function(replica_step)
+    for batch in run:
+        train_step(batch)
+    ```
+
+    Create it on every worker, after the strategy, with `optimizer.build(...)` done: no variable
+    may be created later. Iterating restores the newest good checkpoint first. Leave the loop
+    through `total_steps` or `stop()`, which all workers follow together; a `break` ends the
+    run at once and saves nothing.
+
+    Attributes:
+        step: Steps done.
+        directory: The run directory.
+    """
+
+    def __init__(
+        self,
+        run_dir: str | Path | None = None,
+        *,
+        model: Any,
+        optimizer: Any = None,
+        dataset: tf.data.Dataset | DatasetFunction | None = None,
+        strategy: tf.distribute.Strategy | None = None,
+        total_steps: int | None = None,
+        save_every_steps: int | None = None,
+        save_every_seconds: float | None = None,
+        extra: Mapping[str, Any] | None = None,
+        worker_state: Mapping[str, Any] | None = None,
+        tensorboard: str | Path | None = None,
+    ) -> None:
+        """Takes the parts of a training loop.
+
+        Args:
+            run_dir: The checkpoint directory; by default the one that the launcher gave.
+            model: A Keras model, or any trackable object.
+            optimizer: A built Keras optimizer, or None.
+            dataset: Batches of one replica: this worker's own `tf.data.Dataset`, or a function
+                of `tf.distribute.InputContext` that returns it. Without one, iterating yields
+                the number of the step.
+            strategy: By default the one whose scope is active.
+            total_steps: The step after which training ends.
+            save_every_steps: Save after every so many steps.
+            save_every_seconds: Save when so many seconds have passed since the last save.
+            extra: More trackable objects that are equal on all workers, by name.
+            worker_state: More trackable objects that each worker has for itself, by name, such
+                as a `tf.random.Generator` made outside the strategy's scope.
+            tensorboard: Directory of the event files; by default within the run directory.
+
+        Raises:
+            UsageError: No run directory was given, or an option makes no sense.
+        """
+        run_dir = run_dir or os.environ.get("TFCKPT_RUN_DIR")
+        if not run_dir:
+            raise UsageError(
+                "No run directory: pass one to TrainingRun, or start the script with "
+                "`tfckpt-tui launch RUN -- python SCRIPT`."
+            )
+        for name, value in [("total_steps", total_steps), ("save_every_steps", save_every_steps)]:
+            if value is not None and value < 1:
+                raise UsageError(f"{name} is {value}; it must be at least 1, or None.")
+        self.directory = Path(run_dir).absolute()
+        self._run = RunDirectory(self.directory)
+        self._run.create()
+        self._strategy = strategy or tf.distribute.get_strategy()
+        self._group = WorkerGroup(self._strategy)
+        self._total_steps = total_steps
+        self._gauges = Gauges()
+        self._inputs = Inputs(self._strategy, self._group, dataset) if dataset else None
+        self._tensorboard = Path(tensorboard) if tensorboard else self._run.tensorboard
+        self._lock = FileLock(self._run.trainer_lock)
+        self._attention = False
+        self._exchanged = False
+        self._assemble(
+            model, optimizer, extra or {}, worker_state or {}, save_every_steps, save_every_seconds
+        )
+        on_termination(self._on_termination)
+        on_uncaught_error(self._die, alone=self._group.size == 1)
+
+    def _assemble(
+        self,
+        model: Any,
+        optimizer: Any,
+        extra: Mapping[str, Any],
+        worker_state: Mapping[str, Any],
+        save_every_steps: int | None,
+        save_every_seconds: float | None,
+    ) -> None:
+        run, group, gauges = self._run, self._group, self._gauges
+        world = {
+            "workers": group.size,
+            "replicas": group.replicas,
+            "strategy": type(self._strategy).__name__,
+        }
+        shared = SharedState(model, optimizer, extra)
+        own = WorkerState(model, self._inputs.iterator if self._inputs else None, worker_state)
+        box = CommandBox(run)
+        self._box = box
+        self._ledger = Ledger(run, box, is_chief=group.is_chief)
+        self._curves = Curves(run, self._tensorboard, group.index, gauges)
+        self._heartbeat = Heartbeat(
+            run, group.index, gauges, total_steps=self._total_steps, every_beat=self._every_beat
+        )
+        self._desk = Desk(box, save_every_seconds)
+        self._moves = Moves(
+            run,
+            group,
+            shared,
+            Saver(run, group, shared, own, world),
+            Restorer(run, group, shared, own, world),
+            self._ledger,
+            gauges,
+            self._heartbeat,
+            self._curves,
+        )
+        self._steering = Steering(
+            group,
+            self._moves,
+            Service(run, group, self._moves, self._ledger),
+            self._ledger,
+            self._desk,
+            gauges,
+            self._heartbeat,
+            save_every_steps,
+        )
+
+    @property
+    def step(self) -> int:
+        """Steps done."""
+        return self._moves.position.step
+
+    @property
+    def branch(self) -> int:
+        """The branch on which the run is; a return to an older step starts a new one."""
+        return self._moves.position.branch
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this is the worker that writes what is shared."""
+        return self._group.is_chief
+
+    def function(self, replica_step: ReplicaStep) -> Callable[[Any], dict[str, float]]:
+        """Makes a function of one replica into a training step of the whole run.
+
+        Args:
+            replica_step: Takes a batch on one replica, updates the variables, and returns its
+                mean loss or a dictionary of scalars.
+
+        Returns:
+            A function of what iterating yields. It runs on all replicas in one `tf.function`
+            and returns the means over all of them, reduced in one collective.
+        """
+        step = StepFunction(
+            self._strategy,
+            replica_step,
+            lambda: self._steering.wants_attention,
+            self._on_step_result,
+        )
+
+        def watched_step(batch: Any) -> dict[str, float]:
+            with self._peers_watched():
+                return step(batch)
+
+        return watched_step
+
+    def report(self, **metrics: Any) -> None:
+        """Shows more metrics with this step: scalars that are equal on all workers.
+
+        Args:
+            **metrics: By name. A loop that does not use `function` reports its `loss` here.
+        """
+        values = {name: float(value) for name, value in metrics.items()}
+        self._gauges.metrics = {**self._gauges.metrics, **values}
+
+    def stop(self) -> None:
+        """Ends the run on all workers after the present step, with a save."""
+        self._steering.stop_wish = Ending.STOPPED
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields the input of one step after the other, and serves commands between them.
+
+        Raises:
+            RefusedError: Another trainer has this directory, or no checkpoint in it fits.
+        """
+        with self._peers_watched():
+            self._open()
+        try:
+            while self._steering.ending is None:
+                if self._total_steps is not None and self.step >= self._total_steps:
+                    self._finish()
+                    break
+                began = time.perf_counter()
+                try:
+                    batch, waited = self._inputs.next() if self._inputs else (self.step, 0.0)
+                except StopIteration:
+                    self._finish()
+                    break
+                self._exchanged = False
+                yield batch
+                with self._peers_watched():
+                    self._complete_step(time.perf_counter() - began, waited)
+        finally:
+            self._close()
+
+    def _open(self) -> None:
+        self._heartbeat.start()
+        if self._group.is_chief:
+            self._take_over()
+        self._moves.begin()
+        self._gauges.activity = Activity.TRAINING
+        if self._group.is_chief:
+            self._desk.start()
+
+    def _take_over(self) -> None:
+        try:
+            self._lock.acquire(timeout=LOCK_SECONDS)
+        except Timeout:
+            raise RefusedError(
+                f"Another trainer works in {self.directory} (it holds "
+                f"{self._run.trainer_lock}); stop it with `tfckpt-tui stop {self.directory}`, "
+                "or train in another directory."
+            ) from None
+        for command in self._box.abandon_active("The trainer ended before it was finished."):
+            self._ledger.note(
+                JournalKind.FAILED,
+                f"{command.kind.value}: the trainer ended before it was finished.",
+                by=command.requested_by,
+            )
+        known = load_if_there(self._run.run_file, RunInfo) or RunInfo(
+            id=uuid.uuid4().hex[:12], created_at=time.time()
+        )
+        store(
+            self._run.run_file,
+            msgspec.structs.replace(
+                known,
+                strategy=type(self._strategy).__name__,
+                worker_count=self._group.size,
+                replica_count=self._group.replicas,
+                total_steps=self._total_steps,
+                tensorboard=str(_within(self._tensorboard, self.directory)),
+                host=socket.gethostname(),
+                versions={
+                    "python": platform.python_version(),
+                    "tensorflow": tf.__version__,
+                    "keras": keras.__version__,
+                },
+            ),
+        )
+
+    def _complete_step(self, seconds: float, waited: float) -> None:
+        self._moves.position.step += 1
+        if self._inputs and self._inputs.examples and self._gauges.examples_per_step is None:
+            self._gauges.examples_per_step = self._inputs.examples * self._group.replicas
+        if not self._exchanged:
+            self._attention = self._group.any(self._steering.wants_attention)
+        self._gauges.step_done(self.step, seconds, waited)
+        self._steering.after_step(self._attention)
+
+    def _on_step_result(self, metrics: dict[str, float], attention: bool) -> None:
+        self._gauges.metrics = metrics
+        self._attention = attention
+        self._exchanged = True
+
+    def _finish(self) -> None:
+        with self._peers_watched():
+            self._steering.finish(Ending.FINISHED)
+
+    def _close(self) -> None:
+        ending = self._steering.ending
+        if ending is None:
+            self._end(Ending.FAILED, "The script left the loop without run.stop().")
+            return
+        with self._peers_watched():
+            # The last meeting: a worker that leaves while others still reduce looks dead.
+            self._group.gather({})
+        if ending is Ending.FINISHED:
+            self._ledger.note(
+                JournalKind.FINISH,
+                f"Finished after step {self.step}.",
+                step=self.step,
+                branch=self.branch,
+            )
+        self._end(ending, "")
+
+    def _end(self, ending: Ending, detail: str) -> None:
+        self._gauges.activity = Activity.EXITED
+        self._gauges.ending = ending
+        self._gauges.detail = detail
+        self._desk.stop()
+        self._heartbeat.stop()
+        self._curves.close()
+        self._lock.release()
+
+    def _every_beat(self) -> None:
+        self._curves.draw_new_steps()
+        self._curves.flush()
+        self._ledger.retry()
+
+    def _on_termination(self) -> None:
+        self._steering.stop_wish = Ending.PREEMPTED
+
+    def _die(self, why: str) -> None:
+        self._ledger.note(JournalKind.FAILED, why, step=self.step, branch=self.branch)
+        self._end(Ending.FAILED, why)
+
+    def _lose_peer(self, why: str) -> None:
+        self._ledger.note(JournalKind.WORKER_LOST, why, step=self.step, branch=self.branch)
+        self._end(Ending.PEER_LOST, why)
+
+    def _peers_watched(self) -> Any:
+        return peers_watched(self._group.size == 1, self._lose_peer)
+
+
+def _within(path: Path, directory: Path) -> Path:
+    return path.relative_to(directory) if path.is_relative_to(directory) else path.absolute()

@@ -1,0 +1,93 @@
+"""Creates a `tf.distribute` strategy in the one order of calls that TensorFlow accepts."""
+
+from __future__ import annotations
+
+import json
+import os
+from enum import StrEnum
+
+import tensorflow as tf
+
+from tfckpt_trainer.errors import UsageError
+
+PEER_TIMEOUT_SECONDS = 10.0
+"""Silence of a worker after which the others give up; TensorFlow's default depends on load."""
+
+
+class StrategyName(StrEnum):
+    """The strategies that a script can choose by name."""
+
+    ONE_DEVICE = "one-device"
+    MIRRORED = "mirrored"
+    MULTI_WORKER = "multi-worker"
+
+
+def create_strategy(
+    name: StrategyName | str, *, replicas: int = 2, threads: int | None = None
+) -> tf.distribute.Strategy:
+    """Returns a strategy; call it before any other operation of TensorFlow.
+
+    Args:
+        name: Which. `multi-worker` reads `TF_CONFIG`, which the launcher sets.
+        replicas: For `mirrored` on a machine without GPUs: logical CPU devices to make.
+        threads: Threads within one operation. Results depend on it: runs that are compared
+            bit by bit have the same number. None leaves the choice to TensorFlow.
+
+    Raises:
+        UsageError: The name is unknown, or `TF_CONFIG` is missing.
+    """
+    try:
+        chosen = StrategyName(name)
+    except ValueError:
+        known = ", ".join(member.value for member in StrategyName)
+        raise UsageError(f"{name!r} is no strategy known here; choose one of {known}.") from None
+    if threads is not None:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+    if chosen is StrategyName.ONE_DEVICE:
+        return tf.distribute.OneDeviceStrategy(_first_device())
+    if chosen is StrategyName.MIRRORED:
+        return tf.distribute.MirroredStrategy(_mirrored_devices(replicas))
+    _configure_failure_detection()
+    return tf.distribute.MultiWorkerMirroredStrategy()
+
+
+def _first_device() -> str:
+    return "/GPU:0" if tf.config.list_physical_devices("GPU") else "/CPU:0"
+
+
+def _mirrored_devices(replicas: int) -> list[str] | None:
+    if tf.config.list_physical_devices("GPU"):
+        return None
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(replicas)]
+    )
+    return [f"/CPU:{index}" for index in range(replicas)]
+
+
+def _configure_failure_detection() -> None:
+    """Makes survivors notice a dead worker within `PEER_TIMEOUT_SECONDS`.
+
+    The strategy keeps this configuration if it is there before it. There is no public API.
+    """
+    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
+    from tensorflow.python.eager import context
+
+    try:
+        cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
+        jobs = {job: len(addresses) for job, addresses in cluster.items()}
+    except (KeyError, ValueError, AttributeError):
+        raise UsageError(
+            "The multi-worker strategy needs TF_CONFIG in the environment; start the script "
+            "with `tfckpt-tui launch RUN --workers N -- python SCRIPT`, which sets it."
+        ) from None
+    leader = "chief" if "chief" in jobs else "worker"
+    context.context().configure_coordination_service(
+        "standalone",
+        service_leader=f"/job:{leader}/replica:0/task:0",
+        heartbeat_timeout_in_ms=int(PEER_TIMEOUT_SECONDS * 1000),
+        coordinated_jobs=[
+            coordination_config_pb2.CoordinatedJob(name=job, num_tasks=count)
+            for job, count in jobs.items()
+        ],
+    )
