@@ -17,6 +17,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from tfckpt_trainer.training import StrategyName, TrainingRun, create_strategy
@@ -27,6 +28,7 @@ HEADS = 4
 BLOCKS = 2
 BATCH = 16
 SEED = 7
+Bytes = npt.NDArray[np.uint8]
 HELD_OUT = {"argparse.py", "heapq.py", "json", "random.py", "textwrap.py"}
 
 
@@ -62,10 +64,9 @@ def main() -> None:
 
     held_out = crops_at(validation_text, np.linspace(0, 1, 4 * BATCH))
 
-    @tf.function
-    def validate() -> tf.Tensor:
-        return next_byte_loss(model(held_out[:, :-1], training=False), held_out[:, 1:])
-
+    validate = tf.function(
+        lambda: next_byte_loss(model(held_out[:, :-1], training=False), held_out[:, 1:])
+    )
     train_step = run.function(replica_step)  # (2) one step on all replicas, one collective
     for batch in run:  # (3) restores first, serves commands in between
         train_step(batch)
@@ -114,19 +115,24 @@ def next_byte_loss(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
     )
 
 
-def read_standard_library() -> tuple[np.ndarray, np.ndarray]:
+def read_standard_library() -> tuple[Bytes, Bytes]:
     """Returns the sources for training and those held out, each as one array of bytes."""
     root = Path(sysconfig.get_paths()["stdlib"])
-    training, validation = [], []
+    training: list[bytes] = []
+    validation: list[bytes] = []
     for path in sorted(root.glob("**/*.py")):
         place = path.relative_to(root)
         if "site-packages" in place.parts or "test" in place.parts:
             continue
         (validation if place.parts[0] in HELD_OUT else training).append(path.read_bytes())
-    return tuple(np.frombuffer(b"\n".join(part), np.uint8) for part in (training, validation))
+    return _as_array(training), _as_array(validation)
 
 
-def random_crops(text: np.ndarray, context: tf.distribute.InputContext) -> tf.data.Dataset:
+def _as_array(parts: list[bytes]) -> Bytes:
+    return np.frombuffer(b"\n".join(parts), np.uint8)
+
+
+def random_crops(text: Bytes, context: tf.distribute.InputContext) -> tf.data.Dataset:
     """Returns endless batches of random crops, other ones on each worker."""
     source = tf.constant(text)
     last = len(text) - CONTEXT - 1
@@ -139,7 +145,7 @@ def random_crops(text: np.ndarray, context: tf.distribute.InputContext) -> tf.da
     return numbers.map(crop).batch(BATCH, drop_remainder=True).prefetch(2)
 
 
-def crops_at(text: np.ndarray, places: np.ndarray) -> tf.Tensor:
+def crops_at(text: Bytes, places: npt.NDArray[np.float64]) -> tf.Tensor:
     """Returns the crops that begin at `places`, given as parts of the whole from 0 to 1."""
     begins = (places * (len(text) - CONTEXT - 1)).astype(int)
     return tf.constant(np.stack([text[b : b + CONTEXT + 1] for b in begins]), tf.int32)

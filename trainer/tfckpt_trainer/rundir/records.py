@@ -353,6 +353,14 @@ class TrashedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class TrashPhase(StrEnum):
+    """How far a prune or an undo is; it tells what to finish after a crash."""
+
+    PRUNING = "pruning"
+    TRASHED = "trashed"
+    UNDOING = "undoing"
+
+
 class TrashManifest(Document, frozen=True, kw_only=True):
     """`trash/ID/manifest.json`, written before the first file moves: what an undo brings back."""
 
@@ -360,3 +368,4 @@ class TrashManifest(Document, frozen=True, kw_only=True):
     at: float
     by: str
     checkpoints: list[TrashedCheckpoint]
+    phase: TrashPhase = TrashPhase.PRUNING

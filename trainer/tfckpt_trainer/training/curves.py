@@ -89,13 +89,16 @@ class Curves:
 
     def _append_to_series(self, steps: Sequence[StepFacts]) -> None:
         last = steps[-1]
+        newest: dict[str, float] = {}
+        for facts in steps:
+            newest.update(facts.metrics)
         append(
             self._run.series,
             SeriesPoint(
                 at=last.at,
                 step=last.step,
                 branch=last.branch,
-                metrics=finite(last.metrics),
+                metrics=finite(newest),
                 examples_per_second=self._gauges.examples_per_second,
                 step_seconds=float(np.mean([facts.seconds for facts in steps])),
             ),

@@ -31,7 +31,12 @@ class StepFacts:
 
 @dataclass
 class Gauges:
-    """Plain attributes: the loop sets them at no cost, the heartbeat reads them."""
+    """Plain attributes: the loop sets them at no cost, the heartbeat reads them.
+
+    Attributes:
+        metrics: The newest value of every metric ever reported.
+        fresh: What was reported in the present step.
+    """
 
     activity: Activity = Activity.STARTING
     detail: str = ""
@@ -39,6 +44,7 @@ class Gauges:
     step: int = 0
     branch: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    fresh: dict[str, float] = field(default_factory=dict)
     examples_per_step: int | None = None
     last_step_at: float | None = None
     step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW_STEPS))
@@ -48,11 +54,13 @@ class Gauges:
     def step_done(self, step: int, seconds: float, input_seconds: float) -> None:
         """Notes the end of a step that took `seconds`, of which it waited `input_seconds`."""
         now = time.time()
+        fresh, self.fresh = self.fresh, {}
         self.step = step
+        self.metrics = {**self.metrics, **fresh}
         self.last_step_at = now
         self.step_seconds.append(seconds)
         self.input_seconds.append(input_seconds)
-        self.curve.append(StepFacts(now, step, self.branch, seconds, self.metrics))
+        self.curve.append(StepFacts(now, step, self.branch, seconds, fresh))
 
     def arrive(self, step: int, branch: int) -> None:
         """Takes up the position of a checkpoint that was restored."""

@@ -217,8 +217,7 @@ class TrainingRun:
         Args:
             **metrics: By name. A loop that does not use `function` reports its `loss` here.
         """
-        values = {name: float(value) for name, value in metrics.items()}
-        self._gauges.metrics = {**self._gauges.metrics, **values}
+        self._gauges.fresh.update({name: float(value) for name, value in metrics.items()})
 
     def stop(self) -> None:
         """Ends the run on all workers after the present step, with a save."""
@@ -305,7 +304,7 @@ class TrainingRun:
         self._steering.after_step(self._attention)
 
     def _on_step_result(self, metrics: dict[str, float], attention: bool) -> None:
-        self._gauges.metrics = metrics
+        self._gauges.fresh.update(metrics)
         self._attention = attention
         self._exchanged = True
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -197,7 +197,7 @@ def compare(root: tf.train.Checkpoint, prefix: Path) -> Comparison:
 
 
 def wrong_values(
-    matches: Iterable[Match], prefix: Path, passed_over: set[int] = frozenset()
+    matches: Iterable[Match], prefix: Path, passed_over: Collection[int] = ()
 ) -> list[str]:
     """Compares variables in memory with the checksums that a checkpoint stores of them.
 

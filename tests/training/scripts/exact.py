@@ -1,0 +1,103 @@
+"""Trains with everything that makes exact resumption hard, and logs each step bit by bit."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import time
+
+import google_crc32c
+import keras
+import numpy as np
+import tensorflow as tf
+from tfckpt_trainer import TrainingRun
+from tfckpt_trainer.rundir.commandbox import CommandBox
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import CommandKind, CommandState
+from tfckpt_trainer.training import create_strategy
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--log", required=True)
+parser.add_argument("--strategy", default="multi-worker")
+parser.add_argument("--steps", type=int, default=60)
+parser.add_argument("--save-every", type=int, default=20)
+parser.add_argument("--restore-at", type=int)
+parser.add_argument("--restore", default="ckpt-20")
+parser.add_argument("--die-at", type=int)
+options = parser.parse_args()
+
+strategy = create_strategy(options.strategy, threads=1)
+keras.utils.set_random_seed(3)
+with strategy.scope():
+    model = keras.Sequential(
+        [
+            keras.Input((8,)),
+            keras.layers.Dense(32, activation="relu"),
+            keras.layers.BatchNormalization(momentum=0.9),
+            keras.layers.Dropout(0.3),
+            keras.layers.Dense(4),
+        ]
+    )
+    optimizer = keras.optimizers.Adam(1e-2)
+    optimizer.build(model.trainable_variables)
+    generator = tf.random.Generator.from_seed(11)
+model.noise = generator
+
+
+def shuffled_examples(context):
+    random = np.random.RandomState(100 + context.input_pipeline_id)
+    x = random.randn(200, 8).astype(np.float32)
+    y = random.randint(0, 4, 200)
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).repeat()
+    return dataset.shuffle(64, seed=5 + context.input_pipeline_id).batch(16, drop_remainder=True)
+
+
+run = TrainingRun(
+    model=model,
+    optimizer=optimizer,
+    strategy=strategy,
+    dataset=shuffled_examples,
+    total_steps=options.steps,
+    save_every_steps=options.save_every,
+)
+
+
+def replica_step(batch):
+    x, y = batch
+    with tf.GradientTape() as tape:
+        logits = model(x + 0.1 * generator.normal(tf.shape(x)), training=True)
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits))
+        scaled = loss / strategy.num_replicas_in_sync
+    gradients = tape.gradient(scaled, model.trainable_variables)
+    optimizer.apply(gradients, model.trainable_variables)
+    return loss
+
+
+def digest() -> int:
+    value = 0
+    for variable in [*model.variables, *optimizer.variables]:
+        for component in strategy.experimental_local_results(variable.value):
+            value = google_crc32c.extend(value, component.numpy().tobytes())
+    return value
+
+
+index = int(os.environ["TFCKPT_WORKER_INDEX"])
+train_step = run.function(replica_step)
+with open(f"{options.log}-{index}.jsonl", "a", buffering=1) as log:
+    for batch in run:
+        metrics = train_step(batch)
+        step = run.step + 1
+        line = {"step": step, "branch": run.branch, "loss": metrics["loss"].hex()}
+        log.write(json.dumps({**line, "digest": digest()}) + "\n")
+        if step == options.restore_at and run.branch == 0 and index == 0:
+            box = CommandBox(RunDirectory(run.directory))
+            command = box.submit(
+                CommandKind.RESTORE, {"name": options.restore}, requested_by="test"
+            )
+            # Steps are quicker than the chief looks into its box; it acts after the next one.
+            while box.look_up(command.id).state is CommandState.REQUESTED:
+                time.sleep(0.01)
+        if step == options.die_at and run.branch == 0:
+            os.kill(os.getpid(), signal.SIGKILL)

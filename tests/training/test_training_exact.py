@@ -1,0 +1,68 @@
+"""What follows a restore is bit-identical to never having stopped."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+from cluster import Cluster
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+
+pytestmark = pytest.mark.tensorflow
+
+
+def steps_of(log, worker, branch=0, first_only=True):
+    """Each logged step of one worker: loss and a digest of every variable, bit by bit."""
+    steps = {}
+    for line in log.with_name(f"{log.name}-{worker}.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        if entry["branch"] == branch and not (first_only and entry["step"] in steps):
+            steps[entry["step"]] = (entry["loss"], entry["digest"])
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("strategy", "workers"),
+    [
+        ("one-device", 1),
+        ("mirrored", 1),
+        ("multi-worker", 1),
+        ("multi-worker", 2),
+        ("multi-worker", 3),
+    ],
+)
+def test_thirty_steps_after_a_restore_equal_those_of_a_run_that_never_stopped(
+    tmp_path, strategy, workers
+):
+    log = tmp_path / "in-place"
+    arguments = ["--log", str(log), "--restore-at", "50"]
+    with Cluster(tmp_path / "run", "exact.py", arguments, workers, strategy) as cluster:
+        assert cluster.wait() == [0] * workers, cluster.output()
+
+    cold_log = tmp_path / "cold"
+    cold = tmp_path / "cold-run"
+    with Cluster(
+        cold, "exact.py", ["--log", str(cold_log), "--die-at", "35"], workers, strategy
+    ) as cluster:
+        assert -signal.SIGKILL in cluster.wait(), cluster.output()
+    resumed_log = tmp_path / "resumed"
+    with Cluster(cold, "exact.py", ["--log", str(resumed_log)], workers, strategy) as cluster:
+        assert cluster.wait() == [0] * workers, cluster.output()
+
+    for worker in range(workers):
+        uninterrupted = steps_of(log, worker)
+        assert list(uninterrupted) == list(range(1, 52))
+        restored = steps_of(log, worker, branch=1)
+        assert list(restored) == list(range(21, 61))
+        resumed = steps_of(resumed_log, worker)
+        assert list(resumed) == list(range(21, 61))
+        for step in range(21, 51):
+            assert restored[step] == uninterrupted[step], f"in place, worker {worker}, step {step}"
+            assert resumed[step] == uninterrupted[step], f"cold, worker {worker}, step {step}"
+
+    names = {path.stem for path in (tmp_path / "run").glob("*.index")}
+    assert names == {"ckpt-20", "ckpt-40", "ckpt-b1-40", "ckpt-b1-60"}
+    kinds = [entry.kind.value for entry in read_entries(RunDirectory(tmp_path / "run"))]
+    assert kinds == ["start", "save", "save", "restore", "save", "save", "finish"]

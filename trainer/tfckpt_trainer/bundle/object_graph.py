@@ -1,0 +1,110 @@
+"""The object graph of a checkpoint: which object holds which tensor, by which attribute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfckpt_trainer.bundle.index import read_index, shard_path
+from tfckpt_trainer.bundle.tensors import read_strings
+from tfckpt_trainer.bundle.wire import BYTES, WireError, fields, signed64
+from tfckpt_trainer.errors import BundleError
+
+KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
+VALUE_ATTRIBUTE = "VARIABLE_VALUE"
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A saved value of an object: its name, the variable's full name, and its tensor."""
+
+    name: str
+    full_name: str
+    checkpoint_key: str
+
+
+@dataclass(frozen=True)
+class SlotVariable:
+    """A slot variable of an optimizer: for which variable, its name, and its node."""
+
+    variable_node: int
+    slot_name: str
+    slot_node: int
+
+
+@dataclass(frozen=True)
+class Node:
+    """One saved object.
+
+    Attributes:
+        children: Numbers of the objects it refers to, by attribute name.
+    """
+
+    children: dict[str, int]
+    attributes: tuple[Attribute, ...]
+    slot_variables: tuple[SlotVariable, ...]
+
+    @property
+    def checkpoint_key(self) -> str | None:
+        """The tensor of a variable; None for any other object."""
+        for attribute in self.attributes:
+            if attribute.name == VALUE_ATTRIBUTE:
+                return attribute.checkpoint_key
+        return None
+
+
+def read_object_graph(prefix: Path) -> tuple[Node, ...]:
+    """Reads the object graph of the checkpoint at `prefix`; node 0 is the root.
+
+    Raises:
+        BundleError: It is damaged, or there is none (checkpoints of TensorFlow 1).
+        FileNotFoundError: A file is missing.
+    """
+    index = read_index(prefix)
+    entry = index.entries.get(KEY)
+    if entry is None:
+        raise BundleError(
+            f"{prefix.name}.index", None, "has no object graph; it was saved by name, as TF 1 does"
+        )
+    file = shard_path(prefix, entry.shard, index.shard_count).name
+    texts = read_strings(prefix, entry)
+    try:
+        nodes = tuple(
+            _node(content)
+            for number, kind, _, content in fields(texts[0] if texts else b"")
+            if number == 1 and kind == BYTES
+        )
+    except (WireError, UnicodeDecodeError) as error:
+        raise BundleError(file, entry.offset, f"object graph: {error}") from error
+    for node in nodes:
+        if any(not 0 <= child < len(nodes) for child in node.children.values()):
+            raise BundleError(
+                file, entry.offset, "object graph refers to an object that is not in it"
+            )
+    if not nodes:
+        raise BundleError(file, entry.offset, "object graph is empty")
+    return nodes
+
+
+def _node(data: bytes) -> Node:
+    children: dict[str, int] = {}
+    attributes, slots = [], []
+    for number, kind, _, content in fields(data):
+        if kind != BYTES:
+            continue
+        values = {n: (v, c) for n, _, v, c in fields(content)}
+        if number == 1:
+            children[_text(values, 2)] = _number(values, 1)
+        elif number == 2:
+            attributes.append(Attribute(_text(values, 1), _text(values, 2), _text(values, 3)))
+        elif number == 3:
+            slots.append(SlotVariable(_number(values, 1), _text(values, 2), _number(values, 3)))
+    return Node(children, tuple(attributes), tuple(slots))
+
+
+def _number(values: dict[int, tuple[int, bytes]], field: int) -> int:
+    return signed64(values.get(field, (0, b""))[0])
+
+
+def _text(values: dict[int, tuple[int, bytes]], field: int) -> str:
+    return values.get(field, (0, b""))[1].decode("utf-8")

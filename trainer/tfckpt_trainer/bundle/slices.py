@@ -1,0 +1,120 @@
+"""Slices of tensors that were saved in parts, and the keys under which the parts are stored.
+
+Keys are in `OrderedCode` (`tensorflow/core/lib/strings/ordered_code.cc`), as
+`EncodeTensorNameSlice` of `tensorflow/core/util/saved_tensor_slice_util.cc` makes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfckpt_trainer.bundle.wire import BYTES, WireError, fields, signed64
+
+WHOLE = -1
+"""The length of a slice that spans its dimension."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A box within a tensor: start and length in each dimension; -1 spans the dimension."""
+
+    extents: tuple[tuple[int, int], ...]
+
+
+def parse_slice(data: bytes) -> Slice:
+    """Decodes a `TensorSliceProto`."""
+    extents = []
+    for number, kind, _, content in fields(data):
+        if number == 1 and kind == BYTES:
+            start, length = 0, WHOLE
+            for inner, _, value, _ in fields(content):
+                if inner == 1:
+                    start = signed64(value)
+                elif inner == 2:
+                    length = signed64(value)
+            extents.append((start, length))
+    return Slice(tuple(extents))
+
+
+def slice_key(name: str, part: Slice) -> bytes:
+    """Returns the key under which `part` of tensor `name` is stored."""
+    text = name.encode("utf-8", "surrogateescape")
+    escaped = text.replace(b"\xff", b"\xff\x00").replace(b"\x00", b"\x00\xff")
+    # The second replacement also met the zero bytes that the first one brought in.
+    escaped = escaped.replace(b"\xff\x00\xff", b"\xff\x00")
+    numbers = b"".join(_signed(start) + _signed(length) for start, length in part.extents)
+    return b"\x00" + escaped + b"\x00\x01" + _unsigned(len(part.extents)) + numbers
+
+
+def decode_slice_key(key: bytes) -> tuple[str, Slice]:
+    """Returns the tensor and the part that `key` stands for.
+
+    Raises:
+        WireError: It is no such key.
+    """
+    if key[:1] != b"\x00":
+        raise WireError("a slice key begins with zero")
+    name, position = _read_string(key, 1)
+    rank, position = _read_unsigned(key, position)
+    if rank > 254:
+        raise WireError(f"a slice has {rank} dimensions")
+    extents = []
+    for _ in range(rank):
+        start, position = _read_signed(key, position)
+        length, position = _read_signed(key, position)
+        extents.append((start, length))
+    if position != len(key):
+        raise WireError("a slice key is too long")
+    return name.decode("utf-8", "surrogateescape"), Slice(tuple(extents))
+
+
+def _read_string(data: bytes, position: int) -> tuple[bytes, int]:
+    text = bytearray()
+    while True:
+        pair = data[position : position + 2]
+        if pair == b"\x00\x01":
+            return bytes(text), position + 2
+        if pair == b"\x00\xff":
+            text.append(0)
+            position += 2
+        elif pair == b"\xff\x00":
+            text.append(0xFF)
+            position += 2
+        elif pair and pair[0] not in (0, 0xFF):
+            text.append(pair[0])
+            position += 1
+        else:
+            raise WireError("a name in a slice key is cut off")
+
+
+def _unsigned(value: int) -> bytes:
+    size = (value.bit_length() + 7) // 8
+    return bytes([size]) + value.to_bytes(size, "big")
+
+
+def _read_unsigned(data: bytes, position: int) -> tuple[int, int]:
+    end = position + 1 + (data[position] if position < len(data) else 0)
+    if position >= len(data) or end > len(data):
+        raise WireError("a number in a slice key is cut off")
+    return int.from_bytes(data[position + 1 : end], "big"), end
+
+
+def _signed(value: int) -> bytes:
+    size = (value if value >= 0 else ~value).bit_length() // 7 + 1
+    bits = 8 * size
+    header = ((1 << size) - 1) << (bits - size)
+    return ((value & ((1 << bits) - 1)) ^ header).to_bytes(size, "big")
+
+
+def _read_signed(data: bytes, position: int) -> tuple[int, int]:
+    head = int.from_bytes(data[position : position + 2].ljust(2, b"\x00"), "big")
+    negative = not head & 0x8000
+    ones = f"{head ^ 0xFFFF if negative else head:016b}"
+    size = len(ones) - len(ones.lstrip("1"))
+    raw = data[position : position + size]
+    if len(raw) != size or size > 10:
+        raise WireError("a number in a slice key is cut off")
+    bits = 8 * size
+    header = ((1 << size) - 1) << (bits - size)
+    value = int.from_bytes(raw, "big") ^ header
+    return value - (1 << bits) if negative else value, position + size

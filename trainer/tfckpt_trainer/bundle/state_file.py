@@ -1,0 +1,127 @@
+"""TensorFlow's `checkpoint` file, which names the newest checkpoint and lists those it knows.
+
+It is a `CheckpointState` (`tensorflow/python/training/checkpoint_state.proto`) in the text
+format of protocol buffers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.rundir.files import read_bounded, write_atomic
+
+_LINE = re.compile(rb'\s*(?P<field>\w+)\s*:\s*(?:"(?P<text>(?:[^"\\\n]|\\.)*)"|(?P<number>\S+))\s*')
+_ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
+_SIMPLE = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+
+
+@dataclass(frozen=True)
+class StateFile:
+    """What a `checkpoint` file says.
+
+    Attributes:
+        latest: The newest checkpoint, as written: relative to the directory or absolute.
+        all_paths: All that are listed, oldest first.
+        timestamps: When each was saved, in seconds since the epoch; may be empty.
+        last_preserved: When one was last kept for good (`keep_checkpoint_every_n_hours`).
+    """
+
+    latest: str | None
+    all_paths: tuple[str, ...] = ()
+    timestamps: tuple[float, ...] = ()
+    last_preserved: float | None = None
+
+    @property
+    def latest_name(self) -> str | None:
+        """The name of the newest checkpoint, without its directory."""
+        return os.path.basename(self.latest) if self.latest else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all that are listed, oldest first, without their directories."""
+        return tuple(os.path.basename(path) for path in self.all_paths)
+
+
+def read_state_file(path: Path) -> StateFile | None:
+    """Reads a `checkpoint` file; None where there is none.
+
+    Raises:
+        DamagedFileError: It is empty or no state file; TensorFlow cannot use it either.
+    """
+    try:
+        data = read_bounded(path)
+    except FileNotFoundError:
+        return None
+    latest: str | None = None
+    paths: list[str] = []
+    stamps: list[float] = []
+    preserved: float | None = None
+    for line in data.splitlines():
+        if not line.strip() or line.lstrip().startswith(b"#"):
+            continue
+        field, text, number = _parse(line, path)
+        if field == b"model_checkpoint_path":
+            latest = text
+        elif field == b"all_model_checkpoint_paths" and text is not None:
+            paths.append(text)
+        elif field == b"all_model_checkpoint_timestamps" and number is not None:
+            stamps.append(number)
+        elif field == b"last_preserved_timestamp":
+            preserved = number
+    if latest is None:
+        raise DamagedFileError(
+            f"{path} names no newest checkpoint, and TensorFlow cannot start from it; restore it, "
+            "or move it away."
+        )
+    return StateFile(latest, tuple(paths), tuple(stamps), preserved)
+
+
+def write_state_file(path: Path, state: StateFile) -> None:
+    """Replaces the `checkpoint` file at once, flushed to disk."""
+    lines = [b"model_checkpoint_path: " + _quoted(state.latest or "")]
+    lines += [b"all_model_checkpoint_paths: " + _quoted(name) for name in state.all_paths]
+    lines += [f"all_model_checkpoint_timestamps: {stamp!r}".encode() for stamp in state.timestamps]
+    if state.last_preserved is not None:
+        lines.append(f"last_preserved_timestamp: {state.last_preserved!r}".encode())
+    write_atomic(path, b"\n".join(lines) + b"\n")
+
+
+def _parse(line: bytes, path: Path) -> tuple[bytes, str | None, float | None]:
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise DamagedFileError(
+            f"{path} is no state file of TensorFlow: {line[:60]!r} was not expected; restore it, "
+            "or move it away."
+        )
+    if match["text"] is not None:
+        return match["field"], os.fsdecode(_ESCAPE.sub(_unescape, match["text"])), None
+    try:
+        return match["field"], None, float(match["number"])
+    except ValueError:
+        raise DamagedFileError(
+            f"{path}: {match['number'][:40]!r} is no number; restore the file, or move it away."
+        ) from None
+
+
+def _unescape(match: re.Match[bytes]) -> bytes:
+    if match[1]:
+        return bytes([int(match[1], 8) & 0xFF])
+    if match[2]:
+        return bytes([int(match[2], 16)])
+    return _SIMPLE.get(match[3], match[3])
+
+
+def _quoted(text: str) -> bytes:
+    quoted = bytearray()
+    for byte in os.fsencode(text):
+        if byte in b'"\\':
+            quoted += b"\\" + bytes([byte])
+        elif 32 <= byte < 127:
+            quoted.append(byte)
+        else:
+            quoted += b"\\%03o" % byte
+    return b'"' + bytes(quoted) + b'"'

@@ -1,0 +1,57 @@
+"""Varints and protocol buffer fields, decoded by hand: no schema, no dependency, no surprises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+Field = tuple[int, int, int, bytes]
+"""Number, wire type, integer value, and the bytes of a length-delimited field."""
+
+
+class WireError(ValueError):
+    """The bytes are no valid encoding."""
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """Returns the unsigned varint at `position` and the position after it."""
+    value = shift = 0
+    while True:
+        if position >= len(data) or shift > 63:
+            raise WireError("a number is cut off or too long")
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+
+
+def fields(data: bytes) -> Iterator[Field]:
+    """Yields the fields of one message in the order of the file."""
+    position = 0
+    while position < len(data):
+        key, position = read_varint(data, position)
+        number, kind = key >> 3, key & 7
+        if kind == VARINT:
+            value, position = read_varint(data, position)
+            yield number, kind, value, b""
+            continue
+        if kind == BYTES:
+            length, position = read_varint(data, position)
+        elif kind in (FIXED32, FIXED64):
+            length = 4 if kind == FIXED32 else 8
+        else:
+            raise WireError(f"wire type {kind} is not in use")
+        content = data[position : position + length]
+        if len(content) != length:
+            raise WireError("a field is cut off")
+        position += length
+        value = int.from_bytes(content, "little") if kind != BYTES else 0
+        yield number, kind, value, content
+
+
+def signed64(value: int) -> int:
+    """Returns a varint read as a signed 64-bit integer."""
+    return value - (1 << 64) if value >= 1 << 63 else value

@@ -1,0 +1,66 @@
+"""A checkpoint as a watcher sees it: what it is, where it stands, what state it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tfckpt_trainer.rundir.records import CheckpointRecord
+
+
+class CheckpointState(StrEnum):
+    """What is known of the files of a checkpoint."""
+
+    WRITING = "writing"
+    COMPLETE = "complete"
+    VERIFIED = "verified"
+    INCOMPLETE = "incomplete"
+    CORRUPT = "corrupt"
+    ORPHANED = "orphaned"
+    TRASHED = "trashed"
+
+    @property
+    def restorable(self) -> bool:
+        """Whether a restore may be tried."""
+        return self in {CheckpointState.COMPLETE, CheckpointState.VERIFIED}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint of a directory at the moment of a look.
+
+    Attributes:
+        step: From its record or its name; None where neither says.
+        parent: The checkpoint from which training reached it.
+        sequence: Place in the order of all saves and restores; None without a record.
+        size: Bytes of all its files.
+        shards: Data files.
+        saved_at: Seconds since the epoch; from the record, or the index file's time.
+        pinned: Whether a person said that it is never to be pruned.
+        is_head: Whether a cold start goes on from it.
+        listed: Whether TensorFlow's state file names it.
+        problem: Why it cannot be restored, in words; empty if it can.
+    """
+
+    name: str
+    step: int | None
+    branch: int
+    state: CheckpointState
+    size: int
+    shards: int
+    saved_at: float
+    parent: str | None = None
+    sequence: int | None = None
+    trigger: str = ""
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    pinned: bool = False
+    is_head: bool = False
+    listed: bool = False
+    problem: str = ""
+    record: CheckpointRecord | None = None
+
+    @property
+    def restorable(self) -> bool:
+        """Whether a restore may be tried."""
+        return self.state.restorable

@@ -1,0 +1,215 @@
+"""Which checkpoints to keep: a pure function from the history to a plan with reasons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.prune import protection
+from tfckpt_trainer.errors import UsageError
+
+
+@dataclass(frozen=True)
+class BestBy:
+    """Keep the `count` checkpoints with the smallest or largest value of a metric."""
+
+    metric: str
+    mode: Literal["min", "max"]
+    count: int
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What to keep; what no rule keeps may go. An empty policy keeps everything.
+
+    Attributes:
+        keep_last: The newest so many that can be restored.
+        keep_every_steps: One at or after each multiple of so many steps, on each branch.
+        keep_every_hours: One in each span of so many hours.
+        keep_best: By metrics; not-a-number, infinite and missing values are never the best.
+    """
+
+    keep_last: int | None = None
+    keep_every_steps: int | None = None
+    keep_every_hours: float | None = None
+    keep_best: tuple[BestBy, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no rule."""
+        return self == Policy()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What happens to one checkpoint, and why."""
+
+    checkpoint: Checkpoint
+    keep: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a prune would do; nothing has happened yet."""
+
+    decisions: tuple[Decision, ...]
+
+    @property
+    def deleted(self) -> tuple[Checkpoint, ...]:
+        """What would go."""
+        return tuple(d.checkpoint for d in self.decisions if not d.keep)
+
+    @property
+    def freed_bytes(self) -> int:
+        """How many bytes that would free, once the trash is emptied."""
+        return sum(checkpoint.size for checkpoint in self.deleted)
+
+
+def plan(
+    checkpoints: Sequence[Checkpoint], policy: Policy, *, in_use: frozenset[str] = frozenset()
+) -> Plan:
+    """Decides for each checkpoint whether it stays.
+
+    Args:
+        checkpoints: Newest first, as `Catalog.scan` returns them.
+        policy: The rules; a checkpoint stays if any of them keeps it.
+        in_use: Names of what is being read or written.
+
+    Raises:
+        UsageError: A rule makes no sense, or names a metric that no checkpoint has.
+    """
+    _check(policy, checkpoints)
+    kept: dict[str, str] = {}
+    if not policy.is_empty:
+        restorable = [c for c in checkpoints if c.restorable]
+        for name, reason in [
+            *_last(restorable, policy),
+            *_every_steps(restorable, policy),
+            *_every_hours(restorable, policy),
+            *_best(restorable, policy),
+            *_last_verified(restorable),
+        ]:
+            kept.setdefault(name, reason)
+    return Plan(
+        tuple(
+            _decide(checkpoint, checkpoints, policy, kept.get(checkpoint.name, ""), in_use)
+            for checkpoint in checkpoints
+        )
+    )
+
+
+def plan_of_names(checkpoints: Sequence[Checkpoint], names: Iterable[str]) -> Plan:
+    """Makes a plan that deletes exactly `names`, as far as they are not protected.
+
+    Raises:
+        UsageError: There is no checkpoint of one of these names.
+    """
+    chosen = set(names)
+    unknown = sorted(chosen - {checkpoint.name for checkpoint in checkpoints})
+    if unknown:
+        raise UsageError(f"There is no checkpoint {unknown[0]}; list them with `tfckpt-tui ls`.")
+    decisions = []
+    for checkpoint in checkpoints:
+        reason = protection(checkpoint, checkpoints)
+        keep = checkpoint.name not in chosen or bool(reason)
+        decisions.append(Decision(checkpoint, keep, reason or ("" if keep else "chosen")))
+    return Plan(tuple(decisions))
+
+
+def _decide(
+    checkpoint: Checkpoint,
+    checkpoints: Sequence[Checkpoint],
+    policy: Policy,
+    reason: str,
+    in_use: frozenset[str],
+) -> Decision:
+    protected = protection(checkpoint, checkpoints)
+    if checkpoint.name in in_use:
+        protected = protected or "in use"
+    if protected:
+        return Decision(checkpoint, True, protected)
+    if reason:
+        return Decision(checkpoint, True, reason)
+    if policy.is_empty:
+        return Decision(checkpoint, True, "no rule was given")
+    if checkpoint.state is CheckpointState.CORRUPT:
+        return Decision(checkpoint, True, "damaged: delete it by name, once it is of no use")
+    if checkpoint.restorable:
+        return Decision(checkpoint, False, "no rule keeps it")
+    return Decision(checkpoint, False, f"{checkpoint.state.value}: it cannot be restored")
+
+
+def _check(policy: Policy, checkpoints: Sequence[Checkpoint]) -> None:
+    numbers: list[tuple[str, float | None]] = [
+        ("keep-last", policy.keep_last),
+        ("keep-every", policy.keep_every_steps),
+        ("keep-every-hours", policy.keep_every_hours),
+        *((f"keep-best {best.metric}", best.count) for best in policy.keep_best),
+    ]
+    for name, number in numbers:
+        if number is not None and not (number > 0 and math.isfinite(number)):
+            raise UsageError(f"{name} is {number}; it must be more than 0.")
+    known = sorted({metric for checkpoint in checkpoints for metric in checkpoint.metrics})
+    for best in policy.keep_best:
+        if best.metric not in known:
+            names = ", ".join(known) or "none"
+            raise UsageError(f"No checkpoint has the metric {best.metric!r}; known are: {names}.")
+
+
+def _last(checkpoints: Sequence[Checkpoint], policy: Policy) -> list[tuple[str, str]]:
+    count = policy.keep_last or 0
+    return [(c.name, f"one of the last {count}") for c in checkpoints[:count]]
+
+
+def _every_steps(checkpoints: Sequence[Checkpoint], policy: Policy) -> list[tuple[str, str]]:
+    every = policy.keep_every_steps
+    if every is None:
+        return []
+    first: dict[tuple[int, int], Checkpoint] = {}
+    for checkpoint in checkpoints:
+        if checkpoint.step is not None:
+            place = checkpoint.branch, checkpoint.step // every
+            held = first.get(place)
+            if held is None or held.step is None or checkpoint.step < held.step:
+                first[place] = checkpoint
+    return [(c.name, f"the first in {every} steps") for c in first.values()]
+
+
+def _every_hours(checkpoints: Sequence[Checkpoint], policy: Policy) -> list[tuple[str, str]]:
+    hours = policy.keep_every_hours
+    if hours is None:
+        return []
+    first: dict[int, Checkpoint] = {}
+    for checkpoint in checkpoints:
+        place = math.floor(checkpoint.saved_at / (hours * 3600))
+        held = first.get(place)
+        if held is None or checkpoint.saved_at < held.saved_at:
+            first[place] = checkpoint
+    return [(c.name, f"the first in {hours:g} h") for c in first.values()]
+
+
+def _best(checkpoints: Sequence[Checkpoint], policy: Policy) -> list[tuple[str, str]]:
+    kept = []
+    for best in policy.keep_best:
+        sign = 1.0 if best.mode == "min" else -1.0
+        ranked = []
+        for place, checkpoint in enumerate(checkpoints):
+            value = checkpoint.metrics.get(best.metric)
+            if value is not None and math.isfinite(value):
+                # Of equal values the newer one stays.
+                ranked.append((sign * value, place, checkpoint))
+        ranked.sort(key=lambda entry: entry[:2])
+        for value, _, checkpoint in ranked[: best.count]:
+            kept.append((checkpoint.name, f"{best.mode} {best.metric} {sign * value:.4g}"))
+    return kept
+
+
+def _last_verified(checkpoints: Sequence[Checkpoint]) -> list[tuple[str, str]]:
+    for checkpoint in checkpoints:
+        if checkpoint.state is CheckpointState.VERIFIED:
+            return [(checkpoint.name, "the last verified")]
+    return []

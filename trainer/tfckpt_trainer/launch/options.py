@@ -1,0 +1,43 @@
+"""What a launch is told: which command, how many workers, how patient to be."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of one launch; all times in seconds.
+
+    Attributes:
+        run_directory: Absolute path of the run directory.
+        command: What each worker runs.
+        working_directory: Where it runs.
+        max_restarts: How often all workers are started again after one died.
+        pause_seconds: Before the first restart; it doubles with each further one.
+        grace_seconds: What workers have to save and end when they are asked to.
+        start_timeout: After this long, a worker without a heartbeat beside others that have
+            one did not come up.
+        ports: Fixed ports for TensorFlow's cluster, one for each worker; empty to choose.
+        environment: Further variables for the workers.
+    """
+
+    run_directory: str
+    command: tuple[str, ...]
+    working_directory: str
+    workers: int = 1
+    max_restarts: int = 3
+    pause_seconds: float = 1.0
+    grace_seconds: float = 30.0
+    start_timeout: float = 180.0
+    ports: tuple[int, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+def encode_options(options: LaunchOptions) -> str:
+    """Returns options as one argument of a command line."""
+    return msgspec.json.encode(options).decode()
+
+
+def decode_options(text: str) -> LaunchOptions:
+    """Undoes `encode_options`."""
+    return msgspec.json.decode(text, type=LaunchOptions)
