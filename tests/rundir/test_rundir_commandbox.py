@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+
 from tfckpt_trainer.rundir.commandbox import CommandBox, advance, requester
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CommandKind, CommandState

@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import append, decode, encode, load, parse_lines, store
 from tfckpt_trainer.rundir.journal import Tail

@@ -5,6 +5,7 @@ import os
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tfckpt_trainer.errors import DamagedFileError, UsageError
 from tfckpt_trainer.rundir.files import append_line, make_directory, read_bounded, write_atomic
 from tfckpt_trainer.rundir.paths import (

@@ -5,6 +5,7 @@ import socket
 
 import psutil
 import pytest
+
 from tfckpt_trainer.rundir.health import (
     RunState,
     WorkerState,

@@ -77,6 +77,13 @@ class WorkerGroup:
         return np.asarray(total.numpy())
 
 
+def strategy_name(strategy: tf.distribute.Strategy) -> str:
+    """Returns the name under which people know a strategy; its class may have another."""
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return "MultiWorkerMirroredStrategy"
+    return type(strategy).__name__
+
+
 def _place(strategy: tf.distribute.Strategy) -> tuple[int, int]:
     resolver = strategy.cluster_resolver
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) or resolver is None:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tfckpt_trainer.catalog.branches import branch_after_restore
+from tfckpt_trainer.catalog.prune import finish_interrupted_prunes
 from tfckpt_trainer.catalog.scan import Catalog, continuation
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.documents import store
@@ -206,6 +207,7 @@ class Moves:
 
     def _plan_start(self) -> Message:
         """What the chief proposes: checkpoints to try, the most promising first."""
+        finish_interrupted_prunes(self._run)
         completed = finish_interrupted_saves(self._run)
         for name in completed:
             self._ledger.note(

@@ -24,7 +24,7 @@ from tfckpt_trainer.rundir.records import Activity, Ending, JournalKind, RunInfo
 from tfckpt_trainer.training.curves import Curves
 from tfckpt_trainer.training.desk import Desk
 from tfckpt_trainer.training.gauges import Gauges
-from tfckpt_trainer.training.group import WorkerGroup
+from tfckpt_trainer.training.group import WorkerGroup, strategy_name
 from tfckpt_trainer.training.heartbeat import Heartbeat
 from tfckpt_trainer.training.inputs import DatasetFunction, Inputs
 from tfckpt_trainer.training.ledger import Ledger
@@ -138,7 +138,7 @@ class TrainingRun:
         world = {
             "workers": group.size,
             "replicas": group.replicas,
-            "strategy": type(self._strategy).__name__,
+            "strategy": strategy_name(self._strategy),
         }
         shared = SharedState(model, optimizer, extra)
         own = WorkerState(model, self._inputs.iterator if self._inputs else None, worker_state)
@@ -280,7 +280,7 @@ class TrainingRun:
             self._run.run_file,
             msgspec.structs.replace(
                 known,
-                strategy=type(self._strategy).__name__,
+                strategy=strategy_name(self._strategy),
                 worker_count=self._group.size,
                 replica_count=self._group.replicas,
                 total_steps=self._total_steps,

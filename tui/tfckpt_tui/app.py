@@ -1,0 +1,206 @@
+"""The terminal app: one flow of data from the monitor, one flow of commands to the run."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+from rich.cells import cell_len
+from rich.color import Color
+from rich.segment import Segment
+from textual import on
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.filter import LineFilter
+from textual.theme import BUILTIN_THEMES
+
+from tfckpt_trainer.errors import ExitCode, TfckptError
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.log_tail import LogTail, log_path
+from tfckpt_tui.messages import JobDone, JobFailed, SnapshotTaken
+from tfckpt_tui.monitor import Monitor
+from tfckpt_tui.screens.dashboard import DashboardScreen
+from tfckpt_tui.snapshot import RunSnapshot
+from tfckpt_tui.text import UNSAFE, clean
+from tfckpt_tui.themes import THEMES, defaults_for
+
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Neutralise(LineFilter):
+    """The second line of defence: whatever came past `clean` is made harmless on its way out."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """Returns the segments without a character that a terminal would act on."""
+        del background
+        return [
+            Segment(UNSAFE.sub(_harmless, segment.text), segment.style)
+            if segment.control is None and UNSAFE.search(segment.text)
+            else segment
+            for segment in segments
+        ]
+
+
+class TfckptApp(App[int]):
+    """Watches and steers one run."""
+
+    CSS_PATH = "app.tcss"
+    TITLE = "tfckpt-tui"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "explain_quit", "Quit", show=False, system=True),
+    ]
+    NOTIFICATION_TIMEOUT = 6
+
+    def __init__(
+        self, run: RunDirectory, *, read_only: bool = False, poll: float | None = None
+    ) -> None:
+        super().__init__()
+        self.run_directory = run
+        self.read_only = read_only
+        self.snapshot: RunSnapshot | None = None
+        self._monitor = Monitor(run, poll)
+        self._neutralise = Neutralise()
+        self._log_tails: dict[str, LogTail] = {}
+        self._logs_in_reading: set[str] = set()
+        for theme in THEMES:
+            self.register_theme(theme)
+        self.theme = THEMES[0].name
+
+    # -- life --------------------------------------------------------------------------------
+
+    def get_default_screen(self) -> DashboardScreen:
+        """Returns the screen that everything else opens from."""
+        return DashboardScreen(self.run_directory, read_only=self.read_only)
+
+    def get_line_filters(self) -> list[LineFilter]:
+        """Returns Textual's filters, and ours behind them."""
+        return [*super().get_line_filters(), self._neutralise]
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Returns our colours for themes that were made without them."""
+        theme = BUILTIN_THEMES.get(self.theme)
+        return defaults_for(dark=theme is None or theme.dark)
+
+    def on_mount(self) -> None:
+        """Starts looking, and makes sure that a signal leaves the terminal as it was."""
+        self._handle_signals()
+        self.call_after_refresh(self._monitor.start, self._take)
+
+    def on_unmount(self) -> None:
+        """Ends the monitor; what it is busy with is a daemon's business."""
+        self._monitor.stop()
+
+    def _handle_signals(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            # By default these kill the process with the terminal in raw mode.
+            loop.add_signal_handler(number, lambda n=number: self.exit(return_code=128 + n))
+
+    # -- data --------------------------------------------------------------------------------
+
+    def _take(self, snapshot: RunSnapshot) -> None:
+        self.post_message(SnapshotTaken(snapshot))
+
+    @on(SnapshotTaken)
+    def _show(self, message: SnapshotTaken) -> None:
+        self.snapshot = message.snapshot
+        for screen in self.screen_stack:
+            show = getattr(screen, "show", None)
+            if show is not None:
+                show(message.snapshot)
+
+    # -- logs --------------------------------------------------------------------------------
+
+    def read_log(self, log: str) -> None:
+        """Reads what is new in a log, in a thread; `LogRead` brings it."""
+        if log in self._logs_in_reading:
+            return
+        self._logs_in_reading.add(log)
+        tail = self._log_tails.get(log)
+        if tail is None:
+            tail = LogTail(log_path(self.run_directory, log))
+            self._log_tails[log] = tail
+
+        self.start_job(f"log of {log}", tail.read_new, partial(self._show_log, log))
+
+    def forget_logs(self) -> None:
+        """Reads logs from their ends again when they are opened the next time."""
+        self._log_tails.clear()
+
+    def _show_log(self, log: str, lines: list[str] | None) -> None:
+        self._logs_in_reading.discard(log)
+        for screen in self.screen_stack:
+            add = getattr(screen, "add", None)
+            if add is not None:
+                add(log, lines)
+
+    # -- work in threads ---------------------------------------------------------------------
+
+    def start_job(
+        self,
+        what: str,
+        work: Callable[[], Any],
+        then: Callable[[Any], None] = lambda result: None,
+    ) -> None:
+        """Does `work` in a thread that never holds up quitting.
+
+        Args:
+            what: Names the action if it fails.
+            work: Is called in the thread; may raise the errors that people can meet.
+            then: Gets its result, in the app's own thread.
+        """
+
+        def run() -> None:
+            try:
+                result = work()
+            except (TfckptError, OSError) as error:
+                self.post_message(JobFailed(what, clean(str(error))))
+            else:
+                self.post_message(JobDone(result, then))
+
+        threading.Thread(target=run, name=f"job: {what}", daemon=True).start()
+
+    @on(JobDone)
+    def _job_done(self, message: JobDone) -> None:
+        message.then(message.result)
+        self._monitor.look_now()
+
+    @on(JobFailed)
+    def _job_failed(self, message: JobFailed) -> None:
+        for screen in self.screen_stack:
+            if isinstance(screen, DashboardScreen):
+                screen.report_failure(message.what, message.problem)
+
+    def action_explain_quit(self) -> None:
+        """Says which key leaves the app: ctrl+c would look like it stopped the training."""
+        self.notify("Press q to detach; training goes on.", markup=False)
+
+
+def main(run: RunDirectory, *, read_only: bool = False, poll: float | None = None) -> int:
+    """Opens the app on `run` and returns its exit status.
+
+    Args:
+        run: The run directory; it need not hold a run of ours.
+        read_only: Whether every action that changes something is switched off.
+        poll: Seconds between looks, where file events are not to be relied on.
+    """
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        sys.stderr.write(
+            "tfckpt-tui needs a terminal; in a script use `tfckpt-tui status --json`, "
+            "`tfckpt-tui ls --json` and the other commands.\n"
+        )
+        return ExitCode.USAGE
+    app = TfckptApp(run, read_only=read_only, poll=poll)
+    app.run()
+    return app.return_code or 0
+
+
+def _harmless(match: Any) -> str:
+    return "\ufffd" * cell_len(match[0])

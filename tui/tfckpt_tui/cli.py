@@ -1,0 +1,143 @@
+"""`tfckpt-tui`: opens the app, and offers every action as a command for scripts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tfckpt_trainer import __version__
+from tfckpt_trainer.errors import ExitCode, TfckptError, UsageError
+from tfckpt_tui.commands.opening import open_run
+from tfckpt_tui.console import print_error, print_json
+
+RunArgument = click.argument("directory", type=click.Path(path_type=Path), metavar="RUN")
+JsonOption = click.option("--json", "as_json", is_flag=True, help="Print JSON to standard output.")
+
+
+class Commands(click.Group):
+    """Loads each command from its module when it is used; a directory opens the app."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Returns the names of all commands, in the order of the help."""
+        del ctx
+        return list(_MODULES)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Imports one command."""
+        del ctx
+        if name not in _MODULES:
+            return None
+        from importlib import import_module
+
+        module = import_module(f"tfckpt_tui.command_line.{_MODULES[name]}")
+        command: click.Command = getattr(module, name.replace("-", "_"))
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Takes `tfckpt-tui RUN` for `tfckpt-tui attach RUN`."""
+        if args and args[0] not in _MODULES and _looks_like_directory(args[0]):
+            args = ["attach", *args]
+        return super().resolve_command(ctx, args)
+
+
+_MODULES = {
+    "demo": "running",
+    "launch": "running",
+    "attach": "running",
+    "status": "looking",
+    "ls": "looking",
+    "journal": "looking",
+    "logs": "looking",
+    "save": "steering",
+    "restore": "steering",
+    "pause": "steering",
+    "resume": "steering",
+    "stop": "steering",
+    "prune": "cleaning",
+    "undo": "cleaning",
+    "trash": "cleaning",
+    "pin": "cleaning",
+    "unpin": "cleaning",
+    "tensorboard": "board",
+    "completion": "completing",
+}
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="tfckpt-tui")
+def cli() -> None:
+    """Watch and steer distributed TensorFlow training from the terminal.
+
+    `tfckpt-tui RUN` opens the app on a checkpoint directory. Every action of the app is also a
+    command. Exit codes: 0 done, 1 a problem was found, 2 usage, 3 no trainer answers,
+    4 refused.
+    """
+
+
+def main() -> None:
+    """Runs the command line: errors become one message and an exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Runs one command line and returns its exit code."""
+    as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
+    try:
+        code = cli.main(arguments, prog_name="tfckpt-tui", standalone_mode=False)
+        return int(code or 0)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.Abort:
+        print_error("Nothing was done.")
+        return 130
+    except click.UsageError as error:
+        return _report(_as_usage(error), as_json)
+    except TfckptError as error:
+        return _report(error, as_json)
+    except BrokenPipeError:
+        # The reader has enough; what Python would still flush has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _report(TfckptError(f"{where}{error.strerror or error}"), as_json)
+
+
+def acting_on_run(act: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command the opened run instead of the directory a person named."""
+
+    def opened(directory: Path, **options: Any) -> Any:
+        return act(open_run(directory), **options)
+
+    opened.__name__ = act.__name__
+    opened.__doc__ = act.__doc__
+    return opened
+
+
+def _as_usage(error: click.UsageError) -> UsageError:
+    hint = f" See `{error.ctx.command_path} --help`." if error.ctx else ""
+    return UsageError(f"{error.format_message()}{hint}")
+
+
+def _report(error: TfckptError, as_json: bool) -> int:
+    code = ExitCode(error.exit_code)
+    if as_json:
+        print_json({"error": {"code": int(code), "name": code.name.lower(), "message": str(error)}})
+    else:
+        print_error(str(error))
+    return int(code)
+
+
+def _looks_like_directory(text: str) -> bool:
+    return not text.startswith("-") and (
+        os.sep in text or text in {".", ".."} or Path(text).exists()
+    )

@@ -1,0 +1,1 @@
+"""The commands of `tfckpt-tui`, in modules by what they are for."""

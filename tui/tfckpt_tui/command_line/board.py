@@ -1,0 +1,42 @@
+"""The `tensorboard` command."""
+
+from __future__ import annotations
+
+import click
+
+from tfckpt_trainer.errors import ExitCode
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui import tensorboard as board
+from tfckpt_tui.cli import JsonOption, RunArgument, acting_on_run
+from tfckpt_tui.console import print_json, print_line
+
+
+@click.command()
+@RunArgument
+@click.option("--port", type=click.IntRange(1024, 65535), help="Port; 6006 if it is free.")
+@click.option("--stop", "stopping", is_flag=True, help="Stop the one that runs for this run.")
+@click.option("--status", "asking", is_flag=True, help="Only say whether one runs.")
+@JsonOption
+@acting_on_run
+def tensorboard(
+    run: RunDirectory, port: int | None, stopping: bool, asking: bool, as_json: bool
+) -> int:
+    """Start TensorBoard on this run, reachable from this machine only."""
+    if stopping:
+        stopped = board.stop(run)
+        if as_json:
+            print_json({"stopped": stopped})
+        else:
+            print_line("Stopped." if stopped else "None was running.")
+        return int(ExitCode.DONE)
+    found = board.running(run) if asking else board.start(run, port)
+    if as_json:
+        fields = {"url": found.url, "port": found.port, "pid": found.pid} if found else {}
+        print_json({"running": found is not None, **fields})
+    elif found is None:
+        print_line("None is running.")
+    else:
+        print_line(found.url)
+        if board.is_remote():
+            print_line(f"From your own machine: {found.forward_line}")
+    return int(ExitCode.DONE if found else ExitCode.PROBLEM)

@@ -1,0 +1,221 @@
+"""Commands that free disk space and take it back: prune, undo, trash, pin, unpin."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from tfckpt_trainer.catalog.retention import BestBy, Plan, Policy, plan
+from tfckpt_trainer.catalog.trash import empty_trash, list_trash
+from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui import humane
+from tfckpt_tui.cli import JsonOption, RunArgument, acting_on_run
+from tfckpt_tui.command_line.steering import THROUGH
+from tfckpt_tui.commands import pruning
+from tfckpt_tui.commands.asking import DEFAULT_TIMEOUT
+from tfckpt_tui.commands.reporting import Json, list_checkpoints
+from tfckpt_tui.console import Progress, print_json, print_line, print_table
+
+
+class BestRule(click.ParamType[BestBy]):
+    """`METRIC:min|max:N`, such as `loss:min:3`."""
+
+    name = "METRIC:min|max:N"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> BestBy:
+        """Parses one rule."""
+        if isinstance(value, BestBy):
+            return value
+        metric, mode, count = (*str(value).rsplit(":", 2), "", "")[:3]
+        if mode not in ("min", "max") or not count.isdigit() or not metric:
+            self.fail(f"{value!r} is not METRIC:min|max:N, as in loss:min:3.", param, ctx)
+        return BestBy(metric, "min" if mode == "min" else "max", int(count))
+
+
+@click.command()
+@RunArgument
+@click.option("--keep-last", type=int, metavar="N", help="Keep the newest N.")
+@click.option("--keep-every", type=int, metavar="N", help="Keep one in every N steps.")
+@click.option("--keep-every-hours", type=float, metavar="H", help="Keep one in every H hours.")
+@click.option("--keep-best", type=BestRule(), multiple=True, help="Keep the best N by a metric.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and do nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--timeout", type=click.FloatRange(min=0.1), default=DEFAULT_TIMEOUT)
+@JsonOption
+@acting_on_run
+def prune(
+    run: RunDirectory,
+    keep_last: int | None,
+    keep_every: int | None,
+    keep_every_hours: float | None,
+    keep_best: tuple[BestBy, ...],
+    dry_run: bool,
+    yes: bool,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Move to the trash what no rule keeps; `undo` brings it back.
+
+    The newest that can be restored, the one training goes on from, the last verified one and
+    pinned ones always stay.
+    """
+    policy = Policy(keep_last, keep_every, keep_every_hours, keep_best)
+    if policy.is_empty:
+        raise click.UsageError("Say what to keep, for example --keep-last 5.")
+    intended = plan(list_checkpoints(run), policy)
+    if not as_json:
+        _print_plan(intended)
+    if dry_run or not intended.deleted:
+        if as_json:
+            print_json({"plan": _plan_data(intended), "trash": None})
+        return
+    if not yes:
+        _confirm(intended)
+    names = [checkpoint.name for checkpoint in intended.deleted]
+    outcome = pruning.prune(run, names, through=THROUGH, timeout=timeout, on_change=Progress())
+    if as_json:
+        print_json({"plan": _plan_data(intended), "trash": outcome.trash})
+    else:
+        print_line(
+            f"Moved {humane.count(len(outcome.names), 'checkpoint')} to the trash "
+            f"({humane.size(outcome.size)}); `tfckpt-tui undo {run.root}` brings them back."
+        )
+
+
+@click.command()
+@RunArgument
+@click.option("--trash", metavar="ID", help="Which prune; the newest by default.")
+@click.option("--timeout", type=click.FloatRange(min=0.1), default=DEFAULT_TIMEOUT)
+@JsonOption
+@acting_on_run
+def undo(run: RunDirectory, trash: str | None, timeout: float, as_json: bool) -> None:
+    """Bring back what a prune moved to the trash."""
+    outcome = pruning.undo(run, trash, through=THROUGH, timeout=timeout, on_change=Progress())
+    if as_json:
+        print_json({"trash": outcome.trash, "names": list(outcome.names)})
+    else:
+        print_line(f"Brought back {', '.join(outcome.names)}.")
+
+
+@click.command()
+@RunArgument
+@click.option("--empty", is_flag=True, help="Delete for good what is in the trash.")
+@click.option("--older-than", type=float, metavar="HOURS", help="With --empty: only older prunes.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@JsonOption
+@acting_on_run
+def trash(
+    run: RunDirectory, empty: bool, older_than: float | None, yes: bool, as_json: bool
+) -> None:
+    """Show the trash, or empty it."""
+    now = time.time()
+    if empty:
+        if not yes:
+            _ask_or_refuse("Delete for good what is in the trash?")
+        freed = empty_trash(run, None if older_than is None else now - older_than * 3600)
+        if as_json:
+            print_json({"freed_bytes": freed})
+        else:
+            print_line(f"Freed {humane.size(freed)}.")
+        return
+    manifests = list_trash(run)
+    if as_json:
+        print_json(
+            {
+                "trash": [
+                    {
+                        "id": m.id,
+                        "at": m.at,
+                        "by": m.by,
+                        "names": [c.name for c in m.checkpoints],
+                        "bytes": sum(c.size for c in m.checkpoints),
+                    }
+                    for m in manifests
+                ]
+            }
+        )
+        return
+    rows = [
+        (
+            m.id,
+            humane.age(now - m.at),
+            humane.size(sum(c.size for c in m.checkpoints)),
+            ", ".join(c.name for c in m.checkpoints),
+            m.by,
+        )
+        for m in manifests
+    ]
+    print_table(("ID", "AGE", "SIZE", "CHECKPOINTS", "BY"), rows, right={1, 2})
+
+
+@click.command()
+@RunArgument
+@click.argument("name")
+@JsonOption
+@acting_on_run
+def pin(run: RunDirectory, name: str, as_json: bool) -> None:
+    """Never prune this checkpoint."""
+    _set_pin(run, name, pinned=True, as_json=as_json)
+
+
+@click.command()
+@RunArgument
+@click.argument("name")
+@JsonOption
+@acting_on_run
+def unpin(run: RunDirectory, name: str, as_json: bool) -> None:
+    """Let this checkpoint be pruned again."""
+    _set_pin(run, name, pinned=False, as_json=as_json)
+
+
+def _set_pin(run: RunDirectory, name: str, *, pinned: bool, as_json: bool) -> None:
+    pruning.set_pin(run, name, pinned=pinned, through=THROUGH)
+    if as_json:
+        print_json({"name": name, "pinned": pinned})
+    else:
+        print_line(f"{'Pinned' if pinned else 'Unpinned'} {name}.")
+
+
+def _print_plan(intended: Plan) -> None:
+    rows = [
+        (
+            "keep" if decision.keep else "delete",
+            decision.checkpoint.name,
+            humane.size(decision.checkpoint.size),
+            decision.reason,
+        )
+        for decision in intended.decisions
+    ]
+    print_table(("PLAN", "CHECKPOINT", "SIZE", "REASON"), rows, right={2})
+    count = humane.count(len(intended.deleted), "checkpoint")
+    print_line(f"{count} to delete, {humane.size(intended.freed_bytes)}.")
+
+
+def _plan_data(intended: Plan) -> Json:
+    return {
+        "freed_bytes": intended.freed_bytes,
+        "decisions": [
+            {
+                "name": decision.checkpoint.name,
+                "keep": decision.keep,
+                "reason": decision.reason,
+                "bytes": decision.checkpoint.size,
+            }
+            for decision in intended.decisions
+        ],
+    }
+
+
+def _confirm(intended: Plan) -> None:
+    _ask_or_refuse(f"Move {humane.count(len(intended.deleted), 'checkpoint')} to the trash?")
+
+
+def _ask_or_refuse(question: str) -> None:
+    if not sys.stdin.isatty():
+        raise RefusedError("Nothing was done: there is no terminal to ask on. Give --yes.")
+    click.confirm(question, abort=True, err=True)

@@ -1,0 +1,176 @@
+"""Commands that start a run or open the app: demo, launch, attach."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.cli import JsonOption, RunArgument
+from tfckpt_tui.commands.opening import open_run
+from tfckpt_tui.console import print_json, print_words
+
+DEMO_MODULE = "tfckpt_trainer.examples.language_model"
+
+DetachOption = click.option("--detach", is_flag=True, help="Start it without opening the app.")
+RestartsOption = click.option(
+    "--max-restarts",
+    type=click.IntRange(min=0),
+    default=3,
+    show_default=True,
+    help="How often all workers are started again after one died.",
+)
+
+
+@click.command()
+@click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True)
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="The run directory; a new one under the state directory by default.",
+)
+@click.option("--steps", type=click.IntRange(min=1), help="Steps to train.")
+@DetachOption
+@RestartsOption
+@JsonOption
+def demo(
+    workers: int,
+    directory: Path | None,
+    steps: int | None,
+    detach: bool,
+    max_restarts: int,
+    as_json: bool,
+) -> int:
+    """Train a small language model on several workers, and open the app on it.
+
+    The text is the standard library of this Python; nothing is downloaded.
+    """
+    if importlib.util.find_spec("tensorflow") is None:
+        raise UsageError(
+            "The demo needs TensorFlow, which is not installed; run "
+            "`pip install 'tfckpt-tui[cpu]'`."
+        )
+    _check_terminal(detach)
+    root = directory or _state_directory() / time.strftime("demo-%Y%m%d-%H%M%S")
+    command = [sys.executable, "-m", DEMO_MODULE]
+    command += ["--steps", str(steps)] if steps else []
+    return _launch(root, tuple(command), workers, max_restarts, (), detach, as_json)
+
+
+@click.command(context_settings={"ignore_unknown_options": False})
+@RunArgument
+@click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True)
+@RestartsOption
+@click.option("--ports", help="Ports of TensorFlow's cluster, one a worker, as in 9001,9002.")
+@DetachOption
+@JsonOption
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def launch(
+    directory: Path,
+    workers: int,
+    max_restarts: int,
+    ports: str | None,
+    detach: bool,
+    as_json: bool,
+    command: tuple[str, ...],
+) -> int:
+    """Start workers of any training script, and open the app on them.
+
+    The command follows `--`: tfckpt-tui launch RUN --workers 2 -- python train.py
+    """
+    _check_terminal(detach)
+    return _launch(directory, command, workers, max_restarts, _ports(ports), detach, as_json)
+
+
+@click.command()
+@RunArgument
+@click.option("--read-only", is_flag=True, help="Switch off everything that changes the run.")
+@click.option(
+    "--poll",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="Look every so many seconds instead of waiting for file events.",
+)
+def attach(directory: Path, read_only: bool, poll: float | None) -> int:
+    """Open the app on a run, or on any directory of TensorFlow checkpoints."""
+    run = open_run(directory)
+    _check_terminal(detach=False)
+    return _open_app(run, read_only=read_only, poll=poll)
+
+
+def _launch(
+    root: Path,
+    command: tuple[str, ...],
+    workers: int,
+    max_restarts: int,
+    ports: tuple[int, ...],
+    detach: bool,
+    as_json: bool,
+) -> int:
+    from tfckpt_trainer.launch.local import launch as launch_locally
+    from tfckpt_trainer.launch.options import LaunchOptions
+
+    run = RunDirectory(root.expanduser().absolute())
+    print_words(f"Starting {workers} workers in {run.root} …")
+    status = launch_locally(
+        LaunchOptions(
+            run_directory=str(run.root),
+            command=command,
+            working_directory=os.getcwd(),
+            workers=workers,
+            max_restarts=max_restarts,
+            ports=ports,
+        )
+    )
+    if as_json:
+        print_json({"directory": str(run.root), "supervisor_pid": status.pid})
+    if detach:
+        print_words(f"Training goes on by itself. Watch it: tfckpt-tui attach {run.root}")
+        print_words(f"Stop it: tfckpt-tui stop {run.root}")
+        return 0
+    code = _open_app(run, read_only=False, poll=None)
+    print_words(f"Training goes on in {run.root}. Watch it: tfckpt-tui attach {run.root}")
+    return code
+
+
+def _open_app(run: RunDirectory, *, read_only: bool, poll: float | None) -> int:
+    from tfckpt_tui.app import main as open_app
+
+    return open_app(run, read_only=read_only, poll=poll)
+
+
+def _check_terminal(detach: bool) -> None:
+    """Refuses where the app could not be drawn, before anything is started for it."""
+    if detach:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            "The app needs a terminal. Use `--detach` to start without it, and "
+            "`tfckpt-tui status RUN --watch` to follow the run as plain text."
+        )
+    if os.environ.get("TERM", "dumb") in {"dumb", "unknown"}:
+        raise UsageError(
+            "This terminal (TERM=dumb) cannot show the app; follow the run as plain text with "
+            "`tfckpt-tui status RUN --watch`."
+        )
+
+
+def _state_directory() -> Path:
+    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(home) / "tfckpt-tui"
+
+
+def _ports(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--ports is {text!r}; expected numbers, as in 9001,9002.") from None

@@ -1,0 +1,165 @@
+"""Commands that ask a live trainer: save, restore, pause, resume, stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+import msgspec
+
+from tfckpt_trainer.errors import NoTrainerError
+from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import Command, CommandKind
+from tfckpt_tui.cli import JsonOption, RunArgument, acting_on_run
+from tfckpt_tui.commands.asking import DEFAULT_TIMEOUT, ask
+from tfckpt_tui.commands.reporting import list_checkpoints
+from tfckpt_tui.commands.restoring import find_checkpoint, plan_restore
+from tfckpt_tui.console import Progress, print_json, print_line, print_words
+
+THROUGH = "command line"
+
+FORCE_SECONDS = 60.0
+
+
+def waiting(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of a command that waits for its outcome."""
+    command = click.option(
+        "--timeout",
+        type=click.FloatRange(min=0.1),
+        default=DEFAULT_TIMEOUT,
+        show_default=True,
+        help="Seconds to wait for the outcome.",
+    )(command)
+    return click.option(
+        "--no-wait", is_flag=True, help="Return at once; the journal tells the outcome."
+    )(command)
+
+
+@click.command()
+@RunArgument
+@waiting
+@JsonOption
+@acting_on_run
+def save(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> None:
+    """Save a checkpoint now, on all workers at the same step."""
+    _ask(run, CommandKind.SAVE, {}, no_wait, timeout, as_json)
+
+
+@click.command()
+@RunArgument
+@click.option("--step", type=click.IntRange(min=0), help="Go back to the checkpoint of this step.")
+@click.option("--name", help="Go back to the checkpoint of this name.")
+@waiting
+@JsonOption
+@acting_on_run
+def restore(
+    run: RunDirectory,
+    step: int | None,
+    name: str | None,
+    no_wait: bool,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Go back to a checkpoint in place; no process restarts, nothing saved is lost."""
+    if (step is None) == (name is None):
+        raise click.UsageError("Give either --step or --name.")
+    checkpoint = find_checkpoint(list_checkpoints(run), step=step, name=name)
+    current = next((status.step for status in read_workers(run)), None)
+    plan = plan_restore(checkpoint, current)
+    if plan.given_up and not as_json:
+        print_words(f"{plan.given_up} steps since {checkpoint.name} are given up.")
+    arguments = {"name": checkpoint.name}
+    _ask(run, CommandKind.RESTORE, arguments, no_wait, timeout, as_json)
+
+
+@click.command()
+@RunArgument
+@waiting
+@JsonOption
+@acting_on_run
+def pause(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> None:
+    """Pause training on all workers after the same step."""
+    _ask(run, CommandKind.PAUSE, {}, no_wait, timeout, as_json)
+
+
+@click.command()
+@RunArgument
+@waiting
+@JsonOption
+@acting_on_run
+def resume(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> None:
+    """Go on after a pause."""
+    _ask(run, CommandKind.RESUME, {}, no_wait, timeout, as_json)
+
+
+@click.command()
+@RunArgument
+@click.option("--save/--no-save", "with_save", default=True, help="Save before stopping (default).")
+@click.option("--force", is_flag=True, help="End the processes if the trainer does not answer.")
+@waiting
+@JsonOption
+@acting_on_run
+def stop(
+    run: RunDirectory,
+    with_save: bool,
+    force: bool,
+    no_wait: bool,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Stop the run on all workers."""
+    try:
+        _ask(run, CommandKind.STOP, {"save": with_save}, no_wait, timeout, as_json)
+    except NoTrainerError:
+        if not force:
+            raise
+        _force(run, as_json)
+
+
+def _ask(
+    run: RunDirectory,
+    kind: CommandKind,
+    arguments: dict[str, Any],
+    no_wait: bool,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    command = ask(
+        run,
+        kind,
+        arguments,
+        through=THROUGH,
+        wait=not no_wait,
+        timeout=timeout,
+        on_change=Progress(),
+    )
+    if as_json:
+        print_json({"command": _as_data(command)})
+    elif no_wait:
+        print_line(f"Asked for: {command.id}")
+    else:
+        print_line(command.message)
+
+
+def _as_data(command: Command) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(command)
+    for internal in ("schema", "unknown"):
+        fields.pop(internal)
+    return fields
+
+
+def _force(run: RunDirectory, as_json: bool) -> None:
+    from tfckpt_trainer.launch.local import stop_supervisor
+
+    began = time.monotonic()
+    print_words("No trainer answers; ending its processes.")
+    if not stop_supervisor(run, FORCE_SECONDS):
+        raise NoTrainerError(f"Nothing runs in {run.root}; there is nothing to stop.")
+    message = f"Ended all processes of the run in {time.monotonic() - began:.1f} s."
+    if as_json:
+        print_json({"stopped": True, "message": message})
+    else:
+        print_line(message)

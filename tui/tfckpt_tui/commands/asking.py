@@ -1,0 +1,77 @@
+"""Asks a live trainer to do something, and follows what becomes of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError
+from tfckpt_trainer.rundir.commandbox import CommandBox, requester
+from tfckpt_trainer.rundir.health import trainer_answers
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import Command, CommandKind, CommandState
+
+DEFAULT_TIMEOUT = 120.0
+"""Seconds to wait for an outcome, unless a person says otherwise."""
+
+OnChange = Callable[[Command], None]
+
+
+def ask(
+    run: RunDirectory,
+    kind: CommandKind,
+    arguments: dict[str, Any] | None = None,
+    *,
+    through: str,
+    wait: bool = True,
+    timeout: float = DEFAULT_TIMEOUT,
+    on_change: OnChange | None = None,
+) -> Command:
+    """Drops a command for the trainer of `run`.
+
+    Args:
+        run: The run directory.
+        kind: What to do.
+        arguments: As `Command.arguments` says.
+        through: Which front end asks, for the journal: `terminal app`, `command line`.
+        wait: Whether to follow it to its end.
+        timeout: Seconds to wait; a command that nobody took by then is withdrawn.
+        on_change: Told of each change while waiting.
+
+    Returns:
+        The command as it is now: done, or on its way if it was not waited for.
+
+    Raises:
+        NoTrainerError: No trainer lives, or none took it in time.
+        RefusedError: The trainer refused.
+        TfckptError: It failed, or its end was not seen in time.
+    """
+    if not trainer_answers(run, time.time()):
+        raise NoTrainerError(
+            f"No trainer answers in {run.root}; start one with `tfckpt-tui launch {run.root} "
+            "-- COMMAND`, or look at the run with `tfckpt-tui status`."
+        )
+    box = CommandBox(run)
+    command = box.submit(kind, arguments, requested_by=requester(through), lifetime=timeout)
+    if not wait:
+        return command
+    outcome = box.wait(command, timeout=timeout, on_change=on_change)
+    if outcome.state is CommandState.REQUESTED:
+        outcome = box.withdraw(outcome) or box.look_up(command.id) or outcome
+    return _checked(outcome, timeout)
+
+
+def _checked(outcome: Command, timeout: float) -> Command:
+    if outcome.state is CommandState.DONE:
+        return outcome
+    if outcome.state is CommandState.EXPIRED:
+        raise NoTrainerError(f"{outcome.kind.value}: {outcome.message}")
+    if outcome.state is CommandState.REFUSED:
+        raise RefusedError(outcome.message)
+    if outcome.state is CommandState.FAILED:
+        raise TfckptError(f"{outcome.kind.value} failed: {outcome.message}")
+    raise TfckptError(
+        f"{outcome.kind.value} was not finished in {timeout:g} s; it is {outcome.state.value}: "
+        f"{outcome.message} Follow it in `tfckpt-tui journal`."
+    )

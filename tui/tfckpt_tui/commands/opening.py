@@ -1,0 +1,47 @@
+"""Finds out what a directory is before anything is done with it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tfckpt_trainer.catalog.files import look
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.paths import RunDirectory
+
+
+def open_run(directory: str | Path) -> RunDirectory:
+    """Returns the run in `directory`, which may be any directory of TensorFlow checkpoints.
+
+    Raises:
+        UsageError: It does not exist, is empty, cannot be read, or holds something else.
+    """
+    root = Path(directory).expanduser().absolute()
+    run = RunDirectory(root)
+    if not root.exists():
+        raise UsageError(
+            f"{root} does not exist; check the path, or start a run there with "
+            f"`tfckpt-tui launch {root} -- COMMAND`."
+        )
+    if not root.is_dir():
+        raise UsageError(
+            f"{root} is a file; name the directory with the checkpoints, which is perhaps "
+            f"{root.parent}."
+        )
+    try:
+        names = os.listdir(root)
+        found = look(root)
+    except OSError as error:
+        raise UsageError(
+            f"{root} cannot be read ({error.strerror}); ask its owner, or run as another user."
+        ) from error
+    if run.is_ours or run.state_file.exists() or found:
+        return run
+    if not names:
+        raise UsageError(
+            f"{root} is empty; start a run there with `tfckpt-tui launch {root} -- COMMAND`."
+        )
+    raise UsageError(
+        f"{root} has no checkpoints; it holds {len(names)} other entries, the first is "
+        f"{sorted(names)[0]!r}. Name a directory with checkpoints (NAME.index, NAME.data-…)."
+    )

@@ -1,0 +1,169 @@
+"""Prune, undo, pin: through the trainer where one lives, under its lock where none does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from filelock import FileLock, Timeout
+
+from tfckpt_trainer.catalog.pins import pin as write_pin
+from tfckpt_trainer.catalog.pins import unpin as remove_pin
+from tfckpt_trainer.catalog.prune import finish_interrupted_prunes, move_to_trash
+from tfckpt_trainer.catalog.prune import undo as bring_back
+from tfckpt_trainer.catalog.scan import Catalog
+from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.rundir.commandbox import requester
+from tfckpt_trainer.rundir.health import trainer_answers
+from tfckpt_trainer.rundir.journal import write_entry
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import CommandKind, JournalEntry, JournalKind, TrashManifest
+from tfckpt_tui.commands.asking import DEFAULT_TIMEOUT, OnChange, ask
+
+
+@dataclass(frozen=True)
+class PruneOutcome:
+    """What was moved, and under which id it can be brought back."""
+
+    trash: str
+    names: tuple[str, ...]
+    size: int
+
+
+def prune(
+    run: RunDirectory,
+    names: Sequence[str],
+    *,
+    through: str,
+    timeout: float = DEFAULT_TIMEOUT,
+    on_change: OnChange | None = None,
+) -> PruneOutcome:
+    """Moves checkpoints to the trash.
+
+    Raises:
+        RefusedError: One of them is protected; nothing was moved.
+        UsageError: One of them is not there.
+    """
+    if trainer_answers(run, time.time()):
+        arguments = {"names": list(names)}
+        command = ask(
+            run,
+            CommandKind.PRUNE,
+            arguments,
+            through=through,
+            timeout=timeout,
+            on_change=on_change,
+        )
+        result = command.result
+        return PruneOutcome(result["trash"], tuple(result["names"]), result["bytes"])
+    by, is_ours = requester(through), run.run_file.exists()
+    return _by_ourselves(
+        run,
+        JournalKind.PRUNE,
+        by,
+        # A trainer of somebody else's may live unseen, and would write its list over ours.
+        lambda: move_to_trash(run, names, by=by, now=time.time(), update_state_file=is_ours),
+    )
+
+
+def undo(
+    run: RunDirectory,
+    trash: str | None = None,
+    *,
+    through: str,
+    timeout: float = DEFAULT_TIMEOUT,
+    on_change: OnChange | None = None,
+) -> PruneOutcome:
+    """Brings back what one prune moved away, by default the newest.
+
+    Raises:
+        UsageError: There is nothing to bring back.
+        RefusedError: Something of the same name is there now.
+    """
+    if trainer_answers(run, time.time()):
+        command = ask(
+            run,
+            CommandKind.UNDO,
+            {"trash": trash},
+            through=through,
+            timeout=timeout,
+            on_change=on_change,
+        )
+        result = command.result
+        return PruneOutcome(result["trash"], tuple(result["names"]), result["bytes"])
+    is_ours = run.run_file.exists()
+    return _by_ourselves(
+        run,
+        JournalKind.UNDO,
+        requester(through),
+        lambda: bring_back(run, trash, update_state_file=is_ours),
+    )
+
+
+def set_pin(run: RunDirectory, name: str, *, pinned: bool, through: str) -> None:
+    """Pins or unpins a checkpoint.
+
+    Raises:
+        UsageError: There is no such checkpoint.
+    """
+    known = {checkpoint.name for checkpoint in Catalog(run).scan(time.time())}
+    if name not in known:
+        raise UsageError(f"There is no checkpoint {name!r}; list them with `tfckpt-tui ls`.")
+    run.create()
+    if pinned:
+        write_pin(run, name)
+    else:
+        remove_pin(run, name)
+    kind, word = (JournalKind.PIN, "Pinned") if pinned else (JournalKind.UNPIN, "Unpinned")
+    write_entry(
+        run,
+        JournalEntry(
+            at=time.time(),
+            kind=kind,
+            message=f"{word} {name}.",
+            checkpoint=name,
+            by=requester(through),
+        ),
+    )
+
+
+@contextmanager
+def without_trainer(run: RunDirectory) -> Iterator[None]:
+    """Holds the trainer's lock, so that none starts meanwhile; finishes what was cut off.
+
+    Raises:
+        RefusedError: A trainer holds it, though it does not answer.
+    """
+    run.create()
+    try:
+        with FileLock(run.trainer_lock, timeout=5):
+            finish_interrupted_prunes(run)
+            yield
+    except Timeout:
+        raise RefusedError(
+            f"A trainer holds {run.trainer_lock} and does not answer; nothing was touched. Look "
+            f"at it with `tfckpt-tui status {run.root}`."
+        ) from None
+
+
+def _by_ourselves(
+    run: RunDirectory, kind: JournalKind, by: str, act: Callable[[], TrashManifest]
+) -> PruneOutcome:
+    with without_trainer(run):
+        manifest = act()
+    names = tuple(trashed.name for trashed in manifest.checkpoints)
+    word = "Moved to the trash" if kind is JournalKind.PRUNE else "Brought back"
+    write_entry(
+        run,
+        JournalEntry(
+            at=time.time(),
+            kind=kind,
+            message=f"{word}: {', '.join(names)}.",
+            by=by,
+            details={"trash": manifest.id, "names": list(names)},
+        ),
+    )
+    size = sum(trashed.size for trashed in manifest.checkpoints)
+    return PruneOutcome(manifest.id, names, size)

@@ -1,0 +1,115 @@
+"""What `status` and `ls` say of a run, as plain data for `--json` and for tables."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan import Catalog, continuation
+from tfckpt_trainer.rundir.documents import SCHEMA, load_if_there
+from tfckpt_trainer.rundir.health import (
+    RunState,
+    heartbeat_age,
+    read_workers,
+    run_state,
+    worker_state,
+)
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import RunInfo, SupervisorStatus
+
+Json = dict[str, Any]
+
+
+def list_checkpoints(run: RunDirectory, now: float | None = None) -> tuple[Checkpoint, ...]:
+    """Returns all checkpoints of a run, newest first."""
+    return Catalog(run).scan(time.time() if now is None else now)
+
+
+def checkpoints_report(run: RunDirectory, checkpoints: tuple[Checkpoint, ...]) -> Json:
+    """Returns what `ls --json` prints."""
+    info = load_if_there(run.run_file, RunInfo)
+    return {
+        "schema": SCHEMA,
+        "run": {"id": info.id if info else None, "directory": str(run.root)},
+        "checkpoints": [_checkpoint(checkpoint) for checkpoint in checkpoints],
+    }
+
+
+def status_report(run: RunDirectory, now: float | None = None) -> Json:
+    """Returns what `status --json` prints."""
+    now = time.time() if now is None else now
+    info = load_if_there(run.run_file, RunInfo)
+    supervisor = load_if_there(run.supervisor_status, SupervisorStatus)
+    workers = [
+        (status, worker_state(status, now))
+        for status in read_workers(run, info.worker_count if info else None)
+    ]
+    state = run_state(workers, supervisor, now)
+    chief = next((status for status, _ in workers if status.index == 0), None)
+    resumed = continuation(run)
+    saved = {checkpoint.name: checkpoint for checkpoint in list_checkpoints(run, now)}
+    head = saved.get(resumed.checkpoint) if resumed else None
+    step = chief.step if chief else head.step if head else None
+    return {
+        "schema": SCHEMA,
+        "run": {
+            "id": info.id if info else None,
+            "directory": str(run.root),
+            "state": state.value,
+            "reason": supervisor.reason if supervisor else "",
+            "strategy": info.strategy if info else "",
+            "worker_count": info.worker_count if info else len(workers),
+            "step": step,
+            "branch": chief.branch if chief else resumed.branch if resumed else 0,
+            "total_steps": info.total_steps if info else None,
+            "checkpoint": resumed.checkpoint if resumed else None,
+            "checkpoints": len(saved),
+            "restarts": supervisor.attempt if supervisor else 0,
+        },
+        "workers": [
+            {
+                "index": status.index,
+                "host": status.host,
+                "pid": status.pid,
+                "state": state.value,
+                "step": status.step,
+                "branch": status.branch,
+                "step_seconds": status.step_seconds,
+                "step_seconds_p95": status.step_seconds_p95,
+                "input_wait_seconds": status.input_wait_seconds,
+                "loss": status.loss,
+                "metrics": dict(status.metrics),
+                "examples_per_second": status.examples_per_second,
+                "cpu_percent": status.cpu_percent,
+                "memory_bytes": status.memory_bytes,
+                "heartbeat_age_seconds": heartbeat_age(status.updated_at, now),
+                "detail": status.detail,
+            }
+            for status, state in workers
+        ],
+    }
+
+
+def is_trouble(report: Json) -> bool:
+    """Whether a status report tells of something that a person should look at."""
+    bad = {RunState.DEGRADED.value, RunState.FAILED.value, RunState.RESTARTING.value}
+    return report["run"]["state"] in bad
+
+
+def _checkpoint(checkpoint: Checkpoint) -> Json:
+    return {
+        "name": checkpoint.name,
+        "step": checkpoint.step,
+        "branch": checkpoint.branch,
+        "parent": checkpoint.parent,
+        "state": checkpoint.state.value,
+        "bytes": checkpoint.size,
+        "shards": checkpoint.shards,
+        "saved_at": checkpoint.saved_at,
+        "trigger": checkpoint.trigger,
+        "metrics": dict(checkpoint.metrics),
+        "pinned": checkpoint.pinned,
+        "current": checkpoint.is_head,
+        "problem": checkpoint.problem,
+    }

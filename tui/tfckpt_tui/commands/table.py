@@ -1,0 +1,134 @@
+"""All actions in one table: bindings, footer, palette, help and docs are made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing a person can do.
+
+    Attributes:
+        name: As in the command line and in the keymap of a configuration.
+        key: The key that does it, as Textual names keys; empty if only the palette has it.
+        footer: A word or two for the footer.
+        title: A short sentence for the palette.
+        help: What it does, for the help screen and the documentation.
+        changes: Whether it changes the run; `--read-only` switches it off.
+        needs_trainer: Whether a live trainer must answer.
+        needs_checkpoint: Whether it acts on the selected checkpoint.
+        in_footer: Whether the footer shows it where there is room.
+    """
+
+    name: str
+    key: str
+    footer: str
+    title: str
+    help: str
+    changes: bool = False
+    needs_trainer: bool = False
+    needs_checkpoint: bool = False
+    in_footer: bool = True
+
+
+ACTIONS = (
+    Action(
+        "save",
+        "s",
+        "save",
+        "Save a checkpoint now",
+        "All workers save at the same step; training goes on. The checkpoint counts once it is "
+        "verified and flushed to disk.",
+        changes=True,
+        needs_trainer=True,
+    ),
+    Action(
+        "restore",
+        "r",
+        "restore",
+        "Go back to a checkpoint in place",
+        "All workers take up the selected checkpoint, or one you type, without a restart. What "
+        "was saved later stays: going back to an older step starts a new branch.",
+        changes=True,
+        needs_trainer=True,
+    ),
+    Action(
+        "prune",
+        "p",
+        "prune",
+        "Free disk space by a policy",
+        "Shows what a policy would delete, why, and how many bytes that frees; then asks. What "
+        "goes is moved to the trash.",
+        changes=True,
+    ),
+    Action(
+        "undo",
+        "u",
+        "undo",
+        "Bring back what the last prune deleted",
+        "Moves the checkpoints of the newest prune back from the trash.",
+        changes=True,
+    ),
+    Action(
+        "pin",
+        "asterisk",
+        "pin",
+        "Pin or unpin the selected checkpoint",
+        "A pinned checkpoint is never pruned.",
+        changes=True,
+        needs_checkpoint=True,
+    ),
+    Action(
+        "pause",
+        "z",
+        "pause",
+        "Pause or resume training",
+        "All workers wait after the same step, and go on together.",
+        changes=True,
+        needs_trainer=True,
+    ),
+    Action(
+        "stop",
+        "x",
+        "stop",
+        "Stop the run",
+        "Ends training on all workers, with a save or without; asks first.",
+        changes=True,
+        needs_trainer=True,
+    ),
+    Action(
+        "tensorboard",
+        "t",
+        "tensorboard",
+        "Open TensorBoard on this run",
+        "Starts TensorBoard on the loopback address, and shows its address and, over SSH, the "
+        "line that forwards its port.",
+    ),
+    Action(
+        "logs",
+        "l",
+        "logs",
+        "Read what the workers print",
+        "The log of each worker and of the supervisor; follows new lines.",
+    ),
+    Action(
+        "help",
+        "question_mark",
+        "help",
+        "Show the keys and what the states mean",
+        "Keys, states and colours.",
+    ),
+    Action(
+        "detach",
+        "q",
+        "detach",
+        "Leave; training goes on",
+        "Closes the app. The run does not notice.",
+    ),
+)
+
+
+def action(name: str) -> Action:
+    """Returns the action called `name`."""
+    return next(known for known in ACTIONS if known.name == name)

@@ -1,0 +1,71 @@
+"""What commands print: data on standard output, words on standard error, nothing raw."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tfckpt_trainer.rundir.documents import SCHEMA
+from tfckpt_trainer.rundir.records import Command
+from tfckpt_tui.text import clean
+
+_CLEAR_LINE = "\r\x1b[K"
+
+
+def print_json(report: dict[str, Any]) -> None:
+    """Prints a report as JSON, with the version of its schema."""
+    data = msgspec.json.format(msgspec.json.encode({"schema": SCHEMA, **report}), indent=2)
+    sys.stdout.write(data.decode() + "\n")
+
+
+def print_line(text: str = "") -> None:
+    """Prints one line of data."""
+    sys.stdout.write(clean(text) + "\n")
+
+
+def print_words(text: str) -> None:
+    """Tells a person something, beside the data."""
+    sys.stderr.write(clean(text) + "\n")
+
+
+def print_error(text: str) -> None:
+    """Tells a person what went wrong; lines of a longer message stay apart."""
+    for number, part in enumerate(text.splitlines() or [""]):
+        sys.stderr.write(("tfckpt-tui: " if number == 0 else "") + clean(part) + "\n")
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: set[int]) -> None:
+    """Prints aligned columns.
+
+    Args:
+        header: Their names.
+        rows: The cells.
+        right: Which columns are numbers, aligned to the right.
+    """
+    cells = [[clean(cell) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in [list(header), *cells]) for i in range(len(header))]
+    for row in [list(header), *cells]:
+        parts = [
+            cell.rjust(width) if i in right else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        sys.stdout.write("  ".join(parts).rstrip() + "\n")
+
+
+class Progress:
+    """Shows on a terminal what becomes of a command; says nothing where there is none."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+
+    def __call__(self, command: Command) -> None:
+        """Shows the newest state of `command` in place of the one before."""
+        if self._shown:
+            seen = f" {len(command.seen_by)}/{command.worker_count}" if command.worker_count else ""
+            text = f"{command.kind.value}: {command.state.value}{seen} {command.message}"
+            sys.stderr.write(_CLEAR_LINE + clean(text)[:78])
+            sys.stderr.write(_CLEAR_LINE if command.state.is_final else "")
+            sys.stderr.flush()

@@ -1,0 +1,77 @@
+"""What follows from the present rates: time left, a full disk, the price of saving."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.rundir.health import WorkerState
+from tfckpt_trainer.rundir.records import RunInfo
+from tfckpt_tui.snapshot import Forecast, WorkerView
+
+_NEWEST = 10
+_AT_WORK = {WorkerState.TRAINING, WorkerState.SAVING, WorkerState.RESTORING, WorkerState.WAITING}
+
+
+def forecast(
+    workers: Sequence[WorkerView],
+    info: RunInfo | None,
+    checkpoints: Sequence[Checkpoint],
+    disk_free: int | None,
+    now: float,
+) -> Forecast:
+    """Returns what can be told ahead; each part is None where there is too little to go by.
+
+    Args:
+        workers: All workers; the chief is index 0.
+        info: Of the run.
+        checkpoints: Newest first.
+        disk_free: Bytes.
+        now: Seconds since the epoch.
+    """
+    chief = next((view for view in workers if view.status.index == 0), None)
+    if chief is None or chief.state not in _AT_WORK:
+        return Forecast()
+    step_seconds = chief.status.step_seconds
+    total = chief.status.total_steps or (info.total_steps if info is not None else None)
+    left = None
+    if step_seconds is not None and total is not None:
+        left = max(0, total - chief.status.step) * step_seconds
+    interval = _save_interval(checkpoints, now)
+    return Forecast(
+        seconds_left=left,
+        disk_full_seconds=_until_full(checkpoints, interval, disk_free),
+        save_share=_save_share(checkpoints, interval),
+    )
+
+
+def _save_interval(checkpoints: Sequence[Checkpoint], now: float) -> float | None:
+    """Median seconds between the newest saves; None once they stopped coming."""
+    times = sorted((c.saved_at for c in checkpoints[:_NEWEST] if c.restorable), reverse=True)
+    if len(times) < 3:
+        return None
+    interval = statistics.median(
+        newer - older for newer, older in zip(times, times[1:], strict=False)
+    )
+    return interval if interval > 0 and now - times[0] < 20 * interval else None
+
+
+def _until_full(
+    checkpoints: Sequence[Checkpoint], interval: float | None, free: int | None
+) -> float | None:
+    size = next((c.size for c in checkpoints if c.restorable), 0)
+    if interval is None or free is None or size <= 0:
+        return None
+    return free / size * interval
+
+
+def _save_share(checkpoints: Sequence[Checkpoint], interval: float | None) -> float | None:
+    durations = [
+        c.record.duration_seconds
+        for c in checkpoints[:_NEWEST]
+        if c.record is not None and c.record.duration_seconds is not None
+    ]
+    if interval is None or not durations:
+        return None
+    return min(1.0, statistics.median(durations) / interval)

@@ -1,0 +1,96 @@
+"""Numbers as people read them: sizes, times, rates and metrics, in few characters."""
+
+from __future__ import annotations
+
+import math
+
+_SIZE_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def size(count: float) -> str:
+    """Returns a number of bytes with three digits: `999 B`, `1.71 MB`, `123 GB`."""
+    value, unit = float(count), 0
+    while abs(value) >= 999.5 and unit < len(_SIZE_UNITS) - 1:
+        value /= 1000
+        unit += 1
+    return f"{_three_digits(value) if unit else f'{value:.0f}'} {_SIZE_UNITS[unit]}"
+
+
+def duration(seconds: float) -> str:
+    """Returns a time in its two largest units: `850 ms`, `12 s`, `3 min 20 s`, `2 d 4 h`."""
+    if not math.isfinite(seconds):
+        return "unknown"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < _MINUTE:
+        return f"{whole} s"
+    for large, name, small, small_name in (
+        (_MINUTE, "min", 1, "s"),
+        (_HOUR, "h", _MINUTE, "min"),
+        (_DAY, "d", _HOUR, "h"),
+    ):
+        if whole < large * (60 if large < _HOUR else 24 if large == _HOUR else math.inf):
+            first, rest = divmod(whole, large)
+            second = rest // small
+            return f"{int(first)} {name}" + (f" {int(second)} {small_name}" if second else "")
+    raise AssertionError("the last unit has no end")
+
+
+def age(seconds: float) -> str:
+    """Returns how long ago something was, in one short unit: `now`, `12s`, `3m`, `2h`, `5d`."""
+    if not math.isfinite(seconds):
+        return "?"
+    if seconds < 1:
+        return "now"
+    for limit, unit, letter in ((_MINUTE, 1, "s"), (_HOUR, _MINUTE, "m"), (_DAY, _HOUR, "h")):
+        if seconds < limit:
+            return f"{int(seconds // unit)}{letter}"
+    return f"{int(seconds // _DAY)}d"
+
+
+def step_time(seconds: float | None) -> str:
+    """Returns the time of a step with three digits: `4.90 ms`, `1.25 s`; `–` if unknown."""
+    if seconds is None or not math.isfinite(seconds):
+        return "–"
+    if seconds < 0.9995:
+        return f"{_three_digits(seconds * 1000)} ms"
+    return f"{_three_digits(seconds)} s"
+
+
+def rate(per_second: float | None, unit: str = "") -> str:
+    """Returns a rate with three digits: `848/s`, `12.4k/s`; `–` if unknown."""
+    if per_second is None or not math.isfinite(per_second):
+        return "–"
+    value, letters = per_second, iter(("", "k", "M", "G"))
+    letter = next(letters)
+    while abs(value) >= 999.5 and letter != "G":
+        value /= 1000
+        letter = next(letters)
+    return f"{_three_digits(value)}{letter}{unit}/s"
+
+
+def metric(value: float | None) -> str:
+    """Returns a metric with four digits; `NaN` where there is no finite number."""
+    if value is None or math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        digits = max(0, 3 - math.floor(math.log10(abs(value)))) if value else 3
+        return f"{value:.{min(digits, 4)}f}"
+    return f"{value:.2e}"
+
+
+def count(number: int, noun: str) -> str:
+    """Returns a number with its noun: `1 checkpoint`, `3 checkpoints`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _three_digits(value: float) -> str:
+    if abs(value) >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"

@@ -1,0 +1,68 @@
+"""The end of a log, and what is added to it: bounded, safe to show."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.text import clean
+
+FIRST_BYTES = 1 << 20
+"""How much of the end of a log is read first."""
+
+SUPERVISOR = "supervisor"
+"""Name of the log that is no worker's."""
+
+_CARRIAGE = "\r"
+
+
+class LogTail:
+    """Follows one log; each call returns the whole lines that came since the last."""
+
+    def __init__(self, path: Path, first_bytes: int = FIRST_BYTES) -> None:
+        self._path = path
+        self._first_bytes = first_bytes
+        self._offset = 0
+        self._inode: int | None = None
+        self._rest = b""
+
+    def read_new(self) -> list[str] | None:
+        """Returns new lines, oldest first; None where the log is not there or cannot be read.
+
+        A log that was replaced or cut is read from its beginning.
+        """
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return None
+        with os.fdopen(descriptor, "rb") as file:
+            facts = os.fstat(file.fileno())
+            if facts.st_ino != self._inode or facts.st_size < self._offset:
+                self._inode = facts.st_ino
+                self._offset = max(0, facts.st_size - self._first_bytes)
+                self._rest = b""
+                file.seek(self._offset)
+                if self._offset:
+                    self._offset += len(file.readline())
+            file.seek(self._offset)
+            data = self._rest + file.read(self._first_bytes)
+            self._offset = file.tell()
+        whole, separator, self._rest = data.rpartition(b"\n")
+        if not separator:
+            self._rest = data
+            return []
+        return [_shown(line) for line in whole.split(b"\n")]
+
+
+def log_path(run: RunDirectory, log: str) -> Path:
+    """Returns where the log called `log` is: `worker 0`, `supervisor`."""
+    if log == SUPERVISOR:
+        return run.supervisor_log
+    return run.worker_log(int(log.rsplit(" ", 1)[-1]))
+
+
+def _shown(line: bytes) -> str:
+    text = line.decode("utf-8", "replace").rstrip(_CARRIAGE)
+    # A progress bar rewrites its line: its last state is what a terminal would show.
+    return clean(text.rsplit(_CARRIAGE, 1)[-1].expandtabs(4))

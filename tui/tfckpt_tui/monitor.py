@@ -1,0 +1,105 @@
+"""One run watched: file events and the clock lead to a fresh look, and that to a snapshot."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.look import Look
+from tfckpt_tui.snapshot import RunSnapshot
+from tfckpt_tui.text import clean
+from tfckpt_tui.watching import Watch
+
+POLL_SECONDS = 0.5
+"""How often the directory is looked at without any event."""
+
+DEBOUNCE_SECONDS = 0.1
+"""How long events are gathered before a look: a save is dozens of them."""
+
+LOOK_SHARE = 0.05
+"""Looking takes at most this part of one core's time; slow looks become rarer."""
+
+
+class Monitor:
+    """A thread that looks at a run directory and hands each snapshot to a callback.
+
+    It never waits for the callback's owner, and ends within half a second of `stop`.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        poll: float | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Makes a monitor that does nothing yet.
+
+        Args:
+            run: The run directory; it need not exist.
+            poll: Seconds between looks; given, file events are not used at all.
+            clock: Seconds since the epoch.
+        """
+        self._poll = poll if poll is not None else POLL_SECONDS
+        self._clock = clock
+        self._look = Look(run)
+        self._last = RunSnapshot(at=clock(), path=clean(str(run.root)))
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        directories = (
+            run.root,
+            run.status_directory,
+            run.records_directory,
+            run.pins_directory,
+            run.active,
+        )
+        self._watch = Watch(directories, self._wake.set) if poll is None else None
+
+    def start(self, on_snapshot: Callable[[RunSnapshot], None]) -> None:
+        """Starts looking; `on_snapshot` is called in the monitor's thread."""
+        self._thread = threading.Thread(
+            target=self._work, args=(on_snapshot,), name="monitor", daemon=True
+        )
+        self._thread.start()
+
+    def look_now(self) -> None:
+        """Asks for a look at once, from any thread."""
+        self._wake.set()
+
+    def stop(self, timeout: float = 0.4) -> None:
+        """Ends the thread, waiting for at most `timeout` seconds; a stuck one is a daemon."""
+        self._stopped.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _work(self, on_snapshot: Callable[[RunSnapshot], None]) -> None:
+        while not self._stopped.is_set():
+            began = time.monotonic()
+            snapshot = self._snapshot()
+            if self._stopped.is_set():
+                break
+            on_snapshot(snapshot)
+            if self._watch is not None:
+                self._watch.refresh()
+            spent = time.monotonic() - began
+            # A directory so large or a file system so slow that looking costs: look less often.
+            pause = max(self._poll, spent / LOOK_SHARE)
+            if self._wake.wait(pause) and not self._stopped.is_set():
+                self._wake.clear()
+                self._stopped.wait(max(DEBOUNCE_SECONDS, 4 * spent))
+        if self._watch is not None:
+            self._watch.stop()
+
+    def _snapshot(self) -> RunSnapshot:
+        now = self._clock()
+        try:
+            self._last = self._look.snapshot(now)
+        except Exception as error:
+            # A defect of ours must be seen, and must not leave a frozen picture behind.
+            problem = clean(f"Looking failed ({type(error).__name__}: {error}); please report it.")
+            return replace(self._last, at=now, problems=(*self._last.problems, problem))
+        return self._last

@@ -1,0 +1,267 @@
+"""The main screen: the dashboard, and what each key does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual import getters, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.keys import format_key
+from textual.screen import Screen
+
+from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.rundir.commandbox import CommandBox
+from tfckpt_trainer.rundir.health import RunState
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import Command, CommandKind, CommandState
+from tfckpt_tui import humane
+from tfckpt_tui.availability import label, why_not
+from tfckpt_tui.commands import pruning
+from tfckpt_tui.commands.asking import ask
+from tfckpt_tui.commands.table import ACTIONS, action
+from tfckpt_tui.snapshot import RunSnapshot
+from tfckpt_tui.text import clean
+from tfckpt_tui.widgets.dashboard import Dashboard
+from tfckpt_tui.widgets.keybar import KeyBar, KeyHint
+from tfckpt_tui.widgets.listing import Listing
+
+if TYPE_CHECKING:
+    from tfckpt_tui.app import TfckptApp
+
+THROUGH = "terminal app"
+"""How the journal names the way by which something was asked for."""
+
+_FOLLOWED_SECONDS = 3600.0
+_KEPT_AT_THE_END = {"help", "detach"}
+
+
+class DashboardScreen(Screen[None]):
+    """Shows the newest snapshot and turns keys into actions."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(a.key, f"perform('{a.name}')", a.footer, id=a.name, tooltip=a.help, show=False)
+            for a in ACTIONS
+            if a.key
+        ),
+        Binding("f1", "perform('help')", show=False),
+        Binding("escape", "dismiss_failures", "Dismiss", show=False),
+    ]
+    AUTO_FOCUS = "#history"
+
+    dashboard = getters.query_one(Dashboard)
+
+    def __init__(self, run: RunDirectory, *, read_only: bool) -> None:
+        super().__init__()
+        self._run = run
+        self._read_only = read_only
+        self._asked: set[str] = set()
+        self._do: dict[str, Callable[[], None]] = {
+            "save": self._save,
+            "restore": self._restore,
+            "prune": self._prune,
+            "undo": self._undo,
+            "pin": self._pin,
+            "pause": self._pause,
+            "stop": self._stop,
+            "tensorboard": self._tensorboard,
+            "logs": self._logs,
+            "help": self._help,
+            "detach": self._detach,
+        }
+        self.snapshot: RunSnapshot | None = None
+
+    @property
+    def tfckpt(self) -> TfckptApp:
+        """The app, by its own type."""
+        return cast("TfckptApp", self.app)
+
+    @property
+    def selected(self) -> Checkpoint | None:
+        """The checkpoint that the next action is about."""
+        return self.dashboard.history.selected
+
+    def compose(self) -> ComposeResult:
+        """Makes the dashboard."""
+        yield Dashboard(read_only=self._read_only)
+
+    def on_mount(self) -> None:
+        """Shows the keys before anything is known of the run."""
+        self._update_keys()
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Takes a new snapshot."""
+        self.snapshot = snapshot
+        self.dashboard.show(snapshot)
+        self._update_keys()
+        self._tell_outcomes(snapshot)
+
+    def report_failure(self, what: str, problem: str) -> None:
+        """Keeps a failure in sight until it is dismissed."""
+        self.dashboard.progress.report_failure(what, problem)
+        self.dashboard.fit()
+
+    def action_perform(self, name: str) -> None:
+        """Does the action called `name`, or says why it cannot be done now."""
+        wanted = action(name)
+        reason = why_not(wanted, self.snapshot, self.selected, read_only=self._read_only)
+        if reason:
+            title = f"{label(wanted, self.snapshot, self.selected)} is not possible now"
+            self.notify(reason, title=title, severity="warning", markup=False)
+        else:
+            self._do[name]()
+
+    def action_dismiss_failures(self) -> None:
+        """Takes away the failures that were read."""
+        self.dashboard.progress.dismiss_failures()
+        self.dashboard.fit()
+
+    @on(KeyBar.Chosen)
+    def _press(self, event: KeyBar.Chosen) -> None:
+        self.action_perform(event.action)
+
+    @on(Listing.Moved)
+    def _select(self) -> None:
+        self._update_keys()
+
+    # -- what the keys do --------------------------------------------------------------------
+
+    def _save(self) -> None:
+        self._ask(CommandKind.SAVE, {})
+
+    def _restore(self) -> None:
+        from tfckpt_tui.screens.restore import RestoreDialog
+
+        def answered(name: str | None) -> None:
+            if name is not None:
+                self._ask(CommandKind.RESTORE, {"name": name})
+
+        self.app.push_screen(RestoreDialog(self._known, self.selected), answered)
+
+    def _prune(self) -> None:
+        from tfckpt_tui.screens.prune import PruneDialog
+
+        def answered(names: tuple[str, ...] | None) -> None:
+            if names:
+                self._prune_or_undo(CommandKind.PRUNE, names)
+
+        self.app.push_screen(PruneDialog(self._known), answered)
+
+    def _undo(self) -> None:
+        from tfckpt_tui.screens.undo import UndoDialog
+
+        def answered(trash: str | None) -> None:
+            if trash is not None:
+                self._prune_or_undo(CommandKind.UNDO, trash)
+
+        self.app.push_screen(UndoDialog(self._known), answered)
+
+    def _pin(self) -> None:
+        selected = self.selected
+        if selected is not None:
+            name, pinned = selected.name, not selected.pinned
+
+            def work() -> str:
+                pruning.set_pin(self._run, name, pinned=pinned, through=THROUGH)
+                return f"{name} is {'pinned' if pinned else 'no longer pinned'}."
+
+            self.tfckpt.start_job("pin", work, self._tell)
+
+    def _pause(self) -> None:
+        paused = self._known.state is RunState.PAUSED
+        self._ask(CommandKind.RESUME if paused else CommandKind.PAUSE, {})
+
+    def _stop(self) -> None:
+        from tfckpt_tui.screens.stop import StopDialog
+
+        def answered(save: bool | None) -> None:
+            if save is not None:
+                self._ask(CommandKind.STOP, {"save": save})
+
+        self.app.push_screen(StopDialog(self._known), answered)
+
+    def _tensorboard(self) -> None:
+        from tfckpt_tui.screens.tensorboard import TensorBoardDialog
+
+        self.app.push_screen(TensorBoardDialog(self._run, self._known, self.tfckpt.start_job))
+
+    def _logs(self) -> None:
+        from tfckpt_tui.screens.logs import LogsScreen
+
+        self.app.push_screen(LogsScreen(self.snapshot, self.tfckpt.read_log))
+
+    def _help(self) -> None:
+        from tfckpt_tui.screens.help import HelpScreen
+
+        self.app.push_screen(HelpScreen())
+
+    def _detach(self) -> None:
+        self.app.exit(0)
+
+    @property
+    def _known(self) -> RunSnapshot:
+        assert self.snapshot is not None
+        return self.snapshot
+
+    # -- what becomes of it ------------------------------------------------------------------
+
+    def _ask(self, kind: CommandKind, arguments: dict[str, object]) -> None:
+        """Asks the trainer; the snapshots show what becomes of it."""
+
+        def submit() -> Command:
+            return ask(self._run, kind, arguments, through=THROUGH, wait=False)
+
+        self.tfckpt.start_job(kind.value, submit, self._follow)
+
+    def _follow(self, command: Command) -> None:
+        """Makes sure that a command which nobody takes is withdrawn in its time."""
+        self._asked.add(command.id)
+        box = CommandBox(self._run)
+        self.tfckpt.start_job(
+            command.kind.value, lambda: box.wait(command, timeout=_FOLLOWED_SECONDS)
+        )
+
+    def _prune_or_undo(self, kind: CommandKind, chosen: tuple[str, ...] | str) -> None:
+        """Lets the trainer do it where one lives, and does it under its lock where none does."""
+        if self._known.trainer_answers:
+            key = "names" if kind is CommandKind.PRUNE else "trash"
+            value = list(chosen) if isinstance(chosen, tuple) else chosen
+            self._ask(kind, {key: value})
+            return
+
+        def work() -> str:
+            if isinstance(chosen, tuple):
+                done = pruning.prune(self._run, chosen, through=THROUGH)
+                return f"{humane.count(len(done.names), 'checkpoint')} moved to the trash."
+            done = pruning.undo(self._run, chosen, through=THROUGH)
+            return f"{humane.count(len(done.names), 'checkpoint')} came back from the trash."
+
+        self.tfckpt.start_job(kind.value, work, self._tell)
+
+    def _tell(self, words: str) -> None:
+        self.notify(clean(words), markup=False)
+
+    def _tell_outcomes(self, snapshot: RunSnapshot) -> None:
+        """Shows a toast for what this app asked for and what was carried out."""
+        for command in snapshot.finished:
+            if command.id in self._asked:
+                self._asked.discard(command.id)
+                if command.state is CommandState.DONE:
+                    self._tell(command.message or f"{command.kind.value} is done.")
+
+    def _update_keys(self) -> None:
+        selected = self.selected
+        hints = [
+            KeyHint(
+                known.name,
+                format_key(known.key),
+                label(known, self.snapshot, selected),
+                is_last=known.name in _KEPT_AT_THE_END,
+            )
+            for known in ACTIONS
+            if known.in_footer
+            and not why_not(known, self.snapshot, selected, read_only=self._read_only)
+        ]
+        self.dashboard.keys.show_hints(hints)

@@ -1,0 +1,125 @@
+"""Freeing disk space: rules, the plan that follows from them, and what it frees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.widget import Widget
+from textual.widgets import Button, Input
+
+from tfckpt_trainer.catalog.retention import Plan, plan
+from tfckpt_trainer.errors import TfckptError
+from tfckpt_tui import humane
+from tfckpt_tui.policy_input import parse_policy
+from tfckpt_tui.screens.dialog import Choice, Dialog
+from tfckpt_tui.snapshot import RunSnapshot
+from tfckpt_tui.text import clean
+from tfckpt_tui.widgets.painting import Span
+from tfckpt_tui.widgets.plan_list import PlanList
+
+_DEFAULT_LAST = "5"
+
+
+class PruneDialog(Dialog[tuple[str, ...]]):
+    """Answers with the names that go to the trash."""
+
+    caption = " prune "
+    AUTO_FOCUS = "#keep-last"
+    BINDINGS: list[BindingType] = [
+        Binding("up", "scroll_plan(-1)", show=False),
+        Binding("down", "scroll_plan(1)", show=False),
+        Binding("pageup", "scroll_plan(-8)", show=False),
+        Binding("pagedown", "scroll_plan(8)", show=False),
+    ]
+
+    def __init__(self, snapshot: RunSnapshot) -> None:
+        super().__init__(snapshot)
+        self.add_class("-large")
+        self._rules = {"keep-last": _DEFAULT_LAST, "keep-every": "", "keep-best": ""}
+        self._plan: Plan | None = None
+        self._problem = ""
+        self._replan()
+
+    def fields(self) -> Iterable[Widget]:
+        """Returns the rules and the plan."""
+        hints = {
+            "keep-last": ("keep the last", "how many"),
+            "keep-every": ("keep one every", "steps"),
+            "keep-best": ("keep the best by", "loss:min:3"),
+        }
+        inputs = []
+        for name, (title, hint) in hints.items():
+            field = Input(self._rules[name], placeholder=hint, id=name, select_on_focus=True)
+            field.border_title = title
+            inputs.append(field)
+        return (Horizontal(*inputs, id="rules"), PlanList(id="plan"))
+
+    def on_mount(self) -> None:
+        """Shows the first plan."""
+        super().on_mount()
+        self._show_plan()
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Plans anew when the checkpoints changed."""
+        changed = snapshot.checkpoints != self.snapshot.checkpoints
+        self.snapshot = snapshot
+        if changed:
+            self._replan()
+            self._show_plan()
+
+    def text(self) -> Iterable[Iterable[Span]]:
+        """Returns what the plan frees."""
+        if self._plan is None:
+            return
+        count = len(self._plan.deleted)
+        noun = "checkpoint goes" if count == 1 else "checkpoints go"
+        yield (
+            (f"{count:,} {noun} to the trash", "warn" if count else "muted"),
+            (f", {humane.size(self._plan.freed_bytes)} in all; ", ""),
+            ("u brings them back until the trash is emptied.", "muted"),
+        )
+
+    def refusal(self) -> str:
+        """Returns what is wrong with the rules."""
+        if self._problem:
+            return self._problem
+        nothing = self._plan is None or not self._plan.deleted
+        return "Nothing would go by these rules." if nothing else ""
+
+    def choices(self) -> list[Choice[tuple[str, ...]]]:
+        """Returns no and yes."""
+        names = tuple(c.name for c in self._plan.deleted) if self._plan is not None else ()
+        return [Choice("n", "cancel", None), Choice("y", "move to the trash", names, "warning")]
+
+    @on(Input.Changed)
+    def _change_rule(self, event: Input.Changed) -> None:
+        self._rules[event.input.id or ""] = event.value
+        self._replan()
+        self._show_plan()
+
+    @on(Input.Submitted)
+    def _ask(self) -> None:
+        if not self.refusal():
+            self.query_one("#choice-1", Button).focus()
+
+    def action_scroll_plan(self, rows: int) -> None:
+        """Scrolls the plan, wherever the focus is."""
+        self.query_one(PlanList).scroll_rows(rows)
+
+    def _replan(self) -> None:
+        rules = self._rules
+        try:
+            policy = parse_policy(rules["keep-last"], rules["keep-every"], rules["keep-best"])
+            self._plan = plan(self.snapshot.checkpoints, policy)
+            self._problem = ""
+        except TfckptError as error:
+            self._plan, self._problem = None, clean(str(error))
+
+    def _show_plan(self) -> None:
+        if not self.is_mounted:
+            return
+        self.query_one(PlanList).show_decisions(self._plan.decisions if self._plan else ())
+        self.update_text()

@@ -1,0 +1,118 @@
+"""Where the panes of the dashboard go: at 80×24 every line counts, at 200×50 nothing is lost."""
+
+from __future__ import annotations
+
+from textual.geometry import Region, Size
+from textual.layout import ArrangeResult, Layout, WidgetPlacement
+from textual.widget import Widget
+
+SMALLEST = Size(60, 16)
+"""Below this nothing sensible can be shown; the panes are made for 80×24 and more."""
+
+SHORT = 30
+"""Below this many lines panes have a rule above them and no box around them."""
+
+WIDE = 150
+"""From this many columns on there are two columns of panes."""
+
+_KEYS_HEIGHT = 1
+_LEAST_HISTORY = 6
+
+
+def is_short(size: Size) -> bool:
+    """Whether lines are scarce."""
+    return size.height < SHORT
+
+
+def arrange(size: Size, workers: int, progress: int) -> dict[str, Region]:
+    """Returns the region of each pane by its id; one that is not named is not shown.
+
+    Args:
+        size: Of the screen.
+        workers: How many lines of workers there are.
+        progress: How many lines commands on their way take.
+    """
+    width, height = size
+    if width < SMALLEST.width or height < SMALLEST.height:
+        return {"too-small": Region(0, 0, width, height)}
+    header = 2 if is_short(size) else 3
+    progress = min(progress, max(0, height // 4))
+    foot = height - _KEYS_HEIGHT
+    places = {
+        "header": Region(0, 0, width, header),
+        "keys": Region(0, foot, width, _KEYS_HEIGHT),
+    }
+    if progress:
+        foot -= progress
+        places["progress"] = Region(0, foot, width, progress)
+    body = Region(0, header, width, foot - header)
+    if width >= WIDE and not is_short(size):
+        return {**places, **_two_columns(body, workers)}
+    return {**places, **_one_column(body, workers, short=is_short(size))}
+
+
+def _one_column(body: Region, workers: int, *, short: bool) -> dict[str, Region]:
+    x, y, width, height = body
+    edges = 1 if short else 2
+    rows = max(1, min(workers, 4 if short else 8))
+    workers_height = edges + (1 if workers else 0) + rows
+    events_height = edges + (2 if short else max(3, min(8, height // 7)))
+    charts_height = 7 if short else max(9, min(15, height * 3 // 10))
+    left = height - workers_height - events_height - charts_height
+    if left < _LEAST_HISTORY:
+        left += charts_height
+        charts_height = 0
+    if left < _LEAST_HISTORY:
+        left += events_height
+        events_height = 0
+    places = {"workers": Region(x, y, width, workers_height)}
+    y += workers_height
+    if charts_height:
+        half = width // 2
+        places["loss"] = Region(x, y, half, charts_height)
+        places["throughput"] = Region(x + half, y, width - half, charts_height)
+        y += charts_height
+    places["history"] = Region(x, y, width, left)
+    y += left
+    if events_height:
+        places["events"] = Region(x, y, width, events_height)
+    return places
+
+
+def _two_columns(body: Region, workers: int) -> dict[str, Region]:
+    x, y, width, height = body
+    left = width * 56 // 100
+    right = width - left
+    workers_height = 2 + (1 if workers else 0) + max(1, min(workers, height // 3))
+    loss_height = height * 38 // 100
+    throughput_height = height * 30 // 100
+    events_height = height - loss_height - throughput_height
+    return {
+        "workers": Region(x, y, left, workers_height),
+        "history": Region(x, y + workers_height, left, height - workers_height),
+        "loss": Region(x + left, y, right, loss_height),
+        "throughput": Region(x + left, y + loss_height, right, throughput_height),
+        "events": Region(x + left, y + loss_height + throughput_height, right, events_height),
+    }
+
+
+class DashboardLayout(Layout):
+    """Places the panes as `arrange` says; what has no place is not shown."""
+
+    name = "dashboard"
+
+    def __init__(self) -> None:
+        self.workers = 0
+        self.progress = 0
+
+    def arrange(
+        self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True
+    ) -> ArrangeResult:
+        """Returns where each child goes."""
+        del parent, greedy
+        places = arrange(size, self.workers, self.progress)
+        return [
+            WidgetPlacement(places[child.id], Region().offset, child.styles.margin, child)
+            for child in children
+            if child.id is not None and child.id in places
+        ]

@@ -1,0 +1,73 @@
+"""All panes of a run together: each gets every snapshot and redraws what differs."""
+
+from __future__ import annotations
+
+from textual import getters
+from textual.app import ComposeResult
+from textual.layout import Layout
+from textual.widget import Widget
+
+from tfckpt_tui import humane
+from tfckpt_tui.snapshot import RunSnapshot
+from tfckpt_tui.widgets.arrangement import DashboardLayout
+from tfckpt_tui.widgets.chart import Chart
+from tfckpt_tui.widgets.events import Events
+from tfckpt_tui.widgets.header import RunHeader
+from tfckpt_tui.widgets.history import History
+from tfckpt_tui.widgets.keybar import KeyBar
+from tfckpt_tui.widgets.pane import Pane
+from tfckpt_tui.widgets.progress import Progress
+from tfckpt_tui.widgets.too_small import TooSmall
+from tfckpt_tui.widgets.workers import Workers
+
+
+class Dashboard(Widget):
+    """Header, workers, charts, history, events, progress, keys."""
+
+    header = getters.query_one("#header", RunHeader)
+    worker_table = getters.query_one("#workers", Workers)
+    history = getters.query_one("#history", History)
+    events = getters.query_one("#events", Events)
+    progress = getters.query_one("#progress", Progress)
+    keys = getters.query_one("#keys", KeyBar)
+
+    def __init__(self, *, read_only: bool) -> None:
+        super().__init__(id="dashboard")
+        self._read_only = read_only
+        self._arranged = DashboardLayout()
+
+    @property
+    def layout(self) -> Layout:
+        """Our own: the room that each pane gets depends on what there is to show."""
+        return self._arranged
+
+    def compose(self) -> ComposeResult:
+        """Makes the panes, in the order of the tab key."""
+        yield RunHeader(read_only=self._read_only, id="header")
+        yield History(id="history")
+        yield Workers(id="workers")
+        yield Chart("loss", lambda point: point.metrics.get("loss"), id="loss")
+        yield Chart(
+            "throughput",
+            lambda point: point.examples_per_second,
+            show=lambda value: humane.rate(value, " examples"),
+            from_zero=True,
+            id="throughput",
+        )
+        yield Events(id="events")
+        yield Progress(id="progress")
+        yield KeyBar(id="keys")
+        yield TooSmall(id="too-small")
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Hands a snapshot to every pane, and makes room where the number of lines changed."""
+        for pane in self.query(Pane):
+            pane.show(snapshot)
+        self.fit()
+
+    def fit(self) -> None:
+        """Gives workers and progress the lines they need now."""
+        needs = (self.worker_table.row_count(), self.progress.line_count(self.size.width))
+        if needs != (self._arranged.workers, self._arranged.progress):
+            self._arranged.workers, self._arranged.progress = needs
+            self.refresh(layout=True)

@@ -1,0 +1,181 @@
+"""The history: every checkpoint, newest first, beside the tree of branches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_tui import humane
+from tfckpt_tui.snapshot import RunSnapshot
+from tfckpt_tui.text import clean
+from tfckpt_tui.widgets.branches import BranchTree
+from tfckpt_tui.widgets.columns import Column, Layout, choose
+from tfckpt_tui.widgets.glyphs import CHECKPOINT, PIN
+from tfckpt_tui.widgets.listing import Listing
+from tfckpt_tui.widgets.painting import Line, Span, line, shorten
+
+_COLUMNS = (
+    Column("name", "checkpoint", 12, align="<", stretch=3),
+    Column("pin", "", 1, align="<"),
+    Column("step", "step", 9, rank=3),
+    Column("branch", "branch", 6, rank=7),
+    Column("state", "state", 12, align="<"),
+    Column("age", "age", 5),
+    Column("size", "size", 8, rank=1),
+    Column("shards", "shards", 6, rank=5),
+    Column("loss", "loss", 8, rank=2),
+    Column("trigger", "why saved", 14, rank=4, align="<", stretch=2),
+    Column("metrics", "other metrics", 16, rank=8, align="<", stretch=4),
+    Column("duration", "took", 6, rank=10),
+)
+
+
+class History(Listing):
+    """The table of checkpoints; its cursor says which one a command is about."""
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._checkpoints: tuple[Checkpoint, ...] = ()
+        self._rows: dict[str, int] = {}
+        self._tree = BranchTree((), 0)
+        self._at = 0.0
+
+    @property
+    def selected(self) -> Checkpoint | None:
+        """The checkpoint under the cursor."""
+        return self._checkpoints[self.cursor] if self._checkpoints else None
+
+    def select(self, name: str) -> None:
+        """Puts the cursor on the checkpoint called `name`, if it is there."""
+        row = self._rows.get(name)
+        if row is not None:
+            self.move_to(row)
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Takes a new snapshot; the tree is built anew only when the checkpoints changed."""
+        self.snapshot = snapshot
+        self._at = snapshot.at
+        if snapshot.checkpoints != self._checkpoints:
+            was_first = self.cursor == 0 and self.top == 0
+            self._checkpoints = snapshot.checkpoints
+            self._rows = {c.name: row for row, c in enumerate(self._checkpoints)}
+            self._tree = BranchTree(self._checkpoints, snapshot.branch)
+            self.rows_changed()
+            if was_first and not self.has_moved:
+                self.move_to(0)
+        self.repaint()
+
+    has_moved = False
+    """Whether the person ever moved the cursor; until then it stays on the newest."""
+
+    def move_to(self, row: int) -> None:
+        """Puts the cursor on `row`."""
+        super().move_to(row)
+        self.has_moved = row != 0
+
+    def heading(self) -> Sequence[Span]:
+        """Returns the title, and what is wrong with the selected checkpoint."""
+        selected = self.selected
+        if selected is None or not selected.problem:
+            return (("history", "title"),)
+        problem = f"{clean(selected.name)}: {clean(selected.problem)}"
+        room = max(0, self.size.width - 46)
+        return (("history", "title"), ("  ✗ ", "bad"), (shorten(problem, room), "bad"))
+
+    def note(self) -> Sequence[Span]:
+        """Returns how many there are, what is pinned and what is in the trash."""
+        snapshot = self.snapshot
+        if snapshot is None:
+            return ()
+        count = len(snapshot.checkpoints)
+        spans: list[Span] = [
+            (f"{count:,}", "value"),
+            (" checkpoint" + ("s" if count != 1 else ""), "label"),
+        ]
+        pinned = sum(checkpoint.pinned for checkpoint in snapshot.checkpoints)
+        if pinned:
+            spans += [(" · ", "faint"), (f"{PIN} ", "pin"), (f"{pinned} pinned", "label")]
+        trashed = sum(len(manifest.checkpoints) for manifest in snapshot.trash)
+        if trashed:
+            spans += [(" · ", "faint"), (f"{trashed} in the trash", "label")]
+        return spans
+
+    def row_count(self) -> int:
+        """Returns how many checkpoints there are."""
+        return len(self._checkpoints)
+
+    def row_key(self, row: int) -> str:
+        """Returns the checkpoint's name."""
+        return self._checkpoints[row].name
+
+    def find_row(self, key: str) -> int | None:
+        """Returns the row of the checkpoint called `key`."""
+        return self._rows.get(key)
+
+    def head_lines(self, width: int) -> Sequence[Line]:
+        """Returns the titles of the columns."""
+        if not self._checkpoints:
+            return ()
+        margin = (" " * (self._tree.width + 1), "")
+        return (Line((margin, *self._layout(width).head().spans)),)
+
+    def empty_lines(self, width: int) -> Sequence[Line]:
+        """Returns what to do when there is no checkpoint."""
+        if self.snapshot is None:
+            return ()
+        words = (
+            "no checkpoint yet; press s to save one now"
+            if self.snapshot.trainer_answers
+            else "no checkpoint in this directory"
+        )
+        return (line((shorten(words, width), "muted")),)
+
+    def row_line(self, row: int, width: int) -> Line:
+        """Returns one checkpoint."""
+        checkpoint = self._checkpoints[row]
+        kept = self._tree.is_kept(row)
+        cells = self._layout(width).row(_cells(checkpoint, self._at, kept=kept))
+        return Line((*self._tree.row(row), (" ", ""), *cells.spans))
+
+    def _layout(self, width: int) -> Layout:
+        longest = max((len(c.name) for c in self._checkpoints[:200]), default=12)
+        name_width = max(10, min(longest, width // 4))
+        columns = [
+            Column(c.key, c.title, name_width, c.rank, c.align, 0) if c.key == "name" else c
+            for c in _COLUMNS
+            if c.key != "metrics" or any(_others(k.metrics) for k in self._checkpoints[:50])
+        ]
+        return choose(columns, width - self._tree.width - 1)
+
+
+def _cells(checkpoint: Checkpoint, at: float, *, kept: bool) -> dict[str, Sequence[Span]]:
+    sign = CHECKPOINT[checkpoint.state]
+    value = "value" if kept else "muted"
+    duration = checkpoint.record.duration_seconds if checkpoint.record else None
+    loss = checkpoint.metrics.get("loss", _MISSING)
+    why = clean(checkpoint.trigger) if not checkpoint.problem else clean(checkpoint.problem)
+    return {
+        "name": ((clean(checkpoint.name), "strong" if checkpoint.is_head else value),),
+        "pin": ((PIN, "pin"),) if checkpoint.pinned else (),
+        "step": ((f"{checkpoint.step:,}" if checkpoint.step is not None else "–", value),),
+        "branch": ((str(checkpoint.branch), value),),
+        "state": sign.with_word(checkpoint.state.value),
+        "age": ((humane.age(max(0.0, at - checkpoint.saved_at)), "muted"),),
+        "size": ((humane.size(checkpoint.size), value),),
+        "shards": ((str(checkpoint.shards), value),),
+        "loss": (("–" if loss is _MISSING else humane.metric(loss), value),),
+        "trigger": ((why, "bad" if checkpoint.problem else "muted"),),
+        "metrics": ((_others(checkpoint.metrics), "muted"),),
+        "duration": (("–" if duration is None else humane.step_time(duration), "muted"),),
+    }
+
+
+_MISSING = float("-inf")
+
+
+def _others(metrics: dict[str, float | None]) -> str:
+    return "  ".join(
+        f"{clean(name)} {humane.metric(value)}"
+        for name, value in sorted(metrics.items())
+        if name != "loss"
+    )

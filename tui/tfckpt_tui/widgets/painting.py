@@ -1,0 +1,157 @@
+"""Lines of styled text: measured in cells, fitted to a width, compared with what was shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.geometry import Region
+from textual.strip import Strip
+
+ELLIPSIS = "…"
+
+Span = tuple[str, str]
+"""A text that is safe to show, and the name of its style."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the screen.
+
+    Attributes:
+        spans: Its texts from left to right.
+        base: Name of the style that lies under all of them, and fills the rest of the line.
+    """
+
+    spans: tuple[Span, ...] = ()
+    base: str = ""
+
+    @property
+    def width(self) -> int:
+        """Cells that its texts take."""
+        return sum(cell_len(text) for text, _ in self.spans)
+
+    @property
+    def text(self) -> str:
+        """Its characters without their styles."""
+        return "".join(text for text, _ in self.spans)
+
+    def fitted(self, width: int) -> Line:
+        """Returns the line made exactly `width` cells wide; what is cut ends in an ellipsis."""
+        return Line(fit(self.spans, width), self.base)
+
+
+def line(*spans: Span, base: str = "") -> Line:
+    """Returns a line of `spans`."""
+    return Line(spans, base)
+
+
+def shorten(text: str, width: int) -> str:
+    """Returns `text` in at most `width` cells, with an ellipsis where it was cut."""
+    if cell_len(text) <= width:
+        return text
+    if width <= 0:
+        return ""
+    return set_cell_size(text, width - 1) + ELLIPSIS
+
+
+def shorten_middle(text: str, width: int) -> str:
+    """Returns `text` in at most `width` cells, cut in its middle: paths differ at their ends."""
+    if cell_len(text) <= width:
+        return text
+    if width <= 2:
+        return shorten(text, width)
+    tail = width // 2
+    return set_cell_size(text, width - tail - 1).rstrip() + ELLIPSIS + text[-tail:]
+
+
+def padded(text: str, width: int, align: str = "<") -> str:
+    """Returns `text` in exactly `width` cells, aligned `<` left or `>` right."""
+    text = shorten(text, width)
+    gap = " " * (width - cell_len(text))
+    return gap + text if align == ">" else text + gap
+
+
+def fit(spans: Sequence[Span], width: int) -> tuple[Span, ...]:
+    """Returns `spans` in exactly `width` cells."""
+    fitted: list[Span] = []
+    left = width
+    for text, style in spans:
+        size = cell_len(text)
+        if size > left:
+            fitted.append((shorten(text, left), style))
+            return tuple(fitted)
+        fitted.append((text, style))
+        left -= size
+    if left > 0:
+        fitted.append((" " * left, ""))
+    return tuple(fitted)
+
+
+def spread(left: Sequence[Span], right: Sequence[Span], width: int) -> tuple[Span, ...]:
+    """Returns `left` and `right` at the two ends of `width` cells; the right end is kept."""
+    right_width = sum(cell_len(text) for text, _ in right)
+    if right_width >= width:
+        return fit(right, width)
+    return (*fit(left, width - right_width), *right)
+
+
+def flow(groups: Sequence[Sequence[Span]], width: int, gap: str = "  ") -> tuple[Span, ...]:
+    """Returns as many of `groups` as fit side by side, in their order; the rest is left out."""
+    spans: list[Span] = []
+    used = 0
+    for group in groups:
+        size = sum(cell_len(text) for text, _ in group)
+        between = cell_len(gap) if spans else 0
+        if size and used + between + size <= width:
+            if between:
+                spans.append((gap, ""))
+            spans.extend(group)
+            used += between + size
+    return tuple(spans)
+
+
+def strip(shown: Line, style_of: Callable[[str], Style]) -> Strip:
+    """Turns a line into what Textual draws.
+
+    Args:
+        shown: The line.
+        style_of: Gives the style of a name.
+    """
+    ground = style_of("")
+    base = ground + style_of(shown.base) if shown.base else ground
+    return Strip(
+        [Segment(text, base + style_of(name) if name else base) for text, name in shown.spans if text],
+        shown.width,
+    )
+
+
+def changed_region(old: Strip, new: Strip, y: int) -> Region | None:
+    """Returns the part of line `y` in which two strips of one width differ, or None.
+
+    What is not drawn again does not travel over an SSH connection: Textual sends a dirty
+    region whole.
+    """
+    before, after = _cells(old), _cells(new)
+    if before == after:
+        return None
+    if len(before) != len(after):
+        return Region(0, y, max(len(before), len(after)), 1)
+    first = next(i for i, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1])
+    last = next(i for i in range(len(after) - 1, -1, -1) if before[i] != after[i])
+    return Region(first, y, last - first + 1, 1)
+
+
+def _cells(shown: Strip) -> list[tuple[str, Style | None]]:
+    cells: list[tuple[str, Style | None]] = []
+    for text, style, _ in shown:
+        for character in text:
+            size = cell_len(character)
+            if size == 0 and cells:
+                cells[-1] = (cells[-1][0] + character, style)
+            else:
+                cells.extend([(character, style)] + [("", style)] * (size - 1))
+    return cells
