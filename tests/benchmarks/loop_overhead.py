@@ -59,6 +59,7 @@ def main() -> None:
 def measure(blocks: int) -> None:
     import keras
     import tensorflow as tf
+
     from tfckpt_trainer import TrainingRun
     from tfckpt_trainer.training import create_strategy
 
@@ -66,7 +67,9 @@ def measure(blocks: int) -> None:
 
     def parts():
         with strategy.scope():
-            model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(256), keras.layers.Dense(1)])
+            model = keras.Sequential(
+                [keras.Input((64,)), keras.layers.Dense(256), keras.layers.Dense(1)]
+            )
             optimizer = keras.optimizers.Adam(1e-3)
             optimizer.build(model.trainable_variables)
 

@@ -53,8 +53,13 @@ class Cluster:
             with open(self.log(index), "ab") as output:
                 self.processes.append(
                     subprocess.Popen(
-                        [sys.executable, str(SCRIPTS / self.script), *self.arguments]
-                        + ["--strategy", self.strategy],
+                        [
+                            sys.executable,
+                            str(SCRIPTS / self.script),
+                            *self.arguments,
+                            "--strategy",
+                            self.strategy,
+                        ],
                         env=environment,
                         stdout=output,
                         stderr=subprocess.STDOUT,

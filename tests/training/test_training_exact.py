@@ -7,6 +7,7 @@ import signal
 
 import pytest
 from cluster import Cluster
+
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 

@@ -12,6 +12,7 @@ import google_crc32c
 import keras
 import numpy as np
 import tensorflow as tf
+
 from tfckpt_trainer import TrainingRun
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.paths import RunDirectory

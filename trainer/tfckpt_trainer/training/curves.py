@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import tensorflow as tf
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
 from tensorboard.compat.proto.types_pb2 import DT_FLOAT, DT_STRING
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -26,6 +27,9 @@ class Curves:
     The chief draws the metrics, which are means over all replicas; every worker its own step
     time. Written by hand-made events: `tf.summary` would run operations in the training
     process, in the middle of its steps.
+
+    Attributes:
+        trouble: Why nothing is drawn any more, if the disk refused it; training goes on.
     """
 
     def __init__(self, run: RunDirectory, directory: Path, index: int, gauges: Gauges) -> None:
@@ -34,6 +38,7 @@ class Curves:
         self._index = index
         self._gauges = gauges
         self._branch: int | None = None
+        self.trouble = ""
         self._writer: EventFileWriter | None = None
 
     def begin(self, branch: int, step: int) -> None:
@@ -43,7 +48,7 @@ class Curves:
             self.close()
             name = f"branch-{branch}"
             part = name if self._index == 0 else f"{name}/worker-{self._index}"
-            self._writer = EventFileWriter(str(self._directory / part))
+            self._attempt(lambda: self._open(self._directory / part))
             self._branch = branch
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._add(event_pb2.Event(session_log=start, wall_time=time.time(), step=step + 1))
@@ -70,14 +75,15 @@ class Curves:
 
     def flush(self) -> None:
         """Makes what was drawn readable."""
-        if self._writer is not None:
-            self._writer.flush()
+        writer = self._writer
+        if writer is not None:
+            self._attempt(writer.flush)
 
     def close(self) -> None:
         """Ends the event file."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            self._attempt(writer.close)
 
     def _step_event(self, facts: StepFacts) -> event_pb2.Event:
         values = [_scalar("step_seconds", facts.seconds)]
@@ -105,8 +111,20 @@ class Curves:
         )
 
     def _add(self, event: event_pb2.Event) -> None:
-        if self._writer is not None:
-            self._writer.add_event(event)
+        writer = self._writer
+        if writer is not None:
+            self._attempt(lambda: writer.add_event(event))
+
+    def _open(self, directory: Path) -> None:
+        self._writer = EventFileWriter(str(directory))
+
+    def _attempt(self, act: Callable[[], None]) -> None:
+        """Curves are worth less than the training that they show: a full disk ends only them."""
+        try:
+            act()
+        except (OSError, tf.errors.OpError) as error:
+            self._writer = None
+            self.trouble = f"TensorBoard's curves cannot be written: {error}"
 
 
 def _scalar(tag: str, value: float) -> summary_pb2.Summary.Value:

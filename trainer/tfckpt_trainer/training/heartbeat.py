@@ -33,7 +33,7 @@ class Heartbeat:
         gauges: Gauges,
         *,
         total_steps: int | None,
-        every_beat: Callable[[], None],
+        every_beat: Callable[[], str],
         interval: float = INTERVAL_SECONDS,
     ) -> None:
         self._path = run.worker_status(index)
@@ -72,9 +72,8 @@ class Heartbeat:
         """Writes the status file now."""
         with self._writing:
             try:
-                self._every_beat()
+                self._trouble = self._every_beat()
                 store(self._path, self._status(), durable=False)
-                self._trouble = ""
             except OSError as error:
                 self._trouble = f"an earlier heartbeat could not be written: {error}"
 

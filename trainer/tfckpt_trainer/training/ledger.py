@@ -41,6 +41,10 @@ class Ledger:
             self._write(lambda: self._box.update(newer))
         return newer
 
+    def later(self, action: Callable[[], None]) -> None:
+        """Writes something else of the chief's in its turn: now, or once the disk allows it."""
+        self._write(action)
+
     def retry(self) -> None:
         """Writes what could not be written before.
 

@@ -139,6 +139,8 @@ class Moves:
         elif not outcome.already:
             position.sequence += 1
             position.parent = outcome.name
+            saved = outcome.name
+            self._ledger.later(lambda: point_state_file_at(self._run, saved))
             self._note_save(outcome, trigger, command)
         return outcome
 
@@ -185,17 +187,14 @@ class Moves:
         self._gauges.arrive(position.step, position.branch)
         self._curves.begin(position.branch, position.step)
         self._curves.mark(position.step, f"Restored {target.name}, left step {left}.")
-        if self._group.is_chief:
-            store(
-                self._run.head_file,
-                Head(
-                    checkpoint=target.name,
-                    step=position.step,
-                    branch=position.branch,
-                    sequence=position.sequence,
-                ),
-            )
-            point_state_file_at(self._run, target.name)
+        head = Head(
+            checkpoint=target.name,
+            step=position.step,
+            branch=position.branch,
+            sequence=position.sequence,
+        )
+        self._ledger.later(lambda: store(self._run.head_file, head))
+        self._ledger.later(lambda: point_state_file_at(self._run, target.name))
         self._note(
             kind,
             f"Restored {target.name} on {self._group.size} workers, {outcome.variables} variables "

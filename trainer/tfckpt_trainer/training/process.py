@@ -13,6 +13,7 @@ from typing import NoReturn
 
 import tensorflow as tf
 
+from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.training.restoring import TornRestoreError
 
 RESTART_ME = 75
@@ -73,7 +74,7 @@ def peers_watched(alone: bool, before_leaving: Callable[[str], None]) -> Iterato
     except PEER_ERRORS as error:
         if alone:
             raise
-        before_leaving(f"another worker is gone: {str(error.message).splitlines()[0]}")
+        before_leaving(f"Another worker is gone: {_last_word(error)}")
         leave(RESTART_ME)
 
 
@@ -84,9 +85,19 @@ def on_uncaught_error(before_leaving: Callable[[str], None], *, alone: bool) -> 
     def handle(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        earlier(kind, error, trace)
+        if isinstance(error, TfckptError):
+            sys.stderr.write(f"{error}\n")
+        else:
+            earlier(kind, error, trace)
         before_leaving(f"{kind.__name__}: {error}")
         if not alone:
             leave(FAILED)
 
     sys.excepthook = handle
+
+
+def _last_word(error: tf.errors.OpError) -> str:
+    """Returns the line of TensorFlow's message that names the cause; the others name the op."""
+    lines = [line.strip() for line in str(error.message).splitlines() if line.strip()]
+    causes = [line for line in lines if "UNAVAILABLE" in line or "failed" in line.lower()]
+    return (causes or lines or [type(error).__name__])[-1][:300]

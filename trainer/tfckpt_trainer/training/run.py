@@ -310,12 +310,12 @@ class TrainingRun:
 
     def _finish(self) -> None:
         with self._peers_watched():
-            self._steering.finish(Ending.FINISHED)
+            self._steering.finish()
 
     def _close(self) -> None:
         ending = self._steering.ending
         if ending is None:
-            self._end(Ending.FAILED, "The script left the loop without run.stop().")
+            self._end(Ending.STOPPED, "The script left the loop; nothing was saved then.")
             return
         with self._peers_watched():
             # The last meeting: a worker that leaves while others still reduce looks dead.
@@ -338,10 +338,12 @@ class TrainingRun:
         self._curves.close()
         self._lock.release()
 
-    def _every_beat(self) -> None:
+    def _every_beat(self) -> str:
+        """Does what the loop leaves to the heartbeat; returns what troubles it."""
         self._curves.draw_new_steps()
         self._curves.flush()
         self._ledger.retry()
+        return self._curves.trouble
 
     def _on_termination(self) -> None:
         self._steering.stop_wish = Ending.PREEMPTED

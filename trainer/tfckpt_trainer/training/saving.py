@@ -113,7 +113,10 @@ class Saver:
     def _hindrance(self, request: SaveRequest) -> dict[str, Any]:
         run = self._run
         if index_path(run.root / request.name).exists() and run.record(request.name).exists():
-            return {"name": request.name, "already": True}
+            if verify(run.root / request.name).ok:
+                return {"name": request.name, "already": True}
+            problem = f"{request.name} is there and damaged; prune it, then save again."
+            return {"name": None, "refused": True, "problem": problem}
         in_the_way = sorted(path.name for path in run.root.glob(f"{request.name}.*"))
         if in_the_way:
             problem = (
@@ -207,7 +210,6 @@ class Saver:
         store(run.record(name), record)
         os.rename(index_path(run.saving_directory / name), index_path(run.root / name))
         sync_directory(run.root)
-        point_state_file_at(run, name)
         return SaveOutcome(
             name=name,
             size=sum(facts.size for facts in files),

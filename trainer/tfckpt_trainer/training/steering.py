@@ -6,6 +6,7 @@ import time
 
 import msgspec
 
+from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.records import Activity, Command, CommandState, Ending, JournalKind
 from tfckpt_trainer.training.desk import Desk
 from tfckpt_trainer.training.gauges import Gauges
@@ -68,11 +69,16 @@ class Steering:
             if self._service.paused:
                 self._wait_for_resume()
 
-    def finish(self, ending: Ending) -> None:
-        """Saves at the end of training."""
-        if ending is Ending.FINISHED:
-            self._scheduled_save("end")
-        self.ending = ending
+    def finish(self) -> None:
+        """Saves at the end of training.
+
+        Raises:
+            TfckptError: The last steps could not be saved.
+        """
+        outcome = self._moves.save("end")
+        if outcome.name is None:
+            raise TfckptError(f"The last steps could not be saved: {outcome.problem}")
+        self.ending = Ending.FINISHED
 
     def _wait_for_resume(self) -> None:
         self._gauges.activity = Activity.PAUSED

@@ -1,0 +1,56 @@
+"""Trains a small model for as long as it is let, to be steered from outside."""
+
+from __future__ import annotations
+
+import argparse
+import resource
+
+import keras
+import tensorflow as tf
+
+from tfckpt_trainer import TrainingRun
+from tfckpt_trainer.training import create_strategy
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--strategy", default="multi-worker")
+parser.add_argument("--steps", type=int)
+parser.add_argument("--save-every", type=int)
+parser.add_argument("--save-every-seconds", type=float)
+parser.add_argument("--width", type=int, default=16)
+parser.add_argument("--largest-file", type=int, help="bytes that the kernel lets a file have")
+options = parser.parse_args()
+
+strategy = create_strategy(options.strategy, threads=1)
+keras.utils.set_random_seed(3)
+with strategy.scope():
+    model = keras.Sequential(
+        [keras.Input((8,)), keras.layers.Dense(options.width), keras.layers.Dense(1)]
+    )
+    optimizer = keras.optimizers.Adam(1e-3)
+    optimizer.build(model.trainable_variables)
+
+run = TrainingRun(
+    model=model,
+    optimizer=optimizer,
+    strategy=strategy,
+    dataset=tf.data.Dataset.from_tensors(tf.ones((4, 8))).repeat(),
+    total_steps=options.steps,
+    save_every_steps=options.save_every,
+    save_every_seconds=options.save_every_seconds,
+)
+
+
+@run.function
+def train_step(batch):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model(batch, training=True) ** 2)
+        scaled = loss / strategy.num_replicas_in_sync
+    gradients = tape.gradient(scaled, model.trainable_variables)
+    optimizer.apply(gradients, model.trainable_variables)
+    return {"loss": loss, "twice": 2 * loss}
+
+
+for batch in run:
+    train_step(batch)
+    if options.largest_file and run.step == 5:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (options.largest_file, options.largest_file))

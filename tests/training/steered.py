@@ -1,0 +1,64 @@
+"""A run that a test steers: commands in, heartbeats and journal out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cluster import Cluster
+
+from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.rundir.commandbox import CommandBox
+from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import Activity, Command, CommandKind, WorkerStatus
+from waiting import wait_until
+
+
+class SteeredRun:
+    """One cluster of `steered.py`, seen from outside."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.run = RunDirectory(cluster.run_dir)
+        self.box = CommandBox(self.run)
+
+    def ask(self, kind: CommandKind, timeout: float = 60, **arguments: Any) -> Command:
+        """Sends a command and returns its outcome."""
+        command = self.box.submit(kind, arguments, requested_by="test", lifetime=timeout)
+        outcome = self.box.wait(command, timeout=timeout)
+        assert outcome.state.is_final, f"{outcome}\n{self.cluster.output()}"
+        return outcome
+
+    def workers(self) -> list[WorkerStatus]:
+        """The newest heartbeats."""
+        try:
+            return read_workers(self.run)
+        except DamagedFileError:
+            return []
+
+    def wait_for_step(self, step: int) -> None:
+        """Waits until every worker is beyond `step`."""
+
+        def reached() -> bool:
+            assert all(p.poll() is None for p in self.cluster.processes), self.cluster.output()
+            # An earlier attempt may have left heartbeats behind.
+            alive = {process.pid for process in self.cluster.processes}
+            workers = [worker for worker in self.workers() if worker.pid in alive]
+            return len(workers) == self.cluster.workers and all(
+                w.step >= step and w.activity is Activity.TRAINING for w in workers
+            )
+
+        wait_until(reached, 90, f"step {step}")
+
+    def progress(self) -> None:
+        """Waits until training has gone on from where it is now."""
+        self.wait_for_step(max(worker.step for worker in self.workers()) + 5)
+
+    def names(self) -> set[str]:
+        """The checkpoints that are in view."""
+        return {path.stem for path in self.run.root.glob("*.index")}
+
+    def journal(self) -> list[str]:
+        """The kinds of all journal entries, oldest first."""
+        return [entry.kind.value for entry in read_entries(self.run)]

@@ -1,0 +1,341 @@
+"""Commands take effect on all workers at one step, and say truly what came of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+
+import msgspec
+import pytest
+from cluster import SCRIPTS, Cluster
+from steered import SteeredRun
+
+from tfckpt_trainer.bundle.verify import verify
+from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.records import (
+    Activity,
+    CheckpointRecord,
+    CommandKind,
+    CommandState,
+    Ending,
+)
+from waiting import wait_until
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture(scope="module")
+def steered(tmp_path_factory):
+    """Two workers that train until they are told to stop."""
+    run_dir = tmp_path_factory.mktemp("steered") / "run"
+    with Cluster(run_dir, "steered.py", []) as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(5)
+        yield run
+
+
+@pytest.fixture
+def paused(steered):
+    assert steered.ask(CommandKind.PAUSE).state is CommandState.DONE
+    yield steered
+    assert steered.ask(CommandKind.RESUME).state is CommandState.DONE
+
+
+def test_a_save_is_seen_by_all_workers_and_leaves_a_record(steered):
+    outcome = steered.ask(CommandKind.SAVE)
+    assert outcome.state is CommandState.DONE
+    assert outcome.seen_by == [0, 1]
+    assert [t.state for t in outcome.history] == ["requested", "seen", "agreed", "working", "done"]
+    name = outcome.result["name"]
+    assert name == f"ckpt-{outcome.step}"
+    assert verify(steered.run.root / name).ok
+    record = load(steered.run.record(name), CheckpointRecord)
+    assert (record.step, record.branch, record.trigger) == (outcome.step, 0, "command")
+    assert record.command == outcome.id
+    assert set(record.metrics) == {"loss", "twice"}
+    assert [worker.index for worker in record.workers] == [0, 1]
+    assert all(worker.step_seconds > 0 for worker in record.workers)
+    for facts in record.files:
+        assert (steered.run.root / facts.name).stat().st_size == facts.size
+
+
+def test_any_program_restores_what_was_saved(steered):
+    saved = steered.ask(CommandKind.SAVE)
+    done = subprocess.run(
+        [sys.executable, SCRIPTS / "plain_load.py", steered.run.root],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == [str(saved.step), "True"], done.stderr
+
+
+def test_while_paused_no_step_is_done_and_commands_are_served(paused):
+    def both_paused():
+        workers = paused.workers()
+        return all(w.activity is Activity.PAUSED for w in workers) and workers
+
+    before = wait_until(both_paused, 20, "both workers paused")
+    first = paused.ask(CommandKind.SAVE)
+    again = paused.ask(CommandKind.SAVE)
+    assert again.result["already"]
+    assert again.result["name"] == first.result["name"]
+    assert {worker.step for worker in before} == {first.step} == {again.step}
+
+
+def test_going_back_starts_a_branch_and_overwrites_nothing(steered):
+    old = steered.ask(CommandKind.SAVE).result["name"]
+    steered.progress()
+    newer = steered.ask(CommandKind.SAVE).result["name"]
+    pids = [process.pid for process in steered.cluster.processes]
+    outcome = steered.ask(CommandKind.RESTORE, name=old)
+    assert outcome.state is CommandState.DONE, outcome.message
+    assert outcome.result["workers"] == 2
+    assert outcome.result["variables"] > 10
+    branch = outcome.result["branch"]
+    assert branch > 0
+    saved = steered.ask(CommandKind.SAVE).result["name"]
+    assert saved.startswith(f"ckpt-b{branch}-")
+    assert load(steered.run.record(saved), CheckpointRecord).parent == old
+    assert {old, newer, saved} <= steered.names()
+    assert [process.pid for process in steered.cluster.processes] == pids
+    back = steered.ask(CommandKind.RESTORE, name=newer)
+    assert back.result["branch"] == load(steered.run.record(newer), CheckpointRecord).branch
+
+
+def test_a_damaged_checkpoint_is_refused_and_training_goes_on(steered):
+    name = steered.ask(CommandKind.SAVE).result["name"]
+    (data,) = steered.run.root.glob(f"{name}.data-*")
+    content = bytearray(data.read_bytes())
+    content[10] ^= 1
+    data.write_bytes(content)
+    outcome = steered.ask(CommandKind.RESTORE, name=name)
+    assert outcome.state is CommandState.REFUSED
+    assert "worker 0" in outcome.message
+    assert "worker 1" in outcome.message
+    assert "does not match its checksum" in outcome.message
+    steered.progress()
+    data.unlink()
+
+
+def test_one_worker_that_cannot_read_its_own_state_keeps_all_from_moving(steered):
+    name = steered.ask(CommandKind.SAVE).result["name"]
+    (state,) = steered.run.worker_state_directory(name).glob("worker-1.data-*")
+    state.write_bytes(state.read_bytes()[:-1])
+    outcome = steered.ask(CommandKind.RESTORE, name=name)
+    assert outcome.state is CommandState.REFUSED
+    assert "worker 1: worker-1 is damaged" in outcome.message
+    assert "worker 0" not in outcome.message
+    steered.progress()
+
+
+def test_a_checkpoint_that_is_not_there_is_refused(steered):
+    outcome = steered.ask(CommandKind.RESTORE, name="ckpt-999999")
+    assert outcome.state is CommandState.REFUSED
+    assert "There is no checkpoint ckpt-999999" in outcome.message
+
+
+def test_a_name_that_leads_elsewhere_is_refused(steered):
+    outcome = steered.ask(CommandKind.RESTORE, name="../../etc/passwd")
+    assert outcome.state is CommandState.REFUSED
+
+
+def test_prune_moves_to_the_trash_and_undo_brings_back(steered):
+    old = steered.ask(CommandKind.SAVE).result["name"]
+    steered.progress()
+    newest = steered.ask(CommandKind.SAVE).result["name"]
+    pruned = steered.ask(CommandKind.PRUNE, names=[old])
+    assert pruned.state is CommandState.DONE, pruned.message
+    assert old not in steered.names()
+    assert steered.ask(CommandKind.PRUNE, names=[newest]).state is CommandState.REFUSED
+    assert steered.ask(CommandKind.UNDO, trash=None).result["names"] == [old]
+    assert steered.ask(CommandKind.RESTORE, name=old).state is CommandState.DONE
+
+
+def test_a_command_that_nobody_took_in_time_is_never_carried_out(steered):
+    for process in steered.cluster.processes:
+        process.send_signal(signal.SIGSTOP)
+    try:
+        command = steered.box.submit(
+            CommandKind.SAVE, requested_by="test", lifetime=0.2, now=time.time() - 1
+        )
+    finally:
+        for process in steered.cluster.processes:
+            process.send_signal(signal.SIGCONT)
+    steered.progress()
+    assert steered.box.look_up(command.id).state is CommandState.EXPIRED
+    records = [load(path, CheckpointRecord) for path in steered.run.records_directory.iterdir()]
+    assert command.id not in {record.command for record in records}
+
+
+def test_heartbeats_say_how_each_worker_is(steered):
+    steered.progress()
+    for index, status in enumerate(steered.workers()):
+        assert status.index == index
+        assert status.pid == steered.cluster.processes[index].pid
+        assert status.step_seconds_p95 >= status.step_seconds > 0
+        assert status.loss == status.metrics["loss"]
+        assert status.examples_per_second > 0
+        assert status.memory_bytes > 100 << 20
+
+
+def test_curves_follow_the_branch(steered):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    name = steered.ask(CommandKind.SAVE).result["name"]
+    step = load(steered.run.record(name), CheckpointRecord).step
+    steered.progress()
+    newest = steered.ask(CommandKind.SAVE).result["name"]
+    assert newest != name
+    branch = steered.ask(CommandKind.RESTORE, name=name).result["branch"]
+    steered.progress()
+    directory = steered.run.tensorboard / f"branch-{branch}"
+
+    def steps():
+        events = EventAccumulator(str(directory))
+        events.Reload()
+        has_loss = "loss" in events.Tags()["tensors"]
+        return [event.step for event in events.Tensors("loss")] if has_loss else []
+
+    seen = wait_until(steps, 20, "curves of the new branch")
+    assert min(seen) > step
+    assert seen == sorted(seen)
+    assert (directory / "worker-1").is_dir()
+
+
+def test_stop_saves_and_every_process_ends_well(tmp_path):
+    with Cluster(tmp_path / "run", "steered.py", []) as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(5)
+        outcome = run.ask(CommandKind.STOP, save=True)
+        assert outcome.state is CommandState.DONE
+        assert cluster.wait(30) == [0, 0], cluster.output()
+        assert outcome.result["name"] in run.names()
+        assert [w.ending for w in run.workers()] == [Ending.STOPPED, Ending.STOPPED]
+
+
+@pytest.mark.parametrize("target", [0, 1])
+def test_sigterm_to_one_worker_saves_once_and_ends_all(tmp_path, target):
+    with Cluster(tmp_path / "run", "steered.py", []) as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(5)
+        os.kill(cluster.processes[target].pid, signal.SIGTERM)
+        assert cluster.wait(30) == [0, 0], cluster.output()
+        (name,) = run.names()
+        assert load(run.run.record(name), CheckpointRecord).trigger == "preemption"
+        assert {w.ending for w in run.workers()} == {Ending.PREEMPTED}
+
+
+def test_a_killed_worker_makes_the_others_ask_for_a_restart(tmp_path):
+    with Cluster(tmp_path / "run", "steered.py", []) as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(5)
+        cluster.processes[1].kill()
+        assert cluster.processes[0].wait(30) == 75, cluster.output()
+        assert run.workers()[0].ending is Ending.PEER_LOST
+
+
+def test_saves_by_the_clock(tmp_path):
+    arguments = ["--save-every-seconds", "0.5"]
+    with Cluster(tmp_path / "run", "steered.py", arguments, 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        wait_until(lambda: len(run.names()) >= 3, 60, "three saves by the clock")
+        triggers = {load(p, CheckpointRecord).trigger for p in run.run.records_directory.iterdir()}
+        assert triggers == {"every 0.5 s"}
+        times = sorted(
+            load(p, CheckpointRecord).saved_at for p in run.run.records_directory.iterdir()
+        )
+        assert all(later - earlier >= 0.45 for earlier, later in pairwise(times))
+
+
+def test_a_save_that_the_disk_refuses_fails_and_training_goes_on(tmp_path):
+    arguments = ["--width", "3000", "--save-every", "2", "--largest-file", "200000"]
+    with Cluster(tmp_path / "run", "steered.py", arguments, 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(20)
+        outcome = run.ask(CommandKind.SAVE)
+        assert outcome.state is CommandState.FAILED
+        assert "File too large" in outcome.message
+        run.progress()
+        assert run.names() == {"ckpt-2", "ckpt-4"}
+        assert all(verify(run.run.root / name).ok for name in run.names())
+        assert not list(run.run.saving_directory.iterdir())
+        failures = [e for e in read_entries(run.run) if e.kind.value == "failed"]
+        assert failures
+
+
+def test_a_cold_start_continues_the_branch_that_was_trained_last(tmp_path):
+    run_dir = tmp_path / "run"
+    with Cluster(run_dir, "steered.py", [], 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(5)
+        old = run.ask(CommandKind.SAVE)
+        run.progress()
+        high = run.ask(CommandKind.SAVE)
+        run.ask(CommandKind.RESTORE, name=old.result["name"])
+        run.ask(CommandKind.PAUSE)
+        cluster.processes[0].kill()
+        cluster.wait()
+    with Cluster(run_dir, "steered.py", [], 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(old.step + 1)
+        resumed = next(e for e in reversed(read_entries(run.run)) if e.kind.value == "start")
+        assert resumed.checkpoint == old.result["name"]
+        assert resumed.branch == 1
+        saved = run.ask(CommandKind.SAVE)
+        assert saved.result["name"].startswith("ckpt-b1-")
+        assert high.result["name"] in run.names()
+
+
+def test_a_cold_start_passes_over_a_damaged_checkpoint_and_overwrites_nothing(tmp_path):
+    run_dir = tmp_path / "run"
+    arguments = ["--steps", "40", "--save-every", "10"]
+    with Cluster(run_dir, "steered.py", arguments, 1, "one-device") as cluster:
+        assert cluster.wait() == [0], cluster.output()
+    damaged = run_dir / "ckpt-40.data-00000-of-00001"
+    damaged.write_bytes(damaged.read_bytes()[:-7])
+    content = damaged.read_bytes()
+    with Cluster(run_dir, "steered.py", arguments, 1, "one-device") as cluster:
+        assert cluster.wait() == [0], cluster.output()
+    run = SteeredRun(cluster)
+    assert run.names() == {"ckpt-10", "ckpt-20", "ckpt-30", "ckpt-40", "ckpt-b1-40"}
+    assert damaged.read_bytes() == content
+    assert load(run.run.record("ckpt-b1-40"), CheckpointRecord).parent == "ckpt-30"
+    assert run.journal().count("refused") == 1
+
+
+def test_a_model_that_does_not_fit_is_refused_with_the_list(tmp_path):
+    run_dir = tmp_path / "run"
+    with Cluster(run_dir, "steered.py", ["--steps", "10"], 1, "one-device") as cluster:
+        assert cluster.wait() == [0], cluster.output()
+    before = sorted(path.name for path in run_dir.iterdir())
+    arguments = ["--steps", "20", "--width", "17"]
+    with Cluster(run_dir, "steered.py", arguments, 1, "one-device") as cluster:
+        assert cluster.wait() == [1], cluster.output()
+        text = cluster.log(0).read_text()
+    assert "float32[8, 16] in the checkpoint and float32[8, 17] here" in text
+    assert "Traceback" not in text
+    assert sorted(path.name for path in run_dir.iterdir()) == before
+
+
+def test_commands_of_a_dead_trainer_are_answered_by_the_next(tmp_path):
+    run_dir = tmp_path / "run"
+    with Cluster(run_dir, "steered.py", [], 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(5)
+        cluster.processes[0].send_signal(signal.SIGKILL)
+        cluster.wait()
+        command = run.box.submit(CommandKind.SAVE, requested_by="test", lifetime=300)
+        taken = msgspec.structs.replace(command, state=CommandState.SEEN)
+        os.rename(run.run.inbox / f"{command.id}.json", run.run.active / f"{command.id}.json")
+        run.box.update(taken)
+    with Cluster(run_dir, "steered.py", [], 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(5)
+        assert run.box.look_up(command.id).state is CommandState.FAILED
+        assert not run.names()
