@@ -339,3 +339,59 @@ def test_commands_of_a_dead_trainer_are_answered_by_the_next(tmp_path):
         run.wait_for_step(5)
         assert run.box.look_up(command.id).state is CommandState.FAILED
         assert not run.names()
+
+
+def test_a_loop_with_a_step_of_its_own_is_steered_too(tmp_path):
+    with Cluster(tmp_path / "run", "steered.py", ["--plain"]) as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(5)
+        saved = run.ask(CommandKind.SAVE)
+        assert saved.seen_by == [0, 1]
+        record = load(run.run.record(saved.result["name"]), CheckpointRecord)
+        assert set(record.metrics) == {"loss"}
+        run.progress()
+        assert run.ask(CommandKind.RESTORE, name=record.name).state is CommandState.DONE
+        run.ask(CommandKind.STOP, save=False)
+        assert cluster.wait(30) == [0, 0], cluster.output()
+        assert run.names() == {record.name}
+
+
+def test_fewer_workers_take_up_what_more_have_saved_and_say_what_begins_anew(tmp_path):
+    run_dir = tmp_path / "run"
+    with Cluster(run_dir, "steered.py", ["--steps", "10"], 2) as cluster:
+        assert cluster.wait() == [0, 0], cluster.output()
+    with Cluster(run_dir, "steered.py", ["--steps", "20"], 1) as cluster:
+        assert cluster.wait() == [0], cluster.output()
+    run = SteeredRun(cluster)
+    assert run.names() == {"ckpt-10", "ckpt-20"}
+    start = [entry for entry in read_entries(run.run) if entry.kind.value == "start"][-1]
+    assert start.step == 10
+    assert "another number of workers" in start.details["notes"][0]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 12 MB; only root can make one."""
+    place = tmp_path / "small"
+    place.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(place)],
+        capture_output=True,
+        check=False,
+    )
+    if made.returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_disk_without_room_refuses_a_save_with_the_figures(small_disk):
+    with Cluster(small_disk / "run", "steered.py", [], 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(5)
+        outcome = run.ask(CommandKind.SAVE)
+        assert outcome.state is CommandState.REFUSED
+        assert "are free in" in outcome.message
+        assert "Training goes on" in outcome.message
+        run.progress()
+        assert not run.names()

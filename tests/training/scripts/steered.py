@@ -18,6 +18,7 @@ parser.add_argument("--save-every", type=int)
 parser.add_argument("--save-every-seconds", type=float)
 parser.add_argument("--width", type=int, default=16)
 parser.add_argument("--largest-file", type=int, help="bytes that the kernel lets a file have")
+parser.add_argument("--plain", action="store_true", help="a step and a reduction of one's own")
 options = parser.parse_args()
 
 strategy = create_strategy(options.strategy, threads=1)
@@ -33,15 +34,14 @@ run = TrainingRun(
     model=model,
     optimizer=optimizer,
     strategy=strategy,
-    dataset=tf.data.Dataset.from_tensors(tf.ones((4, 8))).repeat(),
+    dataset=None if options.plain else tf.data.Dataset.from_tensors(tf.ones((4, 8))).repeat(),
     total_steps=options.steps,
     save_every_steps=options.save_every,
     save_every_seconds=options.save_every_seconds,
 )
 
 
-@run.function
-def train_step(batch):
+def replica_step(batch):
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(model(batch, training=True) ** 2)
         scaled = loss / strategy.num_replicas_in_sync
@@ -50,7 +50,17 @@ def train_step(batch):
     return {"loss": loss, "twice": 2 * loss}
 
 
+@tf.function
+def plain_step():
+    losses = strategy.run(replica_step, args=(tf.ones((4, 8)),))["loss"]
+    return strategy.reduce("MEAN", losses, axis=None)
+
+
+train_step = run.function(replica_step)
 for batch in run:
-    train_step(batch)
+    if options.plain:
+        run.report(loss=plain_step())
+    else:
+        train_step(batch)
     if options.largest_file and run.step == 5:
         resource.setrlimit(resource.RLIMIT_FSIZE, (options.largest_file, options.largest_file))

@@ -13,6 +13,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +200,9 @@ class CommandBox:
             os.rename(source / name, target / name)
         except FileNotFoundError:
             return False
-        store(target / name, command)
+        with suppress(OSError):
+            # The rename decides; what a full disk keeps from being written are only the words.
+            store(target / name, command)
         return True
 
     def _forget_old_outcomes(self) -> None:

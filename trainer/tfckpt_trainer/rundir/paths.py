@@ -70,6 +70,11 @@ class RunDirectory:
         return self.control / "run.json"
 
     @property
+    def launch_file(self) -> Path:
+        """What the supervisor was told: command, workers, restarts."""
+        return self.control / "launch.json"
+
+    @property
     def head_file(self) -> Path:
         """From which checkpoint, on which branch, training last went on after a restore."""
         return self.control / "head.json"

@@ -155,7 +155,8 @@ class SupervisorStatus(Document, frozen=True, kw_only=True):
     """`status/supervisor.json`: heartbeat of the process that starts and restarts the workers.
 
     Attributes:
-        attempt: 0 for the first start of the workers, then one more for each restart.
+        attempt: 0 for the first start of the workers, then one more for each start after it.
+        restarts: Of `max_restarts`, how many are used; training well for long gives them back.
         reason: Why it restarts, stopped or failed, in words for a person.
         next_start_at: While restarting: when the workers are started again.
     """
@@ -167,6 +168,7 @@ class SupervisorStatus(Document, frozen=True, kw_only=True):
     interval_seconds: float
     state: SupervisorState
     attempt: int = 0
+    restarts: int = 0
     max_restarts: int = 0
     reason: str = ""
     next_start_at: float | None = None

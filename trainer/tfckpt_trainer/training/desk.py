@@ -17,6 +17,7 @@ class Desk:
 
     Attributes:
         wants_attention: Whether something waits for all workers to come together.
+        trouble: Why the box could not be looked into, if the last look failed.
     """
 
     def __init__(self, box: CommandBox, save_every_seconds: float | None) -> None:
@@ -27,6 +28,7 @@ class Desk:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tfckpt-desk", daemon=True)
         self.wants_attention = False
+        self.trouble = ""
 
     def start(self) -> None:
         """Starts to take commands."""
@@ -69,7 +71,11 @@ class Desk:
 
     def _run(self) -> None:
         while not self._stopping.wait(LOOK_EVERY_SECONDS):
-            while (command := self._box.claim(time.time())) is not None:
-                self._claimed.append(command)
+            try:
+                while (command := self._box.claim(time.time())) is not None:
+                    self._claimed.append(command)
+                self.trouble = ""
+            except OSError as error:
+                self.trouble = f"commands cannot be read: {error}"
             if self._claimed or self.save_is_due:
                 self.wants_attention = True

@@ -135,6 +135,13 @@ class GpuReader:
         if self._library is None:
             return []
         nvml = self._library
+        try:
+            return self._read_all(nvml)
+        except nvml.NVMLError:
+            # A GPU that fell off the bus must not silence the heartbeat that tells of it.
+            return []
+
+    def _read_all(self, nvml: Any) -> list[GpuStatus]:
         statuses = []
         for number in _visible(nvml.nvmlDeviceGetCount()):
             handle = nvml.nvmlDeviceGetHandleByIndex(number)

@@ -343,7 +343,7 @@ class TrainingRun:
         self._curves.draw_new_steps()
         self._curves.flush()
         self._ledger.retry()
-        return self._curves.trouble
+        return self._curves.trouble or self._desk.trouble
 
     def _on_termination(self) -> None:
         self._steering.stop_wish = Ending.PREEMPTED

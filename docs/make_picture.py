@@ -1,0 +1,79 @@
+"""Makes the picture of the README from a real run: `python docs/make_picture.py`.
+
+Two workers train the demo's model, are taken back to an older step once, and train on; then the
+app looks at them and its screen is kept as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tfckpt_trainer.launch.local import launch
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import CommandKind
+from tfckpt_tui.app import TfckptApp
+from tfckpt_tui.commands.asking import ask
+from tfckpt_tui.commands.pruning import set_pin
+
+PICTURE = Path(__file__).with_name("dashboard.svg")
+SIZE = (120, 40)
+LIMIT_SECONDS = 300
+
+
+def main() -> None:
+    """Runs the demo for about a minute and writes the picture."""
+    with tempfile.TemporaryDirectory() as directory:
+        run = RunDirectory(Path(directory) / "language-model")
+        start(run)
+        wait_for_step(run, 430)
+        ask(run, CommandKind.RESTORE, {"name": "ckpt-200"}, through="terminal app")
+        wait_for_step(run, 330)
+        ask(run, CommandKind.SAVE, through="terminal app")
+        set_pin(run, "ckpt-b1-300", pinned=True, through="terminal app")
+        wait_for_step(run, 420)
+        asyncio.run(take_picture(run))
+        ask(run, CommandKind.STOP, {"save": False}, through="command line")
+
+
+def start(run: RunDirectory) -> None:
+    """Starts the demo's workers."""
+    launch(
+        LaunchOptions(
+            run_directory=str(run.root),
+            command=(sys.executable, "-m", "tfckpt_trainer.examples.language_model"),
+            working_directory=str(run.root.parent),
+            workers=2,
+        )
+    )
+
+
+def wait_for_step(run: RunDirectory, step: int) -> None:
+    """Waits until the chief is beyond `step`."""
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not any(worker.step >= step for worker in read_workers(run)):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"The run did not come to step {step} in {LIMIT_SECONDS} s.")
+        time.sleep(0.2)
+
+
+async def take_picture(run: RunDirectory) -> None:
+    """Opens the app on the run and keeps its screen."""
+    app = TfckptApp(run)
+    async with app.run_test(size=SIZE) as pilot:
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while app.snapshot is None or not app.snapshot.points:
+            if time.monotonic() > deadline:
+                raise SystemExit("The app showed no run.")
+            await pilot.pause(0.1)
+        await pilot.pause(1.5)
+        PICTURE.write_text(app.export_screenshot(title="tfckpt-tui"))
+
+
+if __name__ == "__main__":
+    main()

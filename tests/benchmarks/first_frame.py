@@ -1,0 +1,84 @@
+"""Time to the first frame and resident memory of the app, against a bare Textual app.
+
+    python tests/benchmarks/first_frame.py [--rounds N] [--checkpoints N]
+
+Each program is started in a pseudo-terminal; the time runs until its words are on the screen.
+The two apps and `import tensorflow` take turns in one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+for part in ("", "e2e", "tui"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / part))
+from rundir_factory import RunFactory
+from terminal import Terminal
+
+BARE = [sys.executable, str(Path(__file__).with_name("scripts") / "bare_app.py")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--checkpoints", type=int, default=100)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        factory = RunFactory(Path(directory)).create()
+        for step in range(1, options.checkpoints + 1):
+            factory.checkpoint(step)
+        ours = [sys.executable, "-m", "tfckpt_tui.cli", "attach", directory]
+        bare_times, frame_times, row_times, imports, memory = [], [], [], [], []
+        for _ in range(options.rounds):
+            bare_times.append(first_frame(BARE, "bare app ready")[0])
+            frame, rows, resident = first_frame(ours, "history", f"ckpt-{options.checkpoints}")
+            frame_times.append(frame)
+            row_times.append(rows)
+            memory.append(resident)
+            imports.append(import_tensorflow())
+    bare = statistics.median(bare_times)
+    ratios = [frame / other for frame, other in zip(frame_times, bare_times, strict=True)]
+    rows = [row / other for row, other in zip(row_times, bare_times, strict=True)]
+    print(
+        f"{options.checkpoints} checkpoints: first frame "
+        f"{statistics.median(frame_times) * 1e3:.0f} ms, a bare Textual app {bare * 1e3:.0f} ms, "
+        f"ratio {statistics.median(ratios):.2f}; with its rows {statistics.median(rows):.2f}; "
+        f"import tensorflow {statistics.median(imports):.1f} s; "
+        f"resident {statistics.median(memory) / 1e6:.0f} MB"
+    )
+
+
+def first_frame(
+    command: list[str], frame: str, rows: str | None = None
+) -> tuple[float, float, float]:
+    """Seconds until `frame` is shown, until `rows` are, and the memory that is resident then."""
+    began = time.perf_counter()
+    with Terminal(command, columns=140, rows=40) as terminal:
+        terminal.wait_for(frame, 60)
+        until_frame = time.perf_counter() - began
+        terminal.wait_for(rows or frame, 60)
+        until_rows = time.perf_counter() - began
+        resident = psutil.Process(terminal.process.pid).memory_info().rss
+        terminal.press("q")
+        terminal.process.wait(10)
+    return until_frame, until_rows, resident
+
+
+def import_tensorflow() -> float:
+    began = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-c", "import tensorflow"], check=True, capture_output=True
+    )
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main()

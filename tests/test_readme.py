@@ -1,0 +1,40 @@
+"""What the README says is what the product does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def test_ci_runs_the_test_command_of_the_readme_word_for_word():
+    commands = re.findall(r"```sh\n(python3 -m venv .*)\n```", README)
+    assert len(commands) == 2
+    assert commands[1].endswith("pytest")
+    assert commands[1] in (ROOT / ".ci" / "run").read_text().splitlines()
+
+
+def test_every_key_of_the_app_is_in_the_table():
+    from tfckpt_tui.commands.table import ACTIONS
+
+    shown = {"asterisk": "*", "question_mark": "?"}
+    keys = {shown.get(action.key, action.key) for action in ACTIONS if action.in_footer}
+    rows = re.findall(r"^\| ((?:`.`\s?)+) \|", README, flags=re.MULTILINE)
+    named = {key for row in rows for key in re.findall(r"`(.)`", row)} - {"↓"}
+    assert named == keys
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\(([^)#:]+)\)", README))
+def test_no_link_leads_nowhere(link):
+    assert (ROOT / link).exists()
+
+
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"tfckpt-tui ([a-z]+) ", README))))
+def test_every_command_it_names_exists(command):
+    from tfckpt_tui.cli import cli
+
+    assert command in cli.list_commands(None)
