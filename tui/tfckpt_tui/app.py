@@ -6,24 +6,26 @@ import asyncio
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar
 
 from rich.cells import cell_len
-from rich.color import Color
 from rich.segment import Segment
 from textual import on
-from textual.app import App
+from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.color import Color
+from textual.command import Provider
 from textual.filter import LineFilter
+from textual.screen import Screen
 from textual.theme import BUILTIN_THEMES
 
 from tfckpt_trainer.errors import ExitCode, TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.log_tail import LogTail, log_path
 from tfckpt_tui.messages import JobDone, JobFailed, SnapshotTaken
-from tfckpt_tui.monitor import Monitor
+from tfckpt_tui.monitor import Monitor, Watcher
 from tfckpt_tui.screens.dashboard import DashboardScreen
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import UNSAFE, clean
@@ -46,6 +48,13 @@ class Neutralise(LineFilter):
         ]
 
 
+def _actions_provider() -> type[Provider]:
+    # Imported when the palette is opened first: the first frame need not wait for it.
+    from tfckpt_tui.palette import ActionsProvider
+
+    return ActionsProvider
+
+
 class TfckptApp(App[int]):
     """Watches and steers one run."""
 
@@ -55,15 +64,32 @@ class TfckptApp(App[int]):
         Binding("ctrl+c", "explain_quit", "Quit", show=False, system=True),
     ]
     NOTIFICATION_TIMEOUT = 6
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {
+        *App.COMMANDS,
+        _actions_provider,
+    }
 
     def __init__(
-        self, run: RunDirectory, *, read_only: bool = False, poll: float | None = None
+        self,
+        run: RunDirectory,
+        *,
+        read_only: bool = False,
+        poll: float | None = None,
+        monitor: Watcher | None = None,
     ) -> None:
+        """Makes the app.
+
+        Args:
+            run: The run directory.
+            read_only: Whether every action that changes something is switched off.
+            poll: Seconds between looks, where file events are not to be relied on.
+            monitor: Gives the snapshots; by default it watches `run`.
+        """
         super().__init__()
         self.run_directory = run
         self.read_only = read_only
         self.snapshot: RunSnapshot | None = None
-        self._monitor = Monitor(run, poll)
+        self._monitor: Watcher = Monitor(run, poll) if monitor is None else monitor
         self._neutralise = Neutralise()
         self._log_tails: dict[str, LogTail] = {}
         self._logs_in_reading: set[str] = set()
@@ -86,6 +112,12 @@ class TfckptApp(App[int]):
         theme = BUILTIN_THEMES.get(self.theme)
         return defaults_for(dark=theme is None or theme.dark)
 
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """Returns what the palette offers beside the actions."""
+        del screen
+        yield SystemCommand("Theme", "Choose other colours", self.action_change_theme)
+        yield SystemCommand("Screenshot", "Save a picture of the screen", self.deliver_screenshot)
+
     def on_mount(self) -> None:
         """Starts looking, and makes sure that a signal leaves the terminal as it was."""
         self._handle_signals()
@@ -101,7 +133,7 @@ class TfckptApp(App[int]):
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             # By default these kill the process with the terminal in raw mode.
-            loop.add_signal_handler(number, lambda n=number: self.exit(return_code=128 + n))
+            loop.add_signal_handler(number, partial(self.exit, return_code=128 + number))
 
     # -- data --------------------------------------------------------------------------------
 
@@ -113,7 +145,8 @@ class TfckptApp(App[int]):
         self.snapshot = message.snapshot
         for screen in self.screen_stack:
             show = getattr(screen, "show", None)
-            if show is not None:
+            # One more may come while the app closes and its widgets are gone already.
+            if show is not None and screen.is_running and screen.children:
                 show(message.snapshot)
 
     # -- logs --------------------------------------------------------------------------------
@@ -175,8 +208,9 @@ class TfckptApp(App[int]):
     @on(JobFailed)
     def _job_failed(self, message: JobFailed) -> None:
         for screen in self.screen_stack:
-            if isinstance(screen, DashboardScreen):
-                screen.report_failure(message.what, message.problem)
+            report = getattr(screen, "report_failure", None)
+            if report is not None:
+                report(message.what, message.problem)
 
     def action_explain_quit(self) -> None:
         """Says which key leaves the app: ctrl+c would look like it stopped the training."""

@@ -141,3 +141,7 @@ def _looks_like_directory(text: str) -> bool:
     return not text.startswith("-") and (
         os.sep in text or text in {".", ".."} or Path(text).exists()
     )
+
+
+if __name__ == "__main__":
+    main()

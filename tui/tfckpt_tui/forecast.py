@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Sequence
 
@@ -51,9 +52,7 @@ def _save_interval(checkpoints: Sequence[Checkpoint], now: float) -> float | Non
     times = sorted((c.saved_at for c in checkpoints[:_NEWEST] if c.restorable), reverse=True)
     if len(times) < 3:
         return None
-    interval = statistics.median(
-        newer - older for newer, older in zip(times, times[1:], strict=False)
-    )
+    interval = statistics.median(newer - older for newer, older in itertools.pairwise(times))
     return interval if interval > 0 and now - times[0] < 20 * interval else None
 
 

@@ -91,8 +91,9 @@ class Look:
         self._series.add(self._series_tail.read_new())
         checkpoints = self._checkpoints(now)
         box = CommandBox(run)
-        pending = self._try(box.pending, [])
-        working = self._try(box.working, [])
+        none: list[Command] = []
+        pending = self._try(box.pending, none)
+        working = self._try(box.working, none)
         total, free = self._disk()
         return RunSnapshot(
             at=now,

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.look import Look
@@ -21,6 +22,20 @@ DEBOUNCE_SECONDS = 0.1
 
 LOOK_SHARE = 0.05
 """Looking takes at most this part of one core's time; slow looks become rarer."""
+_STOP_SECONDS = 0.4
+
+
+class Watcher(Protocol):
+    """What the app needs of a monitor."""
+
+    def start(self, on_snapshot: Callable[[RunSnapshot], None]) -> None:
+        """Begins to hand snapshots to `on_snapshot`, from whatever thread."""
+
+    def look_now(self) -> None:
+        """Asks for a fresh snapshot soon."""
+
+    def stop(self) -> None:
+        """Ends it, within half a second."""
 
 
 class Monitor:
@@ -69,12 +84,12 @@ class Monitor:
         """Asks for a look at once, from any thread."""
         self._wake.set()
 
-    def stop(self, timeout: float = 0.4) -> None:
-        """Ends the thread, waiting for at most `timeout` seconds; a stuck one is a daemon."""
+    def stop(self) -> None:
+        """Ends the thread; one that is stuck in a dead file system is left behind, a daemon."""
         self._stopped.set()
         self._wake.set()
         if self._thread is not None:
-            self._thread.join(timeout)
+            self._thread.join(_STOP_SECONDS)
 
     def _work(self, on_snapshot: Callable[[RunSnapshot], None]) -> None:
         while not self._stopped.is_set():

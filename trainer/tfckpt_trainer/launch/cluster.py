@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+from collections.abc import Sequence
 from contextlib import ExitStack
 
-from tfckpt_trainer.errors import LaunchError
+from tfckpt_trainer.errors import LaunchError, UsageError
 
 LOOPBACK = "127.0.0.1"
+
+_LAST_PORT = 65535
+_PORT_TAKEN = re.compile(
+    r"address already in use|could not start grpc server|EADDRINUSE", re.IGNORECASE
+)
 
 
 def free_ports(count: int) -> list[int]:
@@ -20,14 +27,20 @@ def free_ports(count: int) -> list[int]:
         return [int(one.getsockname()[1]) for one in sockets]
 
 
-def check_ports(ports: list[int]) -> None:
-    """Makes sure that nobody uses the ports that a person chose.
+def check_ports(ports: Sequence[int]) -> None:
+    """Makes sure that ports which a person chose exist, differ, and are used by nobody.
 
     Raises:
-        LaunchError: Somebody does.
+        UsageError: They are no such ports.
+        LaunchError: Somebody uses one.
     """
+    if len(set(ports)) < len(ports):
+        raise UsageError(f"--ports names a port twice: {', '.join(map(str, ports))}.")
     for port in ports:
+        if not 0 < port <= _LAST_PORT:
+            raise UsageError(f"{port} is no port; expected a number from 1 to {_LAST_PORT}.")
         with socket.socket() as one:
+            # As servers do it: connections that linger from an earlier run do not count.
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 one.bind((LOOPBACK, port))
@@ -38,11 +51,17 @@ def check_ports(ports: list[int]) -> None:
                 ) from None
 
 
-def addresses(ports: list[int]) -> list[str]:
+def says_port_taken(log: str) -> bool:
+    """Whether what a worker printed tells that another program had its port."""
+    return _PORT_TAKEN.search(log) is not None
+
+
+def addresses(ports: Sequence[int]) -> list[str]:
     """Returns the addresses of workers on this machine."""
     return [f"{LOOPBACK}:{port}" for port in ports]
 
 
-def tf_config(workers: list[str], index: int) -> str:
+def tf_config(workers: Sequence[str], index: int) -> str:
     """Returns the value of `TF_CONFIG` for worker `index` of a cluster."""
-    return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}})
+    cluster = {"worker": list(workers)}
+    return json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})

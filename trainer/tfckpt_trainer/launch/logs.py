@@ -3,37 +3,72 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
 LOG_LIMIT = 32 << 20
 """Bytes after which a log is put aside at the next start; one earlier log is kept."""
 
-TAIL_BYTES = 8192
+TAIL_BYTES = 16 << 10
+"""How much of the end of a log is read for its last lines."""
+
+LINE_LIMIT = 300
+"""Characters of one line that are shown."""
+
+_SEPARATOR = re.compile(r"^--- \d{4}-\d\d-\d\d \d\d:\d\d:\d\d start \d+: .*$", re.MULTILINE)
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
 def open_log(path: Path, attempt: int, command: Sequence[str]) -> BinaryIO:
-    """Opens a log for appending and writes the line that begins a new attempt."""
-    if path.exists() and path.stat().st_size > LOG_LIMIT:
-        os.replace(path, path.with_name(f"{path.name}.1"))
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
-    log = os.fdopen(descriptor, "ab", buffering=0)
+    """Opens a log for appending and writes the line that begins a new attempt.
+
+    A log that grew beyond `LOG_LIMIT` is put aside first, in the place of the one before it.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+    with suppress(FileNotFoundError):
+        if path.stat().st_size > LOG_LIMIT:
+            os.replace(path, path.with_name(f"{path.name}.1"))
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    log = os.fdopen(os.open(path, flags, 0o644), "ab", buffering=0)
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-    log.write(f"--- {stamp} start {attempt}: {shlex.join(command)}\n".encode())
+    line = f"--- {stamp} start {attempt}: {shlex.join(command)}".replace("\n", " ")
+    # A full disk must not keep a run from going on: only this line is missing then.
+    with suppress(OSError):
+        log.write(_missing_newline(log) + line.encode("utf-8", "replace") + b"\n")
     return log
 
 
 def last_lines(path: Path, count: int = 8) -> list[str]:
-    """Returns the last lines of a log, without those that begin an attempt or are empty."""
+    """Returns the last lines that the newest attempt printed, safe to show on a terminal.
+
+    Empty lines are left out, and of a line that rewrote itself only its last state is kept.
+    """
     try:
         with open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - TAIL_BYTES))
-            text = file.read().decode("utf-8", "replace")
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - TAIL_BYTES))
+            text = file.read(TAIL_BYTES).decode("utf-8", "replace")
     except FileNotFoundError:
         return []
-    latest = text.rpartition("\n--- ")[2]
-    lines = [line.rstrip() for line in latest.splitlines()[1:] if line.strip()]
-    return lines[-count:]
+    latest = _SEPARATOR.split(text)[-1]
+    lines = [_plain(line) for line in latest.split("\n")]
+    return [line for line in lines if line.strip()][-count:]
+
+
+def _plain(line: str) -> str:
+    final = _ESCAPES.sub("", line).rstrip("\r").rpartition("\r")[2].expandtabs()
+    shown = "".join(c if c.isprintable() else "�" for c in final).rstrip()
+    return shown if len(shown) <= LINE_LIMIT else f"{shown[:LINE_LIMIT]}…"
+
+
+def _missing_newline(log: BinaryIO) -> bytes:
+    """Returns the end that the last line lacks, where a worker was killed within it."""
+    size = os.fstat(log.fileno()).st_size
+    return b"\n" if size and os.pread(log.fileno(), 1, size - 1) != b"\n" else b""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
+from tfckpt_trainer.rundir.documents import Document
 
 
-class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of one launch; all times in seconds.
+class LaunchOptions(Document, frozen=True, kw_only=True):
+    """`launch.json`: what the supervisor was told; all times in seconds.
 
     Attributes:
         run_directory: Absolute path of the run directory.
@@ -18,7 +18,8 @@ class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
         start_timeout: After this long, a worker without a heartbeat beside others that have
             one did not come up.
         ports: Fixed ports for TensorFlow's cluster, one for each worker; empty to choose.
-        environment: Further variables for the workers.
+        environment: Further variables for the workers. They are written to the run directory:
+            secrets belong into the environment of the launch itself, which workers inherit.
     """
 
     run_directory: str
@@ -31,13 +32,3 @@ class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
     start_timeout: float = 180.0
     ports: tuple[int, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
-
-
-def encode_options(options: LaunchOptions) -> str:
-    """Returns options as one argument of a command line."""
-    return msgspec.json.encode(options).decode()
-
-
-def decode_options(text: str) -> LaunchOptions:
-    """Undoes `encode_options`."""
-    return msgspec.json.decode(text, type=LaunchOptions)

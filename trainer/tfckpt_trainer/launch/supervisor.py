@@ -1,284 +1,285 @@
 """The supervisor: starts the workers of a run, restarts all of them when one dies.
 
-It runs detached from any terminal: `python -m tfckpt_trainer.launch.supervisor OPTIONS`.
-It tells what it does in `status/supervisor.json` and in the journal.
+It runs detached from any terminal: `python -m tfckpt_trainer.launch.supervisor RUN`. It tells
+what it does in `status/supervisor.json`, in the journal and in `logs/supervisor.log`.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import shlex
 import signal
-import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
 import msgspec
-import psutil
-from filelock import FileLock, Timeout
 
-from tfckpt_trainer.errors import LaunchError
+from tfckpt_trainer.errors import LaunchError, TfckptError
 from tfckpt_trainer.launch.cluster import addresses, free_ports, tf_config
+from tfckpt_trainer.launch.lock import take_lock
 from tfckpt_trainer.launch.logs import last_lines
-from tfckpt_trainer.launch.options import LaunchOptions, decode_options
-from tfckpt_trainer.launch.plan import Decision, Exit, Next, decide, pause_before
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.plan import (
+    Attempt,
+    Decision,
+    History,
+    Limits,
+    Next,
+    decide,
+    signal_name,
+)
+from tfckpt_trainer.launch.report import Reporter
+from tfckpt_trainer.launch.watch import Watch
 from tfckpt_trainer.launch.workers import (
     POLL_SECONDS,
     RunningWorker,
     end_workers,
     start_worker,
 )
-from tfckpt_trainer.rundir.documents import load_if_there, store
-from tfckpt_trainer.rundir.health import read_workers
-from tfckpt_trainer.rundir.journal import write_entry
+from tfckpt_trainer.rundir.documents import load, load_if_there, store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import (
-    Activity,
-    JournalEntry,
-    JournalKind,
-    RunInfo,
-    SupervisorState,
-    SupervisorStatus,
-    WorkerStatus,
-)
+from tfckpt_trainer.rundir.records import JournalKind, RunInfo, SupervisorState
 
-HEARTBEAT_SECONDS = 1.0
+PEERS_GRACE_SECONDS = 5.0
+"""What survivors of a lost worker have to leave: they cannot save without it."""
 
-PEERS_GRACE_SECONDS = 15.0
-"""How long survivors have to notice a lost peer by themselves and say so."""
+CULPRIT_SECONDS = 1.0
+"""How long to look for the worker that died first, when one says it lost another."""
 
-HEALTHY_SECONDS = 600.0
-"""Training this long after a restart makes up for the restarts before."""
+_STATES = {
+    Next.FINISH: SupervisorState.FINISHED,
+    Next.STOP: SupervisorState.STOPPED,
+    Next.FAIL: SupervisorState.FAILED,
+}
+
+_KINDS = {
+    Next.FINISH: JournalKind.FINISH,
+    Next.STOP: JournalKind.STOP,
+    Next.FAIL: JournalKind.FAILED,
+}
 
 
 class Supervisor:
     """Runs one command on several workers until it finishes, fails or is stopped."""
 
-    def __init__(self, options: LaunchOptions) -> None:
+    def __init__(self, run: RunDirectory, options: LaunchOptions) -> None:
+        self._run = run
         self._options = options
-        self._run = RunDirectory(Path(options.run_directory))
+        self._limits = Limits(
+            max_restarts=options.max_restarts,
+            pause_seconds=options.pause_seconds,
+            start_timeout=options.start_timeout,
+            fixed_ports=bool(options.ports),
+        )
+        self._report = Reporter(run, options.max_restarts)
         self._workers: list[RunningWorker] = []
-        self._state = SupervisorState.STARTING
-        self._reason = ""
-        self._attempt = 0
-        self._restarts = 0
-        self._next_start_at: float | None = None
-        self._beat_at = 0.0
+        self._asked_by: int | None = None
         self._asked_to_stop = threading.Event()
-        self._process = psutil.Process()
 
     def run(self) -> SupervisorState:
         """Supervises until the end; returns how it ended."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         try:
-            while True:
-                decision = self._run_attempt()
-                if decision.next is not Next.RESTART or not self._pause(decision.reason):
-                    return self._state
-        finally:
-            end_workers(self._workers, 0)
-            self._beat()
+            self._supervise()
+        except BaseException as error:
+            # Whatever it is: nothing may stay behind, and nobody may believe that it still runs.
+            end_workers(self._workers, PEERS_GRACE_SECONDS)
+            self._report.enter(
+                SupervisorState.FAILED, f"The supervisor failed: {type(error).__name__}: {error}"
+            )
+            raise
+        return self._report.state
 
-    def _run_attempt(self) -> Decision:
-        """Starts all workers and watches them until something is to be decided."""
-        self._enter(SupervisorState.STARTING, "")
-        began = time.time()
+    def _supervise(self) -> None:
+        history = History()
+        while True:
+            decision = self._attempt(history)
+            if decision.next is not Next.RESTART:
+                return
+            history = decision.history
+            self._report.attempt += 1
+            self._report.restarts = history.restarts
+            if not self._pause(decision):
+                return
+
+    def _attempt(self, history: History) -> Decision:
+        """Starts all workers, watches them until something is to be decided, and ends them."""
+        self._report.enter(SupervisorState.STARTING)
         try:
             self._start_workers()
         except OSError as error:
-            self._workers = []
+            end_workers(self._workers, 0)
             return self._end(Decision(Next.FAIL, f"The command cannot be run: {error}."))
-        self._enter(SupervisorState.RUNNING, "")
-        decision = self._watch(began)
-        if decision.next is Next.RESTART:
+        self._note_start()
+        self._report.enter(SupervisorState.RUNNING)
+        watch = Watch(self._run, self._workers)
+        decision = self._watch(watch, history)
+        told = any(ended.ending is not None for ended in watch.look().exits)
+        if decision.lost is not None:
             self._note_lost(decision)
-            end_workers(self._workers, PEERS_GRACE_SECONDS)
-            if time.time() - began > HEALTHY_SECONDS:
-                self._restarts = 0
-            return decision
-        end_workers(self._workers, 0 if decision.next is Next.FINISH else PEERS_GRACE_SECONDS)
-        return self._end(decision)
+        grace = 0.0 if decision.next is Next.FINISH else PEERS_GRACE_SECONDS
+        end_workers(self._workers, grace, self._report.beat_if_due)
+        return decision if decision.next is Next.RESTART else self._end(decision, told=told)
 
     def _start_workers(self) -> None:
         options = self._options
-        ports = list(options.ports) or free_ports(options.workers)
-        cluster = addresses(ports)
+        cluster = addresses(options.ports or free_ports(options.workers))
         known = load_if_there(self._run.run_file, RunInfo)
         if known is not None:
             store(self._run.run_file, msgspec.structs.replace(known, cluster={"worker": cluster}))
-        for index in range(options.workers):
-            self._run.worker_status(index).unlink(missing_ok=True)
+        # A heartbeat of the past must not speak for a worker that is only starting.
+        for path in self._run.status_directory.glob("worker-*.json"):
+            path.unlink(missing_ok=True)
         self._workers = []
+        self._report.workers = self._workers
         for index in range(options.workers):
-            environment = {
-                **dict(options.environment),
-                "TF_CONFIG": tf_config(cluster, index),
-                "TFCKPT_RUN_DIR": str(self._run.root),
-                "TFCKPT_WORKER_INDEX": str(index),
-                "TFCKPT_WORKER_COUNT": str(options.workers),
-                "TFCKPT_ATTEMPT": str(self._attempt),
-                "PYTHONUNBUFFERED": "1",
-            }
             self._workers.append(
                 start_worker(
                     index,
                     options.command,
-                    environment,
+                    self._environment(cluster, index),
                     Path(options.working_directory),
                     self._run.worker_log(index),
-                    self._attempt,
+                    self._report.attempt,
                 )
             )
 
-    def _watch(self, began: float) -> Decision:
-        order: list[int] = []
+    def _environment(self, cluster: Sequence[str], index: int) -> dict[str, str]:
+        return {
+            **dict(self._options.environment),
+            "TF_CONFIG": tf_config(cluster, index),
+            "TFCKPT_RUN_DIR": str(self._run.root),
+            "TFCKPT_WORKER_INDEX": str(index),
+            "TFCKPT_WORKER_COUNT": str(self._options.workers),
+            "TFCKPT_ATTEMPT": str(self._report.attempt),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def _watch(self, watch: Watch, history: History) -> Decision:
+        victim_since: float | None = None
+        hinted = False
         while True:
-            for worker in self._workers:
-                if worker.process.poll() is not None and worker.index not in order:
-                    order.append(worker.index)
-            decision = decide(
-                self._exits(order),
-                len(self._workers),
-                restarts_left=self._options.max_restarts - self._restarts,
-                max_restarts=self._options.max_restarts,
-            )
+            attempt = watch.look()
+            decision = decide(attempt, history, self._limits)
+            if self._asked_to_stop.is_set() and decision.next is not Next.FINISH:
+                return self._stop()
             if decision.next is not Next.WAIT:
-                return decision
-            if self._asked_to_stop.is_set():
-                self._enter(SupervisorState.RUNNING, "Stopping: the workers save and end.")
-                end_workers(self._workers, self._options.grace_seconds)
-                return Decision(Next.STOP, "The supervisor was asked to stop.")
-            missing = self._never_came_up(began)
-            if missing:
-                return missing
-            if time.monotonic() - self._beat_at > HEARTBEAT_SECONDS:
-                self._beat()
+                if not _only_victims(decision, attempt):
+                    return decision
+                victim_since = victim_since or time.monotonic()
+                if time.monotonic() - victim_since > CULPRIT_SECONDS:
+                    return decision
+            if not hinted and not attempt.heard and attempt.seconds > self._limits.start_timeout:
+                hinted = True
+                self._report.enter(SupervisorState.RUNNING, self._silence())
+            elif hinted and attempt.heard:
+                hinted = False
+                self._report.enter(SupervisorState.RUNNING)
+            self._report.beat_if_due()
             self._asked_to_stop.wait(POLL_SECONDS)
 
-    def _exits(self, order: list[int]) -> list[Exit]:
-        if not order:
-            return []
-        said = {status.index: status for status in read_workers(self._run)}
-        exits = []
-        for index in order:
-            status = said.get(index)
-            code = self._workers[index].process.returncode
-            ended = status is not None and status.activity is Activity.EXITED
-            exits.append(
-                Exit(
-                    index=index,
-                    code=code,
-                    ending=status.ending if status and ended else None,
-                    detail=self._detail(index, status if ended else None),
-                    began=status is not None or self._attempt > 0,
-                )
-            )
-        return exits
-
-    def _detail(self, index: int, status: WorkerStatus | None) -> str:
-        if status is not None and status.detail:
-            return status.detail
-        lines = last_lines(self._run.worker_log(index), 1)
-        return lines[0] if lines else ""
-
-    def _never_came_up(self, began: float) -> Decision | None:
-        """A worker without a heartbeat, long after others have one: TensorFlow waits for ever."""
-        if time.time() - began < self._options.start_timeout:
-            return None
-        alive = {status.index for status in read_workers(self._run)}
-        silent = [w.index for w in self._workers if w.index not in alive]
-        if not alive or not silent:
-            return None
-        reason = (
-            f"Worker {silent[0]} gave no sign of life in {self._options.start_timeout:g} s; "
-            f"see {self._run.worker_log(silent[0])}"
+    def _silence(self) -> str:
+        return (
+            f"No worker wrote a heartbeat in {self._limits.start_timeout:g} s: the script does "
+            f"not use tfckpt_trainer, or it hangs; see {self._run.logs_directory}."
         )
-        if self._restarts >= self._options.max_restarts:
-            return Decision(Next.FAIL, f"{reason}.")
-        return Decision(Next.RESTART, f"{reason}.")
 
-    def _pause(self, reason: str) -> bool:
+    def _stop(self) -> Decision:
+        """Has the workers save and end, because the supervisor was asked to."""
+        by = signal_name(self._asked_by or signal.SIGTERM)
+        grace = self._options.grace_seconds
+        self._report.enter(
+            SupervisorState.RUNNING, f"Stopping: the workers have {grace:g} s to save and end."
+        )
+        killed = end_workers(self._workers, grace, self._report.beat_if_due)
+        reason = f"The supervisor was asked to stop ({by})."
+        if killed:
+            who = ", ".join(map(str, killed))
+            reason += f" Killed because they did not end in {grace:g} s: workers {who}."
+        return Decision(Next.STOP, reason)
+
+    def _pause(self, decision: Decision) -> bool:
         """Waits before the next attempt; False if it was asked to stop meanwhile."""
-        self._restarts += 1
-        self._attempt += 1
-        seconds = pause_before(self._restarts, self._options.pause_seconds)
-        self._next_start_at = time.time() + seconds
-        self._enter(SupervisorState.RESTARTING, reason)
+        seconds = decision.pause_seconds
+        self._report.enter(SupervisorState.RESTARTING, decision.reason, time.time() + seconds)
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if self._asked_to_stop.wait(min(HEARTBEAT_SECONDS, seconds)):
-                self._end(Decision(Next.STOP, "The supervisor was asked to stop."))
-                return False
-            self._beat()
-        self._next_start_at = None
-        self._note(
-            JournalKind.RESTART,
-            f"Restarted all {self._options.workers} workers "
-            f"({self._restarts} of {self._options.max_restarts}): {reason}",
-        )
+        while (left := deadline - time.monotonic()) > 0:
+            if self._asked_to_stop.wait(min(left, POLL_SECONDS)):
+                break
+            self._report.beat_if_due()
+        if self._asked_to_stop.is_set():
+            self._end(Decision(Next.STOP, "The supervisor was asked to stop."))
+            return False
         return True
 
+    def _note_start(self) -> None:
+        report, options = self._report, self._options
+        count = f"{options.workers} worker{'s' if options.workers > 1 else ''}"
+        if report.attempt == 0:
+            words = f"Started {count}: {shlex.join(options.command)}"
+            report.note(JournalKind.START, words)
+        else:
+            used = f"restart {report.restarts} of {options.max_restarts}"
+            words = f"Started {count} again ({used if report.restarts else 'other ports'})."
+            report.note(JournalKind.RESTART, words, {"attempt": report.attempt})
+
     def _note_lost(self, decision: Decision) -> None:
-        self._note(JournalKind.WORKER_LOST, decision.reason)
-
-    def _end(self, decision: Decision) -> Decision:
-        states = {
-            Next.FINISH: (SupervisorState.FINISHED, JournalKind.FINISH),
-            Next.STOP: (SupervisorState.STOPPED, JournalKind.STOP),
-            Next.FAIL: (SupervisorState.FAILED, JournalKind.FAILED),
-        }
-        state, kind = states[decision.next]
-        self._enter(state, decision.reason)
-        if state is SupervisorState.FAILED:
-            self._note(kind, decision.reason)
-        return decision
-
-    def _enter(self, state: SupervisorState, reason: str) -> None:
-        self._state = state
-        self._reason = reason
-        print(f"{time.strftime('%H:%M:%S')} {state.value} {reason}", flush=True)  # noqa: T201
-        self._beat()
-
-    def _note(self, kind: JournalKind, message: str) -> None:
-        write_entry(self._run, JournalEntry(at=time.time(), kind=kind, message=message))
-
-    def _beat(self) -> None:
-        self._beat_at = time.monotonic()
-        store(
-            self._run.supervisor_status,
-            SupervisorStatus(
-                pid=os.getpid(),
-                host=socket.gethostname(),
-                process_started_at=self._process.create_time(),
-                updated_at=time.time(),
-                interval_seconds=HEARTBEAT_SECONDS,
-                state=self._state,
-                attempt=self._attempt,
-                max_restarts=self._options.max_restarts,
-                reason=self._reason,
-                next_start_at=self._next_start_at,
-                workers=[worker.facts() for worker in self._workers],
-            ),
-            durable=False,
+        index = decision.lost
+        assert index is not None
+        code = decision.culprit.code if decision.culprit else None
+        self._report.note(
+            JournalKind.WORKER_LOST,
+            decision.reason,
+            {
+                "worker": index,
+                "exit_code": code,
+                "signal": signal_name(-code) if code is not None and code < 0 else None,
+                "log": last_lines(self._run.worker_log(index)),
+            },
         )
 
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+    def _end(self, decision: Decision, *, told: bool = False) -> Decision:
+        """Tells of the end; in the journal only where the workers have not told it themselves."""
+        if decision.next is Next.FAIL or not told:
+            self._report.note(_KINDS[decision.next], decision.reason)
+        self._report.enter(_STATES[decision.next], decision.reason)
+        return decision
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._asked_by = number
         self._asked_to_stop.set()
 
 
-def main() -> int:
-    """Runs the supervisor with the options given as one argument of JSON."""
-    options = decode_options(sys.argv[1])
-    run = RunDirectory(Path(options.run_directory))
+def _only_victims(decision: Decision, attempt: Attempt) -> bool:
+    """Whether the one that died first may still show up."""
+    culprit = decision.culprit
+    return culprit is not None and culprit.is_victim and len(attempt.exits) < attempt.workers
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Supervises the run that `launch.json` in the run directory describes."""
+    parser = argparse.ArgumentParser(prog="python -m tfckpt_trainer.launch.supervisor")
+    parser.add_argument("run", type=Path, help="the run directory")
+    parser.add_argument("--lock", type=int, help="descriptor that holds the lock; goes on detached")
+    given = parser.parse_args(arguments)
+    run = RunDirectory(given.run.absolute())
+    if given.lock is not None and os.fork():
+        # The launch waits for this one: its child is nobody's, and dies with no one.
+        os._exit(0)
     try:
-        with FileLock(run.supervisor_lock, timeout=0):
-            Supervisor(options).run()
-    except Timeout:
-        raise LaunchError(f"{run.root} has a supervisor already.") from None
-    return 0
+        if given.lock is None and take_lock(run) is None:
+            raise LaunchError(f"{run.root} has a supervisor already.")
+        state = Supervisor(run, load(run.launch_file, LaunchOptions)).run()
+    except (TfckptError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 1 if state is SupervisorState.FAILED else 0
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -17,22 +16,56 @@ from tfckpt_trainer.rundir.records import WorkerProcess
 
 POLL_SECONDS = 0.05
 
+KILL_SECONDS = 5.0
+"""How long a killed process is waited for; one that hangs in the kernel takes longer."""
 
-@dataclass(frozen=True)
+
 class RunningWorker:
     """One worker process, the leader of its own process group."""
 
-    index: int
-    process: subprocess.Popen[bytes]
-    started_at: float
+    def __init__(self, index: int, process: subprocess.Popen[bytes]) -> None:
+        self.index = index
+        self.pid = process.pid
+        self.started_at = _started_at(process.pid)
+        self._process = process
+        self._group_gone = False
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit status, negative for a signal; None while it lives."""
+        return self._process.poll()
+
+    @property
+    def group_lives(self) -> bool:
+        """Whether the worker or anything it started in its group lives."""
+        if self._process.poll() is None:
+            return True
+        if not self._group_gone:
+            # Once it is empty its number may be given to others: it is never looked at again.
+            self._group_gone = not _has_members(self.pid)
+        return not self._group_gone
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signals the worker and what it started, if any of it lives."""
+        if self.group_lives:
+            signal_group(self.pid, number)
+
+    def kill(self) -> None:
+        """Kills what lives of the group, and waits for the worker itself."""
+        self.signal(signal.SIGKILL)
+        try:
+            self._process.wait(KILL_SECONDS)
+        except subprocess.TimeoutExpired:
+            return  # It hangs in the kernel; its facts go on telling that it did not end.
+        self._group_gone = True
 
     def facts(self) -> WorkerProcess:
         """Returns what the supervisor's heartbeat says of it."""
         return WorkerProcess(
             index=self.index,
-            pid=self.process.pid,
+            pid=self.pid,
             process_started_at=self.started_at,
-            exit_code=self.process.poll(),
+            exit_code=self.exit_code,
         )
 
 
@@ -47,7 +80,7 @@ def start_worker(
     """Starts one worker.
 
     Raises:
-        OSError: The command cannot be run.
+        OSError: The command cannot be run, or its log cannot be written.
     """
     with open_log(log, attempt, command) as output:
         process = subprocess.Popen(
@@ -59,21 +92,38 @@ def start_worker(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    return RunningWorker(index, process, _started_at(process.pid))
+    return RunningWorker(index, process)
 
 
-def end_workers(workers: Sequence[RunningWorker], grace_seconds: float) -> None:
-    """Asks all workers to end, waits, and kills what is left of their process groups."""
-    for worker in workers:
-        if worker.process.poll() is None:
-            signal_group(worker.process.pid, signal.SIGTERM)
+def end_workers(
+    workers: Sequence[RunningWorker],
+    grace_seconds: float,
+    while_waiting: Callable[[], None] = lambda: None,
+) -> list[int]:
+    """Asks all workers to end, waits, and kills what is left of their process groups.
+
+    What a worker started has the grace too: where the command is a shell script, the shell
+    leaves at once and its training process is the one that saves.
+
+    Args:
+        workers: All of a run.
+        grace_seconds: Between asking and killing; 0 kills without asking.
+        while_waiting: Called every `POLL_SECONDS`.
+
+    Returns:
+        Indexes of the workers of which something had to be killed.
+    """
+    if grace_seconds > 0:
+        for worker in workers:
+            worker.signal(signal.SIGTERM)
     deadline = time.monotonic() + grace_seconds
-    while time.monotonic() < deadline and any(w.process.poll() is None for w in workers):
+    while any(worker.group_lives for worker in workers) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
+        while_waiting()
+    killed = [worker.index for worker in workers if worker.group_lives]
     for worker in workers:
-        # Also where the worker itself is gone: what it started may live.
-        signal_group(worker.process.pid, signal.SIGKILL)
-        worker.process.wait()
+        worker.kill()
+    return killed
 
 
 def signal_group(leader: int, number: signal.Signals) -> None:
@@ -82,6 +132,25 @@ def signal_group(leader: int, number: signal.Signals) -> None:
         os.killpg(leader, number)
     except ProcessLookupError:
         return
+
+
+def _has_members(group: int) -> bool:
+    """Whether a process group has a member that is not dead."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    # The signal also reaches the dead that their parent has not collected yet.
+    return any(_lives_in(process, group) for process in psutil.process_iter())
+
+
+def _lives_in(process: psutil.Process, group: int) -> bool:
+    try:
+        return os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE
+    except (ProcessLookupError, psutil.NoSuchProcess):
+        return False
 
 
 def _started_at(pid: int) -> float:

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import time
 from enum import StrEnum
+from pathlib import Path
 
+import psutil
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import Activity, WorkerStatus
 
 PEER_TIMEOUT_SECONDS = 10.0
 """Silence of a worker after which the others give up; TensorFlow's default depends on load."""
+
+
+START_SECONDS = 60.0
+"""How long a start may take between two heartbeats; the process itself is watched meanwhile."""
 
 
 class StrategyName(StrEnum):
@@ -43,12 +54,41 @@ def create_strategy(
         raise UsageError(f"{name!r} is no strategy known here; choose one of {known}.") from None
     if threads is not None:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
+    announce_start()
     if chosen is StrategyName.ONE_DEVICE:
         return tf.distribute.OneDeviceStrategy(_first_device())
     if chosen is StrategyName.MIRRORED:
         return tf.distribute.MirroredStrategy(_mirrored_devices(replicas))
     _configure_failure_detection()
     return tf.distribute.MultiWorkerMirroredStrategy()
+
+
+def announce_start() -> None:
+    """Writes a first heartbeat: a multi-worker strategy waits for all workers when it is made.
+
+    Without it nobody could tell which one does not come. It is for workers that our launcher
+    started; others are known only once they train.
+    """
+    run_dir, index = os.environ.get("TFCKPT_RUN_DIR"), os.environ.get("TFCKPT_WORKER_INDEX")
+    if run_dir is None or index is None:
+        return
+    run = RunDirectory(Path(run_dir))
+    run.create()
+    store(
+        run.worker_status(int(index)),
+        WorkerStatus(
+            index=int(index),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            process_started_at=psutil.Process().create_time(),
+            updated_at=time.time(),
+            interval_seconds=START_SECONDS,
+            activity=Activity.STARTING,
+            step=0,
+            detail="Waiting for all workers to come up.",
+        ),
+        durable=False,
+    )
 
 
 def _first_device() -> str:

@@ -152,7 +152,7 @@ def _as_data(command: Command) -> dict[str, Any]:
 
 
 def _force(run: RunDirectory, as_json: bool) -> None:
-    from tfckpt_trainer.launch.local import stop_supervisor
+    from tfckpt_trainer.launch.stopping import stop_supervisor
 
     began = time.monotonic()
     print_words("No trainer answers; ending its processes.")

@@ -15,7 +15,7 @@ from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import Command, CommandKind, CommandState
+from tfckpt_trainer.rundir.records import Command, CommandKind
 from tfckpt_tui import humane
 from tfckpt_tui.availability import label, why_not
 from tfckpt_tui.commands import pruning
@@ -57,7 +57,6 @@ class DashboardScreen(Screen[None]):
         super().__init__()
         self._run = run
         self._read_only = read_only
-        self._asked: set[str] = set()
         self._do: dict[str, Callable[[], None]] = {
             "save": self._save,
             "restore": self._restore,
@@ -96,7 +95,6 @@ class DashboardScreen(Screen[None]):
         self.snapshot = snapshot
         self.dashboard.show(snapshot)
         self._update_keys()
-        self._tell_outcomes(snapshot)
 
     def report_failure(self, what: str, problem: str) -> None:
         """Keeps a failure in sight until it is dismissed."""
@@ -185,7 +183,10 @@ class DashboardScreen(Screen[None]):
     def _tensorboard(self) -> None:
         from tfckpt_tui.screens.tensorboard import TensorBoardDialog
 
-        self.app.push_screen(TensorBoardDialog(self._run, self._known, self.tfckpt.start_job))
+        dialog = TensorBoardDialog(
+            self._run, self._known, self.tfckpt.start_job, read_only=self._read_only
+        )
+        self.app.push_screen(dialog)
 
     def _logs(self) -> None:
         from tfckpt_tui.screens.logs import LogsScreen
@@ -217,7 +218,6 @@ class DashboardScreen(Screen[None]):
 
     def _follow(self, command: Command) -> None:
         """Makes sure that a command which nobody takes is withdrawn in its time."""
-        self._asked.add(command.id)
         box = CommandBox(self._run)
         self.tfckpt.start_job(
             command.kind.value, lambda: box.wait(command, timeout=_FOLLOWED_SECONDS)
@@ -242,14 +242,6 @@ class DashboardScreen(Screen[None]):
 
     def _tell(self, words: str) -> None:
         self.notify(clean(words), markup=False)
-
-    def _tell_outcomes(self, snapshot: RunSnapshot) -> None:
-        """Shows a toast for what this app asked for and what was carried out."""
-        for command in snapshot.finished:
-            if command.id in self._asked:
-                self._asked.discard(command.id)
-                if command.state is CommandState.DONE:
-                    self._tell(command.message or f"{command.kind.value} is done.")
 
     def _update_keys(self) -> None:
         selected = self.selected

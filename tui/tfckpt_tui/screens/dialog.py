@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
@@ -44,6 +44,9 @@ class Dialog(ModalScreen[AnswerT | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", "Cancel", show=False),
+        # With priority, so that a key typed right after it finds the buttons already.
+        Binding("enter", "leave_field", "To the buttons", show=False, priority=True),
+        Binding("enter", "enter", "Choose", show=False, priority=True),
         Binding("left", "app.focus_previous", "Previous", show=False),
         Binding("right", "app.focus_next", "Next", show=False),
     ]
@@ -74,6 +77,17 @@ class Dialog(ModalScreen[AnswerT | None]):
         """Returns why nothing but the first choice can be taken now; empty if all can."""
         return ""
 
+    def can_choose(self, place: int) -> bool:
+        """Whether the choice at `place` can be taken now; the first one always can."""
+        return place == 0 or not self.refusal()
+
+    def read_fields(self) -> None:
+        """Takes up what stands in the fields now."""
+
+    def take(self, choice: Choice[AnswerT]) -> None:
+        """Closes the dialog with the answer of `choice`."""
+        self.dismiss(choice.answer)
+
     # -- what it does ------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
@@ -101,29 +115,70 @@ class Dialog(ModalScreen[AnswerT | None]):
         if not self.is_mounted:
             return
         self.query_one("#dialog-text", Static).update(self._content())
-        refused = bool(self.refusal())
-        for place in range(1, len(self.choices())):
-            self.query_one(f"#choice-{place}", Button).disabled = refused
+        for place in range(len(self.choices())):
+            self.query_one(f"#choice-{place}", Button).disabled = not self.can_choose(place)
 
     def key_choice(self, key: str) -> bool:
         """Takes the choice of `key`; returns whether there was one that can be taken."""
         for place, choice in enumerate(self.choices()):
-            if choice.key == key and not (place and self.refusal()):
-                self.dismiss(choice.answer)
+            if choice.key == key and self.can_choose(place):
+                self.take(choice)
                 return True
         return False
 
-    def on_key(self, event) -> None:  # type: ignore
-        """Lets the keys of the buttons work wherever no text is typed."""
-        if not isinstance(self.focused, Input) and self.key_choice(event.key):
+    def on_key(self, event: events.Key) -> None:
+        """Lets the keys of the buttons work wherever no text is typed; digits go to a field."""
+        typing = isinstance(self.focused, Input)
+        taken = not typing and self.key_choice(event.key)
+        if taken or self._type_digit(event.character or ""):
             event.stop()
             event.prevent_default()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leaves enter to the buttons unless a field has the focus."""
+        if action == "leave_field":
+            return isinstance(self.focused, Input)
+        return super().check_action(action, parameters)
+
+    def action_leave_field(self) -> None:
+        """Goes on from a field to the button that does it, if it can be done."""
+        self.read_fields()
+        if not self.refusal():
+            # `Button.focus` would come after a key that is typed right behind.
+            self.set_focus(self.query_one("#choice-1", Button))
+
+    def _type_digit(self, character: str) -> bool:
+        """Starts the first field anew with a digit typed outside of it, and goes on there."""
+        fields = self.query(Input)
+        if not (fields and character.isascii() and character.isdigit()):
+            return False
+        if isinstance(self.focused, Input):
+            # Typed so quickly after the first one that it was on its way before the focus moved.
+            self.focused.insert_text_at_cursor(character)
+            return True
+        field = fields.first()
+        field.select_on_focus = False
+        field.value = character
+        field.cursor_position = len(character)
+        self.set_focus(field)
+        return True
 
     @on(Button.Pressed)
     def _press(self, event: Button.Pressed) -> None:
         event.stop()
         place = int((event.button.id or "choice-0").rsplit("-", 1)[-1])
-        self.dismiss(self.choices()[place].answer)
+        self.take(self.choices()[place])
+
+    def action_enter(self) -> None:
+        """Presses the button with the focus; from an input it goes to the button that acts.
+
+        At once, and not by a message: the next key may be in the queue already.
+        """
+        focused = self.focused
+        if isinstance(focused, Button):
+            focused.press()
+        elif isinstance(focused, Input) and not self.refusal():
+            self.set_focus(self.query_one("#choice-1", Button))
 
     def action_cancel(self) -> None:
         """Closes the dialog; nothing happens."""

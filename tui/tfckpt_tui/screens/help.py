@@ -80,7 +80,9 @@ def _page() -> _Lines:
     lines += [_row(glyph, style, text) for glyph, style, text in _CHART]
     lines += _states("States of the run", RUN)
     lines += _states("States of a worker", WORKER)
-    lines += _states("States of a checkpoint; only complete and verified can be restored", CHECKPOINT)
+    lines += _states(
+        "States of a checkpoint; only complete and verified can be restored", CHECKPOINT
+    )
     lines += _states("States of a command", COMMAND)
     lines += _states("Events", JOURNAL)
     return lines

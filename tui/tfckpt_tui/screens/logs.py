@@ -123,6 +123,10 @@ class LogsScreen(Screen[None]):
         self._update_tabs()
         self._poll()
 
+    @on(LogView.Scrolled)
+    def _note_following(self) -> None:
+        self._update_tabs()
+
     @on(KeyBar.Chosen)
     async def _press(self, event: KeyBar.Chosen) -> None:
         event.stop()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widget import Widget
-from textual.widgets import Button, Input
+from textual.widgets import Input
 
 from tfckpt_trainer.catalog.retention import Plan, plan
 from tfckpt_trainer.errors import TfckptError
@@ -27,8 +28,7 @@ class PruneDialog(Dialog[tuple[str, ...]]):
     """Answers with the names that go to the trash."""
 
     caption = " prune "
-    AUTO_FOCUS = "#keep-last"
-    BINDINGS: list[BindingType] = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "scroll_plan(-1)", show=False),
         Binding("down", "scroll_plan(1)", show=False),
         Binding("pageup", "scroll_plan(-8)", show=False),
@@ -95,15 +95,13 @@ class PruneDialog(Dialog[tuple[str, ...]]):
         return [Choice("n", "cancel", None), Choice("y", "move to the trash", names, "warning")]
 
     @on(Input.Changed)
-    def _change_rule(self, event: Input.Changed) -> None:
-        self._rules[event.input.id or ""] = event.value
-        self._replan()
-        self._show_plan()
-
-    @on(Input.Submitted)
-    def _ask(self) -> None:
-        if not self.refusal():
-            self.query_one("#choice-1", Button).focus()
+    def read_fields(self) -> None:
+        """Plans anew by the rules as they stand in the fields."""
+        rules = {field.id or "": field.value for field in self.query(Input)}
+        if rules != self._rules:
+            self._rules = rules
+            self._replan()
+            self._show_plan()
 
     def action_scroll_plan(self, rows: int) -> None:
         """Scrolls the plan, wherever the focus is."""

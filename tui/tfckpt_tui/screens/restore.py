@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from textual import on
 from textual.widget import Widget
-from textual.widgets import Button, Input
+from textual.widgets import Input
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_tui import humane
@@ -22,7 +22,6 @@ class RestoreDialog(Dialog[str]):
     """Answers with the name of the checkpoint to go back to."""
 
     caption = " restore "
-    AUTO_FOCUS = "#target"
 
     def __init__(self, snapshot: RunSnapshot, selected: Checkpoint | None) -> None:
         super().__init__(snapshot)
@@ -57,17 +56,20 @@ class RestoreDialog(Dialog[str]):
         name = checkpoint.name if checkpoint is not None else None
         return [Choice("n", "cancel", None), Choice("y", "restore", name, "warning")]
 
-    @on(Input.Changed, "#target")
-    def _retarget(self, event: Input.Changed) -> None:
-        # A name that had to be made safe to be shown still means the file it stands for.
-        if event.value != self._shown:
-            self._typed = self._shown = event.value
-        self.update_text()
+    def on_mount(self) -> None:
+        """Lets a person type where nothing is selected."""
+        super().on_mount()
+        if not self._typed:
+            self.call_after_refresh(self.query_one("#target", Input).focus)
 
-    @on(Input.Submitted, "#target")
-    def _ask(self) -> None:
-        if not self.refusal():
-            self.query_one("#choice-1", Button).focus()
+    @on(Input.Changed, "#target")
+    def read_fields(self) -> None:
+        """Takes up what was typed."""
+        typed = self.query_one("#target", Input).value
+        # A name that had to be made safe to be shown still means the file it stands for.
+        if typed != self._shown:
+            self._typed = self._shown = typed
+        self.update_text()
 
     def _plan(self) -> RestorePlan:
         return plan_restore(self.snapshot, self._typed)
@@ -102,7 +104,8 @@ def _consequences(plan: RestorePlan, snapshot: RunSnapshot) -> list[tuple[Span, 
     if plan.steps_unsaved:
         lines.append(
             (
-                (f"{plan.steps_unsaved:,} of them", "warn") if plan.steps_given_up
+                (f"{plan.steps_unsaved:,} of them", "warn")
+                if plan.steps_given_up
                 else (f"The last {plan.steps_unsaved:,} steps", "warn"),
                 (" are in no checkpoint and would be lost: cancel and press s to keep them.", ""),
             )

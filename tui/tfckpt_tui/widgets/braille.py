@@ -12,6 +12,8 @@ from tfckpt_tui.widgets.painting import Line, Span, padded
 
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _BRAILLE = 0x2800
+_TICK_ROWS = 1.5
+_ROOM_PARTS = 25
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def plot(
     columns = width - label_width - 2
     if columns < 4:
         return _empty(width, height, "")
-    x_scale = _Scale(min(xs), max(xs))
+    x_scale = _roomy(min(xs), max(xs))
     grid = _Grid(columns, rows)
     for curve in curves:
         _draw(grid, curve, x_scale, y_scale)
@@ -128,9 +130,7 @@ class _Grid:
         (x0, y0), (x1, y1) = start, end
         length = max(abs(x1 - x0), abs(y1 - y0), 1)
         for i in range(length + 1):
-            self.dot(
-                round(x0 + (x1 - x0) * i / length), round(y0 + (y1 - y0) * i / length), style
-            )
+            self.dot(round(x0 + (x1 - x0) * i / length), round(y0 + (y1 - y0) * i / length), style)
 
     def glyph(self, column: int, row: int, glyph: str, style: str) -> None:
         """Puts a character over a cell."""
@@ -164,9 +164,7 @@ def _draw(grid: _Grid, curve: Curve, x_scale: _Scale, y_scale: _Scale) -> None:
         last = point
 
 
-def _thinned(
-    curve: Curve, x_scale: _Scale, width: int
-) -> list[tuple[float, float | None]]:
+def _thinned(curve: Curve, x_scale: _Scale, width: int) -> list[tuple[float, float | None]]:
     """Keeps at most the first, lowest, highest and last point of each column of dots."""
     if len(curve.points) <= 2 * width:
         return list(curve.points)
@@ -187,6 +185,18 @@ def _thinned(
     return kept
 
 
+def _roomy(low: float, high: float) -> _Scale:
+    """Returns an x axis with a little room at its right end.
+
+    With it the curve grows into the room, and the whole picture need not be drawn (and sent
+    over SSH) again for each new point.
+    """
+    room = _nice_step((high - low) / _ROOM_PARTS)
+    if not 0 < room < math.inf:
+        return _Scale(low, high)
+    return _Scale(low, math.ceil(high / room + 0.1) * room)
+
+
 def _bounds(ys: Sequence[float]) -> tuple[float, float]:
     """Lower and upper end of the y axis: a little air, and never a range of nothing."""
     if not ys:
@@ -200,19 +210,19 @@ def _bounds(ys: Sequence[float]) -> tuple[float, float]:
 
 def _ticks(scale: _Scale, rows: int) -> list[tuple[int, str]]:
     """Rows that carry a number, and the number: round ones, not in each row."""
-    wanted = max(1, (rows - 1) // (2 if rows <= 9 else 3))
-    step = _nice_step((scale.high - scale.low) / wanted)
-    if not math.isfinite(step) or step <= 0:
+    step = _nice_step((scale.high / 2 - scale.low / 2) * 2 * _TICK_ROWS / rows)
+    if not 0 < step < math.inf:
         return [(0, number(scale.high)), (rows - 1, number(scale.low))]
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    first = math.ceil(scale.low / step - 1e-9)
     ticks: dict[int, str] = {}
-    value = math.ceil(scale.low / step - 1e-9) * step
-    for _ in range(rows + 2):
+    for place in range(rows + 1):
+        value = (first + place) * step
         if value > scale.high + step * 1e-9:
             break
         row = rows - 1 - scale.place(value, 4 * rows) // 4
-        ticks.setdefault(row, number(value, digits))
-        value += step
+        if row + 1 not in ticks:
+            ticks.setdefault(row, number(value, digits))
     return sorted(ticks.items())
 
 
@@ -245,7 +255,7 @@ def _axis(marks: Sequence[Mark], scale: _Scale, label_width: int, columns: int) 
 
 
 def _x_labels(scale: _Scale, label_width: int, columns: int) -> Line:
-    step = max(1.0, _nice_step((scale.high - scale.low) / max(1, columns // 12)))
+    step = max(1.0, _nice_step((scale.high - scale.low) / max(1, columns // 9)))
     text = " " * (label_width + 1)
     value = math.ceil(scale.low / step) * step
     while value <= scale.high:
@@ -271,6 +281,4 @@ def _nice_step(rough: float) -> float:
 def _empty(width: int, height: int, word: str) -> list[Line]:
     middle = height // 2
     gap = " " * max(0, (width - len(word)) // 2)
-    return [
-        Line(((gap + word, "muted"),)) if row == middle else Line() for row in range(height)
-    ]
+    return [Line(((gap + word, "muted"),)) if row == middle else Line() for row in range(height)]

@@ -97,7 +97,9 @@ def _lanes(checkpoints: Sequence[Checkpoint]) -> list[_Lane]:
         spans[checkpoint.branch] = (top, row)
         parent = rows.get(checkpoint.parent) if checkpoint.parent is not None else None
         elsewhere = parent is not None and checkpoints[parent].branch != checkpoint.branch
-        forks[checkpoint.branch] = parent if elsewhere and parent is not None and parent > row else None
+        forks[checkpoint.branch] = (
+            parent if elsewhere and parent is not None and parent > row else None
+        )
     lanes: list[_Lane] = []
     for branch in sorted(spans):
         top, bottom = spans[branch]
@@ -105,9 +107,7 @@ def _lanes(checkpoints: Sequence[Checkpoint]) -> list[_Lane]:
         end = bottom if fork is None else fork
         origin = None if fork is None else checkpoints[fork].branch
         base = next((lane.column + 1 for lane in lanes if lane.branch == origin), 0)
-        taken = {
-            lane.column for lane in lanes if not (lane.bottom < top or end < lane.top)
-        }
+        taken = {lane.column for lane in lanes if not (lane.bottom < top or end < lane.top)}
         column = next(c for c in range(base, len(spans) + base + 1) if c not in taken)
         lanes.append(_Lane(branch, min(column, MOST_LANES - 1), top, end, fork))
     return lanes

@@ -11,10 +11,11 @@ from tfckpt_tui import humane
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.widgets.braille import Curve, Mark, plot
 from tfckpt_tui.widgets.branches import kept_until
-from tfckpt_tui.widgets.glyphs import JOURNAL
+from tfckpt_tui.widgets.glyphs import JOURNAL, Sign
 from tfckpt_tui.widgets.painting import Line, Span, line
 from tfckpt_tui.widgets.pane import Pane, branch_style
 
+_CROWDED_SAVE = "┴"
 _MARKED = (JournalKind.SAVE, JournalKind.RESTART, JournalKind.RESTORE)
 
 
@@ -40,14 +41,14 @@ class Chart(Pane):
             id: Of the widget.
         """
         super().__init__(id=id)
-        self._name = name_shown
+        self._shown_name = name_shown
         self._show = show
         self._value_of = value_of
         self._from_zero = from_zero
 
     def heading(self) -> Sequence[Span]:
         """Returns the name of what is drawn, and the branches by their colours."""
-        spans: list[Span] = [(self._name, "title")]
+        spans: list[Span] = [(self._shown_name, "title")]
         branches = self._branches()
         if len(branches) > 1 and self.size.width >= 30:
             spans.append(("  branch", "label"))
@@ -68,10 +69,12 @@ class Chart(Pane):
         """Returns the plot."""
         snapshot = self.snapshot
         if snapshot is None or not snapshot.points:
-            words = "no measurements yet" if snapshot is None or snapshot.ours else "no measurements"
+            words = (
+                "no measurements yet" if snapshot is None or snapshot.ours else "no measurements"
+            )
             gap = " " * max(0, (width - len(words)) // 2)
             return [Line()] * (height // 2) + [line((gap + words, "muted"))]
-        curves, marks = self._curves(snapshot), _marks(snapshot)
+        curves, marks = self._curves(snapshot), _marks(snapshot, width)
         return plot(curves, marks, width, height, from_zero=self._from_zero)
 
     def _branches(self) -> list[int]:
@@ -104,13 +107,18 @@ def _stretches(points: Sequence[SeriesPoint]) -> list[list[SeriesPoint]]:
     return stretches
 
 
-def _marks(snapshot: RunSnapshot) -> list[Mark]:
-    marks = []
+def _marks(snapshot: RunSnapshot, width: int) -> list[Mark]:
+    marks: list[Mark] = []
+    crowded = sum(entry.kind is JournalKind.SAVE for entry in snapshot.journal) > width // 4
     for kind in _MARKED:
         sign = JOURNAL[kind]
-        for entry in snapshot.journal:
-            if entry.kind is kind and entry.step is not None:
-                marks.append(Mark(float(entry.step), sign.glyph, sign.style))
+        if crowded and kind is JournalKind.SAVE:
+            sign = Sign(_CROWDED_SAVE, sign.style, sign.meaning)
+        marks += [
+            Mark(float(entry.step), sign.glyph, sign.style)
+            for entry in snapshot.journal
+            if entry.kind is kind and entry.step is not None
+        ]
     return marks
 
 

@@ -70,4 +70,5 @@ class Dashboard(Widget):
         needs = (self.worker_table.row_count(), self.progress.line_count(self.size.width))
         if needs != (self._arranged.workers, self._arranged.progress):
             self._arranged.workers, self._arranged.progress = needs
-            self.refresh(layout=True)
+            # A child's wish for a new layout, not our own, makes Textual ask us again.
+            self.keys.refresh(layout=True, repaint=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tfckpt_trainer.rundir.health import WorkerState
 from tfckpt_tui import humane
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
@@ -13,6 +14,7 @@ from tfckpt_tui.widgets.pane import Pane, branch_style
 
 _LOW_DISK = 0.05
 _BAR_SHARE = 0.4
+_SILENT = {WorkerState.LOST, WorkerState.EXITED}
 _SOON = 7 * 86400.0
 
 
@@ -111,6 +113,12 @@ def _rates(snapshot: RunSnapshot, *, full: bool) -> list[list[Span]]:
     if chief is None:
         return []
     status = chief.status
+    if chief.state in _SILENT:
+        ago = f"last heard {humane.age(chief.age)} ago" if chief.age >= 1 else "heard just now"
+        last: list[list[Span]] = [[(ago, "muted")]]
+        if status.loss is not None:
+            last.insert(0, [("last loss ", "label"), (humane.metric(status.loss), "muted")])
+        return last
     groups: list[list[Span]] = []
     if status.step > 0 or status.loss is not None:
         loss = humane.metric(status.loss)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_tui import humane
@@ -10,22 +11,22 @@ from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
 from tfckpt_tui.widgets.branches import BranchTree
 from tfckpt_tui.widgets.columns import Column, Layout, choose
-from tfckpt_tui.widgets.glyphs import CHECKPOINT, PIN
+from tfckpt_tui.widgets.glyphs import CHECKPOINT, PIN, Sign
 from tfckpt_tui.widgets.listing import Listing
 from tfckpt_tui.widgets.painting import Line, Span, line, shorten
 
 _COLUMNS = (
-    Column("name", "checkpoint", 12, align="<", stretch=3),
+    Column("name", "checkpoint", 12, align="<"),
     Column("pin", "", 1, align="<"),
     Column("step", "step", 9, rank=3),
-    Column("branch", "branch", 6, rank=7),
+    Column("branch", "branch", 6, rank=9),
     Column("state", "state", 12, align="<"),
     Column("age", "age", 5),
     Column("size", "size", 8, rank=1),
     Column("shards", "shards", 6, rank=5),
     Column("loss", "loss", 8, rank=2),
-    Column("trigger", "why saved", 14, rank=4, align="<", stretch=2),
-    Column("metrics", "other metrics", 16, rank=8, align="<", stretch=4),
+    Column("trigger", "why saved", 14, rank=4, align="<", stretch=1),
+    Column("metrics", "other metrics", 13, rank=6, align="<", stretch=1),
     Column("duration", "took", 6, rank=10),
 )
 
@@ -139,11 +140,15 @@ class History(Listing):
 
     def _layout(self, width: int) -> Layout:
         longest = max((len(c.name) for c in self._checkpoints[:200]), default=12)
-        name_width = max(10, min(longest, width // 4))
+        others = max((len(_others(c.metrics)) for c in self._checkpoints[:50]), default=0)
+        widths = {
+            "name": max(10, min(longest, width // 4)),
+            "metrics": max(13, min(others, 40)),
+        }
         columns = [
-            Column(c.key, c.title, name_width, c.rank, c.align, 0) if c.key == "name" else c
-            for c in _COLUMNS
-            if c.key != "metrics" or any(_others(k.metrics) for k in self._checkpoints[:50])
+            replace(column, width=widths.get(column.key, column.width))
+            for column in _COLUMNS
+            if column.key != "metrics" or others
         ]
         return choose(columns, width - self._tree.width - 1)
 
@@ -159,7 +164,7 @@ def _cells(checkpoint: Checkpoint, at: float, *, kept: bool) -> dict[str, Sequen
         "pin": ((PIN, "pin"),) if checkpoint.pinned else (),
         "step": ((f"{checkpoint.step:,}" if checkpoint.step is not None else "–", value),),
         "branch": ((str(checkpoint.branch), value),),
-        "state": sign.with_word(checkpoint.state.value),
+        "state": ((f"{sign.glyph} ", sign.style), (checkpoint.state.value, _tone(sign, value))),
         "age": ((humane.age(max(0.0, at - checkpoint.saved_at)), "muted"),),
         "size": ((humane.size(checkpoint.size), value),),
         "shards": ((str(checkpoint.shards), value),),
@@ -173,7 +178,12 @@ def _cells(checkpoint: Checkpoint, at: float, *, kept: bool) -> dict[str, Sequen
 _MISSING = float("-inf")
 
 
-def _others(metrics: dict[str, float | None]) -> str:
+def _tone(sign: Sign, otherwise: str) -> str:
+    """The word of a good state is calm; what needs a look has the colour of its glyph."""
+    return sign.style if sign.style in {"bad", "warn", "busy"} else otherwise
+
+
+def _others(metrics: Mapping[str, float | None]) -> str:
     return "  ".join(
         f"{clean(name)} {humane.metric(value)}"
         for name, value in sorted(metrics.items())

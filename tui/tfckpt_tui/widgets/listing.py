@@ -190,7 +190,8 @@ class Listing(Pane, can_focus=True):
 
     def on_resize(self) -> None:
         """Keeps the cursor in view in the new size."""
-        self._bring_into_view()
+        if self.has_cursor:
+            self._bring_into_view()
         super().on_resize()
 
     def _clamp(self) -> None:

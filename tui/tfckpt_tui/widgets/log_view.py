@@ -32,22 +32,25 @@ class LogView(Listing):
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._logs: dict[str, _Log] = {}
-        self._name = ""
+        self._log = ""
         self._needle = ""
         self.is_following = True
+
+    class Scrolled(Message):
+        """The person scrolled: it may follow the log's end now, or no more."""
 
     def add(self, log: str, lines: Sequence[str] | None) -> None:
         """Takes new lines of `log`; None says that it is not there."""
         known = self._logs.setdefault(log, _Log())
         known.is_there = lines is not None
         known.lines.extend(lines or ())
-        if log == self._name:
+        if log == self._log:
             self._keep_up()
 
     def turn_to(self, log: str) -> None:
         """Shows another log, at its end."""
-        if log != self._name:
-            self._name = log
+        if log != self._log:
+            self._log = log
             self.is_following = True
             self._keep_up()
 
@@ -96,7 +99,7 @@ class LogView(Listing):
     def empty_lines(self, width: int) -> Sequence[Line]:
         """Returns why there is nothing."""
         del width
-        known = self._logs.get(self._name)
+        known = self._logs.get(self._log)
         there = known is None or known.is_there
         words = (
             "nothing printed yet"
@@ -126,11 +129,12 @@ class LogView(Listing):
         """Scrolls; leaving the end ends following, reaching it begins again."""
         super().scroll_rows(rows)
         self.is_following = self._top >= self.row_count() - self.visible_rows()
+        self.post_message(self.Scrolled())
 
     _marked = -1
 
     def _lines(self) -> deque[str]:
-        known = self._logs.get(self._name)
+        known = self._logs.get(self._log)
         return known.lines if known is not None else deque()
 
     def _matches(self) -> list[int]:
@@ -164,20 +168,20 @@ class LogTabs(Pane):
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._names: Sequence[str] = ()
+        self._logs: Sequence[str] = ()
         self._shown = ""
         self._note = ""
 
     def show_tabs(self, names: Sequence[str], shown: str, note: str) -> None:
         """Takes the names of the logs, which one is shown, and a word at the right end."""
-        self._names, self._shown, self._note = list(names), shown, note
+        self._logs, self._shown, self._note = list(names), shown, note
         self.repaint()
 
     def body(self, width: int, height: int) -> Sequence[Line]:
         """Returns the line."""
         del height
         spans: list[Span] = [("logs  ", "title")]
-        for name in self._names:
+        for name in self._logs:
             spans.append((f" {clean(name)} ", "cursor" if name == self._shown else "muted"))
             spans.append((" ", ""))
         return [Line(spread(spans, ((self._note, "muted"),), width))]
@@ -185,7 +189,7 @@ class LogTabs(Pane):
     def on_click(self, event: events.Click) -> None:
         """Chooses the tab under the mouse."""
         column = event.x - self.inner_offset[0] - len("logs  ")
-        for name in self._names:
+        for name in self._logs:
             if 0 <= column < len(name) + 2:
                 self.post_message(self.Chosen(name))
             column -= len(name) + 3

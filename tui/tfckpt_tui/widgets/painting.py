@@ -123,9 +123,25 @@ def strip(shown: Line, style_of: Callable[[str], Style]) -> Strip:
     """
     ground = style_of("")
     base = ground + style_of(shown.base) if shown.base else ground
-    return Strip(
-        [Segment(text, base + style_of(name) if name else base) for text, name in shown.spans if text],
-        shown.width,
+    segments: list[Segment] = []
+    for text, name in shown.spans:
+        style = base + style_of(name) if name else base
+        last = segments[-1] if segments else None
+        # Each segment costs forty bytes of colours on the wire: a gap takes those before it.
+        if last is not None and (last.style == style or _is_gap(text, style, last.style)):
+            segments[-1] = Segment(last.text + text, last.style)
+        elif text:
+            segments.append(Segment(text, style))
+    return Strip(segments, shown.width)
+
+
+def _is_gap(text: str, style: Style, before: Style | None) -> bool:
+    """Whether `text` is blanks that look the same in the style of what stands before them."""
+    return (
+        before is not None
+        and not text.strip(" ")
+        and style.bgcolor == before.bgcolor
+        and not (before.underline or before.reverse or style.underline or style.reverse)
     )
 
 

@@ -177,7 +177,6 @@ class Pane(Widget):
         return component.without_color + Style(color=component.color)
 
     def _paint(self) -> list[Strip]:
-        width, height = self.size
         inner_width, inner_height = self.inner_size
         body = list(self.body(inner_width, inner_height))[:inner_height]
         body += [Line()] * (inner_height - len(body))
@@ -192,7 +191,7 @@ class Pane(Widget):
             on_thumb = thumb is not None and thumb[0] <= y < thumb[0] + thumb[1]
             content = strip(inner.fitted(inner_width), self.style_of)
             lines.append(Strip.join([begin, content, end_with_thumb if on_thumb else end]))
-        return self._framed(lines, width, edge_style)
+        return self._framed(lines, self.size.width, edge_style)
 
     def _framed(self, lines: list[Strip], width: int, edge_style: str) -> list[Strip]:
         frame = self.frame

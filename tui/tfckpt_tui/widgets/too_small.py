@@ -21,6 +21,8 @@ class TooSmall(Pane):
             f"tfckpt-tui needs {SMALLEST.width}×{SMALLEST.height}, better 80×24.",
             "Training goes on. q detaches.",
         )
-        shown = [line((shorten(text, width), "value" if i else "warn")) for i, text in enumerate(words)]
+        shown = [
+            line((shorten(text, width), "value" if i else "warn")) for i, text in enumerate(words)
+        ]
         centred = [line((" " * max(0, (width - one.width) // 2), ""), *one.spans) for one in shown]
         return [Line()] * max(0, (height - len(words)) // 2) + centred

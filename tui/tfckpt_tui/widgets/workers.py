@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from tfckpt_trainer.rundir.health import WorkerState
+from tfckpt_trainer.rundir.health import RunState, WorkerState
 from tfckpt_tui import humane
 from tfckpt_tui.snapshot import RunSnapshot, WorkerView
 from tfckpt_tui.text import clean
@@ -28,9 +28,10 @@ _COLUMNS = (
     Column("gpu", "gpu", 5, rank=5),
     Column("gpu-memory", "gpu memory", 14, rank=8),
     Column("age", "heard", 6),
-    Column("detail", "", 4, rank=11, align="<", stretch=4),
+    Column("detail", "", 16, rank=11, align="<", stretch=4),
 )
 _STALE = 3.0
+_ENDED = {RunState.STOPPED, RunState.FINISHED}
 
 
 class Workers(Listing):
@@ -62,8 +63,10 @@ class Workers(Listing):
             ]
         gone = {WorkerState.LOST, WorkerState.EXITED}
         live = sum(worker.state not in gone for worker in snapshot.workers)
-        if snapshot.workers:
-            total = len(snapshot.workers)
+        total = len(snapshot.workers)
+        if total and snapshot.state in _ENDED:
+            spans.append((humane.count(total, "worker"), "label"))
+        elif total:
             spans.append((f"{live} of {total} live", "value" if live == total else "bad"))
         return spans
 
@@ -150,5 +153,5 @@ def _percent(value: float) -> str:
     return f"{value:.0f}%"
 
 
-def _or_dash(value, show):  # type: ignore
+def _or_dash(value: float | None, show: Callable[[float], str]) -> str:
     return "–" if value is None else show(value)

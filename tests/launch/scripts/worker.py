@@ -1,0 +1,85 @@
+"""A worker without TensorFlow that does what its arguments say, one after the other.
+
+An argument is `[wINDEX][aATTEMPT]:VERB[=VALUE]`, or just `VERB[=VALUE]` for all workers and
+attempts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import Activity, Ending, WorkerStatus
+
+INDEX = int(os.environ["TFCKPT_WORKER_INDEX"])
+ATTEMPT = int(os.environ["TFCKPT_ATTEMPT"])
+RUN = RunDirectory(Path(os.environ["TFCKPT_RUN_DIR"]))
+
+
+def beat(activity: Activity, **facts) -> None:
+    store(
+        RUN.worker_status(INDEX),
+        WorkerStatus(
+            index=INDEX,
+            host=os.uname().nodename,
+            pid=os.getpid(),
+            process_started_at=psutil.Process().create_time(),
+            updated_at=time.time(),
+            interval_seconds=1.0,
+            activity=activity,
+            step=facts.pop("step", 0),
+            **facts,
+        ),
+    )
+
+
+def write_own(name: str, text: object) -> None:
+    (RUN.root / f"{name}-{INDEX}").write_text(str(text))
+
+
+def on_term(_number, _frame) -> None:
+    write_own("saved", ATTEMPT)
+    beat(Activity.EXITED, ending=Ending.PREEMPTED)
+    sys.exit(0)
+
+
+def start_child(_value: str) -> None:
+    stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"
+    write_own("child", subprocess.Popen([sys.executable, "-c", stubborn]).pid)
+
+
+def die(value: str) -> None:
+    beat(Activity.EXITED, ending=Ending.FAILED, detail=value)
+    sys.exit(1)
+
+
+VERBS = {
+    "say": lambda value: print(value, flush=True),
+    "environment": lambda _: write_own("environment", dict(os.environ)),
+    "beat": lambda _: beat(Activity.STARTING),
+    "step": lambda _: beat(Activity.TRAINING, step=1, last_step_at=time.time()),
+    "end": lambda value: beat(Activity.EXITED, ending=Ending(value)),
+    "die": die,
+    "sleep": lambda value: time.sleep(float(value)),
+    "exit": lambda value: sys.exit(int(value)),
+    "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
+    "save-on-term": lambda _: signal.signal(signal.SIGTERM, on_term),
+    "ignore-term": lambda _: signal.signal(signal.SIGTERM, signal.SIG_IGN),
+    "child": start_child,
+    "ready": lambda _: write_own("ready", os.getpid()),
+}
+
+for argument in sys.argv[1:]:
+    action = re.fullmatch(r"(?:(?:w(\d+))?(?:a(\d+))?:)?([a-z-]+)(?:=(.*))?", argument)
+    worker, attempt, verb, value = action.groups()
+    if worker in {None, str(INDEX)} and attempt in {None, str(ATTEMPT)}:
+        VERBS[verb](value or "")

@@ -1,0 +1,287 @@
+"""Launching: what is refused and why, and that a launch outlives whoever made it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from supervised import Run
+
+from tfckpt_trainer.errors import LaunchError, TfckptError, UsageError
+from tfckpt_trainer.launch.local import launch
+from tfckpt_trainer.launch.lock import lock_is_held
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.stopping import stop_supervisor
+from tfckpt_trainer.rundir.documents import load, store
+from tfckpt_trainer.rundir.records import JournalKind, RunInfo, SupervisorState
+from waiting import wait_until
+
+LAUNCHER = """
+import sys, time
+from pathlib import Path
+from tfckpt_trainer.errors import LaunchError
+from tfckpt_trainer.launch.local import launch
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.rundir.documents import load
+try:
+    print(launch(load(Path(sys.argv[1]), LaunchOptions)).pid, flush=True)
+    time.sleep(float(sys.argv[2]))
+except LaunchError as error:
+    sys.exit(f"refused: {error}")
+"""
+
+
+def launch_elsewhere(options: LaunchOptions, told: Path, stay: float) -> subprocess.Popen:
+    """Launches from a process, and a session, of its own."""
+    store(told, options)
+    return subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, str(told), str(stay)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_a_launch_returns_with_the_workers_started(run: Run) -> None:
+    status = launch(run.options("sleep=60"))
+
+    assert status.state is SupervisorState.RUNNING
+    assert [worker.exit_code for worker in status.workers] == [None, None]
+    assert all(psutil.pid_exists(worker.pid) for worker in status.workers)
+    assert os.getsid(status.pid) != os.getsid(0)
+    assert psutil.Process(status.pid).ppid() != os.getpid()
+
+
+def test_a_run_keeps_its_name_over_launches(run: Run) -> None:
+    launch(run.options("exit=0"))
+    first = load(run.directory.run_file, RunInfo)
+    launch(run.options("exit=0", workers=1))
+    second = load(run.directory.run_file, RunInfo)
+
+    assert (second.id, second.created_at) == (first.id, first.created_at)
+    assert (first.worker_count, second.worker_count) == (2, 1)
+    assert second.command == list(run.options("exit=0").command)
+    assert second.working_directory == str(run.root.parent)
+
+
+def test_a_script_that_fails_at_once_is_told_with_its_last_lines(run: Run) -> None:
+    with pytest.raises(LaunchError, match="ended with status 4") as raised:
+        launch(run.options("say=first line", "say=\x1b[31mNameError: lr", "exit=4"))
+
+    assert "  first line\n  NameError: lr" in str(raised.value)
+    assert str(run.directory.worker_log(0)) in str(raised.value)
+
+
+def test_a_run_that_failed_can_be_launched_again_at_once(run: Run) -> None:
+    with pytest.raises(LaunchError):
+        launch(run.options("exit=4"))
+
+    assert launch(run.options("exit=0")).state is SupervisorState.FINISHED
+
+
+def test_a_second_launch_names_the_first(run: Run) -> None:
+    status = launch(run.options("sleep=60"))
+
+    with pytest.raises(LaunchError, match=rf"process {status.pid}\).*attach.*stop"):
+        launch(run.options("sleep=60"))
+    assert lock_is_held(run.directory)
+
+
+def test_of_two_launches_at_once_one_wins(run: Run, tmp_path: Path) -> None:
+    run.root.mkdir()
+    launches = [
+        launch_elsewhere(run.options("sleep=60"), tmp_path / f"told-{n}", 0) for n in range(3)
+    ]
+    said = [process.communicate(timeout=30)[1] for process in launches]
+
+    assert sorted(process.returncode for process in launches) == [0, 1, 1], said
+    assert sum("A run is alive" in words for words in said) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGINT])
+def test_training_outlives_the_session_that_launched_it(
+    run: Run, tmp_path: Path, number: signal.Signals
+) -> None:
+    launcher = launch_elsewhere(run.options("ready", "sleep=60"), tmp_path / "told", 60)
+    supervisor = int(launcher.stdout.readline())
+    os.killpg(launcher.pid, number)
+    launcher.communicate(timeout=10)
+
+    before = run.status().updated_at
+    wait_until(lambda: run.status().updated_at > before, 5, "another heartbeat")
+    assert run.status().pid == supervisor
+    assert [worker.exit_code for worker in run.status().workers] == [None, None]
+
+
+def test_workers_that_outlived_their_supervisor_are_named_and_can_be_stopped(run: Run) -> None:
+    status = launch(run.options("w0:step", "child", "sleep=60"))
+    pids = [worker.pid for worker in status.workers]
+    children = [int(run.wait_for_file(f"child-{index}")) for index in range(2)]
+    os.kill(status.pid, signal.SIGKILL)
+    wait_until(lambda: not lock_is_held(run.directory), 5, "the supervisor's end")
+
+    with pytest.raises(LaunchError, match="without a supervisor") as raised:
+        launch(run.options("sleep=60"))
+    assert all(f"process {pid}" in str(raised.value) for pid in pids)
+    assert "stop --force" in str(raised.value)
+    assert all(psutil.pid_exists(pid) for pid in pids)
+
+    assert stop_supervisor(run.directory, 5, by="me") is True
+    for pid in pids + children:
+        wait_until(lambda pid=pid: not _lives(pid), 3, f"end of process {pid}")
+    assert run.status().state is SupervisorState.STOPPED
+    assert run.journal(JournalKind.STOP)[-1].by == "me"
+    assert stop_supervisor(run.directory, 5) is False
+
+
+def test_a_stop_from_outside_has_the_workers_save(run: Run) -> None:
+    launch(run.options("save-on-term", "ready", "sleep=60"))
+    run.wait_until_ready()
+
+    assert stop_supervisor(run.directory, 10) is True
+    assert run.status().state is SupervisorState.STOPPED
+    assert (run.root / "saved-0").exists()
+
+
+def test_a_supervisor_that_does_not_answer_is_killed_with_its_workers(run: Run) -> None:
+    status = launch(run.options("sleep=60"))
+    os.kill(status.pid, signal.SIGSTOP)
+
+    assert stop_supervisor(run.directory, 0.5) is True
+    for pid in [status.pid, *(worker.pid for worker in status.workers)]:
+        wait_until(lambda pid=pid: not _lives(pid), 3, f"end of process {pid}")
+
+
+def test_a_number_that_was_given_to_another_process_is_left_alone(run: Run) -> None:
+    launch(run.options("exit=0"))
+    bystander = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        text = run.directory.supervisor_status.read_text()
+        run.directory.supervisor_status.write_text(
+            text.replace(f'"pid":{run.status().pid}', f'"pid":{bystander.pid}').replace(
+                f'"process_started_at":{run.status().process_started_at}',
+                f'"process_started_at":{time.time() - 3600}',
+            )
+        )
+        assert run.status().pid == bystander.pid
+        assert stop_supervisor(run.directory, 1) is False
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_a_supervisor_of_another_machine_is_not_signalled(run: Run) -> None:
+    launch(run.options("exit=0"))
+    text = run.directory.supervisor_status.read_text()
+    text = text.replace(f'"host":"{socket.gethostname()}"', '"host":"elsewhere"')
+    text = text.replace(f'"updated_at":{run.status().updated_at}', f'"updated_at":{time.time()}')
+    text = text.replace(f'"pid":{run.status().pid}', f'"pid":{os.getpid()}')
+    run.directory.supervisor_status.write_text(text)
+
+    with pytest.raises(LaunchError, match="elsewhere"):
+        stop_supervisor(run.directory, 1)
+    run.directory.supervisor_status.unlink()
+
+
+def test_a_port_in_use_is_named(run: Run) -> None:
+    with socket.socket() as taken, socket.socket() as free:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        free.bind(("127.0.0.1", 0))
+        ports = (free.getsockname()[1], taken.getsockname()[1])
+        free.close()
+        with pytest.raises(LaunchError, match=f"Port {ports[1]} cannot be used"):
+            launch(run.options("exit=0", ports=ports))
+
+
+def test_a_chosen_port_that_is_taken_in_between_fails_with_advice(run: Run) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    actions = ("say=UnknownError: Could not start gRPC server", "exit=1")
+    with pytest.raises(LaunchError, match="Choose other ports"):
+        launch(run.options(*actions, workers=1, ports=(port,)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"workers": 0}, "at least 1"),
+        ({"command": ()}, "No command"),
+        ({"command": ("no-such-program-at-all",)}, "no-such-program-at-all"),
+        ({"command": ("./missing.py",)}, "missing.py"),
+        ({"command": ("/",)}, "no program"),
+        ({"working_directory": "/no/such/place"}, "no directory"),
+        ({"ports": (4242,)}, "1 ports and there are 2 workers"),
+        ({"ports": (4242, 4242)}, "twice"),
+        ({"ports": (4242, 70000)}, "70000 is no port"),
+        ({"max_restarts": -1}, "negative"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(run: Run, changes: dict, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        launch(run.options("exit=0", **changes))
+    assert not run.root.exists()
+
+
+def test_a_directory_that_holds_something_else_is_refused(run: Run) -> None:
+    run.root.mkdir()
+    (run.root / "thesis.tex").write_text("x")
+
+    with pytest.raises(UsageError, match=r"something else \(thesis.tex\)"):
+        launch(run.options("exit=0"))
+    assert [path.name for path in run.root.iterdir()] == ["thesis.tex"]
+
+
+def test_a_file_in_the_place_of_the_directory_is_refused(run: Run) -> None:
+    run.root.write_text("x")
+
+    with pytest.raises(UsageError, match="is a file"):
+        launch(run.options("exit=0"))
+    run.root.unlink()
+
+
+def test_a_file_in_the_place_of_our_directory_is_refused(run: Run) -> None:
+    run.root.mkdir()
+    (run.root / ".tfckpt").write_text("x")
+
+    with pytest.raises(TfckptError, match="cannot be used"):
+        launch(run.options("exit=0"))
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "ckpt-3.index", ".gitkeep"])
+def test_a_directory_of_checkpoints_and_an_empty_one_are_taken(run: Run, name: str) -> None:
+    run.root.mkdir()
+    (run.root / name).write_text("x")
+
+    assert launch(run.options("exit=0")).state is SupervisorState.FINISHED
+
+
+def test_a_torn_heartbeat_of_the_past_is_no_hindrance(run: Run) -> None:
+    launch(run.options("exit=0"))
+    run.directory.supervisor_status.write_text("")
+    run.directory.worker_status(0).write_text('{"schema":1,')
+
+    assert launch(run.options("exit=0")).state is SupervisorState.FINISHED
+
+
+def test_the_supervisor_needs_no_tensorflow() -> None:
+    script = "import sys, tfckpt_trainer.launch.supervisor, tfckpt_trainer.launch.local\n"
+    script += "sys.exit('tensorflow' in sys.modules or 'textual' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

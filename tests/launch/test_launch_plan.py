@@ -1,0 +1,176 @@
+"""What a supervisor decides, without a process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfckpt_trainer.launch.plan import (
+    AT_ONCE_SECONDS,
+    HEALTHY_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    Attempt,
+    Exit,
+    History,
+    Limits,
+    Next,
+    decide,
+    pause_before,
+)
+from tfckpt_trainer.rundir.records import Ending
+
+LIMITS = Limits(max_restarts=3, pause_seconds=1.0, start_timeout=100.0)
+TRAINED = Attempt(workers=2, seconds=30.0, heard=frozenset({0, 1}), stepped=True)
+FRESH = Attempt(workers=2, seconds=1.0)
+FIRST = History()
+
+
+def after(attempt: Attempt, *exits: Exit, history: History = FIRST, limits: Limits = LIMITS):
+    return decide(replace(attempt, exits=exits), history, limits)
+
+
+def test_while_all_live_there_is_nothing_to_decide() -> None:
+    assert after(TRAINED).next is Next.WAIT
+
+
+def test_one_that_ended_well_waits_for_the_others() -> None:
+    assert after(TRAINED, Exit(0, 0)).next is Next.WAIT
+
+
+@pytest.mark.parametrize(
+    ("ending", "expected"),
+    [
+        (Ending.FINISHED, Next.FINISH),
+        (Ending.STOPPED, Next.STOP),
+        (Ending.PREEMPTED, Next.STOP),
+        (None, Next.FINISH),
+    ],
+)
+def test_what_the_workers_said_tells_finished_from_stopped(
+    ending: Ending | None, expected: Next
+) -> None:
+    assert after(TRAINED, Exit(0, 0, ending), Exit(1, 0, Ending.FINISHED)).next is expected
+
+
+def test_a_death_restarts_all_after_a_growing_pause() -> None:
+    history, pauses = History(), []
+    for _ in range(3):
+        decision = after(TRAINED, Exit(1, -9), history=history)
+        assert decision.next is Next.RESTART
+        history = decision.history
+        pauses.append(decision.pause_seconds)
+    assert pauses == [1, 2, 4]
+    assert after(TRAINED, Exit(1, -9), history=history).next is Next.FAIL
+
+
+def test_no_restarts_may_be_allowed() -> None:
+    decision = after(TRAINED, Exit(0, 1), limits=replace(LIMITS, max_restarts=0))
+    assert decision.next is Next.FAIL
+    assert "No restarts are allowed" in decision.reason
+
+
+def test_sustained_progress_gives_the_restarts_back() -> None:
+    used = History(restarts=3)
+    healthy = replace(TRAINED, seconds=HEALTHY_SECONDS, saved=True)
+    decision = after(healthy, Exit(0, -9), history=used)
+    assert (decision.next, decision.history.restarts) == (Next.RESTART, 1)
+    for short in (replace(healthy, saved=False), replace(healthy, seconds=HEALTHY_SECONDS - 1)):
+        assert after(short, Exit(0, -9), history=used).next is Next.FAIL
+
+
+def test_the_first_that_failed_by_itself_is_the_culprit() -> None:
+    decision = after(TRAINED, Exit(0, 75), Exit(1, -11), Exit(2, 1))
+    assert decision.culprit == Exit(1, -11)
+    assert "Worker 1 was killed by SIGSEGV" in decision.reason
+
+
+@pytest.mark.parametrize("code", [1, 2, -11, -6])
+def test_a_first_start_that_fails_at_once_is_final(code: int) -> None:
+    assert after(FRESH, Exit(0, code)).next is Next.FAIL
+
+
+@pytest.mark.parametrize("code", [75, -9, -15])
+def test_being_killed_at_once_is_not_the_scripts_fault(code: int) -> None:
+    assert after(FRESH, Exit(0, code)).next is Next.RESTART
+
+
+def test_a_script_without_heartbeats_that_worked_for_long_is_restarted() -> None:
+    long = replace(FRESH, seconds=AT_ONCE_SECONDS)
+    first = after(long, Exit(0, 1))
+    assert first.next is Next.RESTART
+    assert after(long, Exit(0, 1), history=first.history).next is Next.RESTART
+
+
+def test_the_same_failure_twice_without_a_step_is_final() -> None:
+    begun = replace(TRAINED, stepped=False)
+    first = after(begun, Exit(0, 1, detail="ValueError"))
+    assert first.next is Next.RESTART
+    assert after(begun, Exit(1, 1, detail="ValueError"), history=first.history).next is Next.FAIL
+    other = after(begun, Exit(0, 1, detail="OSError"), history=first.history)
+    assert other.next is Next.RESTART
+    after_steps = after(TRAINED, Exit(0, 1, detail="ValueError"), history=first.history)
+    assert after_steps.next is Next.RESTART
+
+
+def test_a_port_taken_in_between_is_tried_again_without_a_pause() -> None:
+    clash = Exit(0, 1, port_taken=True)
+    history = History(restarts=2)
+    for _ in range(3):
+        decision = after(FRESH, clash, history=history)
+        assert (decision.next, decision.pause_seconds) == (Next.RESTART, 0)
+        history = decision.history
+        assert history.restarts == 2
+    assert after(FRESH, clash, history=history).next is Next.FAIL
+
+
+def test_a_fixed_port_taken_in_between_is_final() -> None:
+    decision = after(FRESH, Exit(0, 1, port_taken=True), limits=replace(LIMITS, fixed_ports=True))
+    assert decision.next is Next.FAIL
+    assert "--ports" in decision.reason
+
+
+def test_a_silent_worker_is_lost_only_beside_others_that_speak() -> None:
+    late = Attempt(workers=3, seconds=100.0)
+    assert decide(late, History(), LIMITS).next is Next.WAIT
+    heard = replace(late, heard=frozenset({0, 2}))
+    decision = decide(heard, History(), LIMITS)
+    assert (decision.next, decision.lost) == (Next.RESTART, 1)
+    assert decide(replace(heard, seconds=99.0), History(), LIMITS).next is Next.WAIT
+    assert decide(replace(heard, exits=(Exit(1, 0),)), History(), LIMITS).next is Next.WAIT
+
+
+@given(
+    codes=st.lists(st.sampled_from([0, 1, 75, -9, -11]), min_size=1, max_size=4),
+    seconds=st.floats(0, 1e6),
+    stepped=st.booleans(),
+    heard=st.booleans(),
+    saved=st.booleans(),
+    limit=st.integers(0, 5),
+    used=st.integers(0, 5),
+)
+def test_restarts_are_never_more_than_allowed(
+    codes, seconds, stepped, heard, saved, limit, used
+) -> None:
+    attempt = Attempt(
+        workers=len(codes),
+        seconds=seconds,
+        exits=tuple(Exit(index, code) for index, code in enumerate(codes)),
+        heard=frozenset(range(len(codes))) if heard else frozenset(),
+        stepped=stepped,
+        saved=saved,
+    )
+    decision = decide(attempt, History(restarts=used), Limits(max_restarts=limit))
+    assert decision.next is not Next.WAIT
+    assert (decision.next is Next.FINISH) == (not any(codes))
+    assert decision.reason.endswith(".")
+    if decision.next is Next.RESTART:
+        assert 1 <= decision.history.restarts <= limit
+
+
+@given(st.integers(1, 10_000), st.floats(0, 1e3))
+def test_pauses_grow_up_to_the_longest(restart: int, base: float) -> None:
+    pause = pause_before(restart, base)
+    assert 0 <= pause <= pause_before(restart + 1, base) <= LONGEST_PAUSE_SECONDS

@@ -1,0 +1,238 @@
+"""The supervisor with real worker processes: ends, deaths, restarts, and what stays behind."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import signal
+import sys
+
+import psutil
+from supervised import WORKER, Run
+
+from tfckpt_trainer.rundir.records import JournalKind, SupervisorState
+from waiting import wait_until
+
+
+def lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_run_whose_workers_end_well_is_finished(run: Run) -> None:
+    status = run.to_the_end(run.options("sleep=0.1"))
+
+    assert status.state is SupervisorState.FINISHED
+    assert [worker.exit_code for worker in status.workers] == [0, 0]
+    assert [e.kind for e in run.journal()] == [JournalKind.START, JournalKind.FINISH]
+
+
+def test_an_end_that_the_workers_told_is_not_told_twice(run: Run) -> None:
+    status = run.to_the_end(run.options("step", "end=finished"))
+
+    assert status.state is SupervisorState.FINISHED
+    assert run.journal(JournalKind.FINISH) == []
+
+
+def test_a_run_that_was_stopped_from_within_is_stopped(run: Run) -> None:
+    assert run.to_the_end(run.options("step", "end=stopped")).state is SupervisorState.STOPPED
+
+
+def test_every_worker_knows_its_place(run: Run) -> None:
+    run.to_the_end(run.options("environment", environment=(("COLOUR", "green"),)))
+
+    seen = [ast.literal_eval((run.root / f"environment-{index}").read_text()) for index in range(2)]
+    clusters = [json.loads(variables["TF_CONFIG"]) for variables in seen]
+    assert [c["task"] for c in clusters] == [{"type": "worker", "index": i} for i in range(2)]
+    assert clusters[0]["cluster"] == clusters[1]["cluster"]
+    assert len(set(clusters[0]["cluster"]["worker"])) == 2
+    for index, variables in enumerate(seen):
+        assert variables["TFCKPT_RUN_DIR"] == str(run.root)
+        assert variables["TFCKPT_WORKER_INDEX"] == str(index)
+        assert variables["TFCKPT_WORKER_COUNT"] == "2"
+        assert variables["TFCKPT_ATTEMPT"] == "0"
+        assert variables["PYTHONUNBUFFERED"] == "1"
+        assert variables["COLOUR"] == "green"
+
+
+def test_all_are_restarted_when_one_is_killed(run: Run) -> None:
+    options = run.options("step", "ready", "say=words", "w1a0:kill", "w0a0:sleep=60", "step")
+    status = run.to_the_end(options)
+
+    assert status.state is SupervisorState.FINISHED
+    assert (status.attempt, status.restarts) == (1, 1)
+    (lost,) = run.journal(JournalKind.WORKER_LOST)
+    assert lost.details["worker"] == 1
+    assert lost.details["exit_code"] == -9
+    assert lost.details["signal"] == "SIGKILL"
+    assert lost.details["log"] == ["words"]
+    assert "Worker 1 was killed by SIGKILL" in lost.message
+    assert len(run.journal(JournalKind.RESTART)) == 1
+    log = run.directory.worker_log(0).read_text()
+    assert log.count(" start 0: ") == log.count(" start 1: ") == 1
+
+
+def test_who_died_first_is_named_and_not_who_lost_it(run: Run) -> None:
+    options = run.options("step", "w0a0:exit=75", "w1a0:sleep=0.4", "w1a0:exit=9")
+    run.to_the_end(options)
+
+    (lost,) = run.journal(JournalKind.WORKER_LOST)
+    assert lost.details["worker"] == 1
+
+
+def test_workers_that_only_lost_a_peer_are_restarted(run: Run) -> None:
+    status = run.to_the_end(run.options("step", "a0:exit=75"))
+
+    assert status.state is SupervisorState.FINISHED
+    assert status.attempt == 1
+
+
+def test_restarts_end_after_the_last_and_pauses_grow(run: Run) -> None:
+    options = run.options("step", "say=broken", "w1:exit=3", max_restarts=3, pause_seconds=0.4)
+    status = run.to_the_end(options)
+
+    assert status.state is SupervisorState.FAILED
+    assert status.restarts == 3
+    assert "All 3 restarts are used" in status.reason
+    assert "Worker 1 ended with status 3" in status.reason
+    deaths = [e.at for e in run.journal(JournalKind.WORKER_LOST)]
+    starts = [e.at for e in run.journal(JournalKind.RESTART)]
+    pauses = [start - death for death, start in zip(deaths, starts, strict=False)]
+    assert len(deaths) == 4
+    assert all(got >= due for got, due in zip(pauses, [0.4, 0.8, 1.6], strict=True)), pauses
+
+
+def test_a_script_that_fails_at_once_is_not_restarted(run: Run) -> None:
+    status = run.to_the_end(run.options("w1:exit=2", "sleep=30"))
+
+    assert status.state is SupervisorState.FAILED
+    assert status.attempt == 0
+    assert "failed at once" in status.reason
+
+
+def test_a_script_that_fails_twice_without_a_step_is_given_up(run: Run) -> None:
+    status = run.to_the_end(run.options("beat", "w0:die=ValueError: shapes", "sleep=30"))
+
+    assert status.state is SupervisorState.FAILED
+    assert status.attempt == 1
+    assert "ValueError: shapes" in status.reason
+
+
+def test_a_worker_that_is_killed_twice_before_its_first_step_is_restarted(run: Run) -> None:
+    status = run.to_the_end(run.options("beat", "w1a0:kill", "w1a1:kill", "step"))
+
+    assert status.state is SupervisorState.FINISHED
+    assert status.attempt == 2
+
+
+def test_a_port_that_was_taken_in_between_costs_no_restart(run: Run) -> None:
+    clash = ("w0a0:say=RuntimeError: Address already in use", "w0a0:exit=1", "w1a0:sleep=60")
+    status = run.to_the_end(run.options("w1:beat", *clash, "step", max_restarts=0))
+
+    assert status.state is SupervisorState.FINISHED
+    assert (status.attempt, status.restarts) == (1, 0)
+
+
+def test_a_worker_that_never_comes_up_is_named(run: Run) -> None:
+    options = run.options("w0:beat", "sleep=60", start_timeout=0.5, max_restarts=0)
+    status = run.to_the_end(options)
+
+    assert status.state is SupervisorState.FAILED
+    assert "Worker 1 gave no sign of life in 0.5 s" in status.reason
+
+
+def test_a_script_without_heartbeats_is_left_alone(run: Run) -> None:
+    run.supervise(run.options("sleep=2.5", start_timeout=0.3))
+    run.wait_for(SupervisorState.RUNNING)
+    wait_until(lambda: "No worker wrote" in run.status().reason, 10, "the hint")
+
+    assert run.wait_for(SupervisorState.FINISHED, timeout=10).attempt == 0
+
+
+def test_a_supervisor_that_is_asked_to_stop_has_its_workers_save(run: Run) -> None:
+    supervisor = run.supervise(run.options("step", "save-on-term", "ready", "sleep=60"))
+    run.wait_until_ready()
+    supervisor.send_signal(signal.SIGTERM)
+    assert supervisor.wait(10) == 0
+
+    assert run.status().state is SupervisorState.STOPPED
+    assert [w.exit_code for w in run.status().workers] == [0, 0]
+    assert (run.root / "saved-0").exists()
+    assert (run.root / "saved-1").exists()
+
+
+def test_workers_that_ignore_the_request_are_killed_and_named(run: Run) -> None:
+    options = run.options("save-on-term", "w1:ignore-term", "ready", "sleep=60", grace_seconds=0.5)
+    supervisor = run.supervise(options)
+    run.wait_until_ready()
+    supervisor.send_signal(signal.SIGINT)
+    supervisor.wait(10)
+
+    status = run.status()
+    assert status.state is SupervisorState.STOPPED
+    assert "Killed because they did not end in 0.5 s: workers 1" in status.reason
+    assert [worker.exit_code for worker in status.workers] == [0, -9]
+
+
+def test_the_training_process_of_a_shell_script_has_the_grace_too(run: Run) -> None:
+    script = f"{sys.executable} {WORKER} save-on-term ready sleep=60; true"
+    supervisor = run.supervise(run.options(command=("sh", "-c", script), workers=1))
+    run.wait_for_file("ready-0")
+    supervisor.send_signal(signal.SIGTERM)
+    supervisor.wait(10)
+
+    assert (run.root / "saved-0").exists()
+
+
+def test_a_stop_ends_the_pause_before_a_restart(run: Run) -> None:
+    supervisor = run.supervise(run.options("step", "exit=1", pause_seconds=60))
+    status = run.wait_for(SupervisorState.RESTARTING)
+    assert status.next_start_at is not None
+    supervisor.send_signal(signal.SIGTERM)
+    supervisor.wait(5)
+
+    assert run.status().state is SupervisorState.STOPPED
+
+
+def test_nothing_that_a_worker_started_stays_behind(run: Run) -> None:
+    run.to_the_end(run.options("child", "w1:exit=1", "step"))
+    for index in range(2):
+        child = int(run.wait_for_file(f"child-{index}"))
+        wait_until(lambda child=child: not lives(child), 3, f"end of process {child}")
+
+
+def test_what_cannot_be_written_does_not_end_training(run: Run) -> None:
+    supervisor = run.supervise(run.options("ready", "sleep=2.5"))
+    run.wait_for_file("ready-0")
+    run.wait_for(SupervisorState.RUNNING)
+    shutil.rmtree(run.directory.status_directory)
+
+    assert supervisor.wait(10) == 0
+
+
+def test_a_second_supervisor_is_refused(run: Run) -> None:
+    options = run.options("ready", "sleep=60")
+    run.supervise(options)
+    first = run.wait_for(SupervisorState.RUNNING)
+
+    assert run.supervise(options).wait(10) == 1
+    assert run.status().pid == first.pid
+    assert all(lives(worker.pid) for worker in first.workers)
+
+
+def test_a_command_that_cannot_be_run_is_told(run: Run) -> None:
+    status = run.to_the_end(run.options(command=("/nonexistent/python",)))
+
+    assert status.state is SupervisorState.FAILED
+    assert "/nonexistent/python" in status.reason
+
+
+def test_workers_lead_groups_of_their_own(run: Run) -> None:
+    run.supervise(run.options("sleep=60"))
+    status = run.wait_for(SupervisorState.RUNNING)
+
+    assert [os.getpgid(w.pid) for w in status.workers] == [w.pid for w in status.workers]

@@ -1,0 +1,67 @@
+"""Drives the real app without a terminal: what it shows, and waiting until it shows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from textual.app import App
+from textual.pilot import Pilot
+
+from tfckpt_tui.snapshot import RunSnapshot
+
+Result = TypeVar("Result")
+
+
+class StillMonitor:
+    """Hands over the snapshots it is given, and nothing else: no clock, no files."""
+
+    def __init__(self, snapshot: RunSnapshot) -> None:
+        self._snapshot = snapshot
+        self._take: Callable[[RunSnapshot], None] | None = None
+
+    def start(self, on_snapshot: Callable[[RunSnapshot], None]) -> None:
+        self._take = on_snapshot
+        on_snapshot(self._snapshot)
+
+    def give(self, snapshot: RunSnapshot) -> None:
+        assert self._take is not None
+        self._take(snapshot)
+
+    def look_now(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+def shown(app: App[int]) -> str:
+    """Returns the text of all screens that are open, the topmost last."""
+    return "\n".join(
+        strip.text for screen in app.screen_stack for strip in screen._compositor.render_strips()
+    )
+
+
+def top(app: App[int]) -> str:
+    """Returns the text of the topmost screen."""
+    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+
+
+async def until(
+    pilot: Pilot[int], condition: Callable[[], Result], what: str, timeout: float = 10.0
+) -> Result:
+    """Waits until `condition` is true, with the app running meanwhile."""
+    deadline = time.monotonic() + timeout
+    while True:
+        result = condition()
+        if result:
+            return result
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {timeout:g} s\n{shown(pilot.app)}")
+        await pilot.pause(0.02)
+
+
+async def until_shown(pilot: Pilot[int], text: str, timeout: float = 10.0) -> None:
+    """Waits until `text` is on the screen."""
+    await until(pilot, lambda: text in shown(pilot.app), f"{text!r} on the screen", timeout)

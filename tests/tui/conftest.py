@@ -1,0 +1,29 @@
+"""What the tests of the app share: a clean environment, and nothing that moves by itself."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+_SCRUBBED = ("NO_COLOR", "COLORTERM", "FORCE_COLOR", "COLUMNS", "LINES")
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Takes away what changes how Textual draws, and stops the cursor's blinking."""
+    for name in list(os.environ):
+        foreign = name.startswith("TEXTUAL") and not name.startswith("TEXTUAL_SNAPSHOT")
+        if foreign or name in _SCRUBBED:
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    from textual.widgets import Input
+
+    monkeypatch.setattr(Input.cursor_blink, "_default", False)
+    yield
+    monkeypatch.undo()
+    time.tzset()

@@ -1,0 +1,191 @@
+"""Writes real run directories: a run of two workers and two branches, and parts of one."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+from tiny_bundle import write_bundle
+
+from tfckpt_trainer.bundle.state_file import StateFile, write_state_file
+from tfckpt_trainer.rundir.documents import append, store
+from tfckpt_trainer.rundir.journal import write_entry
+from tfckpt_trainer.rundir.paths import RunDirectory, checkpoint_name
+from tfckpt_trainer.rundir.records import (
+    Activity,
+    CheckpointRecord,
+    FileFacts,
+    JournalEntry,
+    JournalKind,
+    RunInfo,
+    SeriesPoint,
+    WorkerStatus,
+)
+
+HOST = "trainhost"
+"""Another machine, so that only the age of a heartbeat counts."""
+
+
+class RunFactory:
+    """Builds a run directory; times are seconds before `now`."""
+
+    def __init__(self, root: Path, now: float | None = None) -> None:
+        self.run = RunDirectory(root)
+        self.now = time.time() if now is None else now
+        self._sequence = 0
+        self._listed: list[str] = []
+
+    def create(self, **info: Any) -> RunFactory:
+        """Writes `run.json` and the directories."""
+        self.run.create()
+        fields = {
+            "id": "language-model",
+            "created_at": self.now - 3600,
+            "strategy": "MultiWorkerMirroredStrategy",
+            "worker_count": 2,
+            "replica_count": 2,
+            "total_steps": 5000,
+            "host": HOST,
+        }
+        store(self.run.run_file, RunInfo(**{**fields, **info}))
+        return self
+
+    def worker(self, index: int, **changes: Any) -> WorkerStatus:
+        """Writes a heartbeat."""
+        fields: dict[str, Any] = {
+            "index": index,
+            "host": HOST,
+            "pid": 4711 + index,
+            "process_started_at": self.now - 3600,
+            "updated_at": self.now - 0.4,
+            "interval_seconds": 1.0,
+            "activity": Activity.TRAINING,
+            "step": 438,
+            "branch": 1,
+            "total_steps": 5000,
+            "step_seconds": 0.118,
+            "step_seconds_p95": 0.151,
+            "input_wait_seconds": 0.0021,
+            "loss": 2.144,
+            "metrics": {"loss": 2.144},
+            "examples_per_second": 412.3,
+            "cpu_percent": 98.2,
+            "memory_bytes": 912_000_000,
+            "last_step_at": self.now - 0.5,
+        }
+        status = WorkerStatus(**{**fields, **changes})
+        store(self.run.worker_status(index), status)
+        return status
+
+    def live_worker(self, index: int = 0, **changes: Any) -> WorkerStatus:
+        """Writes a heartbeat of this very process, so that it is alive without beating."""
+        process = psutil.Process()
+        import socket
+
+        return self.worker(
+            index,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            process_started_at=process.create_time(),
+            interval_seconds=3600.0,
+            last_step_at=None,
+            **changes,
+        )
+
+    def checkpoint(
+        self,
+        step: int,
+        branch: int = 0,
+        parent: str | None = None,
+        *,
+        name: str | None = None,
+        seconds_ago: float = 0.0,
+        trigger: str = "every 50 steps",
+        recorded: bool = True,
+        listed: bool = True,
+        metrics: dict[str, float | None] | None = None,
+    ) -> str:
+        """Writes a whole checkpoint, with its record; returns its name."""
+        name = checkpoint_name(step, branch) if name is None else name
+        paths = write_bundle(self.run.root / name, (float(step), 0.5))
+        self._sequence += 1
+        saved_at = self.now - seconds_ago
+        for path in paths:
+            os.utime(path, (saved_at, saved_at))
+        if recorded:
+            facts = [FileFacts(name=p.name, size=p.stat().st_size, crc32c=0) for p in paths]
+            record = CheckpointRecord(
+                name=name,
+                step=step,
+                branch=branch,
+                sequence=self._sequence,
+                saved_at=saved_at,
+                trigger=trigger,
+                parent=parent,
+                metrics={"loss": loss_at(step)} if metrics is None else metrics,
+                duration_seconds=0.21,
+                files=facts,
+            )
+            store(self.run.record(name), record)
+        if listed:
+            self._listed.append(name)
+            write_state_file(
+                self.run.state_file,
+                StateFile(
+                    latest=name,
+                    all_paths=tuple(self._listed),
+                    timestamps=tuple(saved_at for _ in self._listed),
+                    last_preserved=None,
+                ),
+            )
+        return name
+
+    def journal(
+        self, kind: JournalKind, message: str, seconds_ago: float = 0.0, **more: Any
+    ) -> None:
+        """Appends to the journal."""
+        write_entry(
+            self.run, JournalEntry(at=self.now - seconds_ago, kind=kind, message=message, **more)
+        )
+
+    def series(self, first: int, last: int, branch: int, every: int = 4) -> None:
+        """Appends measurements."""
+        for step in range(first, last + 1, every):
+            point = SeriesPoint(
+                at=self.now - 1000 + step,
+                step=step,
+                branch=branch,
+                metrics={"loss": loss_at(step) - 0.1 * branch},
+                examples_per_second=400.0 + 10 * math.sin(step),
+                step_seconds=0.118,
+            )
+            append(self.run.series, point)
+
+
+def loss_at(step: int) -> float:
+    """A loss as it should be."""
+    return 2.0 + 3.5 * math.exp(-step / 180)
+
+
+def two_branches(root: Path, now: float | None = None, *, live: bool = False) -> RunFactory:
+    """A run of two workers that went back once: from step 500 to 300, where branch 1 began."""
+    made = RunFactory(root, now).create()
+    parent: str | None = None
+    for step in range(100, 501, 100):
+        parent = made.checkpoint(step, 0, parent, seconds_ago=2000 - 2 * step)
+        made.journal(
+            JournalKind.SAVE, f"Saved {parent}.", 2000 - 2 * step, step=step, checkpoint=parent
+        )
+    made.journal(
+        JournalKind.RESTORE, "Back to ckpt-300; branch 1 begins.", 900, step=300, by="ada@trainhost"
+    )
+    made.checkpoint(400, 1, "ckpt-300", seconds_ago=300, trigger="command")
+    made.series(0, 500, 0)
+    made.series(300, 438, 1)
+    for index in range(2):
+        (made.live_worker if live else made.worker)(index)
+    return made

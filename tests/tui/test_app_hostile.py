@@ -1,0 +1,135 @@
+"""A hostile directory: whatever its texts are, they are shown, and nothing else happens."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from app_driving import shown, until, until_shown
+from rich.segment import Segment
+from rundir_factory import RunFactory, two_branches
+from textual.color import Color
+
+from tfckpt_trainer.rundir.commandbox import CommandBox, advance
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.records import (
+    Activity,
+    CommandKind,
+    CommandState,
+    Ending,
+    JournalKind,
+    TrashedCheckpoint,
+    TrashManifest,
+)
+from tfckpt_tui.app import Neutralise, TfckptApp
+from tfckpt_tui.text import UNSAFE
+from tfckpt_tui.widgets.history import History
+
+HOSTILE = [
+    "\x1b]52;c;UFdORUQ=\x07",
+    "\x1b[2J\x1b]2;HACKED\x1b\\",
+    "\x9b31m\x90q\x9c",
+    "[/nope]",
+    "[bold red]x[/bold red] a[/]b",
+    "[@click=app.quit]click me[/]",
+    "[INFO] ckpt[best].index [[node model/dense]]",
+    "\u202egnp.tpkc\u2066",
+    "a\r\nb\tc\x00d\x7f",
+    "é" * 300 + "終" * 50 + "👩‍🔬",
+    "\udcff\udc80",
+    "$primary {self} %s %(x)s \\",
+]
+
+
+def poison(text: str, made: RunFactory) -> None:
+    """Puts `text` wherever the app shows text from the directory."""
+    sendable = text.encode("utf-8", "replace").decode()
+    name = "".join(c for c in sendable if c not in "/\x00")[:40] + "-450"
+    made.create(strategy=sendable, id=sendable, host=sendable)
+    made.checkpoint(
+        450,
+        1,
+        "ckpt-b1-400",
+        name=name,
+        trigger=sendable,
+        metrics={"loss": 1.0, sendable: 2.0},
+        listed=False,
+    )
+    made.live_worker(0)
+    made.worker(1, host=sendable, activity=Activity.EXITED, ending=Ending.FAILED, detail=sendable)
+    made.journal(JournalKind.SAVE, sendable, step=450, by=sendable)
+    manifest = TrashManifest(
+        id="20260101T000000-abcdef",
+        at=made.now - 60,
+        by=sendable,
+        checkpoints=[TrashedCheckpoint(name=sendable, step=1, size=5, files=["ckpt-1.index"])],
+    )
+    (made.run.trash / manifest.id).mkdir()
+    store(made.run.trash / manifest.id / "manifest.json", manifest)
+    made.run.worker_log(0).write_bytes(text.encode("utf-8", "surrogateescape") + b"\n" * 3)
+    box = CommandBox(made.run)
+    box.submit(CommandKind.RESTORE, {"name": sendable}, requested_by=sendable)
+    taken = box.claim(time.time())
+    assert taken is not None
+    box.update(advance(taken, CommandState.WORKING, sendable))
+    box.submit(CommandKind.SAVE, requested_by=sendable)
+
+
+def all_segments(app: TfckptApp) -> list[Segment]:
+    return [
+        segment
+        for screen in app.screen_stack
+        for strip in screen._compositor.render_strips()
+        for segment in strip
+    ]
+
+
+@pytest.mark.parametrize("first", range(0, len(HOSTILE), 3))
+async def test_hostile_text_is_shown_and_does_nothing(first: int, tmp_path: Path) -> None:
+    text = " ".join(HOSTILE[first : first + 3])
+    made = two_branches(tmp_path / "run", live=True)
+    poison(text, made)
+    app = TfckptApp(made.run, poll=0.05)
+    async with app.run_test(size=(200, 50), notifications=True) as pilot:
+        await until(pilot, lambda: app.snapshot, "a first snapshot")
+        box = CommandBox(made.run)
+        taken = box.claim(time.time())
+        if taken is not None:
+            refusal = text.encode("utf-8", "replace").decode()
+            box.finish(advance(taken, CommandState.REFUSED, refusal))
+        await until_shown(pilot, "save refused:")
+        for keys in (["r"], ["p", "1"], ["u"], ["x"], ["l"], ["question_mark"], ["t"], ["ctrl+p"]):
+            await pilot.press("home", *keys)
+            await pilot.pause(0.1)
+            for segment in all_segments(app):
+                assert not UNSAFE.search(segment.text), (keys, segment.text)
+                assert "@click" not in str(segment.style.meta if segment.style else "")
+            await pilot.press("escape")
+            await pilot.pause()
+        await until(pilot, lambda: len(app.screen_stack) == 1, "all dialogs are closed")
+        history = app.screen.query_one(History)
+        assert history.row_count() == 7
+        assert "ckpt-b1-400" in shown(app)
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_the_second_line_of_defence_lets_nothing_through(text: str) -> None:
+    filtered = Neutralise().apply([Segment(text), Segment("plain")], Color(0, 0, 0))
+    assert not any(UNSAFE.search(segment.text) for segment in filtered)
+    assert filtered[1].text == "plain"
+
+
+async def test_a_name_with_an_escape_is_restored_by_its_true_name(tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run", live=True)
+    name = made.checkpoint(450, 1, "ckpt-b1-400", name="ckpt\x1b[31m-450", listed=False)
+    app = TfckptApp(made.run, poll=0.05)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until_shown(pilot, "ckpt␛[31m-450")
+        app.screen.query_one(History).select(name)
+        await pilot.press("r")
+        await until_shown(pilot, "go back to")
+        await pilot.press("enter", "y")
+        box = CommandBox(made.run)
+        command = await until(pilot, lambda: box.claim(time.time()), "a command")
+        assert command.arguments == {"name": name}

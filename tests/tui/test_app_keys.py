@@ -1,0 +1,381 @@
+"""Each key and each dialog, on real run directories."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from app_driving import shown, top, until, until_shown
+from rundir_factory import RunFactory, two_branches
+from textual.pilot import Pilot
+
+from tfckpt_trainer.rundir.commandbox import CommandBox, advance
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import Command, CommandKind, CommandState
+from tfckpt_tui.app import TfckptApp
+from tfckpt_tui.commands.table import ACTIONS
+from tfckpt_tui.screens.dashboard import DashboardScreen
+from tfckpt_tui.widgets.history import History
+
+SIZE = (110, 36)
+
+
+@asynccontextmanager
+async def opened(
+    run: RunDirectory, *, read_only: bool = False, size: tuple[int, int] = SIZE
+) -> AsyncIterator[Pilot[int]]:
+    app = TfckptApp(run, read_only=read_only, poll=0.05)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await until(pilot, lambda: app.snapshot, "a first snapshot")
+        await pilot.pause()
+        yield pilot
+
+
+async def asked(pilot: Pilot[int], run: RunDirectory) -> Command:
+    """Returns the command that the app dropped into the box, taken as a trainer takes it."""
+    box = CommandBox(run)
+    return await until(pilot, lambda: box.claim(time.time()), "a command in the box")
+
+
+def select(pilot: Pilot[int], name: str) -> None:
+    pilot.app.screen.query_one(History).select(name)
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> RunFactory:
+    """A run whose trainer is this very process."""
+    return two_branches(tmp_path / "language-model", live=True)
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> RunFactory:
+    """A run that nobody trains any more."""
+    return two_branches(tmp_path / "language-model", now=time.time() - 3600)
+
+
+async def test_every_action_has_its_key(live: RunFactory) -> None:
+    async with opened(live.run) as pilot:
+        bound = {
+            binding.id: key
+            for key, bindings in pilot.app.screen._bindings.key_to_bindings.items()
+            for binding in bindings
+        }
+        for action in ACTIONS:
+            assert bound[action.name] == action.key
+        assert set(pilot.app.screen._do) == {action.name for action in ACTIONS}  # type: ignore[attr-defined]
+
+
+async def test_save_is_asked_for_followed_and_told(live: RunFactory) -> None:
+    async with opened(live.run) as pilot:
+        await pilot.press("s")
+        command = await asked(pilot, live.run)
+        assert command.kind is CommandKind.SAVE
+        assert command.requested_by.endswith("terminal app")
+        box = CommandBox(live.run)
+        command = advance(
+            command,
+            CommandState.AGREED,
+            "",
+            step=812,
+            seen_by=[0, 1],
+            worker_count=2,
+        )
+        box.update(command)
+        await until_shown(pilot, "save: agreed for step 812 · 2 of 2 workers know")
+        command = advance(
+            command, CommandState.WORKING, "", result={"bytes_done": 1_000, "bytes_total": 2_000}
+        )
+        box.update(command)
+        await until_shown(pilot, "1.00 KB of 2.00 KB")
+        live.checkpoint(812, 1, "ckpt-b1-400", trigger="command")
+        box.finish(advance(command, CommandState.DONE, "Saved ckpt-b1-812."))
+        await until_shown(pilot, "save: done · Saved ckpt-b1-812.")
+        await until_shown(pilot, "ckpt-b1-812 ")
+
+
+async def test_a_failure_stays_in_full_until_it_is_dismissed(live: RunFactory) -> None:
+    reason = "Not enough disk: " + " ".join(f"word{number}" for number in range(40)) + " END"
+    async with opened(live.run) as pilot:
+        await pilot.press("s")
+        command = await asked(pilot, live.run)
+        CommandBox(live.run).finish(advance(command, CommandState.REFUSED, reason))
+        await until_shown(pilot, "save refused:")
+        screen = " ".join(shown(pilot.app).split())
+        assert reason in screen
+        await pilot.press("down", "up")
+        await pilot.pause(0.3)
+        assert "save refused:" in shown(pilot.app)
+        await pilot.press("escape")
+        await until(pilot, lambda: "save refused:" not in shown(pilot.app), "it is dismissed")
+
+
+async def test_restore_of_the_selected_checkpoint(live: RunFactory) -> None:
+    async with opened(live.run) as pilot:
+        select(pilot, "ckpt-200")
+        await pilot.press("r")
+        await until_shown(pilot, "go back to")
+        screen = shown(pilot.app)
+        assert "ckpt-200" in top(pilot.app)
+        assert "Gives up 238 steps of branch 1 (the run is at step 438)." in screen
+        assert "38 of them are in no checkpoint" in screen
+        assert "Branch 2 begins there." in screen
+        await pilot.press("enter", "y")
+        command = await asked(pilot, live.run)
+        assert (command.kind, command.arguments) == (CommandKind.RESTORE, {"name": "ckpt-200"})
+        await until_shown(pilot, "restore ckpt-200: seen")
+
+
+async def test_restore_of_a_typed_step(live: RunFactory) -> None:
+    async with opened(live.run) as pilot:
+        await pilot.press("r")
+        await until_shown(pilot, "go back to")
+        await pilot.press(*"250")
+        await until_shown(pilot, "There is no checkpoint of step 250; near are")
+        assert "200 and 300" in shown(pilot.app) or "200, 300" in shown(pilot.app)
+        await pilot.press("enter", "y", "enter")
+        assert CommandBox(live.run).pending() == [], "what is refused cannot be asked for"
+        await pilot.press("ctrl+u", *"300", "enter", "enter")
+        command = await asked(pilot, live.run)
+        assert command.arguments == {"name": "ckpt-300"}
+
+
+async def test_restore_of_a_damaged_checkpoint_is_refused_before_it_is_asked(
+    live: RunFactory,
+) -> None:
+    (live.run.root / "ckpt-200.data-00000-of-00001").unlink()
+    async with opened(live.run) as pilot:
+        select(pilot, "ckpt-200")
+        await pilot.press("r")
+        await until_shown(pilot, "It cannot be restored: ckpt-200.data-00000-of-00001 is missing.")
+        await pilot.press("enter", "y")
+        assert CommandBox(live.run).pending() == []
+
+
+async def test_no_is_the_answer_unless_one_says_yes(live: RunFactory) -> None:
+    async with opened(live.run) as pilot:
+        for keys in (["x", "enter"], ["x", "escape"], ["x", "n"], ["r", "escape"], ["p", "escape"]):
+            await pilot.press(*keys)
+            await until(
+                pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), f"{keys} closes"
+            )
+        assert CommandBox(live.run).pending() == []
+        assert len(list(live.run.root.glob("*.index"))) == 6
+
+
+@pytest.mark.parametrize(("key", "save"), [("s", True), ("d", False)])
+async def test_stop_says_what_is_lost(live: RunFactory, key: str, save: bool) -> None:
+    async with opened(live.run) as pilot:
+        await pilot.press("x")
+        await until_shown(pilot, "38 steps since the newest checkpoint are lost unless")
+        await pilot.press(key)
+        command = await asked(pilot, live.run)
+        assert (command.kind, command.arguments) == (CommandKind.STOP, {"save": save})
+
+
+async def test_pause_and_resume_are_one_key(live: RunFactory) -> None:
+    from tfckpt_trainer.rundir.records import Activity
+
+    async with opened(live.run) as pilot:
+        assert "z pause" in shown(pilot.app)
+        await pilot.press("z")
+        assert (await asked(pilot, live.run)).kind is CommandKind.PAUSE
+        for index in range(2):
+            live.live_worker(index, activity=Activity.PAUSED)
+        await until_shown(pilot, "z resume")
+        await pilot.press("z")
+        assert (await asked(pilot, live.run)).kind is CommandKind.RESUME
+
+
+async def test_prune_through_the_trainer(live: RunFactory) -> None:
+    async with opened(live.run) as pilot:
+        await pilot.press("p")
+        await until_shown(pilot, "keep the last")
+        await pilot.press("2")
+        await until_shown(pilot, "4 checkpoints go to the trash")
+        screen = shown(pilot.app)
+        assert "training goes on from it" in screen
+        assert "no rule keeps it" in screen
+        await pilot.press("enter", "y")
+        command = await asked(pilot, live.run)
+        assert command.kind is CommandKind.PRUNE
+        names = {"names": ["ckpt-400", "ckpt-300", "ckpt-200", "ckpt-100"]}
+        assert command.arguments == names
+
+
+async def test_prune_and_undo_without_a_trainer(ended: RunFactory) -> None:
+    async with opened(ended.run) as pilot:
+        assert "u undo" not in shown(pilot.app)
+        await pilot.press("p")
+        await until_shown(pilot, "keep the last")
+        await pilot.press("3")
+        await until_shown(pilot, "3 checkpoints go to the trash")
+        await pilot.press("enter", "y")
+        await until_shown(pilot, "3 checkpoints moved to the trash.")
+        await until(pilot, lambda: "3 in the trash" in shown(pilot.app), "the trash is shown")
+        assert len(list(ended.run.root.glob("*.index"))) == 3
+        await until_shown(pilot, "u undo")
+        await pilot.press("u")
+        await until_shown(pilot, "come back from the trash.")
+        await pilot.press("y")
+        await until(
+            pilot, lambda: len(list(ended.run.root.glob("*.index"))) == 6, "all are back again"
+        )
+
+
+async def test_rules_that_make_no_sense_prune_nothing(ended: RunFactory) -> None:
+    async with opened(ended.run) as pilot:
+        await pilot.press("p")
+        await until_shown(pilot, "keep the last")
+        await pilot.press("x")
+        await until_shown(pilot, "is not how many of the last to keep")
+        await pilot.press("tab", "tab", *"accuracy:max:2")
+        await pilot.press("shift+tab", "shift+tab", "ctrl+u", "2")
+        await until_shown(pilot, "No checkpoint has the metric 'accuracy'")
+        await pilot.press("enter", "y", "escape")
+        assert len(list(ended.run.root.glob("*.index"))) == 6
+
+
+async def test_pin_and_unpin(ended: RunFactory) -> None:
+    async with opened(ended.run) as pilot:
+        select(pilot, "ckpt-300")
+        await pilot.press("*")
+        await until_shown(pilot, "★ 1 pinned")
+        assert (ended.run.pins_directory / "ckpt-300").exists()
+        await until_shown(pilot, "* unpin")
+        await pilot.press("*")
+        await until(pilot, lambda: "★ 1 pinned" not in shown(pilot.app), "unpinned")
+        assert not (ended.run.pins_directory / "ckpt-300").exists()
+
+
+async def test_logs_are_followed_turned_and_searched(live: RunFactory) -> None:
+    live.run.worker_log(0).write_text("first line\nerror: [/nope] \x1b[31mred\n")
+    live.run.worker_log(1).write_text("".join(f"line {n}\n" for n in range(5000)))
+    async with opened(live.run) as pilot:
+        await pilot.press("l")
+        await until_shown(pilot, "error: [/nope] ␛[31mred")
+        with live.run.worker_log(0).open("a") as log:
+            log.write("appended\n")
+        await until_shown(pilot, "appended")
+        await pilot.press("right")
+        await until_shown(pilot, "line 4999")
+        await pilot.press("home")
+        await until_shown(pilot, "line 12")
+        await until_shown(pilot, "held")
+        await pilot.press("slash", *"line 321", "enter")
+        await until_shown(pilot, "line 3219")
+        assert "11 matches" in top(pilot.app)
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "it closes")
+
+
+async def test_help_comes_from_the_table(live: RunFactory) -> None:
+    async with opened(live.run, size=(110, 200)) as pilot:
+        await pilot.press("question_mark")
+        await until_shown(pilot, "States of a checkpoint")
+        text = " ".join(top(pilot.app).split())
+        for action in ACTIONS:
+            assert action.title in text
+        await pilot.press("escape")
+
+
+async def test_tensorboard_tells_its_state(live: RunFactory) -> None:
+    async with opened(live.run) as pilot:
+        await pilot.press("t")
+        await until_shown(pilot, "not running")
+        await pilot.press("c")
+        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "it closes")
+
+
+async def test_q_leaves_and_touches_nothing(live: RunFactory) -> None:
+    before = sorted(path.name for path in live.run.root.rglob("*"))
+    app = TfckptApp(live.run, poll=0.05)
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: app.snapshot, "a first snapshot")
+        await pilot.press("q")
+    assert app.return_code == 0
+    assert sorted(path.name for path in live.run.root.rglob("*")) == before
+
+
+@pytest.mark.parametrize("key", ["s", "r", "p", "u", "*", "z", "x"])
+async def test_read_only_changes_nothing_and_says_so(live: RunFactory, key: str) -> None:
+    async with opened(live.run, read_only=True) as pilot:
+        assert "read-only" in shown(pilot.app)
+        await pilot.press(key)
+        await until_shown(pilot, "--read-only")
+        assert isinstance(pilot.app.screen, DashboardScreen)
+        assert CommandBox(live.run).pending() == []
+
+
+async def test_without_a_trainer_what_needs_one_says_so(ended: RunFactory) -> None:
+    async with opened(ended.run) as pilot:
+        assert "s save" not in shown(pilot.app)
+        for key in "srzx":
+            await pilot.press(key)
+            await until_shown(pilot, "No trainer answers")
+            assert isinstance(pilot.app.screen, DashboardScreen)
+
+
+async def test_the_selection_stays_on_its_checkpoint(live: RunFactory) -> None:
+    async with opened(live.run) as pilot:
+        history = pilot.app.screen.query_one(History)
+        select(pilot, "ckpt-300")
+        live.checkpoint(450, 1, "ckpt-b1-400")
+        await until(pilot, lambda: history.row_count() == 7, "a new row")
+        assert history.selected is not None
+        assert history.selected.name == "ckpt-300"
+        select(pilot, "ckpt-b1-450")
+        live.checkpoint(500, 1, "ckpt-b1-450")
+        await until(pilot, lambda: history.row_count() == 8, "another new row")
+        assert history.selected.name == "ckpt-b1-500", "who looks at the newest goes on doing so"
+
+
+async def test_the_palette_finds_actions(live: RunFactory) -> None:
+    async with opened(live.run) as pilot:
+        await pilot.press("ctrl+p", *"save")
+        await until_shown(pilot, "save: Save a checkpoint now")
+        await pilot.press("enter", "enter")
+        assert (await asked(pilot, live.run)).kind is CommandKind.SAVE
+
+
+@pytest.mark.parametrize("size", [(10, 3), (1, 1), (59, 24), (80, 15)])
+async def test_too_small_a_terminal_says_so(live: RunFactory, size: tuple[int, int]) -> None:
+    async with opened(live.run, size=size) as pilot:
+        if size[0] >= 59:
+            assert f"This terminal is {size[0]}×{size[1]}." in shown(pilot.app)
+        await pilot.resize_terminal(80, 24)
+        await until_shown(pilot, "history")
+
+
+@pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 40), (200, 50), (400, 120)])
+async def test_every_size_shows_what_matters(live: RunFactory, size: tuple[int, int]) -> None:
+    async with opened(live.run, size=size) as pilot:
+        screen = shown(pilot.app)
+        needed = ["training", "step 438", "disk", "workers", "history", "ckpt-b1-400", "? help"]
+        if size >= (80, 24):
+            needed += ["loss", "throughput", "events", "q detach"]
+        for text in needed:
+            assert text in screen
+
+
+CONDITIONS: list[Callable[[RunFactory], None]] = [
+    lambda made: made.run.journal.write_bytes(b"\x00\xff{not json}\n" * 50),
+    lambda made: made.run.series.write_bytes(b'{"schema":1,"at":"x"}\n'),
+    lambda made: made.run.head_file.write_bytes(b"[]"),
+    lambda made: made.run.state_file.write_bytes(b"model_checkpoint_path: 12\xff"),
+    lambda made: made.run.record("ckpt-300").write_bytes(b"{}"),
+    lambda made: (made.run.root / "ckpt-100.index").write_bytes(b"garbage"),
+]
+
+
+@pytest.mark.parametrize("damage", CONDITIONS)
+async def test_damage_is_shown_and_never_ends_the_app(
+    live: RunFactory, damage: Callable[[RunFactory], object]
+) -> None:
+    damage(live)
+    async with opened(live.run) as pilot:
+        await until_shown(pilot, "ckpt-b1-400")
+        await pilot.press("down", "down", "r", "escape", "p", "escape", "l", "escape")
+        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "it lives")

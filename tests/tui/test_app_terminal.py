@@ -1,0 +1,137 @@
+"""The app in a real pseudo-terminal: what reaches it, and how it is left."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pyte
+import pytest
+from rundir_factory import RunFactory, two_branches
+from test_app_hostile import HOSTILE, poison
+
+_OPEN = (
+    "import sys; from pathlib import Path; from tfckpt_tui.app import main; "
+    "from tfckpt_trainer.rundir.paths import RunDirectory; "
+    "sys.exit(main(RunDirectory(Path(sys.argv[1]))))"
+)
+LEAVES = (b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1000l", b"\x1b[?1003l", b"\x1b[?2004l")
+
+
+class Terminal:
+    """A process in a pseudo-terminal, and the screen it draws."""
+
+    def __init__(self, *arguments: str, width: int = 100, height: int = 30) -> None:
+        self.raw = b""
+        self._screen = pyte.Screen(width, height)
+        self._stream = pyte.ByteStream(self._screen)
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
+            os.execv(sys.executable, [sys.executable, "-c", _OPEN, *arguments])
+        size = struct.pack("HHHH", height, width, 0, 0)
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, size)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self._screen.display)
+
+    def press(self, keys: str) -> None:
+        os.write(self._fd, keys.encode())
+
+    def read(self, seconds: float) -> bool:
+        """Reads for a while; False once the process has closed its end."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if select.select([self._fd], [], [], 0.05)[0]:
+                try:
+                    data = os.read(self._fd, 1 << 16)
+                except OSError:
+                    return False
+                if not data:
+                    return False
+                self.raw += data
+                # A question to the terminal that the emulator takes for text.
+                self._stream.feed(data.replace(b"\x1b[?2026$p", b""))
+        return True
+
+    def wait_for(self, text: str, timeout: float = 20) -> None:
+        deadline = time.monotonic() + timeout
+        while text not in self.text:
+            assert time.monotonic() < deadline, f"no {text!r} in:\n{self.text}"
+            assert self.read(0.1), f"ended without {text!r}:\n{self.text}"
+
+    def end(self, timeout: float = 10) -> int:
+        """Waits until the process has ended; returns its exit status."""
+        deadline = time.monotonic() + timeout
+        while self.read(0.1):
+            if time.monotonic() > deadline:
+                os.kill(self.pid, signal.SIGKILL)
+                pytest.fail(f"it did not end:\n{self.text}")
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self._fd)
+        return os.waitstatus_to_exitcode(status)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> RunFactory:
+    return two_branches(tmp_path / "run", live=True)
+
+
+def test_q_leaves_the_terminal_as_it_was(made: RunFactory) -> None:
+    terminal = Terminal(str(made.run.root))
+    terminal.wait_for("ckpt-b1-400")
+    terminal.wait_for("q detach")
+    began = time.monotonic()
+    terminal.press("q")
+    while terminal.read(0.05) and time.monotonic() - began < 5:
+        pass
+    seconds = time.monotonic() - began
+    assert terminal.end() == 0
+    assert seconds < 1.5
+    for sequence in LEAVES:
+        assert sequence in terminal.raw
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_the_terminal_as_it_was(made: RunFactory, number: signal.Signals) -> None:
+    terminal = Terminal(str(made.run.root))
+    terminal.wait_for("ckpt-b1-400")
+    os.kill(terminal.pid, number)
+    assert terminal.end() == 128 + number
+    for sequence in LEAVES:
+        assert sequence in terminal.raw
+
+
+def test_no_escape_of_the_data_reaches_the_terminal(tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run", live=True)
+    poison("".join(HOSTILE[:3]), made)
+    terminal = Terminal(str(made.run.root), width=180, height=50)
+    terminal.wait_for("ckpt-b1-400")
+    for keys in ("r", "\x1b", "p", "\x1b", "l", "\x1b", "u", "\x1b"):
+        terminal.press(keys)
+        terminal.read(0.3)
+    terminal.press("q")
+    assert terminal.end() == 0
+    for sequence in (b"\x1b]52", b"\x1b]2;", b"\x1b[2J", b"\x9b31m", b"\xc2\x9b", b"\xc2\x90"):
+        assert sequence not in terminal.raw
+
+
+def test_an_idle_run_costs_nothing_on_the_wire(tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run", now=time.time() - 7 * 86400)
+    terminal = Terminal(str(made.run.root))
+    terminal.wait_for("ckpt-b1-400")
+    terminal.read(1.0)
+    count = len(terminal.raw)
+    terminal.read(2.0)
+    assert len(terminal.raw) == count
+    terminal.press("q")
+    assert terminal.end() == 0

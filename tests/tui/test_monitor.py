@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rundir_factory import RunFactory, two_branches
+
+from tfckpt_trainer.rundir.commandbox import CommandBox, advance
+from tfckpt_trainer.rundir.health import RunState, WorkerState
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import (
+    Activity,
+    CommandKind,
+    CommandState,
+    Ending,
+    JournalKind,
+    SeriesPoint,
+)
+from tfckpt_tui.look import Look
+from tfckpt_tui.monitor import Monitor
+from tfckpt_tui.series import Series
+from tfckpt_tui.snapshot import RunSnapshot
+from waiting import wait_until
+
+
+class Watching:
+    """A monitor and the snapshots it handed over."""
+
+    def __init__(self, run: RunDirectory, poll: float | None) -> None:
+        self.seen: list[RunSnapshot] = []
+        self.monitor = Monitor(run, poll)
+        self.monitor.start(self.seen.append)
+
+    @property
+    def newest(self) -> RunSnapshot | None:
+        return self.seen[-1] if self.seen else None
+
+    def wait_for_names(self, *names: str, timeout: float = 10) -> RunSnapshot:
+        def look() -> RunSnapshot | None:
+            newest = self.newest
+            known = [c.name for c in newest.checkpoints] if newest else []
+            return newest if set(names) <= set(known) else None
+
+        return wait_until(look, timeout, f"checkpoints {names}")
+
+
+@pytest.fixture(params=[None, 0.05], ids=["events", "poll"])
+def watching(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Watching]:
+    watching = Watching(RunDirectory(tmp_path / "run"), request.param)
+    yield watching
+    watching.monitor.stop()
+
+
+def look(factory: RunFactory) -> RunSnapshot:
+    return Look(factory.run).snapshot(factory.now)
+
+
+def test_a_snapshot_tells_all_of_a_run(tmp_path: Path) -> None:
+    snapshot = look(two_branches(tmp_path / "run", now=time.time()))
+    assert snapshot.state is RunState.TRAINING
+    assert snapshot.trainer_answers
+    assert [view.status.index for view in snapshot.workers] == [0, 1]
+    assert [view.state for view in snapshot.workers] == [WorkerState.TRAINING] * 2
+    assert snapshot.step == 438
+    assert snapshot.branch == 1
+    assert snapshot.total_steps == 5000
+    names = [checkpoint.name for checkpoint in snapshot.checkpoints]
+    assert names == ["ckpt-b1-400", "ckpt-500", "ckpt-400", "ckpt-300", "ckpt-200", "ckpt-100"]
+    assert snapshot.head is not None
+    assert snapshot.head.name == "ckpt-b1-400"
+    assert [entry.kind for entry in snapshot.journal][-1] is JournalKind.RESTORE
+    assert {point.branch for point in snapshot.points} == {0, 1}
+    assert snapshot.disk_used == sum(c.size for c in snapshot.checkpoints) > 0
+    assert snapshot.disk_total is not None
+    assert snapshot.forecast.seconds_left == pytest.approx((5000 - 438) * 0.118)
+    assert snapshot.problems == ()
+
+
+def test_a_directory_without_ours_opens(tmp_path: Path) -> None:
+    factory = RunFactory(tmp_path)
+    factory.checkpoint(10, recorded=False, seconds_ago=100)
+    factory.checkpoint(20, recorded=False, seconds_ago=50)
+    snapshot = look(factory)
+    assert not snapshot.ours
+    assert snapshot.state is RunState.UNATTENDED
+    assert not snapshot.trainer_answers
+    assert [c.name for c in snapshot.checkpoints] == ["ckpt-20", "ckpt-10"]
+    assert snapshot.step == 20
+    assert not (tmp_path / ".tfckpt").exists(), "looking changes nothing"
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_is_shown(tmp_path: Path) -> None:
+    factory = two_branches(tmp_path / "run", now=time.time())
+    factory.run.worker_status(1).write_bytes(b"{ not json")
+    factory.run.run_file.write_bytes(b"\xff\xfe")
+    factory.run.supervisor_status.symlink_to("/etc/passwd")
+    snapshot = look(factory)
+    assert len(snapshot.checkpoints) == 6
+    assert [view.status.index for view in snapshot.workers] == [0]
+    told = "\n".join(snapshot.problems)
+    for name in ("worker-1.json", "run.json", "supervisor.json"):
+        assert name in told
+
+
+def test_news_of_the_dead_is_no_good_news(tmp_path: Path) -> None:
+    factory = two_branches(tmp_path / "run", now=time.time())
+    factory.worker(1, updated_at=factory.now - 60)
+    snapshot = look(factory)
+    assert snapshot.workers[1].state is WorkerState.LOST
+    assert snapshot.state is RunState.DEGRADED
+    assert snapshot.workers[1].age == pytest.approx(60)
+    factory.worker(0, activity=Activity.EXITED, ending=Ending.STOPPED)
+    factory.worker(1, activity=Activity.EXITED, ending=Ending.STOPPED)
+    assert look(factory).state is RunState.STOPPED
+
+
+def test_a_command_is_seen_in_each_part_of_its_life(tmp_path: Path) -> None:
+    factory = two_branches(tmp_path / "run", now=time.time())
+    looker, box = Look(factory.run), CommandBox(factory.run)
+    assert looker.snapshot(factory.now).pending == ()
+    asked = box.submit(CommandKind.SAVE, requested_by="test")
+    assert [c.id for c in looker.snapshot(factory.now).pending] == [asked.id]
+    taken = box.claim(time.time())
+    assert taken is not None
+    snapshot = looker.snapshot(factory.now)
+    assert [c.id for c in snapshot.working] == [asked.id]
+    box.finish(advance(taken, CommandState.DONE, "Saved ckpt-440."))
+    snapshot = looker.snapshot(factory.now)
+    assert (snapshot.pending, snapshot.working) == ((), ())
+    assert [c.message for c in snapshot.finished] == ["Saved ckpt-440."]
+
+
+def test_outcomes_of_the_past_are_no_news(tmp_path: Path) -> None:
+    factory = two_branches(tmp_path / "run", now=time.time())
+    box = CommandBox(factory.run)
+    box.submit(CommandKind.SAVE, requested_by="test")
+    taken = box.claim(time.time())
+    assert taken is not None
+    box.finish(advance(taken, CommandState.FAILED, "The disk is full."))
+    assert look(factory).finished == ()
+
+
+def test_a_new_checkpoint_is_seen(watching: Watching, tmp_path: Path) -> None:
+    factory = two_branches(tmp_path / "run")
+    watching.wait_for_names("ckpt-500")
+    factory.checkpoint(500, 1, "ckpt-b1-400")
+    snapshot = watching.wait_for_names("ckpt-b1-500", timeout=3)
+    assert snapshot.checkpoints[0].name == "ckpt-b1-500"
+
+
+def test_a_checkpoint_that_went_is_gone(watching: Watching, tmp_path: Path) -> None:
+    factory = two_branches(tmp_path / "run")
+    watching.wait_for_names("ckpt-100")
+    for path in factory.run.root.glob("ckpt-100.*"):
+        path.unlink()
+    factory.run.record("ckpt-100").unlink()
+    wait_until(lambda: "ckpt-100" not in {c.name for c in watching.seen[-1].checkpoints}, 5, "gone")
+
+
+def test_a_directory_may_come_go_and_be_replaced(watching: Watching, tmp_path: Path) -> None:
+    wait_until(lambda: watching.newest, 5, "a first look")
+    assert watching.newest is not None
+    assert not watching.newest.present
+    assert "not there" in watching.newest.problems[0]
+    two_branches(tmp_path / "run")
+    watching.wait_for_names("ckpt-500")
+    os.rename(tmp_path / "run", tmp_path / "old")
+    wait_until(lambda: not watching.seen[-1].present, 5, "absence is noticed")
+    other = RunFactory(tmp_path / "run").create()
+    other.checkpoint(7)
+    snapshot = watching.wait_for_names("ckpt-7")
+    assert [c.name for c in snapshot.checkpoints] == ["ckpt-7"]
+    assert snapshot.points == (), "nothing is left of the directory that stood there before"
+    shutil.rmtree(tmp_path / "run")
+    wait_until(lambda: not watching.seen[-1].present, 5, "absence is noticed again")
+
+
+def test_a_link_to_a_directory_is_followed(tmp_path: Path) -> None:
+    factory = two_branches(tmp_path / "real")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    watching = Watching(RunDirectory(tmp_path / "link"), None)
+    try:
+        watching.wait_for_names("ckpt-500")
+        factory.checkpoint(600)
+        watching.wait_for_names("ckpt-600", timeout=3)
+    finally:
+        watching.monitor.stop()
+
+
+def test_events_bring_news_before_the_next_poll(tmp_path: Path) -> None:
+    factory = two_branches(tmp_path / "run")
+    watching = Watching(factory.run, None)
+    watching.monitor._poll = 3600.0
+    try:
+        watching.wait_for_names("ckpt-500")
+        time_of_look = len(watching.seen)
+        factory.checkpoint(600)
+        watching.wait_for_names("ckpt-600", timeout=5)
+        assert len(watching.seen) < time_of_look + 10, "a burst of events costs few looks"
+    finally:
+        watching.monitor.stop()
+
+
+def test_it_ends_at_once(watching: Watching, tmp_path: Path) -> None:
+    two_branches(tmp_path / "run")
+    watching.wait_for_names("ckpt-500")
+    began = time.monotonic()
+    watching.monitor.stop()
+    assert time.monotonic() - began < 0.5
+    count = len(watching.seen)
+    assert len(watching.seen) == count
+
+
+def test_a_series_is_bounded_and_keeps_what_is_odd() -> None:
+    series = Series(most=200)
+    for step in range(10_000):
+        loss = None if 5000 <= step < 5003 else 1.0
+        branch = 0 if step < 7000 else 1
+        series.add([SeriesPoint(at=step, step=step, branch=branch, metrics={"loss": loss})])
+    points = series.points
+    assert len(points) <= 200
+    assert points[0].step == 0
+    assert points[-1].step == 9999
+    assert any(point.metrics["loss"] is None for point in points), "not-a-number is not lost"
+    assert [p.step for p in points] == sorted(p.step for p in points)

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfckpt_tui.text import LONGEST, UNSAFE, clean, clean_lines
+
+ANY_TEXT = st.text(st.characters(categories=None))
+
+
+@given(ANY_TEXT)
+def test_what_is_cleaned_holds_nothing_a_terminal_acts_on(text: str) -> None:
+    for character in clean(text):
+        assert unicodedata.category(character) not in {"Cc", "Cs", "Zl", "Zp"}
+        assert character not in "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+@given(ANY_TEXT)
+def test_cleaning_twice_is_cleaning_once(text: str) -> None:
+    assert clean(clean(text)) == clean(text)
+
+
+@given(st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=LONGEST))
+def test_plain_text_stays_as_it_is(text: str) -> None:
+    assert clean(text) == text
+
+
+@pytest.mark.parametrize("text", ["Größe", "损失", "👩‍🔬", "e\u0301", "naïve ‘loss’ → 2"])
+def test_words_of_people_stay_as_they_are(text: str) -> None:
+    assert clean(text) == text
+
+
+def test_names_that_differ_in_a_control_character_still_look_different() -> None:
+    assert len({clean(f"ckpt-{c}1") for c in ["", "\x1b", "\x07", "\x00", "\x7f"]}) == 5
+    assert clean("a\x1b]0;b") == "a␛]0;b"
+
+
+def test_text_without_end_is_cut() -> None:
+    assert len(clean("x" * 10_000_000)) == LONGEST
+
+
+def test_stacked_marks_are_cut() -> None:
+    assert len(clean("a" + "\u0301" * 500)) <= 4
+
+
+def test_lines_have_no_tabs_and_no_line_ends() -> None:
+    lines = clean_lines("a\tb\r\nc\x0bd\u2028e")
+    assert lines == ["a   b", "c", "d", "e"]
+    assert not any(UNSAFE.search(line) for line in lines)

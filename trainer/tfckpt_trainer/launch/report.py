@@ -1,0 +1,112 @@
+"""What a supervisor tells of itself: its heartbeat, the journal, its own log."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psutil
+
+from tfckpt_trainer.launch.workers import RunningWorker
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.journal import write_entry
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import (
+    JournalEntry,
+    JournalKind,
+    SupervisorState,
+    SupervisorStatus,
+)
+
+HEARTBEAT_SECONDS = 1.0
+
+BY = "supervisor"
+"""Who the journal names for what a supervisor did."""
+
+
+class Reporter:
+    """Writes what a supervisor does where others look.
+
+    A full or failing disk must end no training: what cannot be written is left out, and the
+    next heartbeat is tried again.
+
+    Attributes:
+        workers: The processes the heartbeat tells of.
+        attempt: Number of the start of all workers, from 0.
+        restarts: How many of `max_restarts` are used.
+    """
+
+    def __init__(self, run: RunDirectory, max_restarts: int) -> None:
+        self.workers: Sequence[RunningWorker] = ()
+        self.attempt = 0
+        self.restarts = 0
+        self._run = run
+        self._max_restarts = max_restarts
+        self._state = SupervisorState.STARTING
+        self._reason = ""
+        self._next_start_at: float | None = None
+        self._beat_at = float("-inf")
+        self._process_started_at = psutil.Process().create_time()
+
+    @property
+    def state(self) -> SupervisorState:
+        """What the supervisor does now."""
+        return self._state
+
+    def enter(
+        self, state: SupervisorState, reason: str = "", next_start_at: float | None = None
+    ) -> None:
+        """Tells of a new state, and why it was entered."""
+        self._state = state
+        self._reason = reason
+        self._next_start_at = next_start_at
+        self._print(f"{state.value}. {reason}" if reason else state.value)
+        self.beat()
+
+    def note(self, kind: JournalKind, message: str, details: dict[str, Any] | None = None) -> None:
+        """Writes one entry of the journal."""
+        entry = JournalEntry(
+            at=time.time(), kind=kind, message=message, by=BY, details=details or {}
+        )
+        self._try(lambda: write_entry(self._run, entry), "the journal")
+
+    def beat_if_due(self) -> None:
+        """Writes a heartbeat where the last one is old enough."""
+        if time.monotonic() - self._beat_at >= HEARTBEAT_SECONDS:
+            self.beat()
+
+    def beat(self) -> None:
+        """Writes a heartbeat now."""
+        self._beat_at = time.monotonic()
+        status = SupervisorStatus(
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            process_started_at=self._process_started_at,
+            updated_at=time.time(),
+            interval_seconds=HEARTBEAT_SECONDS,
+            state=self._state,
+            attempt=self.attempt,
+            restarts=self.restarts,
+            max_restarts=self._max_restarts,
+            reason=self._reason,
+            next_start_at=self._next_start_at,
+            workers=[worker.facts() for worker in self.workers],
+        )
+        self._try(lambda: store(self._run.supervisor_status, status, durable=False), "heartbeat")
+
+    def _try(self, write: Callable[[], None], what: str) -> None:
+        try:
+            write()
+        except OSError as error:
+            self._print(f"cannot write {what}: {error}")
+
+    def _print(self, words: str) -> None:
+        try:
+            sys.stdout.write(f"{time.strftime('%H:%M:%S')} {words}\n")
+            sys.stdout.flush()
+        except OSError:
+            return  # The log is on the disk that fails: there is no other place to tell of it.

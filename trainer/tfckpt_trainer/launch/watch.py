@@ -1,0 +1,85 @@
+"""One start of all workers as its supervisor sees it: who ended how, who gave a sign of life."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from tfckpt_trainer.launch.cluster import says_port_taken
+from tfckpt_trainer.launch.logs import last_lines
+from tfckpt_trainer.launch.plan import Attempt, Exit
+from tfckpt_trainer.launch.workers import RunningWorker
+from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import Activity, WorkerStatus
+
+LOOK_SECONDS = 1.0
+"""How often heartbeats are read while nothing happens."""
+
+PORT_LINES = 60
+"""How many last lines of a log may tell that a port was taken: the end of a traceback."""
+
+
+class Watch:
+    """Gathers what is seen of the workers from their start on."""
+
+    def __init__(self, run: RunDirectory, workers: Sequence[RunningWorker]) -> None:
+        self._run = run
+        self._workers = workers
+        self._began = time.time()
+        self._began_clock = time.monotonic()
+        self._looked_at = float("-inf")
+        self._exits: dict[int, Exit] = {}
+        self._heard: set[int] = set()
+        self._stepped = False
+        self._attempt = self._gather()
+
+    def look(self) -> Attempt:
+        """Returns what is seen now; cheap where no worker ended and the last look is fresh."""
+        ended = any(
+            worker.exit_code is not None and worker.index not in self._exits
+            for worker in self._workers
+        )
+        if ended or time.monotonic() - self._looked_at >= LOOK_SECONDS:
+            self._attempt = self._gather()
+        return self._attempt
+
+    def _gather(self) -> Attempt:
+        self._looked_at = time.monotonic()
+        said = {status.index: status for status in read_workers(self._run, len(self._workers))}
+        self._heard.update(said)
+        self._stepped |= any((status.last_step_at or 0) >= self._began for status in said.values())
+        for worker in self._workers:
+            code = worker.exit_code
+            if code is not None and worker.index not in self._exits:
+                # What a worker leaves in its group has lost its master.
+                worker.kill()
+                self._exits[worker.index] = self._exit(worker, code, said.get(worker.index))
+        return Attempt(
+            workers=len(self._workers),
+            seconds=time.monotonic() - self._began_clock,
+            exits=tuple(self._exits.values()),
+            heard=frozenset(self._heard),
+            stepped=self._stepped,
+            saved=self._saved(),
+        )
+
+    def _exit(self, worker: RunningWorker, code: int, status: WorkerStatus | None) -> Exit:
+        lines = last_lines(self._run.worker_log(worker.index), PORT_LINES)
+        own = status if status is not None and status.pid == worker.pid else None
+        final = own if own is not None and own.activity is Activity.EXITED else None
+        said = final.detail if final is not None else ""
+        return Exit(
+            index=worker.index,
+            code=code,
+            ending=final.ending if final is not None else None,
+            detail=said or (f"last printed {lines[-1]!r}" if lines else ""),
+            port_taken=says_port_taken("\n".join(lines)),
+        )
+
+    def _saved(self) -> bool:
+        """Whether TensorFlow's state file, which commits a checkpoint, is newer than the start."""
+        try:
+            return self._run.state_file.stat().st_mtime > self._began
+        except OSError:
+            return False
