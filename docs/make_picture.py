@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tfckpt_trainer.launch.local import launch
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.stopping import stop_supervisor
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CommandKind
@@ -31,14 +32,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         run = RunDirectory(Path(directory) / "language-model")
         start(run)
-        wait_for_step(run, 430)
-        ask(run, CommandKind.RESTORE, {"name": "ckpt-200"}, through="terminal app")
-        wait_for_step(run, 330)
-        ask(run, CommandKind.SAVE, through="terminal app")
-        set_pin(run, "ckpt-b1-300", pinned=True, through="terminal app")
-        wait_for_step(run, 420)
-        asyncio.run(take_picture(run))
-        ask(run, CommandKind.STOP, {"save": False}, through="command line")
+        try:
+            wait_for_step(run, 430, branch=0)
+            ask(run, CommandKind.RESTORE, {"name": "ckpt-200"}, through="terminal app")
+            wait_for_step(run, 330, branch=1)
+            ask(run, CommandKind.SAVE, through="terminal app")
+            set_pin(run, "ckpt-b1-300", pinned=True, through="terminal app")
+            wait_for_step(run, 420, branch=1)
+            asyncio.run(take_picture(run))
+        finally:
+            stop_supervisor(run, LIMIT_SECONDS)
 
 
 def start(run: RunDirectory) -> None:
@@ -53,10 +56,10 @@ def start(run: RunDirectory) -> None:
     )
 
 
-def wait_for_step(run: RunDirectory, step: int) -> None:
-    """Waits until the chief is beyond `step`."""
+def wait_for_step(run: RunDirectory, step: int, *, branch: int) -> None:
+    """Waits until a worker is beyond `step` of `branch`."""
     deadline = time.monotonic() + LIMIT_SECONDS
-    while not any(worker.step >= step for worker in read_workers(run)):
+    while not any(w.step >= step and w.branch == branch for w in read_workers(run)):
         if time.monotonic() > deadline:
             raise SystemExit(f"The run did not come to step {step} in {LIMIT_SECONDS} s.")
         time.sleep(0.2)
