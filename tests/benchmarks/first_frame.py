@@ -36,6 +36,7 @@ def main() -> None:
         for step in range(1, options.checkpoints + 1):
             factory.checkpoint(step)
         ours = [sys.executable, "-m", "tfckpt_tui.cli", "attach", directory]
+        first_frame(ours, "history")
         bare_times, frame_times, row_times, imports, memory = [], [], [], [], []
         for _ in range(options.rounds):
             bare_times.append(first_frame(BARE, "bare app ready")[0])
@@ -61,7 +62,9 @@ def first_frame(
 ) -> tuple[float, float, float]:
     """Seconds until `frame` is shown, until `rows` are, and the memory that is resident then."""
     began = time.perf_counter()
-    with Terminal(command, columns=140, rows=40) as terminal:
+    # Installed programs have their bytecode; a working copy may be told not to write it.
+    environment = {"PYTHONDONTWRITEBYTECODE": ""}
+    with Terminal(command, columns=140, rows=40, environment=environment) as terminal:
         terminal.wait_for(frame, 60)
         until_frame = time.perf_counter() - began
         terminal.wait_for(rows or frame, 60)

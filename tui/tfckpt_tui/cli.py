@@ -13,7 +13,10 @@ import click
 from tfckpt_trainer import __version__
 from tfckpt_trainer.errors import ExitCode, TfckptError, UsageError
 from tfckpt_tui.commands.opening import open_run
-from tfckpt_tui.console import print_error, print_json
+from tfckpt_tui.console import drop_output, prepare_streams, print_error, print_json
+
+INTERRUPTED = 130
+"""Exit status after ctrl+c, as shells have it: 128 and the number of SIGINT."""
 
 RunArgument = click.argument("directory", type=click.Path(path_type=Path), metavar="RUN")
 JsonOption = click.option("--json", "as_json", is_flag=True, help="Print JSON to standard output.")
@@ -44,7 +47,21 @@ class Commands(click.Group):
         """Takes `tfckpt-tui RUN` for `tfckpt-tui attach RUN`."""
         if args and args[0] not in _MODULES and _looks_like_directory(args[0]):
             args = ["attach", *args]
+        if args and args[0] not in _MODULES and not args[0].startswith("-"):
+            raise click.UsageError(f"{args[0]!r} is no command, and no such directory exists.", ctx)
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs a command; leaves quietly where its reader left, or the person pressed ctrl+c."""
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            drop_output()
+            return int(ExitCode.DONE)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        return code
 
 
 _MODULES = {
@@ -83,6 +100,7 @@ def cli() -> None:
 
 def main() -> None:
     """Runs the command line: errors become one message and an exit code."""
+    prepare_streams()
     sys.exit(run(sys.argv[1:]))
 
 
@@ -90,23 +108,14 @@ def run(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code."""
     as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
     try:
-        code = cli.main(arguments, prog_name="tfckpt-tui", standalone_mode=False)
-        return int(code or 0)
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
+        words = arguments or ["--help"]
+        return int(cli.main(words, prog_name="tfckpt-tui", standalone_mode=False) or 0)
     except click.Abort:
-        print_error("Nothing was done.")
-        return 130
+        return INTERRUPTED
     except click.UsageError as error:
         return _report(_as_usage(error), as_json)
     except TfckptError as error:
         return _report(error, as_json)
-    except BrokenPipeError:
-        # The reader has enough; what Python would still flush has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
-        return 130
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _report(TfckptError(f"{where}{error.strerror or error}"), as_json)
@@ -132,8 +141,7 @@ def _report(error: TfckptError, as_json: bool) -> int:
     code = ExitCode(error.exit_code)
     if as_json:
         print_json({"error": {"code": int(code), "name": code.name.lower(), "message": str(error)}})
-    else:
-        print_error(str(error))
+    print_error(str(error))
     return int(code)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
-
-import msgspec
 
 from tfckpt_trainer.rundir.documents import SCHEMA
 from tfckpt_trainer.rundir.records import Command
@@ -15,10 +16,31 @@ from tfckpt_tui.text import clean
 _CLEAR_LINE = "\r\x1b[K"
 
 
-def print_json(report: dict[str, Any]) -> None:
-    """Prints a report as JSON, with the version of its schema."""
-    data = msgspec.json.format(msgspec.json.encode({"schema": SCHEMA, **report}), indent=2)
-    sys.stdout.write(data.decode() + "\n")
+def prepare_streams() -> None:
+    """Makes sure that a character which the locale lacks is no reason to fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def drop_output() -> None:
+    """Lets nothing more be written to standard output: its reader has left."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def print_json(report: dict[str, Any], *, one_line: bool = False) -> None:
+    """Prints a report as JSON, with the version of its schema.
+
+    All of it is ASCII, so that a name of any bytes can be told and no terminal acts on it.
+
+    Args:
+        report: Plain data.
+        one_line: For reports that follow one another, each on a line of its own.
+    """
+    data = json.dumps({"schema": SCHEMA, **report}, indent=None if one_line else 2)
+    sys.stdout.write(data + "\n")
 
 
 def print_line(text: str = "") -> None:

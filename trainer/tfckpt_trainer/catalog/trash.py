@@ -10,7 +10,7 @@ from pathlib import Path
 from tfckpt_trainer.errors import DamagedFileError, UsageError
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
-from tfckpt_trainer.rundir.records import TrashManifest
+from tfckpt_trainer.rundir.records import TrashManifest, TrashPhase
 
 MANIFEST = "manifest.json"
 
@@ -56,7 +56,9 @@ def empty_trash(run: RunDirectory, before: float | None = None) -> int:
     """
     freed = 0
     for manifest in list_trash(run):
-        if before is None or manifest.at < before:
+        # One that is still on its way in or out may have files outside the trash.
+        whole = manifest.phase is TrashPhase.TRASHED
+        if whole and (before is None or manifest.at < before):
             freed += sum(trashed.size for trashed in manifest.checkpoints)
             # Without its manifest the rest is garbage that the next emptying takes.
             (run.trash / manifest.id / MANIFEST).unlink()

@@ -63,6 +63,8 @@ ProcessProbe = Callable[[int, float], bool]
 
 def process_lives(pid: int, started_at: float) -> bool:
     """Whether process `pid` lives here; a number reused since `started_at` does not count."""
+    if pid <= 0:
+        return False
     try:
         process = psutil.Process(pid)
         return (

@@ -8,33 +8,16 @@ import time
 import click
 
 from tfckpt_trainer.catalog.retention import BestBy, Plan, Policy, plan
-from tfckpt_trainer.catalog.trash import empty_trash, list_trash
+from tfckpt_trainer.catalog.trash import list_trash
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui import humane
 from tfckpt_tui.cli import JsonOption, RunArgument, acting_on_run
-from tfckpt_tui.command_line.steering import THROUGH
+from tfckpt_tui.command_line.steering import THROUGH, TimeoutOption, waiting
 from tfckpt_tui.commands import pruning
-from tfckpt_tui.commands.asking import DEFAULT_TIMEOUT
 from tfckpt_tui.commands.reporting import Json, list_checkpoints
 from tfckpt_tui.console import Progress, print_json, print_line, print_table
-
-
-class BestRule(click.ParamType[BestBy]):
-    """`METRIC:min|max:N`, such as `loss:min:3`."""
-
-    name = "METRIC:min|max:N"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> BestBy:
-        """Parses one rule."""
-        if isinstance(value, BestBy):
-            return value
-        metric, mode, count = (*str(value).rsplit(":", 2), "", "")[:3]
-        if mode not in ("min", "max") or not count.isdigit() or not metric:
-            self.fail(f"{value!r} is not METRIC:min|max:N, as in loss:min:3.", param, ctx)
-        return BestBy(metric, "min" if mode == "min" else "max", int(count))
+from tfckpt_tui.policy_input import parse_best
 
 
 @click.command()
@@ -42,10 +25,16 @@ class BestRule(click.ParamType[BestBy]):
 @click.option("--keep-last", type=int, metavar="N", help="Keep the newest N.")
 @click.option("--keep-every", type=int, metavar="N", help="Keep one in every N steps.")
 @click.option("--keep-every-hours", type=float, metavar="H", help="Keep one in every H hours.")
-@click.option("--keep-best", type=BestRule(), multiple=True, help="Keep the best N by a metric.")
+@click.option(
+    "--keep-best",
+    type=parse_best,
+    multiple=True,
+    metavar="METRIC:min|max:N",
+    help="Keep the best N by a metric; may be given several times.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the plan and do nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--timeout", type=click.FloatRange(min=0.1), default=DEFAULT_TIMEOUT)
+@waiting
 @JsonOption
 @acting_on_run
 def prune(
@@ -56,6 +45,7 @@ def prune(
     keep_best: tuple[BestBy, ...],
     dry_run: bool,
     yes: bool,
+    no_wait: bool,
     timeout: float,
     as_json: bool,
 ) -> None:
@@ -72,14 +62,24 @@ def prune(
         _print_plan(intended)
     if dry_run or not intended.deleted:
         if as_json:
-            print_json({"plan": _plan_data(intended), "trash": None})
+            print_json({"plan": _plan_data(intended), "trash": None, "command": None})
         return
     if not yes:
-        _confirm(intended)
-    names = [checkpoint.name for checkpoint in intended.deleted]
-    outcome = pruning.prune(run, names, through=THROUGH, timeout=timeout, on_change=Progress())
+        count = humane.count(len(intended.deleted), "checkpoint")
+        _ask_or_refuse(f"Move {count} to the trash?")
+    outcome = pruning.prune(
+        run,
+        [checkpoint.name for checkpoint in intended.deleted],
+        through=THROUGH,
+        wait=not no_wait,
+        timeout=timeout,
+        on_change=Progress(),
+    )
     if as_json:
-        print_json({"plan": _plan_data(intended), "trash": outcome.trash})
+        told = {"trash": outcome.trash, "command": outcome.command}
+        print_json({"plan": _plan_data(intended), **told})
+    elif outcome.command is not None:
+        print_line(f"Asked for: {outcome.command}")
     else:
         print_line(
             f"Moved {humane.count(len(outcome.names), 'checkpoint')} to the trash "
@@ -90,7 +90,7 @@ def prune(
 @click.command()
 @RunArgument
 @click.option("--trash", metavar="ID", help="Which prune; the newest by default.")
-@click.option("--timeout", type=click.FloatRange(min=0.1), default=DEFAULT_TIMEOUT)
+@TimeoutOption
 @JsonOption
 @acting_on_run
 def undo(run: RunDirectory, trash: str | None, timeout: float, as_json: bool) -> None:
@@ -113,16 +113,12 @@ def trash(
     run: RunDirectory, empty: bool, older_than: float | None, yes: bool, as_json: bool
 ) -> None:
     """Show the trash, or empty it."""
-    now = time.time()
     if empty:
-        if not yes:
-            _ask_or_refuse("Delete for good what is in the trash?")
-        freed = empty_trash(run, None if older_than is None else now - older_than * 3600)
-        if as_json:
-            print_json({"freed_bytes": freed})
-        else:
-            print_line(f"Freed {humane.size(freed)}.")
+        _empty_trash(run, older_than, yes, as_json)
         return
+    if older_than is not None or yes:
+        raise click.UsageError("--older-than and --yes go with --empty.")
+    now = time.time()
     manifests = list_trash(run)
     if as_json:
         print_json(
@@ -173,6 +169,16 @@ def unpin(run: RunDirectory, name: str, as_json: bool) -> None:
     _set_pin(run, name, pinned=False, as_json=as_json)
 
 
+def _empty_trash(run: RunDirectory, hours: float | None, yes: bool, as_json: bool) -> None:
+    if not yes:
+        _ask_or_refuse("Delete for good what is in the trash?")
+    freed = pruning.empty(run, None if hours is None else time.time() - hours * 3600)
+    if as_json:
+        print_json({"freed_bytes": freed})
+    else:
+        print_line(f"Freed {humane.size(freed)}.")
+
+
 def _set_pin(run: RunDirectory, name: str, *, pinned: bool, as_json: bool) -> None:
     pruning.set_pin(run, name, pinned=pinned, through=THROUGH)
     if as_json:
@@ -211,11 +217,8 @@ def _plan_data(intended: Plan) -> Json:
     }
 
 
-def _confirm(intended: Plan) -> None:
-    _ask_or_refuse(f"Move {humane.count(len(intended.deleted), 'checkpoint')} to the trash?")
-
-
 def _ask_or_refuse(question: str) -> None:
     if not sys.stdin.isatty():
         raise RefusedError("Nothing was done: there is no terminal to ask on. Give --yes.")
-    click.confirm(question, abort=True, err=True)
+    if not click.confirm(question, err=True):
+        raise RefusedError("Nothing was done.")

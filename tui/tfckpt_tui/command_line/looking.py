@@ -38,14 +38,15 @@ def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
     while True:
         report = status_report(run)
         if as_json:
-            print_json(report)
+            print_json(report, one_line=watch)
         else:
             _print_status(report)
         if not watch:
             return int(ExitCode.PROBLEM if is_trouble(report) else ExitCode.DONE)
         sys.stdout.flush()
         time.sleep(WATCH_SECONDS)
-        print_line()
+        if not as_json:
+            print_line()
 
 
 @click.command()

@@ -12,6 +12,7 @@ import click
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui import humane
 from tfckpt_tui.cli import JsonOption, RunArgument
 from tfckpt_tui.commands.opening import open_run
 from tfckpt_tui.console import print_json, print_words
@@ -118,7 +119,7 @@ def _launch(
     from tfckpt_trainer.launch.options import LaunchOptions
 
     run = RunDirectory(root.expanduser().absolute())
-    print_words(f"Starting {workers} workers in {run.root} …")
+    print_words(f"Starting {humane.count(workers, 'worker')} in {run.root} …")
     status = launch_locally(
         LaunchOptions(
             run_directory=str(run.root),

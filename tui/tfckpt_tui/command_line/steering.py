@@ -9,14 +9,15 @@ from typing import Any
 import click
 import msgspec
 
-from tfckpt_trainer.errors import NoTrainerError
-from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError
+from tfckpt_trainer.rundir.commandbox import requester
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import Command, CommandKind
+from tfckpt_tui import humane
 from tfckpt_tui.cli import JsonOption, RunArgument, acting_on_run
 from tfckpt_tui.commands.asking import DEFAULT_TIMEOUT, ask
 from tfckpt_tui.commands.reporting import list_checkpoints
-from tfckpt_tui.commands.restoring import find_checkpoint, plan_restore
+from tfckpt_tui.commands.restoring import plan_restore
 from tfckpt_tui.console import Progress, print_json, print_line, print_words
 
 THROUGH = "command line"
@@ -24,18 +25,21 @@ THROUGH = "command line"
 FORCE_SECONDS = 60.0
 
 
+TimeoutOption = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    default=DEFAULT_TIMEOUT,
+    show_default=True,
+    help="How long to wait for the outcome.",
+)
+
+
 def waiting(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options of a command that waits for its outcome."""
-    command = click.option(
-        "--timeout",
-        type=click.FloatRange(min=0.1),
-        default=DEFAULT_TIMEOUT,
-        show_default=True,
-        help="Seconds to wait for the outcome.",
-    )(command)
     return click.option(
         "--no-wait", is_flag=True, help="Return at once; the journal tells the outcome."
-    )(command)
+    )(TimeoutOption(command))
 
 
 @click.command()
@@ -66,13 +70,13 @@ def restore(
     """Go back to a checkpoint in place; no process restarts, nothing saved is lost."""
     if (step is None) == (name is None):
         raise click.UsageError("Give either --step or --name.")
-    checkpoint = find_checkpoint(list_checkpoints(run), step=step, name=name)
-    current = next((status.step for status in read_workers(run)), None)
-    plan = plan_restore(checkpoint, current)
-    if plan.given_up and not as_json:
-        print_words(f"{plan.given_up} steps since {checkpoint.name} are given up.")
-    arguments = {"name": checkpoint.name}
-    _ask(run, CommandKind.RESTORE, arguments, no_wait, timeout, as_json)
+    plan = plan_restore(run, list_checkpoints(run), step=step, name=name)
+    chosen = plan.checkpoint.name
+    if plan.given_up:
+        branch = "" if plan.starts_branch is None else f"; branch {plan.starts_branch} begins"
+        steps = humane.count(plan.given_up, "step")
+        print_words(f"Going back to {chosen} gives up {steps}{branch}.")
+    _ask(run, CommandKind.RESTORE, {"name": chosen}, no_wait, timeout, as_json)
 
 
 @click.command()
@@ -113,10 +117,12 @@ def stop(
     """Stop the run on all workers."""
     try:
         _ask(run, CommandKind.STOP, {"save": with_save}, no_wait, timeout, as_json)
-    except NoTrainerError:
+    except RefusedError:
+        raise
+    except TfckptError as error:
         if not force:
             raise
-        _force(run, as_json)
+        _force(run, str(error), as_json)
 
 
 def _ask(
@@ -151,12 +157,12 @@ def _as_data(command: Command) -> dict[str, Any]:
     return fields
 
 
-def _force(run: RunDirectory, as_json: bool) -> None:
+def _force(run: RunDirectory, reason: str, as_json: bool) -> None:
     from tfckpt_trainer.launch.stopping import stop_supervisor
 
     began = time.monotonic()
-    print_words("No trainer answers; ending its processes.")
-    if not stop_supervisor(run, FORCE_SECONDS):
+    print_words(f"{reason} Ending its processes.")
+    if not stop_supervisor(run, FORCE_SECONDS, by=requester(THROUGH)):
         raise NoTrainerError(f"Nothing runs in {run.root}; there is nothing to stop.")
     message = f"Ended all processes of the run in {time.monotonic() - began:.1f} s."
     if as_json:

@@ -18,19 +18,19 @@ def open_run(directory: str | Path) -> RunDirectory:
     """
     root = Path(directory).expanduser().absolute()
     run = RunDirectory(root)
-    if not root.exists():
-        raise UsageError(
-            f"{root} does not exist; check the path, or start a run there with "
-            f"`tfckpt-tui launch {root} -- COMMAND`."
-        )
-    if not root.is_dir():
-        raise UsageError(
-            f"{root} is a file; name the directory with the checkpoints, which is perhaps "
-            f"{root.parent}."
-        )
     try:
         names = os.listdir(root)
         found = look(root)
+    except FileNotFoundError:
+        raise UsageError(
+            f"{root} does not exist; check the path, or start a run there with "
+            f"`tfckpt-tui launch {root} -- COMMAND`."
+        ) from None
+    except NotADirectoryError:
+        raise UsageError(
+            f"{root} is not a directory; name the one with the checkpoints, which is perhaps "
+            f"{root.parent}."
+        ) from None
     except OSError as error:
         raise UsageError(
             f"{root} cannot be read ({error.strerror}); ask its owner, or run as another user."

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from filelock import FileLock, Timeout
-
 from tfckpt_trainer.catalog.pins import pin as write_pin
 from tfckpt_trainer.catalog.pins import unpin as remove_pin
 from tfckpt_trainer.catalog.prune import finish_interrupted_prunes, move_to_trash
 from tfckpt_trainer.catalog.prune import undo as bring_back
 from tfckpt_trainer.catalog.scan import Catalog
+from tfckpt_trainer.catalog.trash import empty_trash
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.commandbox import requester
 from tfckpt_trainer.rundir.health import trainer_answers
@@ -25,11 +24,19 @@ from tfckpt_tui.commands.asking import DEFAULT_TIMEOUT, OnChange, ask
 
 @dataclass(frozen=True)
 class PruneOutcome:
-    """What was moved, and under which id it can be brought back."""
+    """What was moved, and under which id it can be brought back.
 
-    trash: str
+    Attributes:
+        trash: The id in the trash; None while the trainer has not answered.
+        names: Of the checkpoints.
+        size: Bytes of all of them.
+        command: Id of the command that was not waited for.
+    """
+
+    trash: str | None
     names: tuple[str, ...]
     size: int
+    command: str | None = None
 
 
 def prune(
@@ -37,25 +44,36 @@ def prune(
     names: Sequence[str],
     *,
     through: str,
+    wait: bool = True,
     timeout: float = DEFAULT_TIMEOUT,
     on_change: OnChange | None = None,
 ) -> PruneOutcome:
     """Moves checkpoints to the trash.
+
+    Args:
+        run: The run directory.
+        names: Which ones.
+        through: Which front end asks, for the journal.
+        wait: Whether to wait for the trainer, where one lives.
+        timeout: Seconds to wait for it.
+        on_change: Told of each change while waiting.
 
     Raises:
         RefusedError: One of them is protected; nothing was moved.
         UsageError: One of them is not there.
     """
     if trainer_answers(run, time.time()):
-        arguments = {"names": list(names)}
         command = ask(
             run,
             CommandKind.PRUNE,
-            arguments,
+            {"names": list(names)},
             through=through,
+            wait=wait,
             timeout=timeout,
             on_change=on_change,
         )
+        if not wait:
+            return PruneOutcome(None, tuple(names), 0, command.id)
         result = command.result
         return PruneOutcome(result["trash"], tuple(result["names"]), result["bytes"])
     by, is_ours = requester(through), run.run_file.exists()
@@ -129,6 +147,20 @@ def set_pin(run: RunDirectory, name: str, *, pinned: bool, through: str) -> None
     )
 
 
+def empty(run: RunDirectory, before: float | None = None) -> int:
+    """Deletes for good what was pruned before a time, or all of it; returns the bytes freed.
+
+    Beside a live trainer only what lies in the trash whole is taken.
+
+    Raises:
+        RefusedError: A trainer holds the lock, though it does not answer.
+    """
+    if trainer_answers(run, time.time()):
+        return empty_trash(run, before)
+    with without_trainer(run):
+        return empty_trash(run, before)
+
+
 @contextmanager
 def without_trainer(run: RunDirectory) -> Iterator[None]:
     """Holds the trainer's lock, so that none starts meanwhile; finishes what was cut off.
@@ -136,6 +168,9 @@ def without_trainer(run: RunDirectory) -> Iterator[None]:
     Raises:
         RefusedError: A trainer holds it, though it does not answer.
     """
+    # Imported when it is needed: the app shows its first frame before anything is pruned.
+    from filelock import FileLock, Timeout
+
     run.create()
     try:
         with FileLock(run.trainer_lock, timeout=5):

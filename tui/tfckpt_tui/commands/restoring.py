@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tfckpt_trainer.catalog.branches import branch_after_restore
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 
 SHOWN_NEAR = 4
 
@@ -16,11 +19,41 @@ class RestorePlan:
     """What a restore would do.
 
     Attributes:
+        checkpoint: Which one is meant; it can be restored.
+        current_step: Where training is; None where no worker has said so.
         given_up: Steps done since; 0 where the checkpoint lies ahead.
+        starts_branch: The branch that would begin; None where the checkpoint's own goes on.
     """
 
     checkpoint: Checkpoint
+    current_step: int | None
     given_up: int
+    starts_branch: int | None
+
+
+def plan_restore(
+    run: RunDirectory,
+    checkpoints: Sequence[Checkpoint],
+    *,
+    step: int | None = None,
+    name: str | None = None,
+) -> RestorePlan:
+    """Returns what going back to the checkpoint of this step, or of this name, would do.
+
+    Raises:
+        UsageError: There is none.
+        RefusedError: It cannot be restored, or the step is in several branches.
+    """
+    checkpoint = find_checkpoint(checkpoints, step=step, name=name)
+    current = next((status.step for status in read_workers(run) if status.index == 0), None)
+    behind = (current or 0) - (checkpoint.step or 0)
+    branch = branch_after_restore(run, checkpoint.name)
+    return RestorePlan(
+        checkpoint,
+        current,
+        given_up=max(0, behind),
+        starts_branch=None if branch == checkpoint.branch else branch,
+    )
 
 
 def find_checkpoint(
@@ -28,40 +61,73 @@ def find_checkpoint(
 ) -> Checkpoint:
     """Returns the checkpoint of this name, or of this step.
 
-    A step that several branches have is that of the newest branch in which training was, as
-    long as only one of them can be restored; else the name must be given.
+    A step that several branches have is the one that training passed on its way to where it is
+    now; where that does not decide, the name must be given.
+
+    Args:
+        checkpoints: All of the run, newest first.
+        step: Which step; ignored where a name is given.
+        name: Which name.
 
     Raises:
-        UsageError: There is none, or the step is ambiguous.
-        RefusedError: It cannot be restored.
+        UsageError: There is none.
+        RefusedError: It cannot be restored, or the step is in several branches.
     """
     if name is not None:
-        found = [c for c in checkpoints if c.name == name]
-        if not found:
+        chosen = next((c for c in checkpoints if c.name == name), None)
+        if chosen is None:
             known = ", ".join(c.name for c in checkpoints[:SHOWN_NEAR]) or "none"
             raise UsageError(f"There is no checkpoint {name!r}; the newest are: {known}.")
     else:
-        found = [c for c in checkpoints if c.step == step]
-        if not found:
-            raise UsageError(
-                f"No checkpoint has step {step}; near are: {_near(checkpoints, step)}."
-            )
-    restorable = [c for c in found if c.restorable]
-    if not restorable:
-        worst = found[0]
+        chosen = _of_step(checkpoints, step)
+    if not chosen.restorable:
         raise RefusedError(
-            f"{worst.name} is {worst.state.value} and cannot be restored: {worst.problem}"
+            f"{chosen.name} is {chosen.state.value} and cannot be restored: {chosen.problem}"
         )
-    if len(restorable) > 1:
-        names = ", ".join(c.name for c in restorable)
-        raise UsageError(f"Step {step} is in several branches: {names}. Give --name.")
-    return restorable[0]
+    return chosen
 
 
-def plan_restore(checkpoint: Checkpoint, current_step: int | None) -> RestorePlan:
-    """Returns what going to `checkpoint` gives up, seen from `current_step`."""
-    behind = (current_step or 0) - (checkpoint.step or 0)
-    return RestorePlan(checkpoint, max(0, behind))
+def lineage(checkpoints: Sequence[Checkpoint]) -> dict[int, int]:
+    """Returns the branches through which training came to where it is.
+
+    Returns:
+        For each such branch its last step on the way. A branch whose beginning was pruned is the
+        last that can be told.
+    """
+    current = next((c for c in checkpoints if c.is_head), None)
+    passed: dict[int, int] = {}
+    place = None if current is None else (current.branch, current.step)
+    while place is not None and place[1] is not None and place[0] not in passed:
+        branch, last = place[0], place[1]
+        passed[branch] = last
+        own = [c for c in checkpoints if c.branch == branch and c.step is not None]
+        earliest = min(own, key=lambda c: c.step or 0, default=None)
+        parent = earliest.parent if earliest is not None else None
+        place = _place(checkpoints, parent) if parent is not None else None
+    return passed
+
+
+def _of_step(checkpoints: Sequence[Checkpoint], step: int | None) -> Checkpoint:
+    found = [c for c in checkpoints if c.step == step]
+    if not found:
+        raise UsageError(f"No checkpoint has step {step}; near are: {_near(checkpoints, step)}.")
+    if len(found) == 1:
+        return found[0]
+    passed = lineage(checkpoints)
+    on_the_way = [c for c in found if (c.step or 0) <= passed.get(c.branch, -1)]
+    if len(on_the_way) == 1:
+        return on_the_way[0]
+    names = ", ".join(c.name for c in found)
+    raise RefusedError(f"Step {step} is in several branches: {names}. Say which with --name.")
+
+
+def _place(checkpoints: Sequence[Checkpoint], name: str) -> tuple[int, int | None] | None:
+    """Branch and step of a checkpoint, from its name where it was pruned."""
+    known = next((c for c in checkpoints if c.name == name), None)
+    if known is not None:
+        return known.branch, known.step
+    said = parse_checkpoint_name(name)
+    return (said.branch, said.step) if said is not None else None
 
 
 def _near(checkpoints: Sequence[Checkpoint], step: int | None) -> str:
