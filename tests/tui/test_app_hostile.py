@@ -129,7 +129,7 @@ async def test_a_name_with_an_escape_is_restored_by_its_true_name(tmp_path: Path
         app.screen.query_one(History).select(name)
         await pilot.press("r")
         await until_shown(pilot, "go back to")
-        await pilot.press("enter", "y")
+        await pilot.press("y")
         box = CommandBox(made.run)
         command = await until(pilot, lambda: box.claim(time.time()), "a command")
         assert command.arguments == {"name": name}

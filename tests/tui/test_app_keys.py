@@ -122,7 +122,7 @@ async def test_restore_of_the_selected_checkpoint(live: RunFactory) -> None:
         assert "Gives up 238 steps of branch 1 (the run is at step 438)." in screen
         assert "38 of them are in no checkpoint" in screen
         assert "Branch 2 begins there." in screen
-        await pilot.press("enter", "y")
+        await pilot.press("y")
         command = await asked(pilot, live.run)
         assert (command.kind, command.arguments) == (CommandKind.RESTORE, {"name": "ckpt-200"})
         await until_shown(pilot, "restore ckpt-200: seen")
@@ -150,7 +150,7 @@ async def test_restore_of_a_damaged_checkpoint_is_refused_before_it_is_asked(
         select(pilot, "ckpt-200")
         await pilot.press("r")
         await until_shown(pilot, "It cannot be restored: ckpt-200.data-00000-of-00001 is missing.")
-        await pilot.press("enter", "y")
+        await pilot.press("y")
         assert CommandBox(live.run).pending() == []
 
 
@@ -229,7 +229,7 @@ async def test_rules_that_make_no_sense_prune_nothing(ended: RunFactory) -> None
     async with opened(ended.run) as pilot:
         await pilot.press("p")
         await until_shown(pilot, "keep the last")
-        await pilot.press("x")
+        await pilot.press("0", "x")
         await until_shown(pilot, "is not how many of the last to keep")
         await pilot.press("tab", "tab", *"accuracy:max:2")
         await pilot.press("shift+tab", "shift+tab", "ctrl+u", "2")
