@@ -68,7 +68,7 @@ class DashboardScreen(Screen[None]):
             "tensorboard": self._tensorboard,
             "logs": self._logs,
             "help": self._help,
-            "detach": self._detach,
+            "detach": self._leave,
         }
         self.snapshot: RunSnapshot | None = None
 
@@ -198,7 +198,7 @@ class DashboardScreen(Screen[None]):
 
         self.app.push_screen(HelpScreen())
 
-    def _detach(self) -> None:
+    def _leave(self) -> None:
         self.app.exit(0)
 
     @property

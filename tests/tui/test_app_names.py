@@ -1,0 +1,36 @@
+"""No method of ours replaces a private one of Textual by accident."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+
+import tfckpt_tui
+from textual.dom import DOMNode
+
+
+def our_widgets() -> list[type]:
+    classes = []
+    for module_info in pkgutil.walk_packages(tfckpt_tui.__path__, "tfckpt_tui."):
+        module = importlib.import_module(module_info.name)
+        classes += [
+            member
+            for _, member in inspect.getmembers(module, inspect.isclass)
+            if member.__module__ == module_info.name and issubclass(member, DOMNode)
+        ]
+    return classes
+
+
+def test_no_private_method_of_textual_is_replaced():
+    classes = our_widgets()
+    assert len(classes) > 10
+    replaced = [
+        f"{ours.__name__}.{name} replaces {base.__name__}.{name}"
+        for ours in classes
+        for name, member in vars(ours).items()
+        if name.startswith("_") and not name.startswith("__") and inspect.isfunction(member)
+        for base in ours.__mro__[1:]
+        if base.__module__.startswith("textual") and inspect.isfunction(vars(base).get(name))
+    ]
+    assert replaced == []
