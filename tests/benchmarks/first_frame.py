@@ -77,9 +77,7 @@ def first_frame(
 
 def import_tensorflow() -> float:
     began = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-c", "import tensorflow"], check=True, capture_output=True
-    )
+    subprocess.run([sys.executable, "-c", "import tensorflow"], check=True, capture_output=True)
     return time.perf_counter() - began
 
 

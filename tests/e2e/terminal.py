@@ -14,6 +14,7 @@ import threading
 from collections.abc import Sequence
 
 import pyte
+
 from waiting import wait_until
 
 KEYS = {"enter": "\r", "escape": "\x1b", "down": "\x1b[B", "up": "\x1b[A", "tab": "\t"}

@@ -12,6 +12,7 @@ import urllib.request
 import psutil
 import pytest
 from terminal import Terminal
+
 from waiting import wait_until
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.e2e]

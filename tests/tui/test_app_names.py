@@ -6,8 +6,9 @@ import importlib
 import inspect
 import pkgutil
 
-import tfckpt_tui
 from textual.dom import DOMNode
+
+import tfckpt_tui
 
 
 def our_widgets() -> list[type]:

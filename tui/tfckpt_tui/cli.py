@@ -52,16 +52,12 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs a command; leaves quietly where its reader left, or the person pressed ctrl+c."""
+        """Runs a command; it is done where the reader of its output has enough."""
         try:
-            code = super().invoke(ctx)
-            sys.stdout.flush()
+            return super().invoke(ctx)
         except BrokenPipeError:
             drop_output()
             return int(ExitCode.DONE)
-        except KeyboardInterrupt:
-            return INTERRUPTED
-        return code
 
 
 _MODULES = {
@@ -71,7 +67,7 @@ _MODULES = {
     "status": "looking",
     "ls": "looking",
     "journal": "looking",
-    "logs": "looking",
+    "logs": "reading",
     "save": "steering",
     "restore": "steering",
     "pause": "steering",
@@ -101,7 +97,12 @@ def cli() -> None:
 def main() -> None:
     """Runs the command line: errors become one message and an exit code."""
     prepare_streams()
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_output()
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.errors import TfckptError
+from tfckpt_tui.commands.restoring import find_checkpoint as choose
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
 
@@ -33,7 +35,7 @@ class RestorePlan:
 def find_checkpoint(snapshot: RunSnapshot, typed: str) -> tuple[Checkpoint | None, str]:
     """Returns the checkpoint that `typed` (a name, or a step) means, or why there is none.
 
-    Of several checkpoints with one step it is the newest that can be restored.
+    Of several checkpoints with one step it is the one that training passed on its way here.
     """
     typed = typed.strip()
     if not typed:
@@ -46,8 +48,14 @@ def find_checkpoint(snapshot: RunSnapshot, typed: str) -> tuple[Checkpoint | Non
         return None, f"There is no checkpoint {clean(typed)}."
     step = int(digits)
     at_step = [c for c in snapshot.checkpoints if c.step == step]
+    if len(at_step) == 1:
+        return at_step[0], ""
     if at_step:
-        return next((c for c in at_step if c.restorable), at_step[0]), ""
+        place = (snapshot.branch, snapshot.step or 0)
+        try:
+            return choose(snapshot.checkpoints, step=step, place=place), ""
+        except TfckptError as refusal:
+            return None, clean(str(refusal))
     steps = {c.step for c in snapshot.checkpoints if c.step is not None and c.restorable}
     near = sorted(sorted(steps, key=lambda known: abs(known - step))[:_MOST_NEAR])
     if not near:

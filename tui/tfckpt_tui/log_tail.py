@@ -54,6 +54,11 @@ class LogTail:
             return []
         return [_shown(line) for line in whole.split(b"\n")]
 
+    @property
+    def unfinished(self) -> str:
+        """The last line as far as it was read; empty where the log ends with a whole one."""
+        return _shown(self._rest)
+
 
 def log_path(run: RunDirectory, log: str) -> Path:
     """Returns where the log called `log` is: `worker 0`, `supervisor`."""

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +23,15 @@ from tfckpt_trainer.rundir.health import process_lives
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import RunInfo
 
-START_SECONDS = 30.0
+START_SECONDS = 60.0
+"""TensorBoard imports TensorFlow where there is one; beside a training that takes a while."""
+
+STOP_SECONDS = 5.0
+POLL_SECONDS = 0.1
 USUAL_PORT = 6006
+LOG_LINES = 8
+
+_MODULE = "tensorboard.main"
 
 
 class TensorBoardProcess(Document, frozen=True, kw_only=True):
@@ -66,17 +74,15 @@ def is_remote() -> bool:
 
 
 def event_directory(run: RunDirectory) -> Path:
-    """Returns where the event files of `run` are."""
+    """Returns where the event files of `run` are; beside the checkpoints in foreign ones."""
     info = load_if_there(run.run_file, RunInfo)
-    return run.root / info.tensorboard if info is not None else run.tensorboard
+    return run.root if info is None else run.root / info.tensorboard
 
 
 def running(run: RunDirectory) -> TensorBoard | None:
     """Returns the TensorBoard of `run`, if it lives and answers."""
     known = load_if_there(_file(run), TensorBoardProcess)
-    if known is None or not process_lives(known.pid, known.process_started_at):
-        return None
-    if not _answers(known.port):
+    if known is None or not _is_tensorboard(known) or not _answers(known.port):
         return None
     return TensorBoard(known.port, known.pid, known.directory, started=False)
 
@@ -89,17 +95,25 @@ def start(run: RunDirectory, port: int | None = None) -> TensorBoard:
         port: Which port; by default the usual one, or another if that is taken.
 
     Raises:
-        TfckptError: It is not installed, or it did not come up.
+        TfckptError: It is not installed, the port is taken, or it did not come up.
     """
     adopted = running(run)
     if adopted is not None:
+        if port not in (None, adopted.port):
+            raise TfckptError(
+                f"TensorBoard runs on {adopted.url} for this run already; stop it first with "
+                f"`tfckpt-tui tensorboard --stop {run.root}`."
+            )
         return adopted
+    if port is not None and not _is_free(port):
+        raise TfckptError(f"Port {port} is taken; choose another, or leave --port out.")
     if importlib.util.find_spec("tensorboard") is None:
         raise TfckptError("TensorBoard is not installed; run `pip install tensorboard`.")
     chosen = port or (USUAL_PORT if _is_free(USUAL_PORT) else free_ports(1)[0])
     directory = event_directory(run)
     run.create()
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(directory)]
+    # -P: no module that lies in the directory of the person is taken for TensorBoard's own.
+    command = [sys.executable, "-P", "-m", _MODULE, "--logdir", str(directory)]
     command += ["--host", LOOPBACK, "--port", str(chosen), "--reload_interval", "5"]
     log = run.logs_directory / "tensorboard.log"
     with open_log(log, 0, command) as output:
@@ -110,38 +124,62 @@ def start(run: RunDirectory, port: int | None = None) -> TensorBoard:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    _await(process, chosen, log)
-    started_at = psutil.Process(process.pid).create_time()
+    # Written before it answers: a start that is cut short leaves nothing that cannot be stopped.
     store(
         _file(run),
         TensorBoardProcess(
             pid=process.pid,
-            process_started_at=started_at,
+            process_started_at=psutil.Process(process.pid).create_time(),
             port=chosen,
             directory=str(directory),
         ),
     )
+    _await(process, chosen, log)
     return TensorBoard(chosen, process.pid, str(directory), started=True)
 
 
 def stop(run: RunDirectory) -> bool:
-    """Ends the TensorBoard of `run`; returns whether there was one."""
+    """Ends the TensorBoard of `run`; returns whether there was one.
+
+    Raises:
+        TfckptError: It does not end.
+    """
     known = load_if_there(_file(run), TensorBoardProcess)
-    _file(run).unlink(missing_ok=True)
-    if known is None or not process_lives(known.pid, known.process_started_at):
+    if known is None or not _is_tensorboard(known):
+        _file(run).unlink(missing_ok=True)
         return False
-    os.killpg(known.pid, signal.SIGTERM)
-    return True
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(known.pid, number)
+        deadline = time.monotonic() + STOP_SECONDS
+        while time.monotonic() < deadline:
+            if not process_lives(known.pid, known.process_started_at):
+                _file(run).unlink(missing_ok=True)
+                return True
+            time.sleep(POLL_SECONDS)
+    raise TfckptError(f"TensorBoard (process {known.pid}) does not end; look at it with ps.")
+
+
+def _is_tensorboard(known: TensorBoardProcess) -> bool:
+    """Whether a recorded process lives and is what it is said to be: it will be signalled."""
+    if not process_lives(known.pid, known.process_started_at):
+        return False
+    try:
+        return _MODULE in psutil.Process(known.pid).cmdline() and os.getpgid(known.pid) == known.pid
+    except (psutil.Error, ProcessLookupError):
+        return False
 
 
 def _await(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while not _answers(port):
-        if process.poll() is not None or time.monotonic() > deadline:
-            process.kill()
-            said = "\n".join(f"  {line}" for line in last_lines(log))
-            raise TfckptError(f"TensorBoard did not come up on port {port}:\n{said}")
-        time.sleep(0.1)
+    while process.poll() is None and time.monotonic() < deadline:
+        if _answers(port):
+            return
+        time.sleep(POLL_SECONDS)
+    process.kill()
+    process.wait()
+    said = "\n".join(f"  {line}" for line in last_lines(log, LOG_LINES))
+    raise TfckptError(f"TensorBoard did not come up on port {port}. The end of {log}:\n{said}")
 
 
 def _answers(port: int) -> bool:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import resource
+import signal
+import sys
+import threading
 
 import keras
 import tensorflow as tf
@@ -19,6 +23,7 @@ parser.add_argument("--save-every-seconds", type=float)
 parser.add_argument("--width", type=int, default=16)
 parser.add_argument("--largest-file", type=int, help="bytes that the kernel lets a file have")
 parser.add_argument("--plain", action="store_true", help="a step and a reduction of one's own")
+parser.add_argument("--die-at-rename", type=int, help="kill it before this one, from step 15 on")
 options = parser.parse_args()
 
 strategy = create_strategy(options.strategy, threads=1)
@@ -56,11 +61,25 @@ def plain_step():
     return strategy.reduce("MEAN", losses, axis=None)
 
 
+renames = 0
+
+
+def die_in_time(event, _arguments):
+    """Kills this process before one of the renames of which saving, here, consists."""
+    global renames
+    if event == "os.rename" and threading.current_thread() is threading.main_thread():
+        renames += 1
+        if renames == options.die_at_rename:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 train_step = run.function(replica_step)
 for batch in run:
     if options.plain:
         run.report(loss=plain_step())
     else:
         train_step(batch)
+    if options.die_at_rename and run.step == 15:
+        sys.addaudithook(die_in_time)
     if options.largest_file and run.step == 5:
         resource.setrlimit(resource.RLIMIT_FSIZE, (options.largest_file, options.largest_file))

@@ -32,7 +32,7 @@ class TensorEntry:
     """One tensor of a checkpoint.
 
     Attributes:
-        shard: Number of the data file that holds its bytes.
+        shard: Number of the data file that holds its bytes, of `shard_count`.
         offset: Where they begin in it.
         size: How many they are.
         crc32c: Their checksum, unmasked.
@@ -43,6 +43,7 @@ class TensorEntry:
     dtype: str
     shape: tuple[int, ...]
     shard: int
+    shard_count: int
     offset: int
     size: int
     crc32c: int
@@ -95,6 +96,26 @@ def check_index_blocks(prefix: Path) -> None:
     Table(index_path(prefix)).check()
 
 
+def read_shard_count(prefix: Path) -> int:
+    """Checks the checksums of the index and reads its header, whatever the number of tensors.
+
+    Returns:
+        How many data files the checkpoint has.
+
+    Raises:
+        BundleError: It is damaged.
+        FileNotFoundError: There is none.
+    """
+    table = Table(index_path(prefix))
+    table.check()
+    try:
+        key, value = next(table.entries(), (b"", b""))
+        count = _shard_count(value) if key == b"" else 0
+    except (WireError, ValueError, struct.error) as error:
+        raise BundleError(table.name, None, str(error)) from error
+    return _checked_shard_count(count, table.name)
+
+
 def read_index(prefix: Path) -> Index:
     """Reads the whole index of the checkpoint at `prefix`.
 
@@ -112,19 +133,24 @@ def read_index(prefix: Path) -> Index:
                 shard_count = _shard_count(value)
             elif key[0] == 0:
                 name, part = decode_slice_key(key)
-                raw_parts.append((name, part, _entry(name, value)))
+                raw_parts.append((name, part, _entry(name, value, shard_count)))
             else:
                 name = key.decode("utf-8", "surrogateescape")
-                entries[name] = _entry(name, value)
+                entries[name] = _entry(name, value, shard_count)
     except (WireError, ValueError, struct.error) as error:
         raise BundleError(table.name, None, str(error)) from error
-    if not 0 < shard_count <= MAX_SHARDS:
-        raise BundleError(table.name, None, f"names {shard_count} data files")
+    _checked_shard_count(shard_count, table.name)
     index = Index(shard_count, entries, {(name, part): e for name, part, e in raw_parts})
     for entry in index.stored():
         if not 0 <= entry.shard < shard_count or entry.offset < 0 or entry.size < 0:
             raise BundleError(table.name, None, f"{entry.name} lies in no data file")
     return index
+
+
+def _checked_shard_count(count: int, file: str) -> int:
+    if not 0 < count <= MAX_SHARDS:
+        raise BundleError(file, None, f"names {count} data files")
+    return count
 
 
 def _shard_count(data: bytes) -> int:
@@ -139,7 +165,7 @@ def _shard_count(data: bytes) -> int:
     return count
 
 
-def _entry(name: str, data: bytes) -> TensorEntry:
+def _entry(name: str, data: bytes, shard_count: int) -> TensorEntry:
     dtype = shard = offset = size = checksum = 0
     shape: tuple[int, ...] = ()
     slices = []
@@ -161,7 +187,15 @@ def _entry(name: str, data: bytes) -> TensorEntry:
     if dtype not in DTYPES:
         raise WireError(f"{name} has the unknown type {dtype}")
     return TensorEntry(
-        name, DTYPES[dtype], shape, shard, offset, size, unmask(checksum), tuple(slices)
+        name=name,
+        dtype=DTYPES[dtype],
+        shape=shape,
+        shard=shard,
+        shard_count=shard_count,
+        offset=offset,
+        size=size,
+        crc32c=unmask(checksum),
+        slices=tuple(slices),
     )
 
 
@@ -189,6 +223,7 @@ __all__ = [
     "check_index_blocks",
     "index_path",
     "read_index",
+    "read_shard_count",
     "shard_path",
     "slice_key",
 ]

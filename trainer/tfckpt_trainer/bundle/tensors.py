@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 from tfckpt_trainer.bundle.checksum import crc32c, unmask
-from tfckpt_trainer.bundle.index import TensorEntry, read_index, shard_path
+from tfckpt_trainer.bundle.index import TensorEntry, shard_path
 from tfckpt_trainer.bundle.wire import WireError, read_varint
 from tfckpt_trainer.errors import BundleError
 
@@ -19,7 +19,7 @@ def read_tensor_bytes(prefix: Path, entry: TensorEntry) -> bytes:
         BundleError: They are not there, or do not match their checksum.
         FileNotFoundError: The data file is missing.
     """
-    path = shard_path(prefix, entry.shard, read_index(prefix).shard_count)
+    path = shard_path(prefix, entry.shard, entry.shard_count)
     data = read_range(path, entry.offset, entry.size)
     found = stored_checksum(data, entry, path.name)
     if found != entry.crc32c:
@@ -34,7 +34,7 @@ def read_strings(prefix: Path, entry: TensorEntry) -> list[bytes]:
         BundleError: It is damaged or has another type.
         FileNotFoundError: The data file is missing.
     """
-    path = shard_path(prefix, entry.shard, read_index(prefix).shard_count)
+    path = shard_path(prefix, entry.shard, entry.shard_count)
     if entry.dtype != "string":
         raise BundleError(path.name, entry.offset, f"{entry.name} is {entry.dtype}, not string")
     data = read_tensor_bytes(prefix, entry)

@@ -4,117 +4,202 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import stat
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-_DATA = re.compile(r"(?P<name>.+)\.data-(?P<shard>\d{5})-of-(?P<count>\d{5})")
-_TEMPORARY = re.compile(r"(?P<name>.+)_temp")
+_DATA = re.compile(r"(?P<name>.+)\.data-(?P<shard>\d{5})-of-(?P<count>\d{5})", re.DOTALL)
+_TEMPORARY = "_temp"
+
+Owner = tuple[str, bool]
+"""To which checkpoint a file belongs, and whether it is its temporary directory."""
+
+_NOBODY: Owner = ("", False)
 
 
-@dataclass(frozen=True)
-class FileFact:
-    """One file: where it is, its size, and what tells that it was changed or replaced."""
+class FileFact(NamedTuple):
+    """One file: its name, its size, and what tells that it was changed or replaced."""
 
-    path: Path
+    name: str
     size: int
-    modified_at: float
-    identity: tuple[int, int, int]
+    modified_ns: int
+    inode: int
+
+    @property
+    def modified_at(self) -> float:
+        """When its content was last changed, in seconds since the epoch."""
+        return self.modified_ns / 1e9
+
+    @property
+    def identity(self) -> tuple[int, int, int]:
+        """Another file, or another content, has another one."""
+        return self.size, self.modified_ns, self.inode
 
 
-@dataclass
+@dataclass(slots=True)
 class Files:
-    """The files of one checkpoint.
+    """The files of one checkpoint in one directory.
 
     Attributes:
-        shards: Data files by number and count, as their names say.
+        facts: Of all of them, by name: data files come before the index.
         temporary_at: The newest time within `NAME_temp`, where a save of TensorFlow's goes on.
-        others: Further files of it (`.meta` of TensorFlow 1).
     """
 
     name: str
-    index: FileFact | None = None
-    shards: dict[tuple[int, int], FileFact] = field(default_factory=dict)
-    others: list[FileFact] = field(default_factory=list)
+    facts: tuple[FileFact, ...] = ()
     temporary_at: float | None = None
 
     @property
-    def all(self) -> list[FileFact]:
-        """Index first, then data files in order, then the rest."""
-        index = [self.index] if self.index else []
-        return [*index, *(self.shards[key] for key in sorted(self.shards)), *self.others]
+    def index(self) -> FileFact | None:
+        """The index file."""
+        wanted = f"{self.name}.index"
+        for fact in reversed(self.facts):
+            if fact.name == wanted:
+                return fact
+        return None
+
+    @property
+    def shards(self) -> dict[tuple[int, int], FileFact]:
+        """Data files by number and count, as their names say."""
+        found = {}
+        for fact in self.facts:
+            match = _DATA.fullmatch(fact.name)
+            if match is not None:
+                found[int(match["shard"]), int(match["count"])] = fact
+        return found
+
+    @property
+    def index_first(self) -> list[FileFact]:
+        """All of them, the index before the others: without it the rest means nothing."""
+        wanted = f"{self.name}.index"
+        return sorted(self.facts, key=lambda fact: (fact.name != wanted, fact.name))
 
     @property
     def size(self) -> int:
         """Bytes of all of them."""
-        return sum(fact.size for fact in self.all)
+        return sum(fact.size for fact in self.facts)
 
-    @property
-    def identity(self) -> tuple[object, ...]:
-        """Changes when any file was changed, replaced, added or removed."""
-        return tuple((fact.path.name, fact.identity) for fact in self.all)
+
+class Look:
+    """Looks at one directory again and again; what a name says is worked out once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._owners: dict[str, Owner] = {}
+        self._facts: dict[str, FileFact] = {}
+        self._files: dict[str, Files] = {}
+
+    def take(self) -> dict[str, Files]:
+        """Returns the files of every checkpoint in the directory, by its name.
+
+        Symbolic links are passed over: nothing outside the directory is ever moved.
+
+        Raises:
+            OSError: The directory cannot be read.
+        """
+        before, self._owners = self._owners, {}
+        known, self._facts = self._facts, {}
+        facts: dict[str, list[FileFact]] = {}
+        temporary: dict[str, float] = {}
+        with os.scandir(self._directory) as entries:
+            for entry in entries:
+                owner = before.get(entry.name) or _owner(entry.name)
+                self._owners[entry.name] = owner
+                name, is_temporary = owner
+                if not name:
+                    continue
+                seen = _stat(entry)
+                if seen is None:
+                    continue
+                if is_temporary:
+                    if stat.S_ISDIR(seen.st_mode):
+                        temporary[name] = _newest(entry.path, seen.st_mtime)
+                elif stat.S_ISREG(seen.st_mode):
+                    fact = _fact(entry.name, seen, known.get(entry.name))
+                    self._facts[entry.name] = fact
+                    facts.setdefault(name, []).append(fact)
+        self._files = _assemble(facts, temporary, self._files)
+        return dict(self._files)
 
 
 def look(directory: Path) -> dict[str, Files]:
-    """Returns the files of every checkpoint in `directory`, by its name.
+    """Looks once; see `Look.take`."""
+    return Look(directory).take()
 
-    Symbolic links are passed over: nothing outside the directory is ever read or moved.
 
-    Raises:
-        OSError: The directory cannot be read.
-    """
-    found: dict[str, Files] = {}
-    metas = []
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            name = entry.name
-            if name.endswith(".index"):
-                fact = _fact(entry)
-                if fact is not None:
-                    _of(found, name.removesuffix(".index")).index = fact
-            elif match := _DATA.fullmatch(name):
-                fact = _fact(entry)
-                if fact is not None:
-                    key = int(match["shard"]), int(match["count"])
-                    _of(found, match["name"]).shards[key] = fact
-            elif name.endswith(".meta"):
-                metas.append(entry)
-            elif (match := _TEMPORARY.fullmatch(name)) and entry.is_dir(follow_symlinks=False):
-                _of(found, match["name"]).temporary_at = _newest(entry)
-    for entry in metas:
-        fact, name = _fact(entry), entry.name.removesuffix(".meta")
-        if fact is not None and name in found:
-            found[name].others.append(fact)
+def look_if_there(look: Look) -> dict[str, Files]:
+    """Looks at a directory that need not exist."""
+    try:
+        return look.take()
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+
+
+def identity_of(path: Path) -> tuple[int, int, int] | None:
+    """Returns size, time and inode of what `path` itself is, or None where nothing is."""
+    try:
+        facts = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return facts.st_size, facts.st_mtime_ns, facts.st_ino
+
+
+def _owner(name: str) -> Owner:
+    if name.endswith(".index") and name != ".index":
+        return name.removesuffix(".index"), False
+    match = _DATA.fullmatch(name)
+    if match is not None:
+        return match["name"], False
+    if name.endswith(".meta") and name != ".meta":
+        return name.removesuffix(".meta"), False
+    if name.endswith(_TEMPORARY) and name != _TEMPORARY:
+        return name.removesuffix(_TEMPORARY), True
+    return _NOBODY
+
+
+def _fact(name: str, seen: os.stat_result, known: FileFact | None) -> FileFact:
+    identity = seen.st_size, seen.st_mtime_ns, seen.st_ino
+    # Of ten thousand files all but a few are as before; not to make them anew halves the time.
+    return known if known is not None and known.identity == identity else FileFact(name, *identity)
+
+
+def _assemble(
+    facts: dict[str, list[FileFact]], temporary: dict[str, float], before: dict[str, Files]
+) -> dict[str, Files]:
+    found = {}
+    for name, files in facts.items():
+        # A `.meta` belongs to a checkpoint of TensorFlow 1, and makes none by itself.
+        if len(files) == 1 and files[0].name.endswith(".meta") and name not in temporary:
+            continue
+        files.sort()
+        known = before.get(name)
+        fresh = Files(name, tuple(files), temporary.get(name))
+        found[name] = known if known is not None and known == fresh else fresh
+    for name, newest in temporary.items():
+        if name not in found:
+            found[name] = Files(name, (), newest)
     return found
 
 
-def _of(found: dict[str, Files], name: str) -> Files:
-    files = found.get(name)
-    if files is None:
-        files = found[name] = Files(name)
-    return files
-
-
-def _fact(entry: os.DirEntry[str]) -> FileFact | None:
+def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
     try:
-        if not entry.is_file(follow_symlinks=False):
-            return None
-        facts = entry.stat(follow_symlinks=False)
+        return entry.stat(follow_symlinks=False)
     except FileNotFoundError:
         # It was deleted between the listing and the look at it.
         return None
-    identity = (facts.st_size, facts.st_mtime_ns, facts.st_ino)
-    return FileFact(Path(entry.path), facts.st_size, facts.st_mtime, identity)
 
 
-def _newest(directory: os.DirEntry[str]) -> float:
+def _newest(directory: str, own: float) -> float:
+    """Returns the newest time in a temporary directory; a file that just left does not count."""
+    newest = own
     try:
-        return max((*_times(directory.path), directory.stat(follow_symlinks=False).st_mtime))
-    except FileNotFoundError:
-        return 0.0
-
-
-def _times(directory: str) -> Iterator[float]:
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            yield entry.stat(follow_symlinks=False).st_mtime
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                seen = _stat(entry)
+                if seen is not None:
+                    newest = max(newest, seen.st_mtime)
+    except OSError:
+        # It was removed meanwhile, or is not ours to read: its own time says enough.
+        return newest
+    return newest

@@ -2,7 +2,7 @@
 
 TensorFlow sees a checkpoint by its index, so the index leaves first and comes back last. The
 manifest is written before anything moves; a prune or an undo that was cut off is finished from
-it by `finish_interrupted_prunes`.
+it, by the next one or by `finish_interrupted_prunes`.
 """
 
 from __future__ import annotations
@@ -10,39 +10,51 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
-from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
-from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.files import look
+from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.files import identity_of
+from tfckpt_trainer.catalog.history import read_list
+from tfckpt_trainer.catalog.moving import (
+    bring_back,
+    can_come_back,
+    check_files,
+    has_begun,
+    is_unchanged,
+    put_away,
+    refuse_links,
+    remove_empty,
+)
+from tfckpt_trainer.catalog.protection import protections
 from tfckpt_trainer.catalog.scan import Catalog
-from tfckpt_trainer.catalog.trash import MANIFEST, find_in_trash, list_trash
-from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.catalog.state_list import list_entries, put_on_list, take_off_list
+from tfckpt_trainer.catalog.states import Evidence
+from tfckpt_trainer.catalog.trash import (
+    MANIFEST,
+    TrashLook,
+    find_in_trash,
+    list_trash,
+    locked_trash,
+)
+from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.files import make_directory, sync_directory
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import TrashedCheckpoint, TrashManifest, TrashPhase
-
-
-def protection(checkpoint: Checkpoint, checkpoints: Iterable[Checkpoint]) -> str:
-    """Returns why `checkpoint` must not be pruned, or an empty string."""
-    newest = next((c for c in checkpoints if c.restorable), None)
-    if checkpoint.pinned:
-        return "pinned"
-    if checkpoint.state is CheckpointState.WRITING:
-        return "being written"
-    if checkpoint.is_head:
-        return "training goes on from it"
-    if newest is not None and newest.name == checkpoint.name:
-        return "the newest that can be restored"
-    return ""
+from tfckpt_trainer.rundir.records import ListEntry, TrashedCheckpoint, TrashManifest, TrashPhase
 
 
 def move_to_trash(
-    run: RunDirectory, names: Sequence[str], *, by: str, now: float, update_state_file: bool
+    run: RunDirectory,
+    names: Sequence[str],
+    *,
+    by: str,
+    now: float,
+    update_state_file: bool,
+    in_use: frozenset[str] = frozenset(),
 ) -> TrashManifest:
     """Moves the checkpoints `names` to the trash, all or none.
 
@@ -53,30 +65,46 @@ def move_to_trash(
         now: Seconds since the epoch.
         update_state_file: Whether to take them off TensorFlow's list. Not beside a live trainer
             of somebody else's, which would write its own list over ours.
+        in_use: Names of what is being read or written.
 
     Raises:
         UsageError: A name is not there, or none was given.
-        RefusedError: One of them is protected; nothing was moved.
+        RefusedError: One of them is protected or changed meanwhile; nothing was moved.
+        OSError: The disk refused; what had moved was brought back.
     """
-    checkpoints = Catalog(run).scan(now)
-    chosen = _chosen(checkpoints, names)
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
-    manifest = TrashManifest(
-        id=f"{stamp}-{secrets.token_hex(3)}",
-        at=now,
-        by=by,
-        checkpoints=[_trashed(run, checkpoint) for checkpoint in chosen],
-    )
-    place = run.trash / manifest.id
-    make_directory(place)
-    store(place / MANIFEST, manifest)
-    if update_state_file:
-        _unlist(run, {checkpoint.name for checkpoint in chosen})
-    return _finish_prune(run, manifest)
+    refuse_links(run)
+    make_directory(run.trash)
+    with locked_trash(run):
+        _finish_interrupted(run, now)
+        catalog = Catalog(run)
+        checkpoints = catalog.scan(now)
+        chosen = _chosen(checkpoints, names, in_use)
+        entries = list_entries(read_list(run)) if update_state_file else {}
+        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
+        manifest = TrashManifest(
+            id=f"{stamp}-{secrets.token_hex(3)}",
+            at=now,
+            by=by,
+            checkpoints=[
+                _trashed(run, c, catalog.evidence(c.name), entries.get(c.name)) for c in chosen
+            ],
+            update_state_file=update_state_file,
+        )
+        _refuse_another_device(run)
+        place = run.trash / manifest.id
+        make_directory(place)
+        store(place / MANIFEST, manifest)
+        try:
+            return _carry_out(run, manifest, checkpoints, strict=True)
+        except (OSError, RefusedError):
+            # If the disk refuses this too, the next prune finishes what the manifest says.
+            with suppress(OSError):
+                _carry_back(run, manifest)
+            raise
 
 
 def undo(run: RunDirectory, identifier: str | None, *, update_state_file: bool) -> TrashManifest:
-    """Brings back what one prune moved away.
+    """Brings back what one prune moved away, all or nothing.
 
     Args:
         run: The run directory; the caller holds its lock or is its trainer.
@@ -85,132 +113,184 @@ def undo(run: RunDirectory, identifier: str | None, *, update_state_file: bool) 
 
     Raises:
         UsageError: There is no such prune.
-        RefusedError: A file of the same name is there now; nothing was moved.
+        RefusedError: A file of the same name is there now, or one is gone from the trash;
+            nothing was moved.
+        OSError: The disk refused; the next prune or undo finishes this one.
     """
-    manifest = find_in_trash(run, identifier)
-    for trashed in manifest.checkpoints:
-        for name in trashed.files:
-            if (run.root / name).exists() and (run.trash / manifest.id / name).exists():
-                raise RefusedError(
-                    f"{name} is there again; move it away to bring {trashed.name} back."
-                )
-    manifest = msgspec.structs.replace(manifest, phase=TrashPhase.UNDOING)
-    store(run.trash / manifest.id / MANIFEST, manifest)
-    return _finish_undo(run, manifest, update_state_file)
+    refuse_links(run)
+    if not run.trash.is_dir():
+        # It raises the message for an empty trash; nothing is created in a foreign directory.
+        find_in_trash(run, identifier)
+    with locked_trash(run):
+        _finish_interrupted(run, time.time())
+        manifest = find_in_trash(run, identifier)
+        place = run.trash / manifest.id
+        for trashed in manifest.checkpoints:
+            check_files(trashed)
+            can_come_back(run, place, trashed)
+        manifest = replace(manifest, phase=TrashPhase.UNDOING, update_state_file=update_state_file)
+        store(place / MANIFEST, manifest)
+        return _carry_back(run, manifest)
 
 
 def finish_interrupted_prunes(run: RunDirectory) -> list[TrashManifest]:
-    """Finishes every prune and undo that was cut off; returns them."""
+    """Finishes every prune and undo that was cut off; returns them.
+
+    A prune goes on to its end, except for a checkpoint that had not been touched and that is
+    protected or another one by now: that stays.
+
+    Raises:
+        RefusedError: A prune, undo or emptying goes on, or a link stands in the way.
+        OSError: The disk refused; the next call tries again.
+    """
+    if not TrashLook(run).in_transit():
+        return []
+    refuse_links(run)
+    with locked_trash(run):
+        return _finish_interrupted(run, time.time())
+
+
+def _finish_interrupted(run: RunDirectory, now: float) -> list[TrashManifest]:
     finished = []
     for manifest in list_trash(run):
+        if manifest.phase is TrashPhase.TRASHED:
+            continue
+        try:
+            for trashed in manifest.checkpoints:
+                check_files(trashed)
+        except DamagedFileError:
+            # It is none of ours, and nothing in it is moved anywhere.
+            continue
         if manifest.phase is TrashPhase.PRUNING:
-            _unlist(run, {trashed.name for trashed in manifest.checkpoints})
-            finished.append(_finish_prune(run, manifest))
-        elif manifest.phase is TrashPhase.UNDOING:
-            finished.append(_finish_undo(run, manifest, update_state_file=True))
+            finished.append(_finish_prune(run, manifest, now))
+        else:
+            finished.append(_carry_back(run, manifest))
     return finished
 
 
-def _chosen(checkpoints: Sequence[Checkpoint], names: Sequence[str]) -> list[Checkpoint]:
+def _finish_prune(run: RunDirectory, manifest: TrashManifest, now: float) -> TrashManifest:
+    place = run.trash / manifest.id
+    checkpoints = Catalog(run).scan(now)
+    protected = protections(checkpoints)
+    going: list[TrashedCheckpoint] = []
+    staying: list[TrashedCheckpoint] = []
+    for trashed in manifest.checkpoints:
+        untouched = not has_begun(place, trashed)
+        stays = untouched and (trashed.name in protected or not is_unchanged(run, trashed))
+        (staying if stays else going).append(trashed)
+    if staying and manifest.update_state_file:
+        put_on_list(run, staying)
+    manifest = replace(manifest, checkpoints=going)
+    if not going:
+        return _close(run, manifest)
+    store(place / MANIFEST, manifest)
+    return _carry_out(run, manifest, checkpoints, strict=False)
+
+
+def _carry_out(
+    run: RunDirectory, manifest: TrashManifest, checkpoints: Sequence[Checkpoint], *, strict: bool
+) -> TrashManifest:
+    """Moves to the trash what a manifest names, and closes it."""
+    place = run.trash / manifest.id
+    if manifest.update_state_file:
+        names = frozenset(trashed.name for trashed in manifest.checkpoints)
+        take_off_list(run, names, [c for c in checkpoints if c.name not in names])
+    for trashed in manifest.checkpoints:
+        put_away(run, place, trashed, strict=strict)
+    sync_directory(place)
+    sync_directory(run.root)
+    done = replace(manifest, phase=TrashPhase.TRASHED)
+    store(place / MANIFEST, done)
+    return done
+
+
+def _carry_back(run: RunDirectory, manifest: TrashManifest) -> TrashManifest:
+    """Brings back what a manifest names; what has another in its place by now stays."""
+    place = run.trash / manifest.id
+    returned: list[TrashedCheckpoint] = []
+    staying: list[TrashedCheckpoint] = []
+    for trashed in manifest.checkpoints:
+        came = bring_back(run, place, trashed)
+        (returned if came else staying).append(trashed)
+    sync_directory(run.root)
+    if manifest.update_state_file:
+        put_on_list(run, returned)
+    if staying:
+        for trashed in staying:
+            put_away(run, place, trashed, strict=False)
+        kept = replace(manifest, checkpoints=staying, phase=TrashPhase.TRASHED)
+        store(place / MANIFEST, kept)
+        return replace(manifest, checkpoints=returned)
+    return _close(run, manifest)
+
+
+def _close(run: RunDirectory, manifest: TrashManifest) -> TrashManifest:
+    """Removes a manifest that has nothing in the trash any more."""
+    place = run.trash / manifest.id
+    (place / MANIFEST).unlink()
+    remove_empty(place)
+    sync_directory(run.trash)
+    return manifest
+
+
+def _chosen(
+    checkpoints: Sequence[Checkpoint], names: Sequence[str], in_use: frozenset[str]
+) -> list[Checkpoint]:
     by_name = {checkpoint.name: checkpoint for checkpoint in checkpoints}
     unknown = [name for name in names if name not in by_name]
     if unknown or not names:
         what = f"There is no checkpoint {unknown[0]}" if unknown else "No checkpoint was named"
         raise UsageError(f"{what}; known are {', '.join(list(by_name)[:5]) or 'none'}.")
     chosen = [by_name[name] for name in dict.fromkeys(names)]
+    protected = protections(checkpoints, in_use)
     for checkpoint in chosen:
-        reason = protection(checkpoint, checkpoints)
+        reason = protected.get(checkpoint.name)
         if reason:
             raise RefusedError(f"{checkpoint.name} is not pruned: {reason}. Nothing was moved.")
+        if not _can_be_written(checkpoint.name):
+            raise RefusedError(
+                f"{checkpoint.name!r} is not UTF-8, and no manifest can hold it; rename its files "
+                "to prune it. Nothing was moved."
+            )
     return chosen
 
 
-def _trashed(run: RunDirectory, checkpoint: Checkpoint) -> TrashedCheckpoint:
-    files = look(run.root)[checkpoint.name]
-    paths = [fact.path for fact in files.all]
-    own = [run.record(checkpoint.name), run.worker_state_directory(checkpoint.name)]
-    paths += [path for path in own if path.exists() and not path.is_symlink()]
+def _can_be_written(name: str) -> bool:
+    try:
+        return bool(name.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _trashed(
+    run: RunDirectory, checkpoint: Checkpoint, evidence: Evidence, entry: ListEntry | None
+) -> TrashedCheckpoint:
+    """Lists what belongs to a checkpoint, the index first."""
+    name, aside = checkpoint.name, run.saving_directory
+    found: list[tuple[Path, tuple[int, int, int] | None]] = []
+    found += [(run.root / fact.name, fact.identity) for fact in evidence.files.index_first]
+    if evidence.aside is not None:
+        found += [(aside / fact.name, fact.identity) for fact in evidence.aside.index_first]
+    own = [run.record(name), run.worker_state_directory(name)]
+    temporary = [run.root / f"{name}_temp", aside / f"{name}_temp"]
+    for path in (*own, *temporary):
+        if not path.is_symlink():
+            found.append((path, identity_of(path)))
+    there = [(path, identity) for path, identity in found if identity is not None]
     return TrashedCheckpoint(
-        name=checkpoint.name,
+        name=name,
         step=checkpoint.step,
         size=checkpoint.size,
-        files=[path.relative_to(run.root).as_posix() for path in paths],
+        files=[path.relative_to(run.root).as_posix() for path, _ in there],
+        identities=[identity for _, identity in there],
         listed=checkpoint.listed,
+        list_entry=entry,
     )
 
 
-def _finish_prune(run: RunDirectory, manifest: TrashManifest) -> TrashManifest:
-    place = run.trash / manifest.id
-    for trashed in manifest.checkpoints:
-        for name in trashed.files:
-            _move(run.root / name, place / name)
-    sync_directory(run.root)
-    done = msgspec.structs.replace(manifest, phase=TrashPhase.TRASHED)
-    store(place / MANIFEST, done)
-    return done
-
-
-def _finish_undo(
-    run: RunDirectory, manifest: TrashManifest, update_state_file: bool
-) -> TrashManifest:
-    place = run.trash / manifest.id
-    for trashed in manifest.checkpoints:
-        for name in reversed(trashed.files):
-            _move(place / name, run.root / name)
-    sync_directory(run.root)
-    if update_state_file:
-        _list_again(run, manifest)
-    (place / MANIFEST).unlink()
-    _remove_empty(place)
-    return manifest
-
-
-def _move(source: Path, target: Path) -> None:
-    """Renames a file or directory; one that was moved before a crash is passed over."""
-    if not source.exists() or source.is_symlink():
-        return
-    make_directory(target.parent)
-    os.rename(source, target)
-
-
-def _unlist(run: RunDirectory, names: set[str]) -> None:
-    state = read_state_file(run.state_file)
-    if state is None or not names & set(state.names):
-        return
-    stamps = state.timestamps or (0.0,) * len(state.all_paths)
-    kept = [
-        (path, stamp)
-        for path, stamp in zip(state.all_paths, stamps, strict=False)
-        if os.path.basename(path) not in names
-    ]
-    _write_list(run, state, kept)
-
-
-def _list_again(run: RunDirectory, manifest: TrashManifest) -> None:
-    state = read_state_file(run.state_file)
-    if state is None:
-        return
-    stamps = state.timestamps or (0.0,) * len(state.all_paths)
-    kept = list(zip(state.all_paths, stamps, strict=False))
-    returned = [t for t in manifest.checkpoints if t.listed and t.name not in state.names]
-    times = {c.name: c.saved_at for c in Catalog(run).scan(manifest.at)}
-    # The newest stays last, as TensorFlow expects it.
-    restored = [(trashed.name, times.get(trashed.name, 0.0)) for trashed in returned]
-    _write_list(run, state, sorted([*restored, *kept[:-1]], key=lambda pair: pair[1]) + kept[-1:])
-
-
-def _write_list(run: RunDirectory, state: StateFile, kept: Sequence[tuple[str, float]]) -> None:
-    write_state_file(
-        run.state_file,
-        StateFile(
-            latest=state.latest,
-            all_paths=tuple(path for path, _ in kept),
-            timestamps=tuple(stamp for _, stamp in kept),
-            last_preserved=state.last_preserved,
-        ),
-    )
-
-
-def _remove_empty(directory: Path) -> None:
-    for path, _, _ in os.walk(directory, topdown=False):
-        os.rmdir(path)
+def _refuse_another_device(run: RunDirectory) -> None:
+    if os.stat(run.root).st_dev != os.stat(run.trash).st_dev:
+        raise RefusedError(
+            f"{run.trash} is on another file system than {run.root}; a move there could be cut "
+            "off halfway. Nothing was moved."
+        )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.prune import protection
+from tfckpt_trainer.catalog.protection import protections
 from tfckpt_trainer.errors import UsageError
 
 
@@ -29,7 +29,8 @@ class Policy:
         keep_last: The newest so many that can be restored.
         keep_every_steps: One at or after each multiple of so many steps, on each branch.
         keep_every_hours: One in each span of so many hours.
-        keep_best: By metrics; not-a-number, infinite and missing values are never the best.
+        keep_best: By metrics, of several checkpoints with one value the newest ones;
+            not-a-number, infinite and missing values are never the best.
     """
 
     keep_last: int | None = None
@@ -82,27 +83,32 @@ def plan(
     Raises:
         UsageError: A rule makes no sense, or names a metric that no checkpoint has.
     """
-    _check(policy, checkpoints)
+    restorable = [checkpoint for checkpoint in checkpoints if checkpoint.restorable]
+    _check(policy, restorable)
     kept: dict[str, str] = {}
-    if not policy.is_empty:
-        restorable = [c for c in checkpoints if c.restorable]
-        for name, reason in [
-            *_last(restorable, policy),
-            *_every_steps(restorable, policy),
-            *_every_hours(restorable, policy),
-            *_best(restorable, policy),
-            *_last_verified(restorable),
-        ]:
-            kept.setdefault(name, reason)
-    return Plan(
-        tuple(
-            _decide(checkpoint, checkpoints, policy, kept.get(checkpoint.name, ""), in_use)
-            for checkpoint in checkpoints
-        )
-    )
+    for name, reason in [
+        *_last(restorable, policy),
+        *_every_steps(restorable, policy),
+        *_every_hours(restorable, policy),
+        *_best(restorable, policy),
+    ]:
+        kept.setdefault(name, reason)
+    kept |= protections(checkpoints, in_use)
+    if policy.is_empty:
+        default = "no rule was given"
+    elif not restorable:
+        default = "nothing can be restored: delete by name what is of no use"
+    else:
+        default = ""
+    return Plan(tuple(_decide(c, kept.get(c.name, default)) for c in checkpoints))
 
 
-def plan_of_names(checkpoints: Sequence[Checkpoint], names: Iterable[str]) -> Plan:
+def plan_of_names(
+    checkpoints: Sequence[Checkpoint],
+    names: Iterable[str],
+    *,
+    in_use: frozenset[str] = frozenset(),
+) -> Plan:
     """Makes a plan that deletes exactly `names`, as far as they are not protected.
 
     Raises:
@@ -112,30 +118,18 @@ def plan_of_names(checkpoints: Sequence[Checkpoint], names: Iterable[str]) -> Pl
     unknown = sorted(chosen - {checkpoint.name for checkpoint in checkpoints})
     if unknown:
         raise UsageError(f"There is no checkpoint {unknown[0]}; list them with `tfckpt-tui ls`.")
+    protected = protections(checkpoints, in_use)
     decisions = []
     for checkpoint in checkpoints:
-        reason = protection(checkpoint, checkpoints)
+        reason = protected.get(checkpoint.name, "")
         keep = checkpoint.name not in chosen or bool(reason)
         decisions.append(Decision(checkpoint, keep, reason or ("" if keep else "chosen")))
     return Plan(tuple(decisions))
 
 
-def _decide(
-    checkpoint: Checkpoint,
-    checkpoints: Sequence[Checkpoint],
-    policy: Policy,
-    reason: str,
-    in_use: frozenset[str],
-) -> Decision:
-    protected = protection(checkpoint, checkpoints)
-    if checkpoint.name in in_use:
-        protected = protected or "in use"
-    if protected:
-        return Decision(checkpoint, True, protected)
+def _decide(checkpoint: Checkpoint, reason: str) -> Decision:
     if reason:
         return Decision(checkpoint, True, reason)
-    if policy.is_empty:
-        return Decision(checkpoint, True, "no rule was given")
     if checkpoint.state is CheckpointState.CORRUPT:
         return Decision(checkpoint, True, "damaged: delete it by name, once it is of no use")
     if checkpoint.restorable:
@@ -143,7 +137,7 @@ def _decide(
     return Decision(checkpoint, False, f"{checkpoint.state.value}: it cannot be restored")
 
 
-def _check(policy: Policy, checkpoints: Sequence[Checkpoint]) -> None:
+def _check(policy: Policy, restorable: Sequence[Checkpoint]) -> None:
     numbers: list[tuple[str, float | None]] = [
         ("keep-last", policy.keep_last),
         ("keep-every", policy.keep_every_steps),
@@ -153,11 +147,25 @@ def _check(policy: Policy, checkpoints: Sequence[Checkpoint]) -> None:
     for name, number in numbers:
         if number is not None and not (number > 0 and math.isfinite(number)):
             raise UsageError(f"{name} is {number}; it must be more than 0.")
-    known = sorted({metric for checkpoint in checkpoints for metric in checkpoint.metrics})
+    # A metric that was never a number ranks nothing, and a rule that keeps nothing deletes all.
+    known = sorted(
+        {
+            metric
+            for checkpoint in restorable
+            for metric, value in checkpoint.metrics.items()
+            if _is_number(value)
+        }
+    )
     for best in policy.keep_best:
         if best.metric not in known:
+            there = any(best.metric in checkpoint.metrics for checkpoint in restorable)
+            what = "a finite value of the metric" if there else "the metric"
             names = ", ".join(known) or "none"
-            raise UsageError(f"No checkpoint has the metric {best.metric!r}; known are: {names}.")
+            raise UsageError(f"No checkpoint has {what} {best.metric!r}; known are: {names}.")
+
+
+def _is_number(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value)
 
 
 def _last(checkpoints: Sequence[Checkpoint], policy: Policy) -> list[tuple[str, str]]:
@@ -183,9 +191,10 @@ def _every_hours(checkpoints: Sequence[Checkpoint], policy: Policy) -> list[tupl
     hours = policy.keep_every_hours
     if hours is None:
         return []
-    first: dict[int, Checkpoint] = {}
+    first: dict[float, Checkpoint] = {}
     for checkpoint in checkpoints:
-        place = math.floor(checkpoint.saved_at / (hours * 3600))
+        # `//` on floats has no overflow: an absurd time makes a span of its own.
+        place = checkpoint.saved_at / 3600 // hours
         held = first.get(place)
         if held is None or checkpoint.saved_at < held.saved_at:
             first[place] = checkpoint
@@ -199,17 +208,10 @@ def _best(checkpoints: Sequence[Checkpoint], policy: Policy) -> list[tuple[str, 
         ranked = []
         for place, checkpoint in enumerate(checkpoints):
             value = checkpoint.metrics.get(best.metric)
-            if value is not None and math.isfinite(value):
+            if _is_number(value):
                 # Of equal values the newer one stays.
                 ranked.append((sign * value, place, checkpoint))
         ranked.sort(key=lambda entry: entry[:2])
         for value, _, checkpoint in ranked[: best.count]:
             kept.append((checkpoint.name, f"{best.mode} {best.metric} {sign * value:.4g}"))
     return kept
-
-
-def _last_verified(checkpoints: Sequence[Checkpoint]) -> list[tuple[str, str]]:
-    for checkpoint in checkpoints:
-        if checkpoint.state is CheckpointState.VERIFIED:
-            return [(checkpoint.name, "the last verified")]
-    return []

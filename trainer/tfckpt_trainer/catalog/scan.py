@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from tfckpt_trainer.bundle.state_file import StateFile, read_state_file
+from tfckpt_trainer.bundle.state_file import StateFile
 from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.files import Files, look
+from tfckpt_trainer.catalog.files import Files, Look, look_if_there
+from tfckpt_trainer.catalog.history import (
+    Continuation,
+    Records,
+    continuation,
+    continuation_from,
+    read_head,
+    read_list,
+)
 from tfckpt_trainer.catalog.pins import pinned_names
-from tfckpt_trainer.catalog.states import Verdict, judge
-from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.documents import load, load_if_there
-from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name, parse_checkpoint_name
-from tfckpt_trainer.rundir.records import CheckpointRecord, Head
+from tfckpt_trainer.catalog.states import Evidence, Verdict, judge
+from tfckpt_trainer.catalog.trash import TrashLook
+from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
+from tfckpt_trainer.rundir.records import CheckpointRecord
+
+INDEX_BYTES_PER_SCAN = 4 << 20
+"""Of whole indexes read in one look: about 20,000 tensors, a fifth of a second."""
 
 
 @dataclass(frozen=True)
-class Continuation:
-    """Where a cold start goes on: from which checkpoint, on which branch.
+class _Known:
+    """What the last look found of one checkpoint."""
 
-    Attributes:
-        sequence: The highest place in the order of saves and restores so far.
-    """
+    evidence: Evidence
+    verdict: Verdict
+    checkpoint: Checkpoint
 
-    checkpoint: str
-    branch: int
-    sequence: int
+    def holds_for(self, evidence: Evidence) -> bool:
+        """Whether nothing can have changed, and nothing was put off."""
+        return self.verdict.holds and self.verdict.sizes_known and self.evidence == evidence
 
 
 class Catalog:
@@ -36,15 +44,22 @@ class Catalog:
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
+        self._look = Look(run.root)
+        self._look_aside = Look(run.saving_directory)
+        self._trash = TrashLook(run)
         self._records = Records(run)
-        self._verdicts: dict[str, tuple[tuple[object, ...], Verdict]] = {}
+        self._known: dict[str, _Known] = {}
+        self._index_bytes = 0
 
     def scan(self, now: float) -> tuple[Checkpoint, ...]:
         """Returns all checkpoints, newest first.
 
-        Those with a record come in the order in which they were saved; others in the order of
-        the state file, then of their times. Numbers say nothing: a run that went back saves
-        small numbers late.
+        Those with a record come in the order in which they were saved, listed ones in the order
+        of the state file, and both and the rest are merged by their times. Numbers say nothing:
+        a run that went back saves small numbers late. What is being written comes before all.
+
+        Where the indexes are many and large, a first look takes their data files for long
+        enough, except the newest ones'; the following looks compare the rest bit by bit.
 
         Args:
             now: Seconds since the epoch.
@@ -52,176 +67,146 @@ class Catalog:
         Raises:
             OSError: The directory cannot be read.
         """
-        found = look(self._run.root)
-        aside = _names_in_saving(self._run)
+        # Our commit goes from aside into view: looked at in this order, it is seen in one place.
+        aside = look_if_there(self._look_aside)
+        found = self._look.take()
+        in_transit = self._trash.in_transit()
         for name in aside:
             found.setdefault(name, Files(name))
         records = self._records.look()
-        state = _state_file(self._run)
-        head = continuation_from(records, _head(self._run), state)
-        pins = pinned_names(self._run)
-        checkpoints = [
-            self._checkpoint(files, records.get(name), state, head, name in pins, now, aside)
+        evidence = {
+            name: Evidence(files, aside.get(name), records.get(name), name in in_transit)
             for name, files in found.items()
-        ]
-        self._verdicts = {name: self._verdicts[name] for name in found if name in self._verdicts}
-        order = {name: place for place, name in enumerate(state.names if state else ())}
-        return tuple(
-            sorted(
-                checkpoints,
-                key=lambda c: (
-                    c.sequence if c.sequence is not None else -1,
-                    order.get(c.name, -1),
-                    c.saved_at,
-                    c.name,
-                ),
-                reverse=True,
-            )
-        )
+        }
+        self._judge(evidence, now)
+        return self._finished(records)
 
-    def _checkpoint(
+    def evidence(self, name: str) -> Evidence:
+        """Returns what the last look found of checkpoint `name`.
+
+        Raises:
+            KeyError: It found no such checkpoint.
+        """
+        return self._known[name].evidence
+
+    def _judge(self, found: Mapping[str, Evidence], now: float) -> None:
+        before, self._known, self._index_bytes = self._known, {}, 0
+        # The newest first: they are what the allowance for whole indexes is best spent on.
+        changed = []
+        for name, evidence in found.items():
+            known = before.get(name)
+            if known is not None and known.holds_for(evidence):
+                self._known[name] = known
+            else:
+                changed.append(evidence)
+        # The newest first: they are what the allowance for whole indexes is best spent on.
+        for evidence in sorted(changed, key=_modified_at, reverse=True):
+            verdict = self._verdict(evidence, now)
+            described = _describe(evidence, verdict)
+            self._known[evidence.files.name] = _Known(evidence, verdict, described)
+
+    def _verdict(self, evidence: Evidence, now: float) -> Verdict:
+        index = evidence.files.index
+        affordable = self._index_bytes < INDEX_BYTES_PER_SCAN
+        verdict = judge(self._run.root, evidence, now=now, read_sizes=affordable)
+        if index is not None and verdict.sizes_known and verdict.state is CheckpointState.COMPLETE:
+            self._index_bytes += index.size
+        return verdict
+
+    def _finished(self, records: Mapping[str, CheckpointRecord]) -> tuple[Checkpoint, ...]:
+        """Adds what the directory says around the files: list, pins, where a start goes on."""
+        state, pins = read_list(self._run), pinned_names(self._run)
+        listed = {name: place for place, name in enumerate(state.names)} if state else {}
+        ordered = _in_order([known.checkpoint for known in self._known.values()], listed)
+        head = self._head(ordered, records, state)
+        checkpoints = []
+        for checkpoint in ordered:
+            name = checkpoint.name
+            facts = name in pins, name == head, name in listed
+            if facts != (checkpoint.pinned, checkpoint.is_head, checkpoint.listed):
+                pinned, is_head, is_listed = facts
+                checkpoint = replace(checkpoint, pinned=pinned, is_head=is_head, listed=is_listed)
+                self._known[name] = replace(self._known[name], checkpoint=checkpoint)
+            checkpoints.append(checkpoint)
+        return tuple(checkpoints)
+
+    def _head(
         self,
-        files: Files,
-        record: CheckpointRecord | None,
+        ordered: Sequence[Checkpoint],
+        records: Mapping[str, CheckpointRecord],
         state: StateFile | None,
-        head: Continuation | None,
-        pinned: bool,
-        now: float,
-        aside: Mapping[str, float],
-    ) -> Checkpoint:
-        if files.name in aside and files.temporary_at is None:
-            files.temporary_at = aside[files.name]
-        verdict = self._verdict(files, record, now, files.name in aside)
-        said = parse_checkpoint_name(files.name)
+    ) -> str:
+        """Returns what a cold start goes on from, passing over what cannot be restored."""
+        restorable = [checkpoint.name for checkpoint in ordered if checkpoint.restorable]
+        committed = {n for n, known in self._known.items() if known.evidence.files.index}
+        wanted = continuation_from(records, read_head(self._run), state, committed)
+        if wanted is not None and wanted.checkpoint in restorable:
+            return wanted.checkpoint
+        return restorable[0] if restorable else ""
+
+
+def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
+    files, record = evidence.files, evidence.record
+    said = parse_checkpoint_name(files.name)
+    size = files.size + (evidence.aside.size if evidence.aside is not None else 0)
+    if record is not None:
         return Checkpoint(
             name=files.name,
-            step=record.step if record else said.step if said else None,
-            branch=record.branch if record else said.branch if said else 0,
+            step=record.step,
+            branch=record.branch,
             state=verdict.state,
-            size=files.size,
+            size=size,
             shards=verdict.shards,
-            saved_at=record.saved_at if record else _saved_at(files),
-            parent=record.parent if record else None,
-            sequence=record.sequence if record else None,
-            trigger=record.trigger if record else "",
-            metrics=record.metrics if record else {},
-            pinned=pinned,
-            is_head=head is not None and head.checkpoint == files.name,
-            listed=state is not None and files.name in state.names,
+            saved_at=record.saved_at,
+            parent=record.parent,
+            sequence=record.sequence,
+            trigger=record.trigger,
+            metrics=record.metrics,
             problem=verdict.problem,
             record=record,
         )
-
-    def _verdict(
-        self, files: Files, record: CheckpointRecord | None, now: float, in_saving: bool
-    ) -> Verdict:
-        identity = (*files.identity, files.temporary_at, in_saving, record)
-        known = self._verdicts.get(files.name)
-        if known is not None and known[0] == identity:
-            verdict = known[1]
-            passing = verdict.state is CheckpointState.WRITING
-            if not passing:
-                return verdict
-        verdict = judge(files, record, now=now, in_saving=in_saving)
-        self._verdicts[files.name] = (identity, verdict)
-        return verdict
+    return Checkpoint(
+        name=files.name,
+        step=said.step if said else None,
+        branch=said.branch if said else 0,
+        state=verdict.state,
+        size=size,
+        shards=verdict.shards,
+        saved_at=_modified_at(evidence),
+        problem=verdict.problem,
+    )
 
 
-class Records:
-    """The records of a run, read again only where a file was replaced."""
+def _in_order(checkpoints: Sequence[Checkpoint], listed: Mapping[str, int]) -> Sequence[Checkpoint]:
+    """Sorts newest first; an order that was written down is never turned round by a clock."""
+    times = {checkpoint.name: checkpoint.saved_at for checkpoint in checkpoints}
+    recorded = [c for c in checkpoints if c.sequence is not None]
+    only_listed = [c for c in checkpoints if c.sequence is None and c.name in listed]
+    recorded.sort(key=lambda c: (c.sequence or 0, c.name))
+    only_listed.sort(key=lambda c: listed[c.name])
+    for known_order in (recorded, only_listed):
+        latest = float("-inf")
+        for checkpoint in known_order:
+            latest = times[checkpoint.name] = max(latest, checkpoint.saved_at)
 
-    def __init__(self, run: RunDirectory) -> None:
-        self._directory = run.records_directory
-        self._known: dict[str, tuple[tuple[int, int, int], CheckpointRecord | None]] = {}
+    def key(checkpoint: Checkpoint) -> tuple[bool, float, int, int, str]:
+        name = checkpoint.name
+        sequence = -1 if checkpoint.sequence is None else checkpoint.sequence
+        writing = checkpoint.state is CheckpointState.WRITING
+        return writing, times[name], sequence, listed.get(name, -1), name
 
-    def look(self) -> dict[str, CheckpointRecord]:
-        """Returns the records by name; damaged ones are left out."""
-        known = {}
-        for entry in _entries(self._directory):
-            name = entry.name.removesuffix(".json")
-            if name == entry.name or not entry.is_file(follow_symlinks=False):
-                continue
-            facts = entry.stat(follow_symlinks=False)
-            identity = (facts.st_size, facts.st_mtime_ns, facts.st_ino)
-            before = self._known.get(name)
-            if before is not None and before[0] == identity:
-                known[name] = before
-            else:
-                known[name] = identity, _read_record(Path(entry.path), name)
-        self._known = known
-        return {name: record for name, (_, record) in known.items() if record is not None}
+    return sorted(checkpoints, key=key, reverse=True)
 
 
-def continuation(run: RunDirectory) -> Continuation | None:
-    """Returns where a cold start goes on, or None where there is nothing to go on from.
-
-    It is the checkpoint that was saved or restored last. A directory without records follows
-    TensorFlow's state file.
-    """
-    return continuation_from(Records(run).look(), _head(run), _state_file(run))
-
-
-def continuation_from(
-    records: Mapping[str, CheckpointRecord], head: Head | None, state: StateFile | None
-) -> Continuation | None:
-    """The rule of `continuation`, from what was read."""
-    newest = max(records.values(), key=lambda record: record.sequence, default=None)
-    if head is not None and (newest is None or head.sequence > newest.sequence):
-        return Continuation(head.checkpoint, head.branch, head.sequence)
-    if newest is not None:
-        return Continuation(newest.name, newest.branch, newest.sequence)
-    if state is not None and state.latest_name:
-        said = parse_checkpoint_name(state.latest_name)
-        return Continuation(state.latest_name, said.branch if said else 0, 0)
-    return None
+def _modified_at(evidence: Evidence) -> float:
+    if evidence.files.index is not None:
+        return evidence.files.index.modified_at
+    newest = 0.0
+    for files in (evidence.files, evidence.aside):
+        if files is not None:
+            times = [fact.modified_at for fact in files.facts]
+            newest = max(newest, files.temporary_at or 0.0, *times)
+    return newest
 
 
-def _head(run: RunDirectory) -> Head | None:
-    try:
-        return load_if_there(run.head_file, Head)
-    except DamagedFileError:
-        return None
-
-
-def _state_file(run: RunDirectory) -> StateFile | None:
-    try:
-        return read_state_file(run.state_file)
-    except DamagedFileError:
-        return None
-
-
-def _read_record(path: Path, name: str) -> CheckpointRecord | None:
-    try:
-        record = load(path, CheckpointRecord)
-    except (DamagedFileError, OSError):
-        return None
-    return record if record.name == name and is_plain_name(name) else None
-
-
-def _names_in_saving(run: RunDirectory) -> dict[str, float]:
-    """Names of checkpoints that our library writes aside, with the newest time of each."""
-    names: dict[str, float] = {}
-    for entry in _entries(run.saving_directory):
-        name = entry.name.split(".data-")[0].removesuffix(".index").removesuffix("_temp")
-        try:
-            modified_at = entry.stat(follow_symlinks=False).st_mtime
-        except FileNotFoundError:
-            continue
-        if parse_checkpoint_name(name) is not None:
-            names[name] = max(names.get(name, 0.0), modified_at)
-    return names
-
-
-def _entries(directory: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(directory) as entries:
-            return list(entries)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _saved_at(files: Files) -> float:
-    times = [fact.modified_at for fact in files.all]
-    if files.index is not None:
-        return files.index.modified_at
-    return max(times, default=files.temporary_at or 0.0)
+__all__ = ["Catalog", "Continuation", "Records", "continuation"]

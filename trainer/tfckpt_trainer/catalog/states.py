@@ -1,30 +1,41 @@
 """The rules that decide the state of a checkpoint from what lies in the directory.
 
-Let I be an index file of which every block matches its checksum.
+Let I be an index file of which every block matches its checksum, T the temporary directory in
+which TensorFlow writes (`NAME_temp`), S the files that our library writes aside (`saving/`).
+*Fresh* is what was changed in the last `QUIET_SECONDS`. The first rule that applies decides.
 
-1. *writing*: files of it were changed in the last `QUIET_SECONDS`, and either its temporary
-   directory exists (TensorFlow writes in place) or it lies in our `saving/` directory.
-2. *complete*: I, and every data file that I counts is there with at least the size I needs.
-3. *verified*: complete, and our record of it, which is written only after every byte was read
-   back and matched, has the sizes that the files have now, none of which is newer than it.
-4. *orphaned*: no I, and it is a save that was killed: its temporary directory is old, or our
-   record or `saving/` directory has it and no commit followed.
-5. *corrupt*: an index is there and is not I, or its content makes no sense.
-6. *incomplete*: anything else: the index or a data file is missing or too short.
+1. *trashed*: no index, and a prune or an undo that was cut off has it in hand.
+2. *writing*: T or S is fresh, and there is no index, or no I, or T is newer than the index (a
+   save of the same name goes on). Or there are fresh data files alone: they come first.
+3. *orphaned*: no index, and it is a save that was killed: T or S is there, or our record, which
+   is written just before the commit.
+4. *incomplete*: no index, or an empty one.
+5. *corrupt*: an index that is not I, or cannot be read, or whose content makes no sense; or T
+   is there and a data file is newer than the index: a save of the same name was killed midway,
+   and index and data are of different saves.
+6. *incomplete*: a data file that I counts is missing or shorter than I needs, or a worker's own
+   state that our record names is.
+7. *verified*: our record, which is written only after every byte was read back and matched, has
+   the sizes that the files have now, and none of them is newer than it.
+8. *complete*: the rest.
 
 Only complete and verified can be restored. The content of data files is not read here; that is
-what verifying is for. Sources: the write order of TensorFlow, observed system call by system
-call, and that of `tfckpt_trainer.training.saving`.
+what verifying is for. Whether data files are long enough takes the whole index, which is slow
+where there are thousands of tensors: it may be put off, see `judge`. Sources: the write order
+of TensorFlow, observed system call by system call and kill by kill, and that of
+`tfckpt_trainer.training.saving`.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
-from tfckpt_trainer.bundle.index import read_index
+from tfckpt_trainer.bundle.index import index_path, read_index, read_shard_count, shard_path
 from tfckpt_trainer.catalog.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.files import Files
-from tfckpt_trainer.errors import BundleError, TfckptError
+from tfckpt_trainer.catalog.files import FileFact, Files, identity_of
+from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.records import CheckpointRecord
 
 QUIET_SECONDS = 60.0
@@ -35,66 +46,163 @@ CLOCK_SLACK_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
+class Evidence:
+    """What is known of one checkpoint without opening a file of it.
+
+    Attributes:
+        files: In the run directory.
+        aside: In our `saving/` directory, where a save of our library is under way or was cut.
+        record: Ours, where there is one.
+        in_transit: Whether a prune or an undo that was cut off has it in hand.
+    """
+
+    files: Files
+    aside: Files | None = None
+    record: CheckpointRecord | None = None
+    in_transit: bool = False
+
+
+@dataclass(frozen=True)
 class Verdict:
-    """The state of a checkpoint, how many data files it has, and what is wrong with it."""
+    """The state of a checkpoint, how many data files it has, and what is wrong with it.
+
+    Attributes:
+        holds: Whether it stays true as long as no file changes.
+        sizes_known: Whether the lengths of the data files were compared with the index.
+    """
 
     state: CheckpointState
     shards: int
     problem: str = ""
+    holds: bool = True
+    sizes_known: bool = True
 
 
-def judge(files: Files, record: CheckpointRecord | None, *, now: float, in_saving: bool) -> Verdict:
-    """Applies the rules to the files of one checkpoint.
+def judge(root: Path, evidence: Evidence, *, now: float, read_sizes: bool = True) -> Verdict:
+    """Applies the rules.
 
     Args:
-        files: What lies in the directory.
-        record: Ours, where there is one.
+        root: The run directory.
+        evidence: What lies there.
         now: Seconds since the epoch.
-        in_saving: Whether a save of our library has files of it aside.
+        read_sizes: Whether to read a whole index where that is needed to know how long the data
+            files must be. If not, a checkpoint is complete when all of them are there.
     """
-    shards = len(files.shards)
-    changes = [fact.modified_at for fact in files.all]
-    if files.temporary_at is not None:
-        changes.append(files.temporary_at)
-    quiet = not changes or now - max(changes) > QUIET_SECONDS
-    if files.index is None:
-        if (in_saving or files.temporary_at is not None) and not quiet:
-            return Verdict(CheckpointState.WRITING, shards, "It is being written.")
-        if in_saving or files.temporary_at is not None or record is not None:
-            return Verdict(CheckpointState.ORPHANED, shards, "Its save was cut off.")
-        problem = f"{files.name}.index is missing."
-        return Verdict(CheckpointState.INCOMPLETE, shards, problem)
+    index = evidence.files.index
+    if index is None:
+        return _without_index(evidence, now)
+    if _is_being_written_again(evidence, index, now):
+        return _passing(evidence, CheckpointState.WRITING, "It is being written again.")
+    prefix = root / evidence.files.name
     try:
-        sizes = read_index(files.index.path.with_name(files.name)).shard_sizes()
-    except (TfckptError, FileNotFoundError) as error:
-        if files.temporary_at is not None and not quiet:
-            return Verdict(CheckpointState.WRITING, shards, "It is being written.")
-        state = CheckpointState.CORRUPT
-        if isinstance(error, BundleError) and files.index.size == 0:
-            state = CheckpointState.INCOMPLETE
-        return Verdict(state, shards, str(error))
-    return _complete_or_not(files, sizes, record)
+        count = read_shard_count(prefix)
+        return _with_index(root, evidence, index, count, read_sizes)
+    except (TfckptError, OSError) as error:
+        return _unreadable(prefix, evidence, index, error, now)
 
 
-def _complete_or_not(files: Files, sizes: list[int], record: CheckpointRecord | None) -> Verdict:
-    count = len(sizes)
-    for shard, size in enumerate(sizes):
-        fact = files.shards.get((shard, count))
-        name = f"{files.name}.data-{shard:05d}-of-{count:05d}"
+def _without_index(evidence: Evidence, now: float) -> Verdict:
+    files, aside = evidence.files, evidence.aside
+    under_way = aside is not None or files.temporary_at is not None
+    if evidence.in_transit:
+        problem = "A prune or an undo of it was cut off; the next one finishes it."
+        return _passing(evidence, CheckpointState.TRASHED, problem)
+    if (under_way or evidence.record is None) and _is_fresh(evidence, now):
+        return _passing(evidence, CheckpointState.WRITING, "It is being written.")
+    if under_way or evidence.record is not None:
+        return _passing(evidence, CheckpointState.ORPHANED, "Its save was cut off.")
+    problem = f"{files.name}.index is missing."
+    return _passing(evidence, CheckpointState.INCOMPLETE, problem)
+
+
+def _is_being_written_again(evidence: Evidence, index: FileFact, now: float) -> bool:
+    at = evidence.files.temporary_at
+    return at is not None and at > index.modified_at and _is_recent(at, now)
+
+
+def _with_index(
+    root: Path, evidence: Evidence, index: FileFact, count: int, read_sizes: bool
+) -> Verdict:
+    files, record = evidence.files, evidence.record
+    shards = files.shards
+    present = []
+    for number in range(count):
+        fact = shards.get((number, count))
         if fact is None:
+            name = shard_path(root / files.name, number, count).name
             return Verdict(CheckpointState.INCOMPLETE, count, f"{name} is missing.")
+        present.append(fact)
+    if files.temporary_at is not None and any(f.modified_ns > index.modified_ns for f in present):
+        problem = "A later save over it was cut off: index and data are of different saves."
+        return Verdict(CheckpointState.CORRUPT, count, problem)
+    if record is not None:
+        lost = _lost_worker_state(root, record)
+        if lost:
+            return Verdict(CheckpointState.INCOMPLETE, count, f"{lost} is missing.")
+        if _as_recorded(files, record):
+            return Verdict(CheckpointState.VERIFIED, count)
+    if not read_sizes:
+        return Verdict(CheckpointState.COMPLETE, count, sizes_known=False)
+    for fact, size in zip(present, read_index(root / files.name).shard_sizes(), strict=True):
         if fact.size < size:
-            problem = f"{name} has {fact.size} bytes of {size}."
+            problem = f"{fact.name} has {fact.size} bytes of {size}."
             return Verdict(CheckpointState.INCOMPLETE, count, problem)
-    if record is not None and _as_recorded(files, record):
-        return Verdict(CheckpointState.VERIFIED, count)
     return Verdict(CheckpointState.COMPLETE, count)
+
+
+def _unreadable(
+    prefix: Path, evidence: Evidence, index: FileFact, error: Exception, now: float
+) -> Verdict:
+    if evidence.files.temporary_at is not None and _is_fresh(evidence, now):
+        return _passing(evidence, CheckpointState.WRITING, "It is being written.")
+    if identity_of(index_path(prefix)) != index.identity:
+        # It was replaced or deleted while it was read; the next look tells.
+        return _passing(evidence, CheckpointState.WRITING, "It changed while it was looked at.")
+    state = CheckpointState.INCOMPLETE if index.size == 0 else CheckpointState.CORRUPT
+    # What an operating system refuses it may grant later, with no file changed.
+    holds = isinstance(error, TfckptError)
+    return Verdict(state, len(evidence.files.shards), str(error), holds=holds)
+
+
+def _passing(evidence: Evidence, state: CheckpointState, problem: str) -> Verdict:
+    shards = len(evidence.files.shards)
+    if evidence.aside is not None:
+        shards += len(evidence.aside.shards)
+    return Verdict(state, shards, problem, holds=False)
+
+
+def _is_fresh(evidence: Evidence, now: float) -> bool:
+    return any(
+        _is_recent(at, now)
+        for files in (evidence.files, evidence.aside)
+        if files is not None
+        for at in (files.temporary_at, *(fact.modified_at for fact in files.facts))
+        if at is not None
+    )
+
+
+def _is_recent(at: float, now: float) -> bool:
+    # A time far in the future is a clock that was set back, not a write.
+    return abs(now - at) <= QUIET_SECONDS
+
+
+def _lost_worker_state(root: Path, record: CheckpointRecord) -> str:
+    """Returns the first file of a worker's own state that is not there as recorded."""
+    place = f".tfckpt/workers/{record.name}/"
+    for facts in record.files:
+        if facts.name.startswith(place) and "/" not in facts.name[len(place) :]:
+            try:
+                if os.lstat(root / facts.name).st_size == facts.size:
+                    continue
+            except (OSError, ValueError):
+                return facts.name
+            return facts.name
+    return ""
 
 
 def _as_recorded(files: Files, record: CheckpointRecord) -> bool:
     recorded = {facts.name: facts.size for facts in record.files}
+    latest = record.saved_at + CLOCK_SLACK_SECONDS
     return all(
-        recorded.get(fact.path.name) == fact.size
-        and fact.modified_at <= record.saved_at + CLOCK_SLACK_SECONDS
-        for fact in files.all
+        recorded.get(fact.name) == fact.size and fact.modified_at <= latest for fact in files.facts
     )

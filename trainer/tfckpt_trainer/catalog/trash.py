@@ -5,27 +5,63 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from tfckpt_trainer.errors import DamagedFileError, UsageError
+from filelock import FileLock, Timeout
+
+from tfckpt_trainer.catalog.history import entries_of
+from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records import TrashManifest, TrashPhase
 
 MANIFEST = "manifest.json"
+LOCK_SECONDS = 10.0
+
+
+class TrashLook:
+    """Looks at the trash again and again; a manifest that was not replaced is not read twice."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+        self._known: dict[str, tuple[tuple[int, int, int], TrashManifest | None]] = {}
+
+    def take(self) -> list[TrashManifest]:
+        """Returns what is in the trash, newest first; damaged entries are left out.
+
+        Raises:
+            OSError: The trash cannot be read.
+        """
+        known = {}
+        for directory in _directories(self._run):
+            try:
+                facts = os.lstat(directory / MANIFEST)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            identity = (facts.st_size, facts.st_mtime_ns, facts.st_ino)
+            before = self._known.get(directory.name)
+            if before is not None and before[0] == identity:
+                known[directory.name] = before
+            else:
+                known[directory.name] = identity, _read_manifest(directory)
+        self._known = known
+        manifests = [manifest for _, manifest in known.values() if manifest is not None]
+        return sorted(manifests, key=lambda manifest: (manifest.at, manifest.id), reverse=True)
+
+    def in_transit(self) -> frozenset[str]:
+        """Returns the names that a prune or an undo has in hand, or had when it was cut off."""
+        return frozenset(
+            trashed.name
+            for manifest in self.take()
+            if manifest.phase is not TrashPhase.TRASHED
+            for trashed in manifest.checkpoints
+        )
 
 
 def list_trash(run: RunDirectory) -> list[TrashManifest]:
     """Returns what is in the trash, newest first; damaged entries are left out."""
-    manifests = []
-    for directory in _directories(run):
-        try:
-            manifest = load(directory / MANIFEST, TrashManifest)
-        except (DamagedFileError, OSError):
-            continue
-        if manifest.id == directory.name and _names_are_safe(manifest):
-            manifests.append(manifest)
-    return sorted(manifests, key=lambda manifest: (manifest.at, manifest.id), reverse=True)
+    return TrashLook(run).take()
 
 
 def find_in_trash(run: RunDirectory, identifier: str | None) -> TrashManifest:
@@ -44,8 +80,27 @@ def find_in_trash(run: RunDirectory, identifier: str | None) -> TrashManifest:
     raise UsageError(f"There is no {identifier} in the trash; the newest are {known}.")
 
 
+@contextmanager
+def locked_trash(run: RunDirectory) -> Iterator[None]:
+    """Keeps every other prune, undo and emptying of this run waiting.
+
+    Raises:
+        RefusedError: Another one goes on for long, or a link stands where a directory must be.
+    """
+    for directory in (run.control, run.trash):
+        if directory.is_symlink():
+            raise RefusedError(f"{directory} is a symbolic link; nothing is moved through it.")
+    try:
+        with FileLock(run.trash_lock, timeout=LOCK_SECONDS):
+            yield
+    except Timeout:
+        raise RefusedError(
+            f"Another prune, undo or emptying of {run.root} goes on; try again when it is done."
+        ) from None
+
+
 def empty_trash(run: RunDirectory, before: float | None = None) -> int:
-    """Deletes for good what is in the trash.
+    """Deletes for good what is in the trash; what is on its way there or back stays.
 
     Args:
         run: The run directory.
@@ -53,30 +108,49 @@ def empty_trash(run: RunDirectory, before: float | None = None) -> int:
 
     Returns:
         How many bytes were freed.
+
+    Raises:
+        RefusedError: A prune or an undo goes on, or the trash is a symbolic link.
+        OSError: Something could not be deleted.
     """
+    if not run.trash.is_dir():
+        return 0
     freed = 0
-    for manifest in list_trash(run):
-        # One that is still on its way in or out may have files outside the trash.
-        whole = manifest.phase is TrashPhase.TRASHED
-        if whole and (before is None or manifest.at < before):
-            freed += sum(trashed.size for trashed in manifest.checkpoints)
-            # Without its manifest the rest is garbage that the next emptying takes.
-            (run.trash / manifest.id / MANIFEST).unlink()
-            shutil.rmtree(run.trash / manifest.id)
-    for directory in _directories(run):
-        if not (directory / MANIFEST).exists():
-            shutil.rmtree(directory)
+    with locked_trash(run):
+        for manifest in list_trash(run):
+            directory = run.trash / manifest.id
+            if manifest.phase is not TrashPhase.TRASHED:
+                continue
+            if before is None or manifest.at < before:
+                # Without its manifest the rest is garbage that the next emptying takes.
+                (directory / MANIFEST).unlink()
+                freed += _delete(directory)
+        for directory in _directories(run):
+            if not os.path.lexists(directory / MANIFEST):
+                freed += _delete(directory)
     return freed
 
 
+def _delete(directory: Path) -> int:
+    size = 0
+    for place, _, names in os.walk(directory):
+        size += sum(os.lstat(os.path.join(place, name)).st_size for name in names)
+    shutil.rmtree(directory)
+    return size
+
+
 def _directories(run: RunDirectory) -> Iterator[Path]:
-    try:
-        entries = list(os.scandir(run.trash))
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    for entry in entries:
+    for entry in entries_of(run.trash):
         if entry.is_dir(follow_symlinks=False):
             yield Path(entry.path)
+
+
+def _read_manifest(directory: Path) -> TrashManifest | None:
+    try:
+        manifest = load(directory / MANIFEST, TrashManifest)
+    except (DamagedFileError, OSError):
+        return None
+    return manifest if manifest.id == directory.name and _names_are_safe(manifest) else None
 
 
 def _names_are_safe(manifest: TrashManifest) -> bool:

@@ -84,7 +84,8 @@ def read_bounded(path: Path, limit: int = RECORD_LIMIT) -> bytes:
                 f"{path} has {facts.st_size} bytes, and at most {limit} were expected; "
                 "it is not a file of tfckpt-tui: move it away."
             )
-        return file.read(limit)
+        # Not `limit`: as many bytes would be allocated first.
+        return file.read(facts.st_size)
 
 
 def append_line(path: Path, line: bytes) -> None:

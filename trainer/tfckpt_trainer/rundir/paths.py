@@ -175,6 +175,11 @@ class RunDirectory:
         return self.control / "trainer.lock"
 
     @property
+    def trash_lock(self) -> Path:
+        """Held while something moves to the trash, out of it, or is emptied."""
+        return self.control / "trash.lock"
+
+    @property
     def supervisor_lock(self) -> Path:
         """Held by the supervisor while it lives."""
         return self.control / "supervisor.lock"

@@ -344,14 +344,31 @@ class SeriesPoint(Document, frozen=True, kw_only=True):
     step_seconds: float | None = None
 
 
+class ListEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """How TensorFlow's state file listed a checkpoint: as `path`, at `place` from the oldest."""
+
+    path: str
+    place: int
+    timestamp: float | None = None
+
+
 class TrashedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One checkpoint in the trash: its files by their names relative to the run directory."""
+    """One checkpoint in the trash: its files by their names relative to the run directory.
+
+    Attributes:
+        files: In the order in which a prune moves them; an undo goes backwards.
+        identities: Of each file: size, time in nanoseconds, inode. What has others by now is
+            another file, and is left alone.
+        list_entry: How the state file listed it, where a prune took it off that list.
+    """
 
     name: str
     step: int | None
     size: int
     files: list[str]
+    identities: list[tuple[int, int, int]] = []
     listed: bool = False
+    list_entry: ListEntry | None = None
     reason: str = ""
 
 
@@ -364,10 +381,15 @@ class TrashPhase(StrEnum):
 
 
 class TrashManifest(Document, frozen=True, kw_only=True):
-    """`trash/ID/manifest.json`, written before the first file moves: what an undo brings back."""
+    """`trash/ID/manifest.json`, written before the first file moves: what an undo brings back.
+
+    Attributes:
+        update_state_file: Whether TensorFlow's state file follows what is moved.
+    """
 
     id: str
     at: float
     by: str
     checkpoints: list[TrashedCheckpoint]
     phase: TrashPhase = TrashPhase.PRUNING
+    update_state_file: bool = True

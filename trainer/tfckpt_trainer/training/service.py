@@ -20,7 +20,7 @@ from tfckpt_trainer.rundir.records import (
 )
 from tfckpt_trainer.training.group import WorkerGroup
 from tfckpt_trainer.training.ledger import Ledger
-from tfckpt_trainer.training.moves import Moves
+from tfckpt_trainer.training.moves import Moves, Position
 from tfckpt_trainer.training.saving import SaveOutcome
 
 
@@ -74,7 +74,7 @@ class Service:
         self._ledger.tell(working, answer.state, answer.message, result=answer.result)
 
     def _save(self, command: Command) -> Answer:
-        return _about_save(self._moves.save("command", command), self._moves.position.branch)
+        return _about_save(self._moves.save("command", command), self._moves.position)
 
     def _restore(self, command: Command) -> Answer:
         name = str(command.arguments.get("name", ""))
@@ -129,7 +129,7 @@ class Service:
         if command.arguments.get("save", True):
             outcome = self._moves.save("stop", command)
             if outcome.name is None:
-                return _about_save(outcome, self._moves.position.branch)
+                return _about_save(outcome, self._moves.position)
             name = outcome.name
             message += f", saved as {name}"
         self.ending = Ending.STOPPED
@@ -197,13 +197,14 @@ class Service:
         )
 
 
-def _about_save(outcome: SaveOutcome, branch: int) -> Answer:
+def _about_save(outcome: SaveOutcome, position: Position) -> Answer:
     if outcome.name is None:
         state = CommandState.REFUSED if outcome.refused else CommandState.FAILED
         return Answer(state, outcome.problem)
     result = {
         "name": outcome.name,
-        "branch": branch,
+        "step": position.step,
+        "branch": position.branch,
         "bytes": outcome.size,
         "seconds": outcome.seconds,
         "already": outcome.already,

@@ -8,6 +8,7 @@ from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui import tensorboard as board
 from tfckpt_tui.cli import JsonOption, RunArgument, acting_on_run
+from tfckpt_tui.commands.reporting import Json
 from tfckpt_tui.console import print_json, print_line
 
 
@@ -15,13 +16,15 @@ from tfckpt_tui.console import print_json, print_line
 @RunArgument
 @click.option("--port", type=click.IntRange(1024, 65535), help="Port; 6006 if it is free.")
 @click.option("--stop", "stopping", is_flag=True, help="Stop the one that runs for this run.")
-@click.option("--status", "asking", is_flag=True, help="Only say whether one runs.")
+@click.option("--status", "asking", is_flag=True, help="Only say whether one runs; exit 1 if not.")
 @JsonOption
 @acting_on_run
 def tensorboard(
     run: RunDirectory, port: int | None, stopping: bool, asking: bool, as_json: bool
 ) -> int:
     """Start TensorBoard on this run, reachable from this machine only."""
+    if stopping and (asking or port is not None):
+        raise click.UsageError("--stop goes with neither --status nor --port.")
     if stopping:
         stopped = board.stop(run)
         if as_json:
@@ -31,8 +34,7 @@ def tensorboard(
         return int(ExitCode.DONE)
     found = board.running(run) if asking else board.start(run, port)
     if as_json:
-        fields = {"url": found.url, "port": found.port, "pid": found.pid} if found else {}
-        print_json({"running": found is not None, **fields})
+        print_json(_report(found))
     elif found is None:
         print_line("None is running.")
     else:
@@ -40,3 +42,17 @@ def tensorboard(
         if board.is_remote():
             print_line(f"From your own machine: {found.forward_line}")
     return int(ExitCode.DONE if found else ExitCode.PROBLEM)
+
+
+def _report(found: board.TensorBoard | None) -> Json:
+    if found is None:
+        return {"running": False}
+    return {
+        "running": True,
+        "url": found.url,
+        "port": found.port,
+        "pid": found.pid,
+        "directory": found.directory,
+        "started": found.started,
+        "forward": found.forward_line,
+    }

@@ -8,7 +8,7 @@ import time
 import click
 
 from tfckpt_trainer.catalog.retention import BestBy, Plan, Policy, plan
-from tfckpt_trainer.catalog.trash import list_trash
+from tfckpt_trainer.catalog.trash import empty_trash, list_trash
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui import humane
@@ -172,7 +172,7 @@ def unpin(run: RunDirectory, name: str, as_json: bool) -> None:
 def _empty_trash(run: RunDirectory, hours: float | None, yes: bool, as_json: bool) -> None:
     if not yes:
         _ask_or_refuse("Delete for good what is in the trash?")
-    freed = pruning.empty(run, None if hours is None else time.time() - hours * 3600)
+    freed = empty_trash(run, None if hours is None else time.time() - hours * 3600)
     if as_json:
         print_json({"freed_bytes": freed})
     else:

@@ -1,16 +1,15 @@
-"""Commands that only look: status, ls, journal, logs."""
+"""Commands that only look at the run: status, ls, journal."""
 
 from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from tfckpt_trainer.errors import ExitCode, UsageError
+from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui import humane
@@ -22,10 +21,8 @@ from tfckpt_tui.commands.reporting import (
     status_report,
 )
 from tfckpt_tui.console import print_json, print_line, print_table
-from tfckpt_tui.log_tail import LogTail
 
 WATCH_SECONDS = 2.0
-FOLLOW_SECONDS = 0.2
 
 
 @click.command()
@@ -80,7 +77,13 @@ def ls(run: RunDirectory, as_json: bool) -> None:
 
 @click.command()
 @RunArgument
-@click.option("--lines", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option(
+    "--lines",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="How many of the newest entries.",
+)
 @JsonOption
 @acting_on_run
 def journal(run: RunDirectory, lines: int, as_json: bool) -> None:
@@ -93,41 +96,6 @@ def journal(run: RunDirectory, lines: int, as_json: bool) -> None:
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.at))
         by = f" ({entry.by})" if entry.by else ""
         print_line(f"{stamp}  {entry.kind.value:<11}  {entry.message}{by}")
-
-
-@click.command()
-@RunArgument
-@click.option("--worker", type=click.IntRange(min=0), help="Only this worker; all by default.")
-@click.option("--follow", "-f", is_flag=True, help="Go on printing what comes, until ctrl+c.")
-@click.option("--lines", type=click.IntRange(min=0), default=20, show_default=True)
-@acting_on_run
-def logs(run: RunDirectory, worker: int | None, follow: bool, lines: int) -> None:
-    """Print what the workers printed."""
-    paths = [run.worker_log(worker)] if worker is not None else _logs(run)
-    if not paths or not paths[0].exists():
-        raise UsageError(
-            f"There is no log {paths[0].name if paths else ''} in {run.logs_directory}; only "
-            "runs started with `tfckpt-tui launch` have logs."
-        )
-    tails = {path: LogTail(path) for path in paths}
-    prefixed = len(tails) > 1
-    for path, tail in tails.items():
-        for line in (tail.read_new() or [])[-lines:] if lines else []:
-            _print_log_line(path, line, prefixed)
-    while follow:
-        time.sleep(FOLLOW_SECONDS)
-        for path, tail in tails.items():
-            for line in tail.read_new() or []:
-                _print_log_line(path, line, prefixed)
-        sys.stdout.flush()
-
-
-def _logs(run: RunDirectory) -> list[Path]:
-    return sorted(run.logs_directory.glob("worker-*.log"))
-
-
-def _print_log_line(path: Path, line: str, prefixed: bool) -> None:
-    print_line(f"{path.stem}: {line}" if prefixed else line)
 
 
 def _print_status(report: dict[str, Any]) -> None:

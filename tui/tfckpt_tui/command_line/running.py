@@ -30,7 +30,13 @@ RestartsOption = click.option(
 
 
 @click.command()
-@click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=2,
+    show_default=True,
+    help="How many worker processes.",
+)
 @click.option(
     "--dir",
     "directory",
@@ -67,9 +73,19 @@ def demo(
 
 @click.command(context_settings={"ignore_unknown_options": False})
 @RunArgument
-@click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="How many worker processes.",
+)
 @RestartsOption
-@click.option("--ports", help="Ports of TensorFlow's cluster, one a worker, as in 9001,9002.")
+@click.option(
+    "--ports",
+    metavar="P0,P1,…",
+    help="Ports of TensorFlow's cluster, one a worker, as in 9001,9002.",
+)
 @DetachOption
 @JsonOption
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)

@@ -55,7 +55,7 @@ def save(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> Non
 @click.command()
 @RunArgument
 @click.option("--step", type=click.IntRange(min=0), help="Go back to the checkpoint of this step.")
-@click.option("--name", help="Go back to the checkpoint of this name.")
+@click.option("--name", metavar="CKPT", help="Go back to the checkpoint of this name.")
 @waiting
 @JsonOption
 @acting_on_run

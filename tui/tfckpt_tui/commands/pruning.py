@@ -12,7 +12,6 @@ from tfckpt_trainer.catalog.pins import unpin as remove_pin
 from tfckpt_trainer.catalog.prune import finish_interrupted_prunes, move_to_trash
 from tfckpt_trainer.catalog.prune import undo as bring_back
 from tfckpt_trainer.catalog.scan import Catalog
-from tfckpt_trainer.catalog.trash import empty_trash
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.commandbox import requester
 from tfckpt_trainer.rundir.health import trainer_answers
@@ -20,6 +19,9 @@ from tfckpt_trainer.rundir.journal import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CommandKind, JournalEntry, JournalKind, TrashManifest
 from tfckpt_tui.commands.asking import DEFAULT_TIMEOUT, OnChange, ask
+
+LOCK_SECONDS = 5.0
+"""How long to wait for a lock that a trainer or another prune holds."""
 
 
 @dataclass(frozen=True)
@@ -147,20 +149,6 @@ def set_pin(run: RunDirectory, name: str, *, pinned: bool, through: str) -> None
     )
 
 
-def empty(run: RunDirectory, before: float | None = None) -> int:
-    """Deletes for good what was pruned before a time, or all of it; returns the bytes freed.
-
-    Beside a live trainer only what lies in the trash whole is taken.
-
-    Raises:
-        RefusedError: A trainer holds the lock, though it does not answer.
-    """
-    if trainer_answers(run, time.time()):
-        return empty_trash(run, before)
-    with without_trainer(run):
-        return empty_trash(run, before)
-
-
 @contextmanager
 def without_trainer(run: RunDirectory) -> Iterator[None]:
     """Holds the trainer's lock, so that none starts meanwhile; finishes what was cut off.
@@ -173,7 +161,7 @@ def without_trainer(run: RunDirectory) -> Iterator[None]:
 
     run.create()
     try:
-        with FileLock(run.trainer_lock, timeout=5):
+        with FileLock(run.trainer_lock, timeout=LOCK_SECONDS):
             finish_interrupted_prunes(run)
             yield
     except Timeout:

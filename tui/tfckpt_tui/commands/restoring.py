@@ -13,6 +13,9 @@ from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 
 SHOWN_NEAR = 4
 
+Place = tuple[int, int]
+"""Where training is or was: a branch, and a step on it."""
+
 
 @dataclass(frozen=True)
 class RestorePlan:
@@ -44,20 +47,25 @@ def plan_restore(
         UsageError: There is none.
         RefusedError: It cannot be restored, or the step is in several branches.
     """
-    checkpoint = find_checkpoint(checkpoints, step=step, name=name)
-    current = next((status.step for status in read_workers(run) if status.index == 0), None)
-    behind = (current or 0) - (checkpoint.step or 0)
+    chief = next((status for status in read_workers(run) if status.index == 0), None)
+    place = None if chief is None else (chief.branch, chief.step)
+    checkpoint = find_checkpoint(checkpoints, step=step, name=name, place=place)
+    behind = (chief.step if chief is not None else 0) - (checkpoint.step or 0)
     branch = branch_after_restore(run, checkpoint.name)
     return RestorePlan(
         checkpoint,
-        current,
+        None if chief is None else chief.step,
         given_up=max(0, behind),
         starts_branch=None if branch == checkpoint.branch else branch,
     )
 
 
 def find_checkpoint(
-    checkpoints: Sequence[Checkpoint], *, step: int | None = None, name: str | None = None
+    checkpoints: Sequence[Checkpoint],
+    *,
+    step: int | None = None,
+    name: str | None = None,
+    place: Place | None = None,
 ) -> Checkpoint:
     """Returns the checkpoint of this name, or of this step.
 
@@ -68,6 +76,7 @@ def find_checkpoint(
         checkpoints: All of the run, newest first.
         step: Which step; ignored where a name is given.
         name: Which name.
+        place: Where training is; by default at the checkpoint from which a start would go on.
 
     Raises:
         UsageError: There is none.
@@ -79,7 +88,7 @@ def find_checkpoint(
             known = ", ".join(c.name for c in checkpoints[:SHOWN_NEAR]) or "none"
             raise UsageError(f"There is no checkpoint {name!r}; the newest are: {known}.")
     else:
-        chosen = _of_step(checkpoints, step)
+        chosen = _of_step(checkpoints, step, place)
     if not chosen.restorable:
         raise RefusedError(
             f"{chosen.name} is {chosen.state.value} and cannot be restored: {chosen.problem}"
@@ -87,33 +96,43 @@ def find_checkpoint(
     return chosen
 
 
-def lineage(checkpoints: Sequence[Checkpoint]) -> dict[int, int]:
+def lineage(checkpoints: Sequence[Checkpoint], place: Place | None = None) -> dict[int, int]:
     """Returns the branches through which training came to where it is.
+
+    Args:
+        checkpoints: All of the run.
+        place: Where it is; by default at the checkpoint from which a start would go on.
 
     Returns:
         For each such branch its last step on the way. A branch whose beginning was pruned is the
         last that can be told.
     """
-    current = next((c for c in checkpoints if c.is_head), None)
+    head = next((c for c in checkpoints if c.is_head), None)
+    came_from = _place(checkpoints, head.name) if head is not None else None
     passed: dict[int, int] = {}
-    place = None if current is None else (current.branch, current.step)
-    while place is not None and place[1] is not None and place[0] not in passed:
-        branch, last = place[0], place[1]
+    place = place or came_from
+    while place is not None and place[0] not in passed:
+        branch, last = place
         passed[branch] = last
         own = [c for c in checkpoints if c.branch == branch and c.step is not None]
-        earliest = min(own, key=lambda c: c.step or 0, default=None)
-        parent = earliest.parent if earliest is not None else None
-        place = _place(checkpoints, parent) if parent is not None else None
+        if own:
+            parent = min(own, key=lambda c: c.step or 0).parent
+            place = _place(checkpoints, parent) if parent is not None else None
+        else:
+            # A branch that has saved nothing yet began where the last restore went.
+            place = came_from
     return passed
 
 
-def _of_step(checkpoints: Sequence[Checkpoint], step: int | None) -> Checkpoint:
+def _of_step(
+    checkpoints: Sequence[Checkpoint], step: int | None, place: Place | None
+) -> Checkpoint:
     found = [c for c in checkpoints if c.step == step]
     if not found:
         raise UsageError(f"No checkpoint has step {step}; near are: {_near(checkpoints, step)}.")
     if len(found) == 1:
         return found[0]
-    passed = lineage(checkpoints)
+    passed = lineage(checkpoints, place)
     on_the_way = [c for c in found if (c.step or 0) <= passed.get(c.branch, -1)]
     if len(on_the_way) == 1:
         return on_the_way[0]
@@ -121,11 +140,11 @@ def _of_step(checkpoints: Sequence[Checkpoint], step: int | None) -> Checkpoint:
     raise RefusedError(f"Step {step} is in several branches: {names}. Say which with --name.")
 
 
-def _place(checkpoints: Sequence[Checkpoint], name: str) -> tuple[int, int | None] | None:
+def _place(checkpoints: Sequence[Checkpoint], name: str) -> Place | None:
     """Branch and step of a checkpoint, from its name where it was pruned."""
     known = next((c for c in checkpoints if c.name == name), None)
     if known is not None:
-        return known.branch, known.step
+        return None if known.step is None else (known.branch, known.step)
     said = parse_checkpoint_name(name)
     return (said.branch, said.step) if said is not None else None
 

@@ -1,0 +1,82 @@
+"""A trainer killed at any point of a save: no checkpoint is ever half, none is lost."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+from cluster import Cluster
+
+from tfckpt_trainer.bundle.verify import verify
+from tfckpt_trainer.catalog.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.scan import Catalog, continuation
+from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import CheckpointRecord
+
+pytestmark = pytest.mark.tensorflow
+
+RENAMES_OF_A_SAVE = 5
+"""Worker state, data file, record, index, state file."""
+
+
+def arguments(*more):
+    return ["--save-every", "10", "--steps", "25", *more]
+
+
+@pytest.mark.parametrize("point", range(1, RENAMES_OF_A_SAVE + 1))
+def test_a_kill_before_each_rename_of_a_save_leaves_whole_checkpoints(tmp_path, point):
+    from tfckpt_trainer.training.saving import finish_interrupted_saves
+
+    run = RunDirectory(tmp_path / "run")
+    with Cluster(
+        run.root,
+        "steered.py",
+        arguments("--die-at-rename", str(point)),
+        1,
+        "one-device",
+    ) as cluster:
+        assert cluster.wait() == [-signal.SIGKILL], cluster.output()
+
+    assert verify(run.root / "ckpt-10").ok
+    visible = {path.stem for path in run.root.glob("*.index")}
+    assert visible in ({"ckpt-10"}, {"ckpt-10", "ckpt-20"})
+    assert all(verify(run.root / name).ok for name in visible)
+
+    finish_interrupted_saves(run)
+    after = {path.stem for path in run.root.glob("*.index")}
+    assert visible <= after
+    states = {c.name: c.state for c in Catalog(run).scan(time.time())}
+    assert states == dict.fromkeys(after, CheckpointState.VERIFIED)
+    for name in after:
+        record = load(run.record(name), CheckpointRecord)
+        assert all((run.root / facts.name).is_file() for facts in record.files)
+    assert not list(run.saving_directory.iterdir())
+    resumed = continuation(run)
+    assert resumed is not None
+    assert resumed.checkpoint == ("ckpt-20" if "ckpt-20" in after else "ckpt-10")
+
+
+def test_training_goes_on_after_a_kill_in_mid_save(tmp_path):
+    run_dir = tmp_path / "run"
+    with Cluster(
+        run_dir, "steered.py", arguments("--die-at-rename", "3"), 1, "one-device"
+    ) as cluster:
+        assert cluster.wait() == [-signal.SIGKILL], cluster.output()
+    with Cluster(run_dir, "steered.py", arguments(), 1, "one-device") as cluster:
+        assert cluster.wait() == [0], cluster.output()
+    names = {path.stem for path in run_dir.glob("*.index")}
+    assert names == {"ckpt-10", "ckpt-20", "ckpt-25"}
+
+
+def test_the_count_of_renames_is_right(tmp_path):
+    """With one more than a save has, the process dies in the save after it, or not at all."""
+    run_dir = tmp_path / "run"
+    point = str(RENAMES_OF_A_SAVE + 1)
+    with Cluster(
+        run_dir, "steered.py", arguments("--die-at-rename", point), 1, "one-device"
+    ) as cluster:
+        assert cluster.wait() == [-signal.SIGKILL], cluster.output()
+    assert (run_dir / "ckpt-20.index").exists()
+    assert "ckpt-20" in (run_dir / "checkpoint").read_text()

@@ -1,0 +1,61 @@
+"""Runs the real `tfckpt-tui` and tells what it said, or the same in this process, quicker."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfckpt_tui.cli import run
+
+BINARY = Path(sys.executable).with_name("tfckpt-tui")
+LIMIT_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command left: exit code, data and words."""
+
+    code: int
+    data: str
+    words: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """Its data as a JSON document."""
+        document: dict[str, Any] = json.loads(self.data)
+        return document
+
+
+class Tool:
+    """`tfckpt-tui` in this process: the same code behind `main`, without starting Python."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *words: object) -> Said:
+        self._capsys.readouterr()
+        code = run([str(word) for word in words])
+        captured = self._capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return Said(code, captured.out, captured.err)
+
+
+def run_binary(*words: object, **environment: str) -> Said:
+    """Runs the real binary without a terminal."""
+    ended = subprocess.run(
+        [BINARY, *map(str, words)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=LIMIT_SECONDS,
+        env={**os.environ, **environment},
+    )
+    said = Said(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+    assert "Traceback" not in said.words
+    return said

@@ -1,0 +1,154 @@
+"""The commands that free disk space and take it back: prune, undo, trash, pin, unpin."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+from pathlib import Path
+
+import pytest
+from answering_trainer import AnsweringTrainer, moving_files
+from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
+from rundir_factory import RunFactory, two_branches
+
+from tfckpt_trainer.rundir.paths import RunDirectory
+
+OLD = ["ckpt-400", "ckpt-300", "ckpt-200", "ckpt-100"]
+"""What keeping the last two, one of them with the best loss, gives up; newest first."""
+
+RULES = ["--keep-last", "2", "--keep-best", "loss:min:1"]
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
+    return Tool(capsys)
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> RunFactory:
+    """A run whose trainer is gone."""
+    made = two_branches(tmp_path / "run")
+    for index in range(2):
+        made.run.worker_status(index).unlink()
+    return made
+
+
+def steps(run: RunDirectory) -> list[str]:
+    return sorted(path.stem for path in run.root.glob("*.index"))
+
+
+def test_a_dry_run_shows_the_plan_and_moves_nothing(tool: Tool, ended: RunFactory) -> None:
+    before = steps(ended.run)
+    said = tool("prune", ended.run.root, *RULES, "--dry-run", "--json")
+    assert said.code == 0
+    plan = said.json["plan"]
+    deleted = [d for d in plan["decisions"] if not d["keep"]]
+    assert [d["name"] for d in deleted] == OLD
+    assert plan["freed_bytes"] == sum(d["bytes"] for d in deleted)
+    assert all(d["reason"] for d in plan["decisions"])
+    assert said.json["trash"] is None
+    assert steps(ended.run) == before
+    words = tool("prune", ended.run.root, *RULES, "--dry-run").data
+    assert "4 checkpoints to delete" in words
+
+
+def test_prune_and_undo(tool: Tool, ended: RunFactory) -> None:
+    before = steps(ended.run)
+    pruned = tool("prune", ended.run.root, *RULES, "--yes", "--json").json
+    gone = set(OLD)
+    assert set(steps(ended.run)) == set(before) - gone
+    listed = tool("trash", ended.run.root, "--json").json["trash"]
+    assert [(t["id"], set(t["names"])) for t in listed] == [(pruned["trash"], gone)]
+    undone = tool("undo", ended.run.root, "--json").json
+    assert (undone["trash"], set(undone["names"])) == (pruned["trash"], gone)
+    assert steps(ended.run) == before
+    assert tool("trash", ended.run.root, "--json").json["trash"] == []
+
+
+def test_where_nothing_is_to_go_nothing_is_asked(tool: Tool, ended: RunFactory) -> None:
+    said = tool("prune", ended.run.root, "--keep-last", "100")
+    assert said.code == 0
+    assert "0 checkpoints to delete" in said.data
+
+
+def test_without_a_terminal_nothing_is_done_unconfirmed(ended: RunFactory) -> None:
+    before = steps(ended.run)
+    said = run_binary("prune", ended.run.root, *RULES)
+    assert said.code == 4
+    assert "Give --yes" in said.words
+    assert "delete  ckpt-100" in said.data
+    assert steps(ended.run) == before
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n", 4), ("y", 0)])
+def test_on_a_terminal_a_person_is_asked(ended: RunFactory, answer: str, code: int) -> None:
+    before = steps(ended.run)
+    master, slave = pty.openpty()
+    try:
+        os.write(master, f"{answer}\n".encode())
+        said = subprocess.run(
+            [BINARY, "prune", ended.run.root, *RULES],
+            stdin=slave,
+            capture_output=True,
+            timeout=LIMIT_SECONDS,
+        )
+    finally:
+        os.close(master)
+        os.close(slave)
+    assert said.returncode == code
+    assert b"to the trash? [y/N]" in said.stderr
+    assert (b"Nothing was done" in said.stderr) == (answer == "n")
+    assert (steps(ended.run) == before) == (answer == "n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "Say what to keep"),
+        (["--keep-last", "-3"], "-3"),
+        (["--keep-best", "loss:least:2"], "loss:min:3"),
+        (["--keep-best", "accuracy:max:1"], "accuracy"),
+    ],
+)
+def test_rules_that_make_no_sense(
+    tool: Tool, ended: RunFactory, words: list[str], message: str
+) -> None:
+    said = tool("prune", ended.run.root, *words, "--yes")
+    assert said.code == 2
+    assert message in said.words
+
+
+def test_a_live_trainer_is_asked_and_need_not_be_waited_for(tool: Tool, tmp_path: Path) -> None:
+    run = two_branches(tmp_path / "run", live=True).run
+    said = tool("prune", run.root, *RULES, "--yes", "--no-wait", "--json")
+    assert said.json["trash"] is None
+    assert (run.inbox / f"{said.json['command']}.json").exists()
+    with AnsweringTrainer(run, moving_files(run)):
+        said = tool("undo", run.root, "--timeout", "20")
+    assert said.code == 0
+    assert "Brought back" in said.data
+
+
+def test_the_trash_is_emptied_only_when_confirmed(tool: Tool, ended: RunFactory) -> None:
+    freed = tool("prune", ended.run.root, *RULES, "--yes", "--json").json["plan"]["freed_bytes"]
+    assert run_binary("trash", ended.run.root, "--empty").code == 4
+    assert tool("trash", ended.run.root, "--yes").code == 2
+    young = tool("trash", ended.run.root, "--empty", "--older-than", "1", "--yes", "--json")
+    assert young.json["freed_bytes"] == 0
+    emptied = tool("trash", ended.run.root, "--empty", "--yes", "--json")
+    assert emptied.json["freed_bytes"] >= freed
+    assert list(ended.run.trash.iterdir()) == []
+    said = tool("undo", ended.run.root)
+    assert (said.code, "nothing to bring back" in said.words) == (2, True)
+
+
+def test_a_pinned_checkpoint_stays(tool: Tool, ended: RunFactory) -> None:
+    assert tool("pin", ended.run.root, "ckpt-100").data == "Pinned ckpt-100.\n"
+    assert "ckpt-100 *" in tool("ls", ended.run.root).data
+    tool("prune", ended.run.root, "--keep-last", "1", "--yes")
+    assert "ckpt-100" in steps(ended.run)
+    assert tool("unpin", ended.run.root, "ckpt-100", "--json").json["pinned"] is False
+    tool("prune", ended.run.root, "--keep-last", "1", "--yes")
+    assert "ckpt-100" not in steps(ended.run)
+    assert tool("pin", ended.run.root, "ckpt-100").code == 2

@@ -1,0 +1,210 @@
+"""The commands that look: status, ls, journal, logs; and directories that are no runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from command_running import Tool, run_binary
+from rundir_factory import RunFactory, two_branches
+
+from tfckpt_trainer.rundir.paths import RunDirectory
+
+HOSTILE = "esc-\x1b]52;c;QUFB\x07\u202e\x9b2J-6"
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
+    return Tool(capsys)
+
+
+def write_log(run: RunDirectory, index: int, text: str) -> Path:
+    path = run.worker_log(index)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_ls_is_newest_first_with_the_promised_fields(tool: Tool, tmp_path: Path) -> None:
+    made = two_branches(tmp_path)
+    said = tool("ls", tmp_path, "--json")
+    assert said.code == 0
+    assert said.json["schema"] == 1
+    assert said.json["run"] == {"id": "language-model", "directory": str(tmp_path)}
+    newest = said.json["checkpoints"][0]
+    assert newest == {
+        "name": "ckpt-b1-400",
+        "step": 400,
+        "branch": 1,
+        "parent": "ckpt-300",
+        "state": "verified",
+        "bytes": 129,
+        "shards": 1,
+        "saved_at": made.now - 300,
+        "trigger": "command",
+        "metrics": {"loss": newest["metrics"]["loss"]},
+        "pinned": False,
+        "current": True,
+        "problem": "",
+    }
+    assert [c["step"] for c in said.json["checkpoints"]] == [400, 500, 400, 300, 200, 100]
+
+
+def test_ls_in_columns_shows_one_checkpoint_a_line(tool: Tool, tmp_path: Path) -> None:
+    two_branches(tmp_path)
+    lines = tool("ls", tmp_path).data.splitlines()
+    assert lines[0].split()[:4] == ["NAME", "STEP", "BRANCH", "STATE"]
+    assert lines[1].split()[:6] == ["ckpt-b1-400", "400", "1", "verified", "←", "5m"]
+    assert len(lines) == 7
+    assert len({line.index("verified") for line in lines[1:]}) == 1
+
+
+def test_a_directory_of_somebody_else_can_be_listed(tool: Tool, tmp_path: Path) -> None:
+    made = RunFactory(tmp_path)
+    for step in (1, 2):
+        made.checkpoint(step, name=f"model.ckpt-{step}", recorded=False)
+    said = tool("ls", tmp_path, "--json")
+    assert [c["name"] for c in said.json["checkpoints"]] == ["model.ckpt-2", "model.ckpt-1"]
+    assert said.json["run"]["id"] is None
+    assert [c["state"] for c in said.json["checkpoints"]] == ["complete", "complete"]
+    assert not made.run.is_ours
+
+
+def test_no_name_of_a_file_reaches_the_terminal_raw(tmp_path: Path) -> None:
+    two_branches(tmp_path)
+    (tmp_path / f"{HOSTILE}.index").write_bytes(b"x")
+    (tmp_path / os.fsdecode(b"bad-\xff-5.index")).write_bytes(b"x")
+    for words in (["ls"], ["ls", "--json"], ["prune", "--keep-last", "1", "--dry-run"]):
+        said = run_binary(words[0], tmp_path, *words[1:])
+        assert said.code == 0
+        controls = [c for c in said.data if (ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160]
+        assert controls == []
+        assert "\u202e" not in said.data
+    names = [c["name"] for c in run_binary("ls", tmp_path, "--json").json["checkpoints"]]
+    assert HOSTILE in names
+    assert os.fsdecode(b"bad-\xff-5") in names
+
+
+def test_a_locale_without_our_characters_is_no_reason_to_fail(tmp_path: Path) -> None:
+    two_branches(tmp_path)
+    said = run_binary("ls", tmp_path, PYTHONIOENCODING="ascii")
+    assert said.code == 0
+    assert said.data.splitlines()[1].split()[4] == "?"
+
+
+def test_status_of_a_healthy_run(tool: Tool, tmp_path: Path) -> None:
+    made = two_branches(tmp_path, live=True)
+    said = tool("status", tmp_path, "--json")
+    assert said.code == 0
+    run, workers = said.json["run"], said.json["workers"]
+    assert (run["id"], run["state"], run["step"], run["branch"]) == (
+        "language-model",
+        "training",
+        438,
+        1,
+    )
+    assert run["checkpoint"] == "ckpt-b1-400"
+    assert [w["index"] for w in workers] == [0, 1]
+    assert workers[0]["pid"] == os.getpid()
+    assert (workers[0]["step_seconds"], workers[0]["loss"]) == (0.118, 2.144)
+    assert 0 <= workers[0]["heartbeat_age_seconds"] < 60
+    words = tool("status", made.run.root).data
+    assert "training" in words
+    assert "438 of 5,000 on branch 1" in words
+    assert "118 ms" in words
+
+
+def test_status_of_a_run_with_a_lost_worker_is_a_problem(tool: Tool, tmp_path: Path) -> None:
+    made = two_branches(tmp_path, live=True)
+    made.worker(1, updated_at=made.now - 60)
+    said = tool("status", tmp_path, "--json")
+    assert said.code == 1
+    assert said.json["run"]["state"] == "degraded"
+    assert [w["state"] for w in said.json["workers"]] == ["training", "lost"]
+
+
+def test_status_without_any_trainer_tells_from_where_it_would_go_on(
+    tool: Tool, tmp_path: Path
+) -> None:
+    RunFactory(tmp_path).checkpoint(7, recorded=False)
+    said = tool("status", tmp_path, "--json")
+    assert said.code == 0
+    assert said.json["run"]["state"] == "unattended"
+    assert (said.json["run"]["checkpoint"], said.json["run"]["step"]) == ("ckpt-7", 7)
+    assert said.json["workers"] == []
+
+
+def test_status_survives_a_heartbeat_that_lies(tool: Tool, tmp_path: Path) -> None:
+    made = two_branches(tmp_path)
+    made.live_worker(0)
+    status = made.run.worker_status(0)
+    for lie in (b"-5", b"0", b"99999999999999"):
+        status.write_bytes(status.read_bytes().replace(str(os.getpid()).encode(), lie))
+        assert tool("status", tmp_path, "--json").json["workers"][0]["state"] == "lost"
+
+
+def test_a_file_of_a_newer_version_is_refused_by_name(tool: Tool, tmp_path: Path) -> None:
+    made = two_branches(tmp_path)
+    made.run.run_file.write_bytes(b'{"schema":99,"id":"x","created_at":0}')
+    said = tool("status", tmp_path)
+    assert said.code == 1
+    assert "run.json was written by a newer tfckpt-tui" in said.words
+
+
+def test_the_journal_tells_the_newest_last(tool: Tool, tmp_path: Path) -> None:
+    two_branches(tmp_path)
+    entries = tool("journal", tmp_path, "--lines", "2", "--json").json["entries"]
+    assert [e["kind"] for e in entries] == ["save", "restore"]
+    assert entries[1]["by"] == "ada@trainhost"
+    line = tool("journal", tmp_path).data.splitlines()[-1]
+    assert line.endswith("restore      Back to ckpt-300; branch 1 begins. (ada@trainhost)")
+
+
+def test_logs_print_the_last_lines_of_one_worker(tool: Tool, tmp_path: Path) -> None:
+    run = two_branches(tmp_path).run
+    write_log(run, 0, "".join(f"step {n}\n" for n in range(30)) + "no end")
+    said = tool("logs", tmp_path, "--worker", "0", "--lines", "3")
+    assert said.data.splitlines() == ["step 28", "step 29", "no end"]
+    assert tool("logs", tmp_path, "--lines", "0").data == ""
+
+
+def test_logs_of_all_workers_are_in_the_order_of_their_numbers(tool: Tool, tmp_path: Path) -> None:
+    run = two_branches(tmp_path).run
+    for index in (0, 2, 10):
+        write_log(run, index, f"\x1b[31mhello {index}\n")
+    lines = tool("logs", tmp_path, "--json").json["lines"]
+    assert [line["log"] for line in lines] == ["worker-0", "worker-2", "worker-10"]
+    assert all("\x1b" not in line["line"] for line in lines)
+    assert tool("logs", tmp_path).data.splitlines()[2].startswith("worker-10: ")
+
+
+def test_a_log_that_is_not_there_tells_which_are(tool: Tool, tmp_path: Path) -> None:
+    run = two_branches(tmp_path).run
+    said = tool("logs", tmp_path)
+    assert (said.code, "only `tfckpt-tui launch` keeps logs" in said.words) == (2, True)
+    write_log(run, 0, "hello\n")
+    said = tool("logs", tmp_path, "--worker", "7")
+    assert (said.code, "there are: worker-0" in said.words) == (2, True)
+    assert tool("logs", tmp_path, "--supervisor").code == 2
+
+
+@pytest.mark.parametrize("command", ["ls", "status", "save", "undo", "journal", "logs", "attach"])
+def test_a_bad_directory_is_one_message_and_exit_2(
+    tool: Tool, tmp_path: Path, command: str
+) -> None:
+    said = tool(command, tmp_path)
+    assert said.code == 2
+    assert said.data == ""
+    assert said.words.startswith(f"tfckpt-tui: {tmp_path} is empty; start a run there")
+    assert len(said.words.splitlines()) == 1
+
+
+def test_an_error_in_json_is_data_too(tool: Tool, tmp_path: Path) -> None:
+    said = tool("ls", tmp_path / "missing", "--json")
+    assert said.code == 2
+    assert said.json["schema"] == 1
+    error = said.json["error"]
+    assert (error["code"], error["name"]) == (2, "usage")
+    assert "does not exist" in error["message"]
+    assert error["message"] in said.words

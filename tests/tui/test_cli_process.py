@@ -1,0 +1,220 @@
+"""`tfckpt-tui` as a process: quick, quiet when cut off, and never without a terminal an app."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from answering_trainer import AnsweringTrainer, done
+from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
+from rundir_factory import RunFactory, two_branches
+
+from waiting import wait_until
+
+HEAVY = {"textual", "rich", "tensorflow", "keras", "numpy", "tensorboard", "watchdog", "asyncio"}
+"""What costs time or has no place in a command for scripts."""
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
+    return Tool(capsys)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--version"],
+        ["--help"],
+        ["completion", "bash"],
+        ["launch", "--help"],
+        ["ls", "RUN", "--json"],
+        ["status", "RUN"],
+        ["prune", "RUN", "--keep-last", "1", "--dry-run"],
+        ["save", "RUN", "--no-wait"],
+        ["tensorboard", "RUN", "--status"],
+        ["attach", "RUN"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_commands_import_nothing_heavy(tmp_path: Path, words: list[str]) -> None:
+    run = two_branches(tmp_path).run
+    words = [str(run.root) if word == "RUN" else word for word in words]
+    program = (
+        "import sys; from tfckpt_tui.cli import run; run(sys.argv[1:]); sys.stdout.flush(); "
+        f"loaded = {HEAVY!r} & {{name.split('.')[0] for name in sys.modules}}; "
+        "sys.exit(f'loaded {loaded}' if loaded else 0)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=LIMIT_SECONDS,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_version_and_help_name_the_program() -> None:
+    assert run_binary("--version").data.startswith("tfckpt-tui, version ")
+    helped = run_binary("--help")
+    assert helped.code == 0
+    assert "tensorboard" in helped.data
+    assert run_binary().data == helped.data
+
+
+def test_a_word_that_is_neither_command_nor_directory(tool: Tool) -> None:
+    said = tool("sav")
+    assert said.code == 2
+    assert "'sav' is no command, and no such directory exists" in said.words
+    assert "nothing/here does not exist" in tool("nothing/here").words
+
+
+def test_a_directory_alone_opens_the_app_on_it(tmp_path: Path) -> None:
+    two_branches(tmp_path)
+    alone, attached = run_binary(tmp_path), run_binary("attach", tmp_path)
+    assert alone == attached
+    assert alone.code == 2
+    assert "The app needs a terminal" in alone.words
+    assert "status" in alone.words
+
+
+def test_a_dumb_terminal_is_sent_to_plain_text(tmp_path: Path) -> None:
+    two_branches(tmp_path)
+    master, slave = pty.openpty()
+    try:
+        ended = subprocess.run(
+            [BINARY, "attach", tmp_path],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            timeout=LIMIT_SECONDS,
+            env={**os.environ, "TERM": "dumb"},
+        )
+        shown = os.read(master, 4096).decode()
+    finally:
+        os.close(master)
+        os.close(slave)
+    assert ended.returncode == 2
+    assert "tfckpt-tui status RUN --watch" in " ".join(shown.split())
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("words", [["launch", "RUN", "--", "true"], ["demo", "--dir", "RUN"]])
+def test_without_a_terminal_nothing_is_started_for_an_app(
+    tool: Tool, tmp_path: Path, words: list[str]
+) -> None:
+    root = tmp_path / "run"
+    said = tool(*[root if word == "RUN" else word for word in words])
+    assert said.code == 2
+    assert "--detach" in said.words
+    assert not root.exists()
+
+
+def test_a_reader_that_has_enough_is_no_problem(tmp_path: Path) -> None:
+    made = RunFactory(tmp_path).create()
+    for step in range(3):
+        made.checkpoint(step)
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(
+        [BINARY, "ls", tmp_path], stdout=writer, stderr=subprocess.PIPE, timeout=LIMIT_SECONDS
+    )
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_a_reader_that_leaves_a_watch_ends_it(tmp_path: Path) -> None:
+    two_branches(tmp_path)
+    watch = subprocess.Popen(
+        [BINARY, "status", tmp_path, "--watch", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert watch.stdout is not None
+    assert watch.stderr is not None
+    first = json.loads(watch.stdout.readline())
+    assert first["run"]["id"] == "language-model"
+    watch.stdout.close()
+    words = watch.stderr.read()
+    assert (watch.wait(LIMIT_SECONDS), words) == (0, b"")
+
+
+def test_ctrl_c_ends_a_command_quietly(tmp_path: Path) -> None:
+    made = two_branches(tmp_path)
+    log = made.run.worker_log(0)
+    log.write_text("one\n")
+    follow = subprocess.Popen(
+        [BINARY, "logs", tmp_path, "--follow"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert follow.stdout is not None
+    assert follow.stdout.readline() == b"one\n"
+    with open(log, "a") as more:
+        more.write("two\n")
+    assert follow.stdout.readline() == b"two\n"
+    follow.send_signal(signal.SIGINT)
+    _, words = follow.communicate(timeout=LIMIT_SECONDS)
+    assert (follow.returncode, words.strip()) == (130, b"")
+
+
+def test_progress_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
+    run = two_branches(tmp_path, live=True).run
+    with AnsweringTrainer(run, done("Saved ckpt-b1-438.")):
+        assert run_binary("save", run.root).words == ""
+        master, slave = pty.openpty()
+        try:
+            ended = subprocess.run(
+                [BINARY, "save", run.root],
+                stdout=subprocess.PIPE,
+                stderr=slave,
+                timeout=LIMIT_SECONDS,
+            )
+            shown = os.read(master, 65536).decode()
+        finally:
+            os.close(master)
+            os.close(slave)
+    assert ended.stdout == b"Saved ckpt-b1-438.\n"
+    assert "save: done 2/2 Saved ckpt-b1-438." in shown
+    assert shown.endswith("\x1b[K")
+
+
+@pytest.mark.parametrize(
+    ("shell", "mark"),
+    [("bash", "complete -o"), ("zsh", "compdef"), ("fish", "complete --no-files")],
+)
+def test_completion_scripts(shell: str, mark: str) -> None:
+    said = run_binary("completion", shell)
+    assert said.code == 0
+    assert mark in said.data
+    assert "_TFCKPT_TUI_COMPLETE" in said.data
+
+
+def test_completion_knows_the_commands() -> None:
+    said = run_binary(
+        _TFCKPT_TUI_COMPLETE="bash_complete", COMP_WORDS="tfckpt-tui st", COMP_CWORD="1"
+    )
+    assert said.data.split() == ["plain,status", "plain,stop"]
+
+
+def test_launch_without_the_app_and_stop_by_force(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    sleep = [sys.executable, "-c", "import time; time.sleep(300)"]
+    try:
+        said = run_binary("launch", root, "--detach", "--json", "--", *sleep)
+        assert said.code == 0
+        assert said.json["directory"] == str(root)
+        supervisor = said.json["supervisor_pid"]
+        os.kill(supervisor, 0)
+        assert run_binary("launch", root, "--detach", "--", *sleep).code != 0
+    finally:
+        began = time.monotonic()
+        stopped = run_binary("stop", root, "--force", "--timeout", "1", "--json")
+    assert (stopped.code, stopped.json["stopped"]) == (0, True)
+    assert time.monotonic() - began < LIMIT_SECONDS
+    wait_until(lambda: not Path(f"/proc/{supervisor}").exists(), 10, "the end of the supervisor")

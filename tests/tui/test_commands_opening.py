@@ -1,0 +1,86 @@
+"""What a directory is, found out before anything is done with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rundir_factory import RunFactory
+
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.commands.opening import open_run
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def as_nobody() -> Iterator[None]:
+    """Gives up what root may read, where the tests run as root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    yield
+    os.seteuid(0)
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"does not exist; .*tfckpt-tui launch"):
+        open_run(tmp_path / "missing")
+
+
+def test_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "ckpt-5.index"
+    file.touch()
+    with pytest.raises(UsageError, match="is not a directory; name the one"):
+        open_run(file)
+
+
+def test_an_empty_directory(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"is empty; .*tfckpt-tui launch"):
+        open_run(tmp_path)
+
+
+def test_a_directory_of_something_else(tmp_path: Path) -> None:
+    for name in ("README.md", "train.py"):
+        (tmp_path / name).touch()
+    with pytest.raises(UsageError, match=r"holds 2 other entries, the first is 'README\.md'"):
+        open_run(tmp_path)
+
+
+def test_a_directory_that_may_not_be_read(
+    tmp_path_factory: pytest.TempPathFactory, as_nobody: None
+) -> None:
+    parent = Path("/tmp") if os.access("/tmp", os.W_OK) else tmp_path_factory.getbasetemp()
+    closed = parent / f"tfckpt-closed-{os.getpid()}"
+    closed.mkdir(mode=0)
+    try:
+        with pytest.raises(UsageError, match=r"cannot be read \(Permission denied\)"):
+            open_run(closed)
+    finally:
+        closed.rmdir()
+
+
+def test_a_name_that_is_too_long(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        open_run(tmp_path / ("x" * 300))
+
+
+@pytest.mark.parametrize("what", ["checkpoints", "state file", "ours"])
+def test_what_holds_checkpoints_or_once_did_is_opened(tmp_path: Path, what: str) -> None:
+    if what == "checkpoints":
+        RunFactory(tmp_path).checkpoint(1, recorded=False, listed=False)
+    elif what == "state file":
+        (tmp_path / "checkpoint").touch()
+    else:
+        (tmp_path / ".tfckpt").mkdir()
+    assert open_run(tmp_path) == RunDirectory(tmp_path)
+
+
+def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    RunFactory(tmp_path / "run").run.create()
+    monkeypatch.chdir(tmp_path)
+    assert open_run("run").root == tmp_path / "run"

@@ -1,0 +1,140 @@
+"""Prune, undo, pin and the trash: through the trainer where one lives, by ourselves otherwise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from answering_trainer import AnsweringTrainer, moving_files
+from filelock import FileLock
+from rundir_factory import RunFactory, two_branches
+
+from tfckpt_trainer.bundle.state_file import read_state_file
+from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import CommandKind, JournalKind
+from tfckpt_tui.commands import pruning
+from tfckpt_tui.commands.reporting import list_checkpoints
+
+TEST = "a test"
+
+
+def names(run: RunDirectory) -> list[str]:
+    return [checkpoint.name for checkpoint in list_checkpoints(run)]
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()}
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> RunFactory:
+    """A run whose trainer is gone."""
+    made = two_branches(tmp_path / "run")
+    for index in range(2):
+        made.run.worker_status(index).unlink()
+    return made
+
+
+def test_undo_brings_back_every_byte(ended: RunFactory) -> None:
+    before = files(ended.run.root)
+    pruned = pruning.prune(ended.run, ["ckpt-100", "ckpt-200"], through=TEST)
+    assert pruned.names == ("ckpt-100", "ckpt-200")
+    assert "ckpt-100" not in names(ended.run)
+    assert pruned.size == 2 * 129
+    back = pruning.undo(ended.run, through=TEST)
+    assert (back.trash, back.names) == (pruned.trash, pruned.names)
+    after = files(ended.run.root)
+    after.pop("checkpoint")
+    before.pop("checkpoint")
+    assert after == before
+    kinds = [entry.kind for entry in read_entries(ended.run)]
+    assert kinds[-2:] == [JournalKind.PRUNE, JournalKind.UNDO]
+
+
+def test_tensorflows_list_follows_in_a_run_of_ours(ended: RunFactory) -> None:
+    pruning.prune(ended.run, ["ckpt-100"], through=TEST)
+    state = read_state_file(ended.run.state_file)
+    assert state is not None
+    assert "ckpt-100" not in state.all_paths
+    assert "ckpt-200" in state.all_paths
+
+
+def test_the_list_of_a_foreign_directory_is_left_alone(tmp_path: Path) -> None:
+    made = RunFactory(tmp_path)
+    for step in (1, 2, 3):
+        made.checkpoint(step, recorded=False)
+    before = made.run.state_file.read_bytes()
+    pruning.prune(made.run, ["ckpt-1"], through=TEST)
+    assert made.run.state_file.read_bytes() == before
+    assert "ckpt-1" not in names(made.run)
+
+
+def test_a_live_trainer_does_it_itself(tmp_path: Path) -> None:
+    run = two_branches(tmp_path / "run", live=True).run
+    with AnsweringTrainer(run, moving_files(run)) as trainer:
+        pruned = pruning.prune(run, ["ckpt-100"], through=TEST)
+        assert "ckpt-100" not in names(run)
+        back = pruning.undo(run, pruned.trash, through=TEST)
+    assert back.names == pruned.names == ("ckpt-100",)
+    assert [c.kind for c in trainer.taken] == [CommandKind.PRUNE, CommandKind.UNDO]
+
+
+def test_a_live_trainer_that_is_not_waited_for_has_not_moved_anything_yet(tmp_path: Path) -> None:
+    run = two_branches(tmp_path / "run", live=True).run
+    asked = pruning.prune(run, ["ckpt-100"], through=TEST, wait=False)
+    assert asked.trash is None
+    assert (run.inbox / f"{asked.command}.json").exists()
+    assert "ckpt-100" in names(run)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("ckpt-b1-400", "training goes on from it"), ("ckpt-300", "pinned")]
+)
+def test_what_is_protected_stays_and_so_does_all_else(
+    ended: RunFactory, name: str, reason: str
+) -> None:
+    pruning.set_pin(ended.run, "ckpt-300", pinned=True, through=TEST)
+    before = files(ended.run.root)
+    with pytest.raises(RefusedError, match=reason):
+        pruning.prune(ended.run, ["ckpt-100", name], through=TEST)
+    assert files(ended.run.root) == before
+
+
+def test_beside_a_trainer_that_holds_the_lock_nothing_is_touched(
+    ended: RunFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = files(ended.run.root)
+    reader, writer = os.pipe()
+    holder = os.fork()
+    if holder == 0:
+        with FileLock(ended.run.trainer_lock):
+            os.write(writer, b"held")
+            os.close(writer)
+            os.read(os.pipe()[0], 1)
+        os._exit(0)
+    try:
+        os.read(reader, 4)
+        monkeypatch.setattr(pruning, "LOCK_SECONDS", 0.1)
+        with pytest.raises(RefusedError, match="does not answer; nothing was touched"):
+            pruning.prune(ended.run, ["ckpt-100"], through=TEST)
+    finally:
+        os.kill(holder, 9)
+        os.waitpid(holder, 0)
+        os.close(reader)
+        os.close(writer)
+    assert files(ended.run.root) == before
+
+
+def test_a_pin_of_something_that_is_not_there_is_no_pin(ended: RunFactory) -> None:
+    with pytest.raises(UsageError, match="ckpt-7"):
+        pruning.set_pin(ended.run, "ckpt-7", pinned=True, through=TEST)
+    with pytest.raises(UsageError):
+        pruning.set_pin(ended.run, "../ckpt-100", pinned=True, through=TEST)
+    pruning.set_pin(ended.run, "ckpt-100", pinned=True, through=TEST)
+    pruning.set_pin(ended.run, "ckpt-100", pinned=True, through=TEST)
+    assert [c.name for c in list_checkpoints(ended.run) if c.pinned] == ["ckpt-100"]
+    pruning.set_pin(ended.run, "ckpt-100", pinned=False, through=TEST)
+    assert not any(c.pinned for c in list_checkpoints(ended.run))

@@ -1,0 +1,118 @@
+"""Which checkpoint a step or a name means, and what going back to it gives up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rundir_factory import RunFactory, two_branches
+
+from tfckpt_trainer.catalog.prune import move_to_trash
+from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import Head
+from tfckpt_tui.commands.reporting import list_checkpoints
+from tfckpt_tui.commands.restoring import find_checkpoint, lineage, plan_restore
+
+
+def found(run: RunDirectory, step: int) -> str:
+    return plan_restore(run, list_checkpoints(run), step=step).checkpoint.name
+
+
+def go_back(made: RunFactory, name: str, step: int, branch: int) -> None:
+    """What a restore leaves behind: it is newer than every save so far."""
+    made._sequence += 1
+    head = Head(checkpoint=name, step=step, branch=branch, sequence=made._sequence)
+    store(made.run.head_file, head)
+
+
+def test_a_step_of_one_branch_is_that_checkpoint(tmp_path: Path) -> None:
+    run = two_branches(tmp_path).run
+    assert found(run, 500) == "ckpt-500"
+    assert found(run, 100) == "ckpt-100"
+
+
+def test_a_step_of_several_branches_is_the_one_that_training_passed(tmp_path: Path) -> None:
+    made = two_branches(tmp_path)
+    assert found(made.run, 400) == "ckpt-b1-400"
+    go_back(made, "ckpt-500", 500, branch=0)
+    made.worker(0, branch=0, step=505)
+    assert found(made.run, 400) == "ckpt-400"
+
+
+def test_where_no_worker_tells_the_place_it_is_that_of_a_cold_start(tmp_path: Path) -> None:
+    made = two_branches(tmp_path)
+    made.run.worker_status(0).unlink()
+    assert found(made.run, 400) == "ckpt-b1-400"
+    go_back(made, "ckpt-500", 500, branch=0)
+    assert found(made.run, 400) == "ckpt-400"
+
+
+def test_a_branch_that_has_saved_nothing_began_where_the_restore_went(tmp_path: Path) -> None:
+    made = two_branches(tmp_path)
+    go_back(made, "ckpt-b1-400", 400, branch=2)
+    made.worker(0, branch=2, step=405)
+    assert lineage(list_checkpoints(made.run), (2, 405)) == {2: 405, 1: 400, 0: 300}
+    assert found(made.run, 400) == "ckpt-b1-400"
+
+
+def test_the_way_leads_through_branches_whose_checkpoints_were_pruned(tmp_path: Path) -> None:
+    made = two_branches(tmp_path)
+    made.checkpoint(500, 1, "ckpt-b1-400")
+    made.checkpoint(600, 2, "ckpt-b1-500")
+    move_to_trash(made.run, ["ckpt-b1-500"], by="a test", now=made.now, update_state_file=True)
+    assert lineage(list_checkpoints(made.run)) == {2: 600, 1: 500, 0: 300}
+
+
+def test_a_step_that_training_did_not_pass_needs_a_name(tmp_path: Path) -> None:
+    made = two_branches(tmp_path)
+    made.checkpoint(150, 2, "ckpt-100")
+    made.worker(0, branch=2, step=160)
+    with pytest.raises(RefusedError, match=r"ckpt-b1-400, ckpt-400\. Say which with --name"):
+        found(made.run, 400)
+
+
+def test_two_names_of_one_step_and_branch_need_a_name(tmp_path: Path) -> None:
+    made = RunFactory(tmp_path)
+    for name in ("model-5", "ckpt-5"):
+        made.checkpoint(5, name=name, recorded=False)
+    with pytest.raises(RefusedError, match="model-5"):
+        found(made.run, 5)
+
+
+def test_a_damaged_one_on_the_way_is_not_replaced_by_another_branch(tmp_path: Path) -> None:
+    run = two_branches(tmp_path).run
+    (run.root / "ckpt-b1-400.data-00000-of-00001").unlink()
+    with pytest.raises(RefusedError, match=r"ckpt-b1-400 is incomplete.*data-00000-of-00001"):
+        found(run, 400)
+    assert find_checkpoint(list_checkpoints(run), name="ckpt-400").name == "ckpt-400"
+
+
+def test_a_step_that_is_not_there_tells_which_are_near(tmp_path: Path) -> None:
+    run = two_branches(tmp_path).run
+    with pytest.raises(UsageError, match="step 320; near are: 200, 300, 400, 500"):
+        found(run, 320)
+    with pytest.raises(UsageError, match="near are: none"):
+        find_checkpoint([], step=1)
+
+
+def test_a_name_that_is_not_there_tells_the_newest(tmp_path: Path) -> None:
+    checkpoints = list_checkpoints(two_branches(tmp_path).run)
+    with pytest.raises(UsageError, match="the newest are: ckpt-b1-400, ckpt-500"):
+        find_checkpoint(checkpoints, name="ckpt-4")
+    with pytest.raises(UsageError, match="There is no checkpoint"):
+        find_checkpoint(checkpoints, name="../ckpt-100")
+
+
+def test_the_plan_tells_what_is_given_up_and_which_branch_begins(tmp_path: Path) -> None:
+    made = two_branches(tmp_path)
+    back = plan_restore(made.run, list_checkpoints(made.run), step=300)
+    assert (back.checkpoint.name, back.current_step) == ("ckpt-300", 438)
+    assert (back.given_up, back.starts_branch) == (138, 2)
+
+
+def test_from_the_newest_of_a_branch_that_branch_goes_on(tmp_path: Path) -> None:
+    made = two_branches(tmp_path)
+    ahead = plan_restore(made.run, list_checkpoints(made.run), name="ckpt-500")
+    assert (ahead.given_up, ahead.starts_branch) == (0, None)

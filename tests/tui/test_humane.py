@@ -1,0 +1,135 @@
+"""Numbers as people read them: short, and never another number than the true one rounds to."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfckpt_tui import humane
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.00 KB"),
+        (1_714_000, "1.71 MB"),
+        (12_340_000, "12.3 MB"),
+        (999_499_999, "999 MB"),
+        (999_500_000, "1.00 GB"),
+        (3 * 10**15, "3.00 PB"),
+        (4 * 10**18, "4000 PB"),
+    ],
+)
+def test_sizes(count: int, text: str) -> None:
+    assert humane.size(count) == text
+
+
+_UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15}
+
+
+@given(st.integers(0, 10**17))
+def test_a_size_is_what_it_says_within_its_last_digit(count: int) -> None:
+    number, unit = humane.size(count).split(" ")
+    assert float(number) * _UNITS[unit] == pytest.approx(count, rel=0.0051)
+    assert len(number) <= 4
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 ms"),
+        (0.85, "850 ms"),
+        (0.9996, "1.0 s"),
+        (9.94, "9.9 s"),
+        (12, "12 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min"),
+        (200, "3 min 20 s"),
+        (3599.7, "1 h"),
+        (3725, "1 h 2 min"),
+        (86399.9, "1 d"),
+        (187_200, "2 d 4 h"),
+        (40_000_000, "462 d 23 h"),
+        (math.inf, "unknown"),
+        (math.nan, "unknown"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert humane.duration(seconds) == text
+
+
+_SECONDS = {"ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86400}
+
+
+@given(st.floats(0, 1e9))
+def test_a_duration_is_what_it_says_within_its_smaller_unit(seconds: float) -> None:
+    parts = re.findall(r"([\d.]+) (ms|s|min|h|d)", humane.duration(seconds))
+    told = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    assert told == pytest.approx(seconds, rel=0.05, abs=0.00051)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "now"),
+        (0.99, "now"),
+        (1, "1s"),
+        (59.9, "59s"),
+        (60, "1m"),
+        (3599, "59m"),
+        (3600, "1h"),
+        (86_400, "1d"),
+        (8_640_000, "100d"),
+        (math.inf, "?"),
+    ],
+)
+def test_ages_never_sound_older_than_they_are(seconds: float, text: str) -> None:
+    assert humane.age(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "–"), (math.nan, "–"), (0.0049, "4.90 ms"), (0.118, "118 ms"), (1.25, "1.25 s")],
+)
+def test_step_times(seconds: float | None, text: str) -> None:
+    assert humane.step_time(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [(None, "–"), (math.inf, "–"), (848.2, "848/s"), (12_400, "12.4k/s"), (3.2e6, "3.20M/s")],
+)
+def test_rates(rate: float | None, text: str) -> None:
+    assert humane.rate(rate) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "NaN"),
+        (math.nan, "NaN"),
+        (math.inf, "inf"),
+        (-math.inf, "-inf"),
+        (0, "0.000"),
+        (2.1443, "2.144"),
+        (0.98765, "0.9877"),
+        (-31.4159, "-31.42"),
+        (99_999.4, "99999"),
+        (1e-7, "1.00e-07"),
+        (1e300, "1.00e+300"),
+    ],
+)
+def test_metrics(value: float | None, text: str) -> None:
+    assert humane.metric(value) == text
+
+
+def test_counts_have_their_noun() -> None:
+    assert humane.count(1, "checkpoint") == "1 checkpoint"
+    assert humane.count(0, "checkpoint") == "0 checkpoints"
+    assert humane.count(12_345, "step") == "12,345 steps"

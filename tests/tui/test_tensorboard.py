@@ -1,0 +1,129 @@
+"""TensorBoard beside a run: started once, adopted, stopped; and never another process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from rundir_factory import RunFactory, two_branches
+
+from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui import tensorboard
+from tfckpt_tui.tensorboard import TensorBoardProcess
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RunDirectory]:
+    made = two_branches(tmp_path / "run").run
+    yield made
+    tensorboard.stop(made)
+
+
+@pytest.fixture
+def bystander() -> Iterator[subprocess.Popen[bytes]]:
+    """A process of the same person that is no TensorBoard."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True
+    )
+    yield process
+    process.kill()
+    process.wait()
+
+
+def listening() -> socket.socket:
+    taken = socket.socket()
+    taken.bind(("127.0.0.1", 0))
+    taken.listen()
+    return taken
+
+
+def test_it_is_started_once_serves_this_run_and_is_gone_when_stopped(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A module of the same name where the person stands must not be taken for the real one.
+    (tmp_path / "tensorboard.py").write_text("raise SystemExit('the wrong module')")
+    monkeypatch.chdir(tmp_path)
+    first = tensorboard.start(run)
+    assert first.started
+    assert first.directory == str(run.tensorboard)
+    with urllib.request.urlopen(f"{first.url}data/environment", timeout=30) as answer:
+        assert str(run.tensorboard) in answer.read().decode()
+    connections = psutil.Process(first.pid).net_connections()
+    listens = {c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN}
+    assert {address.removeprefix("::ffff:") for address in listens} == {"127.0.0.1"}
+    again = tensorboard.start(run)
+    assert (again.pid, again.port, again.started) == (first.pid, first.port, False)
+    with pytest.raises(TfckptError, match="for this run already"):
+        tensorboard.start(run, first.port + 1)
+    assert tensorboard.stop(run)
+    assert not psutil.pid_exists(first.pid) or (
+        psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE
+    )
+    assert tensorboard.running(run) is None
+    assert not tensorboard.stop(run)
+
+
+def test_a_port_that_somebody_has_is_refused_at_once(run: RunDirectory) -> None:
+    with listening() as taken, pytest.raises(TfckptError, match=r"Port \d+ is taken"):
+        tensorboard.start(run, taken.getsockname()[1])
+    assert tensorboard.running(run) is None
+
+
+def test_one_that_does_not_come_up_shows_the_end_of_its_log(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensorboard, "_MODULE", "tensorboard.no_such_module")
+    with pytest.raises(TfckptError, match=r"did not come up(.|\n)*No module named"):
+        tensorboard.start(run)
+    assert tensorboard.running(run) is None
+
+
+@pytest.mark.parametrize("pid", [-1, 0, 1, 2**40])
+def test_a_record_of_an_impossible_process_is_none(run: RunDirectory, pid: int) -> None:
+    record = TensorBoardProcess(pid=pid, process_started_at=0.0, port=6006, directory="x")
+    store(run.control / "tensorboard.json", record)
+    assert tensorboard.running(run) is None
+    assert not tensorboard.stop(run)
+
+
+def test_a_record_that_names_another_process_does_it_no_harm(
+    run: RunDirectory, bystander: subprocess.Popen[bytes]
+) -> None:
+    with listening() as taken:
+        record = TensorBoardProcess(
+            pid=bystander.pid,
+            process_started_at=psutil.Process(bystander.pid).create_time(),
+            port=taken.getsockname()[1],
+            directory="x",
+        )
+        store(run.control / "tensorboard.json", record)
+        assert tensorboard.running(run) is None
+        assert not tensorboard.stop(run)
+    assert bystander.poll() is None
+
+
+def test_event_files_are_where_the_run_says(tmp_path: Path) -> None:
+    ours = RunFactory(tmp_path / "ours").create()
+    assert tensorboard.event_directory(ours.run) == ours.run.tensorboard
+    elsewhere = RunFactory(tmp_path / "elsewhere").create(tensorboard=str(tmp_path / "events"))
+    assert tensorboard.event_directory(elsewhere.run) == tmp_path / "events"
+    foreign = RunDirectory(tmp_path / "foreign")
+    assert tensorboard.event_directory(foreign) == foreign.root
+
+
+def test_over_ssh_is_told_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    assert not tensorboard.is_remote()
+    monkeypatch.setenv("SSH_CONNECTION", "10.0.0.1 50000 10.0.0.2 22")
+    assert tensorboard.is_remote()
+    line = tensorboard.TensorBoard(6007, os.getpid(), "x", started=False).forward_line
+    assert line == f"ssh -N -L 6007:127.0.0.1:6007 {socket.gethostname()}"

@@ -1,0 +1,135 @@
+"""What was noted of saves and restores: records, the last restore, and where a start goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfckpt_trainer.bundle.index import index_path
+from tfckpt_trainer.bundle.state_file import StateFile, read_state_file
+from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.rundir.documents import load, load_if_there
+from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name, parse_checkpoint_name
+from tfckpt_trainer.rundir.records import CheckpointRecord, Head
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """Where a cold start goes on: from which checkpoint, on which branch.
+
+    Attributes:
+        sequence: The highest place in the order of saves and restores so far.
+    """
+
+    checkpoint: str
+    branch: int
+    sequence: int
+
+
+class Records:
+    """The records of a run, read again only where a file was replaced."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._directory = run.records_directory
+        self._known: dict[str, tuple[tuple[int, int, int], CheckpointRecord | None]] = {}
+
+    def look(self) -> dict[str, CheckpointRecord]:
+        """Returns the records by name; damaged ones are left out.
+
+        Raises:
+            OSError: Their directory cannot be read.
+        """
+        known = {}
+        for entry in entries_of(self._directory):
+            name = entry.name.removesuffix(".json")
+            if name == entry.name:
+                continue
+            try:
+                facts = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                # A prune took it between the listing and the look at it.
+                continue
+            identity = (facts.st_size, facts.st_mtime_ns, facts.st_ino)
+            before = self._known.get(name)
+            if before is not None and before[0] == identity:
+                known[name] = before
+            else:
+                known[name] = identity, _read_record(Path(entry.path), name)
+        self._known = known
+        return {name: record for name, (_, record) in known.items() if record is not None}
+
+
+def continuation(run: RunDirectory) -> Continuation | None:
+    """Returns where a cold start goes on, or None where there is nothing to go on from.
+
+    It is the checkpoint that was saved or restored last, of those that were committed. A
+    directory without records follows TensorFlow's state file. Whether it can be restored is
+    for the start to find out: the next one to try is the next newest of the catalog.
+    """
+    records = Records(run).look()
+    committed = {name for name in records if index_path(run.root / name).is_file()}
+    return continuation_from(records, read_head(run), read_list(run), committed)
+
+
+def continuation_from(
+    records: Mapping[str, CheckpointRecord],
+    head: Head | None,
+    state: StateFile | None,
+    committed: Container[str],
+) -> Continuation | None:
+    """The rule of `continuation`, from what was read.
+
+    Args:
+        records: By name.
+        head: The last restore.
+        state: TensorFlow's state file.
+        committed: The names that have an index: a record alone is a save that was cut off.
+    """
+    saves = [record for record in records.values() if record.name in committed]
+    newest = max(saves, key=lambda record: (record.sequence, record.name), default=None)
+    highest = max((record.sequence for record in records.values()), default=0)
+    if head is not None:
+        highest = max(highest, head.sequence)
+        if newest is None or head.sequence > newest.sequence:
+            return Continuation(head.checkpoint, head.branch, highest)
+    if newest is not None:
+        return Continuation(newest.name, newest.branch, highest)
+    if state is not None and state.latest_name:
+        said = parse_checkpoint_name(state.latest_name)
+        return Continuation(state.latest_name, said.branch if said else 0, highest)
+    return None
+
+
+def read_head(run: RunDirectory) -> Head | None:
+    """Returns the last restore, or None where there was none or its note is damaged."""
+    try:
+        return load_if_there(run.head_file, Head)
+    except DamagedFileError:
+        return None
+
+
+def read_list(run: RunDirectory) -> StateFile | None:
+    """Returns TensorFlow's list of checkpoints, or None where there is none to be used."""
+    try:
+        return read_state_file(run.state_file)
+    except DamagedFileError:
+        return None
+
+
+def entries_of(directory: Path) -> list[os.DirEntry[str]]:
+    """Returns what is in `directory`, which need not exist."""
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _read_record(path: Path, name: str) -> CheckpointRecord | None:
+    try:
+        record = load(path, CheckpointRecord)
+    except (DamagedFileError, OSError):
+        return None
+    return record if record.name == name and is_plain_name(name) else None
