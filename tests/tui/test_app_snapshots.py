@@ -117,3 +117,10 @@ def test_progress_and_failure(snap_compare: Compare, made: RunFactory) -> None:
 def test_nothing_yet(snap_compare: Compare, tmp_path: Path) -> None:
     factory = RunFactory(tmp_path, now=NOW).create()
     assert snap_compare(still(factory), terminal_size=(80, 24), run_before=pressing())
+
+
+def test_the_pictures_show_something():
+    """A comparison of two empty files would agree for ever."""
+    pictures = list((Path(__file__).parent / "__snapshots__").rglob("*.svg"))
+    assert len(pictures) == 18
+    assert all("<text" in picture.read_text() for picture in pictures)

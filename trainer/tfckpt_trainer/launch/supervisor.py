@@ -45,7 +45,7 @@ from tfckpt_trainer.rundir.documents import load, load_if_there, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import JournalKind, RunInfo, SupervisorState
 
-PEERS_GRACE_SECONDS = 5.0
+PEERS_GRACE_SECONDS = 3.0
 """What survivors of a lost worker have to leave: they cannot save without it."""
 
 CULPRIT_SECONDS = 1.0
