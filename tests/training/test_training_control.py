@@ -126,7 +126,9 @@ def test_a_damaged_checkpoint_is_refused_and_training_goes_on(steered):
 def test_one_worker_that_cannot_read_its_own_state_keeps_all_from_moving(steered):
     name = steered.ask(CommandKind.SAVE).result["name"]
     (state,) = steered.run.worker_state_directory(name).glob("worker-1.data-*")
-    state.write_bytes(state.read_bytes()[:-1])
+    content = bytearray(state.read_bytes())
+    content[len(content) // 2] ^= 1
+    state.write_bytes(content)
     outcome = steered.ask(CommandKind.RESTORE, name=name)
     assert outcome.state is CommandState.REFUSED
     assert "worker 1: worker-1 is damaged" in outcome.message

@@ -129,9 +129,14 @@ def test_an_idle_run_costs_nothing_on_the_wire(tmp_path: Path) -> None:
     made = two_branches(tmp_path / "run", now=time.time() - 7 * 86400)
     terminal = Terminal(str(made.run.root))
     terminal.wait_for("ckpt-b1-400")
-    terminal.read(1.0)
-    count = len(terminal.raw)
-    terminal.read(2.0)
-    assert len(terminal.raw) == count
+    # Free disk space is on the screen, and somebody else may fill the disk meanwhile.
+    assert any(_is_silent(terminal, 2.0) for _ in range(8))
     terminal.press("q")
     assert terminal.end() == 0
+
+
+def _is_silent(terminal: Terminal, seconds: float) -> bool:
+    """Whether nothing reaches the terminal for a while."""
+    count = len(terminal.raw)
+    terminal.read(seconds)
+    return len(terminal.raw) == count

@@ -138,7 +138,7 @@ def _with_index(
     if record is not None:
         lost = _lost_worker_state(root, record)
         if lost:
-            return Verdict(CheckpointState.INCOMPLETE, count, f"{lost} is missing.")
+            return Verdict(CheckpointState.INCOMPLETE, count, f"{lost} is missing or cut.")
         if _as_recorded(files, record):
             return Verdict(CheckpointState.VERIFIED, count)
     if not read_sizes:

@@ -1,0 +1,219 @@
+"""Writes checkpoint directories as TensorFlow and as our library leave them; checks them itself.
+
+The bundle format is written by hand here (tensorflow/core/util/tensor_bundle), so that no test of
+the catalog waits for TensorFlow.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from pathlib import Path
+
+from tfckpt_trainer.bundle.checksum import crc32c
+from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan import Catalog
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.paths import RunDirectory, checkpoint_name
+from tfckpt_trainer.rundir.records import CheckpointRecord, FileFacts, Head
+
+NOW = 1_700_000_000.0
+LONG_AGO = 3600.0
+"""Seconds: nobody writes any more what was changed before."""
+
+
+class CheckpointDirectory:
+    """A directory under construction; ages are seconds before `NOW`."""
+
+    def __init__(self, root: Path) -> None:
+        root.mkdir(exist_ok=True)
+        self.root = root
+        self.run = RunDirectory(root)
+        self._sequence = 0
+
+    def tensorflow(
+        self,
+        name: str,
+        *,
+        age: float = LONG_AGO,
+        shards: int = 1,
+        listed: bool = True,
+        into: Path | None = None,
+    ) -> None:
+        """Writes a checkpoint as TensorFlow does."""
+        for path in write_bundle((into or self.root) / name, shards):
+            self.touch(path, age)
+        if listed:
+            self._list(name)
+
+    def ours(
+        self,
+        step: int,
+        branch: int = 0,
+        *,
+        age: float = LONG_AGO,
+        parent: str | None = None,
+        metrics: dict[str, float | None] | None = None,
+        workers: int = 1,
+        shards: int = 1,
+    ) -> str:
+        """Writes a checkpoint as our library does, each worker's own state with it."""
+        name = checkpoint_name(step, branch)
+        self.tensorflow(name, age=age, shards=shards)
+        paths = sorted(self.root.glob(f"{name}.*"))
+        own = self.run.worker_state_directory(name)
+        own.mkdir(parents=True)
+        for index in range(workers):
+            paths += write_bundle(own / f"worker-{index}", 1)
+        self.record(name, step, branch, age=age, parent=parent, metrics=metrics, paths=paths)
+        return name
+
+    def record(
+        self,
+        name: str,
+        step: int,
+        branch: int = 0,
+        *,
+        age: float = LONG_AGO,
+        parent: str | None = None,
+        metrics: dict[str, float | None] | None = None,
+        paths: list[Path] | None = None,
+    ) -> None:
+        """Writes the record of a checkpoint; each one is the newest so far."""
+        self._sequence += 1
+        record = CheckpointRecord(
+            name=name,
+            step=step,
+            branch=branch,
+            sequence=self._sequence,
+            saved_at=NOW - age,
+            trigger="every 100 steps",
+            parent=parent,
+            metrics=metrics or {},
+            files=[
+                FileFacts(name=str(p.relative_to(self.root)), size=p.stat().st_size, crc32c=0)
+                for p in paths or []
+            ],
+        )
+        self.run.records_directory.mkdir(parents=True, exist_ok=True)
+        store(self.run.record(name), record)
+
+    def restored(self, name: str, step: int, branch: int) -> None:
+        """Notes a restore, as our library does."""
+        self._sequence += 1
+        head = Head(checkpoint=name, step=step, branch=branch, sequence=self._sequence)
+        self.run.control.mkdir(exist_ok=True)
+        store(self.run.head_file, head)
+
+    def temporary(self, name: str, *, age: float, part_age: float | None = None) -> Path:
+        """Writes the directory in which TensorFlow collects the parts of a save."""
+        directory = self.root / f"{name}_temp"
+        directory.mkdir(parents=True)
+        part = directory / "part-00000-of-00001.data-00000-of-00001.tempstate123"
+        part.write_bytes(b"half")
+        self.touch(part, age if part_age is None else part_age)
+        self.touch(directory, age)
+        return directory
+
+    def touch(self, path: Path, age: float) -> None:
+        """Says when a file was changed."""
+        os.utime(path, (NOW - age, NOW - age))
+
+    def scan(self, later: float = 0.0) -> dict[str, Checkpoint]:
+        """Looks with a new catalog; the order of the answer is kept."""
+        return {c.name: c for c in Catalog(self.run).scan(NOW + later)}
+
+    def _list(self, name: str) -> None:
+        old = listed_stamps(self.root) if self.run.state_file.exists() else []
+        stamps = [
+            *((n, s) for n, s in old if n != name),
+            (name, 1 + max([0, *(s for _, s in old)])),
+        ]
+        lines = [f'model_checkpoint_path: "{name}"']
+        lines += [f'all_model_checkpoint_paths: "{listed}"' for listed, _ in stamps]
+        lines += [f"all_model_checkpoint_timestamps: {stamp!r}" for _, stamp in stamps]
+        self.run.state_file.write_text("\n".join(lines) + "\n")
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    """Returns every file of a directory but the trash and the locks, with what is in it."""
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and ".tfckpt/trash/" not in path.as_posix() and path.suffix != ".lock"
+    }
+
+
+def listed_names(root: Path) -> list[str]:
+    """Returns what TensorFlow's state file lists, read without the product's code."""
+    text = (root / "checkpoint").read_text()
+    return re.findall(r'^all_model_checkpoint_paths: "(.+)"$', text, re.MULTILINE)
+
+
+def listed_stamps(root: Path) -> list[tuple[str, float]]:
+    """Returns what the state file lists with its times, read without the product's code."""
+    text = (root / "checkpoint").read_text()
+    stamps = re.findall(r"^all_model_checkpoint_timestamps: (.+)$", text, re.MULTILINE)
+    return list(zip(listed_names(root), map(float, stamps), strict=True))
+
+
+def latest_name(root: Path) -> str:
+    """Returns what TensorFlow would restore, read without the product's code."""
+    found = re.search(r'^model_checkpoint_path: "(.+)"$', (root / "checkpoint").read_text(), re.M)
+    assert found is not None
+    return found[1]
+
+
+def write_bundle(prefix: Path, shards: int) -> list[Path]:
+    """Writes index and data files of one float tensor a shard; returns their paths."""
+    entries = [(b"", _field(1, shards) + _content(3, _field(1, 1)))]
+    paths = []
+    for shard in range(shards):
+        data = struct.pack("<2f", shard, 0.5)
+        path = prefix.with_name(f"{prefix.name}.data-{shard:05d}-of-{shards:05d}")
+        path.write_bytes(data)
+        paths.append(path)
+        entry = _field(1, 1) + _content(2, _content(2, _field(1, 2))) + _field(3, shard)
+        entry += _field(5, len(data)) + b"\x35" + struct.pack("<I", _masked(crc32c(data)))
+        entries.append((b"v%05d" % shard, entry))
+    index = prefix.with_name(f"{prefix.name}.index")
+    index.write_bytes(_table(entries))
+    return [*paths, index]
+
+
+def _table(entries: list[tuple[bytes, bytes]]) -> bytes:
+    table, handles = b"", []
+    for number in range(3):
+        content = _block([entries, [], [(entries[-1][0], handles[0])] if handles else []][number])
+        handles.append(_varint(len(table)) + _varint(len(content)))
+        table += content + b"\0" + struct.pack("<I", _masked(crc32c(content + b"\0")))
+    footer = (handles[1] + handles[2]).ljust(40, b"\0")
+    return table + footer + struct.pack("<Q", 0xDB4775248B80FB57)
+
+
+def _block(entries: list[tuple[bytes, bytes]]) -> bytes:
+    body = b"".join(
+        _varint(0) + _varint(len(key)) + _varint(len(value)) + key + value for key, value in entries
+    )
+    return body + struct.pack("<II", 0, 1)
+
+
+def _masked(crc: int) -> int:
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _varint(value: int) -> bytes:
+    encoded = b""
+    while value >= 0x80:
+        encoded += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return encoded + bytes([value])
+
+
+def _field(number: int, value: int) -> bytes:
+    return _varint(number << 3) + _varint(value)
+
+
+def _content(number: int, value: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(value)) + value

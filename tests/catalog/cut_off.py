@@ -1,0 +1,78 @@
+"""Runs an action in a child process that dies, or whose disk refuses, at its k-th change of files.
+
+Every call that changes a directory or opens a file to write is announced by an audit event of the
+interpreter, before it happens; the child counts them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+
+DONE, CUT_OFF, RAISED, SURVIVED, BROKEN = 0, 9, 10, 11, 12
+
+_CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link"}
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+def killed_at(call: int, action: Callable[[], object]) -> int:
+    """Runs `action` in a child that is killed just before its change number `call`.
+
+    Returns:
+        `CUT_OFF`, or `DONE` where it has fewer.
+    """
+    return _in_child(call, action, lambda number: os._exit(CUT_OFF) if number == call else None)
+
+
+def refused_at(call: int, action: Callable[[], object], *, for_good: bool) -> int:
+    """Runs `action` in a child for which the disk refuses change number `call`.
+
+    Args:
+        call: Counted from 1.
+        action: What to run.
+        for_good: Whether it refuses all later ones too.
+
+    Returns:
+        `RAISED` if an `OSError` came out, `SURVIVED` if none did, or `DONE` where nothing was
+        refused.
+    """
+
+    def refuse(number: int) -> None:
+        if number == call or (for_good and number > call):
+            raise OSError(5, "the disk refuses")
+
+    return _in_child(call, action, refuse)
+
+
+def _in_child(call: int, action: Callable[[], object], fault: Callable[[int], None]) -> int:
+    child = os.fork()
+    if child == 0:
+        _run(call, action, fault)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    assert code in (DONE, CUT_OFF, RAISED, SURVIVED), f"the child ended with {code} at call {call}"
+    return code
+
+
+def _run(call: int, action: Callable[[], object], fault: Callable[[int], None]) -> None:
+    code, count = BROKEN, 0
+
+    def watch(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal count
+        writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES
+        if event in _CHANGES or (writes and "/run/" in str(arguments[0])):
+            count += 1
+            fault(count)
+
+    try:
+        sys.addaudithook(watch)
+        action()
+        code = SURVIVED if count >= call else DONE
+    except OSError:
+        code = RAISED
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)

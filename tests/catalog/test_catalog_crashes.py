@@ -1,0 +1,251 @@
+"""Killed before any change of files, prune and undo leave each checkpoint whole or gone.
+
+What lies on the disk is judged here without the product's code: by names and bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from checkpoint_directory import NOW, CheckpointDirectory, contents, latest_name, listed_names
+from cut_off import CUT_OFF, DONE, RAISED, SURVIVED, killed_at, refused_at
+
+from tfckpt_trainer.catalog.prune import finish_interrupted_prunes, move_to_trash, undo
+from tfckpt_trainer.catalog.trash import empty_trash, list_trash
+
+NAMES = ("ckpt-50", "ckpt-100", "ckpt-200", "ckpt-300")
+PRUNED = ("ckpt-50", "ckpt-200")
+
+
+def history(root: Path) -> CheckpointDirectory:
+    made = CheckpointDirectory(root)
+    made.run.create()
+    made.tensorflow("ckpt-50", shards=2)
+    made.ours(100, workers=2)
+    made.ours(200, workers=2, shards=2)
+    made.ours(300)
+    return made
+
+
+class Scene:
+    """A directory, what was in it at first, and what must always be true of it."""
+
+    def __init__(self, root: Path, *, state_file: bool = True) -> None:
+        self.made = history(root)
+        self.root = root
+        self.run = self.made.run
+        self.state_file = state_file
+        self.code = DONE
+        self.original = contents(root)
+
+    def prune(self) -> None:
+        move_to_trash(self.run, PRUNED, by="me", now=NOW, update_state_file=self.state_file)
+
+    def undo(self) -> None:
+        undo(self.run, None, update_state_file=self.state_file)
+
+    def finish(self) -> None:
+        finish_interrupted_prunes(self.run)
+
+    def empty(self) -> None:
+        empty_trash(self.run)
+
+    def whole(self) -> set[str]:
+        """The checkpoints that TensorFlow sees; each must have every byte of all its files."""
+        now = contents(self.root)
+        seen = {name for name in NAMES if f"{name}.index" in now}
+        for name in seen:
+            for file, data in self.files_of(name).items():
+                assert now.get(file) == data, f"{name} is there without {file}"
+        return seen
+
+    def files_of(self, name: str) -> dict[str, bytes]:
+        """All files of a checkpoint as they were at first."""
+        return {
+            file: data
+            for file, data in self.original.items()
+            if f"{name}." in file or f"/{name}/" in file
+        }
+
+    def check(self) -> None:
+        """Nothing is half there, nothing is lost, and TensorFlow's list names what is there."""
+        seen = self.whole()
+        assert seen >= set(NAMES) - set(PRUNED)
+        now = contents(self.root)
+        trashed = {
+            path.relative_to(place).as_posix(): path.read_bytes()
+            for place in self.run.trash.iterdir()
+            for path in place.rglob("*")
+            if path.is_file()
+        }
+        for name in NAMES:
+            for file, data in self.files_of(name).items():
+                assert data in (now.get(file), trashed.get(file)), f"{file} is lost"
+        assert latest_name(self.root) == "ckpt-300"
+        if self.state_file:
+            assert set(listed_names(self.root)) <= seen
+        else:
+            assert now["checkpoint"] == self.original["checkpoint"]
+
+    def is_pruned(self) -> bool:
+        """Whether a prune is done, with every file of it in the trash."""
+        return self.whole() == set(NAMES) - set(PRUNED) and not any(
+            set(self.files_of(name)) & set(contents(self.root)) for name in PRUNED
+        )
+
+    def is_original(self) -> bool:
+        """Whether all is as at first, but for temporary files that a kill left."""
+        now = {
+            file: data for file, data in contents(self.root).items() if not file.endswith(".tmp")
+        }
+        return now == self.original
+
+
+def each_call(tmp_path: Path, act: Callable[[Scene, int], int], **options: bool) -> list[Scene]:
+    """Plays a scene again and again, one call later each time, until it comes to its end."""
+    played = []
+    for call in itertools.count(1):
+        root = tmp_path / str(call) / "run"
+        root.parent.mkdir()
+        scene = Scene(root, **options)
+        scene.code = act(scene, call)
+        if scene.code == DONE:
+            break
+        played.append(scene)
+    assert len(played) > 3
+    return played
+
+
+@pytest.mark.parametrize("state_file", [True, False])
+def test_a_prune_killed_anywhere(tmp_path, state_file):
+    def act(scene: Scene, call: int) -> int:
+        code = killed_at(call, scene.prune)
+        scene.check()
+        return code
+
+    scenes = each_call(tmp_path, act, state_file=state_file)
+    assert len(scenes) > 20
+    outcomes = set()
+    for scene in scenes:
+        scene.finish()
+        scene.check()
+        pruned = scene.is_pruned()
+        assert pruned or scene.is_original()
+        if pruned:
+            scene.undo()
+        assert scene.is_original()
+        assert list_trash(scene.run) == []
+        outcomes.add(pruned)
+    assert outcomes == {True, False}
+
+
+def test_an_undo_killed_anywhere(tmp_path):
+    def act(scene: Scene, call: int) -> int:
+        scene.prune()
+        code = killed_at(call, scene.undo)
+        scene.check()
+        return code
+
+    for scene in each_call(tmp_path, act):
+        scene.finish()
+        scene.check()
+        assert scene.is_pruned() or scene.is_original()
+        if scene.is_pruned():
+            scene.undo()
+        assert scene.is_original()
+        assert list_trash(scene.run) == []
+
+
+@pytest.mark.parametrize("first", [8, 11, 14, 20, 26])
+def test_the_recovery_of_a_prune_killed_anywhere(tmp_path, first):
+    def act(scene: Scene, call: int) -> int:
+        assert killed_at(first, scene.prune) == CUT_OFF
+        code = killed_at(call, scene.finish)
+        scene.check()
+        return code
+
+    for scene in each_call(tmp_path, act):
+        scene.finish()
+        scene.check()
+        assert scene.is_pruned()
+        scene.undo()
+        assert scene.is_original()
+
+
+@pytest.mark.parametrize("first", [6, 9, 13, 18])
+def test_the_recovery_of_an_undo_killed_anywhere(tmp_path, first):
+    def act(scene: Scene, call: int) -> int:
+        scene.prune()
+        assert killed_at(first, scene.undo) == CUT_OFF
+        code = killed_at(call, scene.finish)
+        scene.check()
+        return code
+
+    for scene in each_call(tmp_path, act):
+        scene.finish()
+        scene.check()
+        assert scene.is_original()
+
+
+def test_an_emptying_killed_anywhere(tmp_path):
+    def act(scene: Scene, call: int) -> int:
+        scene.prune()
+        return killed_at(call, scene.empty)
+
+    for scene in each_call(tmp_path, act):
+        assert scene.whole() == set(NAMES) - set(PRUNED)
+        if list_trash(scene.run):
+            scene.undo()
+            assert scene.is_original()
+        else:
+            scene.empty()
+            assert list(scene.run.trash.iterdir()) == []
+
+
+@pytest.mark.parametrize("for_good", [False, True])
+def test_a_prune_that_the_disk_refuses_anywhere(tmp_path, for_good):
+    def act(scene: Scene, call: int) -> int:
+        code = refused_at(call, scene.prune, for_good=for_good)
+        scene.check()
+        return code
+
+    for scene in each_call(tmp_path, act):
+        if not for_good and scene.code == RAISED:
+            assert scene.is_original(), "an error came out, and something was moved"
+        if scene.code == SURVIVED:
+            assert scene.is_pruned(), "no error came out, and something was not moved"
+        scene.finish()
+        scene.check()
+        assert scene.is_original() or scene.is_pruned()
+
+
+@pytest.mark.parametrize("for_good", [False, True])
+def test_an_undo_that_the_disk_refuses_anywhere(tmp_path, for_good):
+    def act(scene: Scene, call: int) -> int:
+        scene.prune()
+        code = refused_at(call, scene.undo, for_good=for_good)
+        scene.check()
+        return code
+
+    for scene in each_call(tmp_path, act):
+        scene.finish()
+        scene.check()
+        if scene.is_pruned():
+            scene.undo()
+        assert scene.is_original()
+
+
+def test_the_child_can_be_killed_and_refused(tmp_path):
+    (tmp_path / "run").mkdir()
+
+    def write() -> None:
+        for name in ("one", "two"):
+            (tmp_path / "run" / name).write_bytes(b"1")
+
+    assert killed_at(2, write) == CUT_OFF
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["one"]
+    assert refused_at(1, write, for_good=True) == RAISED
+    assert killed_at(3, write) == DONE

@@ -1,0 +1,383 @@
+"""Prune moves whole checkpoints to the trash, undo brings them back, and neither touches more."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+from checkpoint_directory import (
+    LONG_AGO,
+    NOW,
+    CheckpointDirectory,
+    contents,
+    latest_name,
+    listed_names,
+)
+
+from tfckpt_trainer.catalog.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.pins import pin
+from tfckpt_trainer.catalog.prune import finish_interrupted_prunes, move_to_trash, undo
+from tfckpt_trainer.catalog.trash import empty_trash, list_trash, locked_trash
+from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
+from tfckpt_trainer.rundir.documents import load, store
+from tfckpt_trainer.rundir.records import TrashedCheckpoint, TrashManifest, TrashPhase
+
+
+def prune(made: CheckpointDirectory, *names: str, at: float = NOW, state_file: bool = True, **more):
+    return move_to_trash(
+        made.run, names, by="ada@host", now=at, update_state_file=state_file, **more
+    )
+
+
+@pytest.fixture
+def history(made: CheckpointDirectory) -> CheckpointDirectory:
+    """Three of ours and one of TensorFlow's, all on its list."""
+    made.tensorflow("ckpt-50", shards=2)
+    (made.root / "ckpt-50.meta").write_bytes(b"graph")
+    made.ours(100, workers=2)
+    made.ours(200, workers=2, shards=2)
+    made.ours(300)
+    return made
+
+
+class TestPrune:
+    def test_all_of_a_checkpoint_goes_and_nothing_else(self, history):
+        before = contents(history.root)
+        manifest = prune(history, "ckpt-200")
+        after = contents(history.root)
+        gone = set(before) - set(after)
+        assert gone == {name for name in before if "ckpt-200" in name}
+        assert len(gone) == 3 + 1 + 4
+        assert all(after[name] == before[name] for name in after if name != "checkpoint")
+        assert [t.name for t in manifest.checkpoints] == ["ckpt-200"]
+        assert manifest.phase is TrashPhase.TRASHED
+
+    def test_tensorflows_list_follows(self, history):
+        prune(history, "ckpt-50", "ckpt-200")
+        assert listed_names(history.root) == ["ckpt-100", "ckpt-300"]
+        assert latest_name(history.root) == "ckpt-300"
+
+    def test_tensorflows_list_is_left_alone_if_told(self, history):
+        before = history.run.state_file.read_bytes()
+        prune(history, "ckpt-200", state_file=False)
+        undo(history.run, None, update_state_file=False)
+        assert history.run.state_file.read_bytes() == before
+
+    def test_the_newest_on_the_list_is_followed_by_what_training_goes_on_from(self, history):
+        history.tensorflow("ckpt-250", age=2 * LONG_AGO)
+        assert latest_name(history.root) == "ckpt-250"
+        prune(history, "ckpt-250")
+        assert latest_name(history.root) == "ckpt-300"
+        assert listed_names(history.root) == ["ckpt-50", "ckpt-100", "ckpt-200", "ckpt-300"]
+
+    def test_it_works_without_and_with_a_damaged_list(self, history):
+        history.run.state_file.write_bytes(b"\xff")
+        prune(history, "ckpt-200")
+        history.run.state_file.unlink()
+        prune(history, "ckpt-100")
+        assert list(history.scan()) == ["ckpt-300", "ckpt-50"]
+
+    def test_what_a_killed_save_left_goes_whole(self, history):
+        history.temporary("ckpt-400", age=LONG_AGO)
+        history.run.saving_directory.mkdir()
+        history.tensorflow(
+            "ckpt-500", age=LONG_AGO, into=history.run.saving_directory, listed=False
+        )
+        before = contents(history.root)
+        prune(history, "ckpt-400", "ckpt-500")
+        assert set(history.scan()) == {"ckpt-50", "ckpt-100", "ckpt-200", "ckpt-300"}
+        undo(history.run, None, update_state_file=True)
+        assert contents(history.root) == before
+
+    def test_a_name_that_is_not_there(self, history):
+        with pytest.raises(UsageError, match="no checkpoint ckpt-7; known are ckpt-300"):
+            prune(history, "ckpt-100", "ckpt-7")
+        with pytest.raises(UsageError):
+            prune(history)
+        with pytest.raises(UsageError):
+            prune(history, "../ckpt-100")
+        assert list_trash(history.run) == []
+
+    @pytest.mark.parametrize(
+        ("name", "why"),
+        [
+            ("ckpt-300", "training goes on from it"),
+            ("ckpt-200", "pinned"),
+            ("ckpt-100", "in use"),
+            ("ckpt-301", "being written"),
+        ],
+    )
+    def test_what_is_protected_stays_and_all_else_with_it(self, history, name, why):
+        pin(history.run, "ckpt-200")
+        history.temporary("ckpt-301", age=1)
+        before = contents(history.root)
+        with pytest.raises(RefusedError, match=why):
+            prune(history, "ckpt-50", name, in_use=frozenset({"ckpt-100"}))
+        assert contents(history.root) == before
+        assert list_trash(history.run) == []
+
+    def test_the_newest_the_head_and_the_last_verified(self, made):
+        made.ours(100)
+        made.ours(200)
+        made.touch(made.root / "ckpt-200.index", age=0)
+        made.ours(300)
+        made.touch(made.root / "ckpt-300.index", age=0)
+        made.restored("ckpt-200", 200, 1)
+        for name, why in [
+            ("ckpt-300", "newest"),
+            ("ckpt-200", "goes on from it"),
+            ("ckpt-100", "last verified"),
+        ]:
+            with pytest.raises(RefusedError, match=why):
+                prune(made, name)
+
+    def test_a_name_that_no_manifest_can_hold(self, history):
+        name = os.fsdecode(b"ckpt-\xff")
+        history.tensorflow(name, listed=False, age=2 * LONG_AGO)
+        with pytest.raises(RefusedError, match="UTF-8"):
+            prune(history, name)
+        assert history.scan()[name].restorable
+
+    def test_two_prunes_at_one_moment(self, history):
+        first, second = prune(history, "ckpt-100"), prune(history, "ckpt-200")
+        assert first.id != second.id
+        assert len(list_trash(history.run)) == 2
+
+
+class TestUndo:
+    def test_everything_is_as_before(self, history):
+        pin(history.run, "ckpt-300")
+        before, seen = contents(history.root), history.scan()
+        prune(history, "ckpt-50", "ckpt-200")
+        assert contents(history.root) != before
+        manifest = undo(history.run, None, update_state_file=True)
+        assert {t.name for t in manifest.checkpoints} == {"ckpt-50", "ckpt-200"}
+        assert contents(history.root) == before
+        assert history.scan() == seen
+        assert list_trash(history.run) == []
+        assert list(history.run.trash.iterdir()) == []
+
+    def test_the_newest_or_the_one_named(self, history):
+        first = prune(history, "ckpt-100", at=NOW)
+        second = prune(history, "ckpt-200", at=NOW + 10)
+        assert [m.id for m in list_trash(history.run)] == [second.id, first.id]
+        undo(history.run, first.id, update_state_file=True)
+        assert "ckpt-200" not in history.scan()
+        undo(history.run, None, update_state_file=True)
+        assert listed_names(history.root) == ["ckpt-50", "ckpt-100", "ckpt-200", "ckpt-300"]
+
+    def test_after_more_was_saved(self, history):
+        prune(history, "ckpt-100")
+        history.ours(400)
+        undo(history.run, None, update_state_file=True)
+        assert latest_name(history.root) == "ckpt-400"
+        assert listed_names(history.root)[-1] == "ckpt-400"
+        assert list(history.scan()) == ["ckpt-400", "ckpt-300", "ckpt-200", "ckpt-100", "ckpt-50"]
+
+    def test_absolute_paths_on_the_list_come_back_as_they_were(self, made):
+        for name in ("model-1", "model-2"):
+            made.tensorflow(name)
+        text = "".join(
+            f'{field}: "{made.root}/{name}"\n'
+            for field, name in [
+                ("model_checkpoint_path", "model-2"),
+                ("all_model_checkpoint_paths", "model-1"),
+                ("all_model_checkpoint_paths", "model-2"),
+            ]
+        )
+        made.run.state_file.write_text(text)
+        prune(made, "model-1")
+        assert "model-1" not in made.run.state_file.read_text()
+        undo(made.run, None, update_state_file=True)
+        assert made.run.state_file.read_text() == text
+
+    def test_nothing_to_bring_back(self, history):
+        with pytest.raises(UsageError, match="is empty"):
+            undo(history.run, None, update_state_file=True)
+        prune(history, "ckpt-100")
+        with pytest.raises(UsageError, match="no 2020 in the trash"):
+            undo(history.run, "2020", update_state_file=True)
+
+    def test_nothing_is_overwritten(self, history):
+        prune(history, "ckpt-100", "ckpt-200")
+        history.tensorflow("ckpt-100", age=0)
+        before = contents(history.root)
+        with pytest.raises(RefusedError, match="is there again"):
+            undo(history.run, None, update_state_file=True)
+        assert contents(history.root) == before
+        assert len(list_trash(history.run)) == 1
+
+    def test_what_is_not_whole_does_not_come_back(self, history):
+        manifest = prune(history, "ckpt-200")
+        (history.run.trash / manifest.id / "ckpt-200.data-00001-of-00002").unlink()
+        before = contents(history.root)
+        with pytest.raises(RefusedError, match="data-00001-of-00002 is gone"):
+            undo(history.run, None, update_state_file=True)
+        assert contents(history.root) == before
+
+
+class TestTrash:
+    def test_emptied_it_frees_the_bytes(self, history):
+        first = prune(history, "ckpt-100", at=NOW - 100)
+        prune(history, "ckpt-200", at=NOW)
+        before = contents(history.root)
+        size = sum(t.size for t in first.checkpoints)
+        assert empty_trash(history.run, before=NOW - 50) >= size
+        assert [t.name for m in list_trash(history.run) for t in m.checkpoints] == ["ckpt-200"]
+        assert empty_trash(history.run) > 0
+        assert list(history.run.trash.iterdir()) == []
+        assert contents(history.root) == before
+        assert empty_trash(history.run) == 0
+
+    def test_without_a_trash(self, made):
+        assert empty_trash(made.run) == 0
+        assert finish_interrupted_prunes(made.run) == []
+        assert not made.run.control.exists()
+
+    def test_what_is_under_way_is_not_emptied(self, history):
+        manifest = prune(history, "ckpt-100")
+        path = history.run.trash / manifest.id / "manifest.json"
+        undoing = TrashManifest(
+            id=manifest.id,
+            at=NOW,
+            by="",
+            checkpoints=manifest.checkpoints,
+            phase=TrashPhase.UNDOING,
+        )
+        store(path, undoing)
+        empty_trash(history.run)
+        assert load(path, TrashManifest) == undoing
+        finish_interrupted_prunes(history.run)
+        assert history.scan()["ckpt-100"].state is CheckpointState.VERIFIED
+
+    def test_links_in_the_trash_are_not_followed(self, history, tmp_path):
+        precious = tmp_path / "precious"
+        precious.mkdir()
+        (precious / "file").write_bytes(b"1")
+        manifest = prune(history, "ckpt-100")
+        (history.run.trash / manifest.id / "link").symlink_to(precious)
+        (history.run.trash / "other").symlink_to(precious)
+        empty_trash(history.run)
+        assert (precious / "file").read_bytes() == b"1"
+
+    def test_one_at_a_time(self, history, monkeypatch):
+        monkeypatch.setattr("tfckpt_trainer.catalog.trash.LOCK_SECONDS", 0.1)
+        prune(history, "ckpt-100")
+        with locked_trash(history.run):
+            for act in (
+                lambda: prune(history, "ckpt-200"),
+                lambda: undo(history.run, None, update_state_file=True),
+                lambda: empty_trash(history.run),
+            ):
+                with pytest.raises(RefusedError, match="goes on"):
+                    act()
+
+
+class TestHostile:
+    @pytest.mark.parametrize("directory", ["", "trash", "records", "workers", "saving"])
+    def test_nothing_moves_through_a_link(self, history, tmp_path, directory):
+        history.run.create()
+        elsewhere = tmp_path / "elsewhere"
+        link = history.run.control / directory
+        shutil.move(link, elsewhere)
+        link.symlink_to(elsewhere)
+        before = contents(elsewhere)
+        with pytest.raises(RefusedError, match="symbolic link"):
+            prune(history, "ckpt-100")
+        with pytest.raises((RefusedError, UsageError)):
+            undo(history.run, None, update_state_file=True)
+        assert contents(elsewhere) == before
+        assert history.scan()["ckpt-100"].restorable
+
+    def test_a_link_in_the_place_of_a_workers_state_stays(self, history, tmp_path):
+        elsewhere = tmp_path / "elsewhere"
+        own = history.run.worker_state_directory("ckpt-100")
+        shutil.move(own, elsewhere)
+        own.symlink_to(elsewhere)
+        prune(history, "ckpt-100")
+        assert own.is_symlink()
+        assert len(list(elsewhere.iterdir())) == 4
+
+    @pytest.mark.parametrize(
+        "file",
+        [
+            "../precious",
+            "/etc/passwd",
+            ".tfckpt/../../precious",
+            ".tfckpt/run.json",
+            "checkpoint",
+            "ckpt-300.index",
+            "ckpt-1x.index",
+            ".tfckpt/workers/..",
+        ],
+    )
+    @pytest.mark.parametrize("phase", list(TrashPhase))
+    def test_a_manifest_moves_nothing_but_its_checkpoint(self, history, tmp_path, file, phase):
+        (tmp_path / "precious").write_bytes(b"1")
+        manifest = TrashManifest(
+            id="20990101T000000-000000",
+            at=NOW,
+            by="mallory",
+            checkpoints=[TrashedCheckpoint(name="ckpt-1", step=1, size=1, files=[file])],
+            phase=phase,
+        )
+        place = history.run.trash / manifest.id
+        place.mkdir(parents=True)
+        store(place / "manifest.json", manifest)
+        before = contents(tmp_path)
+        finish_interrupted_prunes(history.run)
+        with pytest.raises((UsageError, DamagedFileError, RefusedError)):
+            undo(history.run, manifest.id, update_state_file=True)
+        assert contents(tmp_path) == before
+
+
+class TestMeanwhile:
+    """A prune was cut off, and the world went on before the next one."""
+
+    def interrupted(self, history, *names: str) -> TrashManifest:
+        manifest = prune(history, *names)
+        undo(history.run, None, update_state_file=True)
+        (history.run.trash / manifest.id).mkdir()
+        pruning = TrashManifest(
+            id=manifest.id,
+            at=NOW,
+            by="",
+            checkpoints=manifest.checkpoints,
+            phase=TrashPhase.PRUNING,
+        )
+        store(history.run.trash / manifest.id / "manifest.json", pruning)
+        return pruning
+
+    def test_it_is_finished(self, history):
+        self.interrupted(history, "ckpt-100", "ckpt-200")
+        finish_interrupted_prunes(history.run)
+        assert set(history.scan()) == {"ckpt-50", "ckpt-300"}
+        assert listed_names(history.root) == ["ckpt-50", "ckpt-300"]
+        undo(history.run, None, update_state_file=True)
+        assert set(history.scan()) == {"ckpt-50", "ckpt-100", "ckpt-200", "ckpt-300"}
+
+    def test_what_was_pinned_since_stays(self, history):
+        self.interrupted(history, "ckpt-100", "ckpt-200")
+        pin(history.run, "ckpt-200")
+        finish_interrupted_prunes(history.run)
+        assert set(history.scan()) == {"ckpt-50", "ckpt-200", "ckpt-300"}
+
+    def test_what_is_the_last_good_one_now_stays(self, history):
+        self.interrupted(history, "ckpt-100", "ckpt-200")
+        (history.root / "ckpt-300.index").unlink()
+        finish_interrupted_prunes(history.run)
+        assert {n for n, c in history.scan().items() if c.restorable} == {"ckpt-50", "ckpt-200"}
+
+    def test_what_was_saved_again_under_the_name_stays(self, history):
+        self.interrupted(history, "ckpt-50")
+        history.tensorflow("ckpt-50", shards=2, age=0)
+        finish_interrupted_prunes(history.run)
+        assert history.scan()["ckpt-50"].state is CheckpointState.COMPLETE
+        assert list_trash(history.run) == []
+
+    def test_the_next_prune_finishes_it_too(self, history):
+        self.interrupted(history, "ckpt-100")
+        prune(history, "ckpt-200")
+        assert set(history.scan()) == {"ckpt-50", "ckpt-300"}
+        assert len(list_trash(history.run)) == 2

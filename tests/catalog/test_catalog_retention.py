@@ -1,0 +1,234 @@
+"""A plan keeps what the rules say, and never gives away what must stay."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.retention import BestBy, Policy, plan, plan_of_names
+from tfckpt_trainer.errors import UsageError
+
+COMPLETE = CheckpointState.COMPLETE
+HOUR = 3600.0
+
+
+def checkpoint(step: int, *, state: CheckpointState = COMPLETE, **more) -> Checkpoint:
+    usual = {"name": f"ckpt-{step}", "branch": 0, "size": 10, "saved_at": step * HOUR}
+    return Checkpoint(step=step, state=state, shards=1, **{**usual, **more})
+
+
+def newest_first(*steps: int, **more) -> list[Checkpoint]:
+    return [checkpoint(step, **more) for step in sorted(steps, reverse=True)]
+
+
+def deleted(checkpoints, **policy) -> set[int]:
+    return {c.step for c in plan(checkpoints, Policy(**policy)).deleted}
+
+
+def test_the_last_ones_stay():
+    assert deleted(newest_first(1, 2, 3, 4), keep_last=2) == {1, 2}
+
+
+def test_what_cannot_be_restored_is_none_of_the_last():
+    history = newest_first(1, 2, 3)
+    history.insert(0, checkpoint(4, state=CheckpointState.INCOMPLETE))
+    assert deleted(history, keep_last=2) == {4, 1}
+
+
+def test_one_every_so_many_steps_stays_on_each_branch():
+    history = [
+        checkpoint(260, branch=1, name="ckpt-b1-260"),
+        checkpoint(210, branch=1, name="ckpt-b1-210"),
+        *newest_first(50, 110, 190, 210, 290, 300, 350),
+    ]
+    left = {c.name for c in history} - {
+        c.name for c in plan(history, Policy(keep_every_steps=100)).deleted
+    }
+    # ckpt-b1-260 is the newest; of each hundred steps the first stays.
+    assert left == {"ckpt-b1-260", "ckpt-b1-210", "ckpt-50", "ckpt-110", "ckpt-210", "ckpt-300"}
+
+
+def test_one_every_so_many_hours_stays():
+    history = [checkpoint(n, saved_at=n * HOUR / 4) for n in range(12, 0, -1)]
+    assert deleted(history, keep_every_hours=1) == {2, 3, 5, 6, 7, 9, 10, 11}
+
+
+def test_the_best_stay():
+    losses = {1: 0.5, 2: 0.1, 3: 0.4, 4: 0.2, 5: 0.9}
+    history = [checkpoint(n, metrics={"loss": losses[n]}) for n in (5, 4, 3, 2, 1)]
+    assert deleted(history, keep_best=(BestBy("loss", "min", 2),)) == {1, 3}
+    assert deleted(history, keep_best=(BestBy("loss", "max", 2),)) == {2, 3, 4}
+
+
+def test_values_that_are_no_numbers_are_never_the_best():
+    values = {5: 0.9, 4: -math.inf, 3: math.nan, 2: None, 1: 0.5}
+    history = [checkpoint(n, metrics={"loss": values[n]}) for n in (5, 4, 3, 2, 1)]
+    history.append(checkpoint(0))
+    assert deleted(history, keep_best=(BestBy("loss", "min", 1),)) == {4, 3, 2, 0}
+
+
+def test_of_equal_values_the_newer_stays():
+    history = [checkpoint(n, metrics={"loss": 0.5}) for n in (4, 3, 2, 1)]
+    history[0] = replace(history[0], metrics={"loss": 0.7})
+    assert deleted(history, keep_best=(BestBy("loss", "min", 1),)) == {2, 1}
+
+
+def test_a_damaged_one_is_never_the_best():
+    history = [
+        checkpoint(3, metrics={"loss": 0.9}),
+        checkpoint(2, metrics={"loss": 0.1}, state=CheckpointState.INCOMPLETE),
+        checkpoint(1, metrics={"loss": 0.5}),
+    ]
+    assert deleted(history, keep_best=(BestBy("loss", "min", 1),)) == {2}
+
+
+def test_rules_add_up():
+    history = newest_first(100, 150, 200, 250, 300)
+    assert deleted(history, keep_last=2, keep_every_steps=200) == {150}
+
+
+def test_an_unknown_metric_is_refused_with_the_known_ones():
+    history = [checkpoint(2, metrics={"loss": 1.0, "accuracy": 0.5, "broken": math.nan})]
+    with pytest.raises(UsageError, match="'los'; known are: accuracy, loss"):
+        plan(history, Policy(keep_best=(BestBy("los", "min", 1),)))
+    with pytest.raises(UsageError, match="a finite value of the metric 'broken'"):
+        plan(history, Policy(keep_best=(BestBy("broken", "min", 1),)))
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Policy(keep_last=0),
+        Policy(keep_last=-1),
+        Policy(keep_every_steps=0),
+        Policy(keep_every_hours=math.nan),
+        Policy(keep_every_hours=math.inf),
+        Policy(keep_best=(BestBy("loss", "min", 0),)),
+    ],
+)
+def test_a_rule_without_sense_is_refused(policy):
+    with pytest.raises(UsageError, match="must be more than 0"):
+        plan([checkpoint(1, metrics={"loss": 1.0})], policy)
+
+
+def test_an_empty_policy_keeps_everything():
+    made = plan(newest_first(1, 2, 3), Policy())
+    assert made.deleted == ()
+    assert made.freed_bytes == 0
+
+
+def test_where_nothing_can_be_restored_no_rule_deletes():
+    history = newest_first(1, 2, state=CheckpointState.INCOMPLETE)
+    assert deleted(history, keep_last=1) == set()
+    assert len(plan_of_names(history, ["ckpt-1"]).deleted) == 1
+
+
+def test_only_a_name_deletes_a_damaged_one():
+    history = [checkpoint(2), checkpoint(1, state=CheckpointState.CORRUPT)]
+    assert deleted(history, keep_last=1) == set()
+    assert [c.name for c in plan_of_names(history, ["ckpt-1"]).deleted] == ["ckpt-1"]
+
+
+def test_names_are_deleted_unless_protected():
+    history = [checkpoint(3), checkpoint(2, pinned=True), checkpoint(1)]
+    made = plan_of_names(history, ["ckpt-1", "ckpt-2", "ckpt-3"])
+    assert [c.name for c in made.deleted] == ["ckpt-1"]
+    assert made.freed_bytes == 10
+    assert [d.reason for d in made.decisions] == [
+        "the newest that can be restored",
+        "pinned",
+        "chosen",
+    ]
+    with pytest.raises(UsageError, match="ckpt-9"):
+        plan_of_names(history, ["ckpt-9"])
+
+
+METRIC = st.one_of(
+    st.none(),
+    st.sampled_from([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, 1.0]),
+    st.floats(allow_nan=True),
+)
+CHECKPOINT = st.builds(
+    Checkpoint,
+    name=st.just(""),
+    step=st.one_of(st.none(), st.integers(0, 10), st.integers(0, 10**18)),
+    branch=st.integers(0, 2),
+    state=st.sampled_from(CheckpointState),
+    size=st.integers(0, 10**12),
+    shards=st.just(1),
+    saved_at=st.one_of(st.floats(0, 1e6), st.floats(allow_nan=True)),
+    metrics=st.dictionaries(st.sampled_from(["loss", "accuracy"]), METRIC),
+    pinned=st.booleans(),
+)
+HISTORY = st.lists(CHECKPOINT, max_size=12).map(
+    lambda found: [replace(c, name=f"n{place}") for place, c in enumerate(found)]
+)
+POLICY = st.builds(
+    Policy,
+    keep_last=st.one_of(st.none(), st.integers(1, 5)),
+    keep_every_steps=st.one_of(st.none(), st.integers(1, 10**18)),
+    keep_every_hours=st.one_of(
+        st.none(), st.floats(min_value=0, exclude_min=True, allow_infinity=False)
+    ),
+    keep_best=st.lists(
+        st.builds(
+            BestBy,
+            metric=st.sampled_from(["loss", "accuracy"]),
+            mode=st.sampled_from(["min", "max"]),
+            count=st.integers(1, 3),
+        ),
+        max_size=2,
+    ).map(tuple),
+)
+
+
+def numbers(history, metric):
+    values = [c.metrics.get(metric) for c in history if c.restorable]
+    return [value for value in values if value is not None and math.isfinite(value)]
+
+
+@given(HISTORY, POLICY, st.sets(st.integers(0, 11)), st.integers(0, 11))
+def test_what_must_stay_stays(history, policy, used, head):
+    assume(all(numbers(history, best.metric) for best in policy.keep_best))
+    history = [
+        replace(c, is_head=place == head and c.restorable) for place, c in enumerate(history)
+    ]
+    in_use = frozenset(f"n{place}" for place in used)
+    made = plan(history, policy, in_use=in_use)
+    assert [d.checkpoint for d in made.decisions] == history
+    assert all(d.reason for d in made.decisions)
+    left = [d.checkpoint for d in made.decisions if d.keep]
+    restorable = [c for c in history if c.restorable]
+    assert set(map(id, restorable[:1])) <= set(map(id, left))
+    for gone in made.deleted:
+        assert not (gone.pinned or gone.is_head or gone.name in in_use)
+        assert gone.state in {"complete", "verified", "incomplete", "orphaned"}
+    verified = [c.name for c in history if c.state is CheckpointState.VERIFIED]
+    assert verified[:1] == [c.name for c in left if c.name in verified[:1]]
+    for best in policy.keep_best:
+        choose = min if best.mode == "min" else max
+        assert choose(numbers(left, best.metric)) == choose(numbers(history, best.metric))
+
+
+@given(HISTORY, POLICY)
+def test_a_plan_carried_out_leaves_nothing_more_to_delete(history, policy):
+    assume(all(numbers(history, best.metric) for best in policy.keep_best))
+    made = plan(history, policy)
+    assert plan(history, policy) == made or any(math.isnan(c.saved_at) for c in history)
+    left = [d.checkpoint for d in made.decisions if d.keep]
+    assert plan(left, policy).deleted == ()
+
+
+@given(HISTORY, st.data())
+def test_names_never_overrule_protection(history, data):
+    names = data.draw(st.lists(st.sampled_from([c.name for c in history]))) if history else []
+    gone = plan_of_names(history, names).deleted
+    assert {c.name for c in gone} <= set(names)
+    assert not any(c.pinned or c.state is CheckpointState.WRITING for c in gone)
+    if any(c.restorable for c in history):
+        assert any(c.restorable for c in history if c not in gone)

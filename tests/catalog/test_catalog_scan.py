@@ -1,0 +1,204 @@
+"""The catalog's order, where a start goes on, and that a second look reads only what changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from checkpoint_directory import NOW, CheckpointDirectory
+
+from tfckpt_trainer.catalog import scan as scan_module
+from tfckpt_trainer.catalog.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.pins import pin, pinned_names, unpin
+from tfckpt_trainer.catalog.scan import Catalog, continuation
+
+
+def heads(made: CheckpointDirectory) -> list[str]:
+    return [checkpoint.name for checkpoint in made.scan().values() if checkpoint.is_head]
+
+
+class TestOrder:
+    def test_by_the_order_of_saves_and_not_by_step_or_time(self, made):
+        made.ours(500, age=100)
+        made.ours(300, 1, age=300)  # the clock was set back
+        made.ours(400, 1, age=200)
+        assert list(made.scan()) == ["ckpt-b1-400", "ckpt-b1-300", "ckpt-500"]
+
+    def test_by_the_state_file_where_there_are_no_records(self, made):
+        for name, age in [("ckpt-5", 30), ("ckpt-6", 20), ("ckpt-1", 100)]:
+            made.tensorflow(name, age=age)
+        assert list(made.scan()) == ["ckpt-1", "ckpt-6", "ckpt-5"]
+
+    def test_by_time_where_nothing_lists_them(self, made):
+        for name, age in [("ckpt-5", 300), ("ckpt-6", 100), ("ckpt-1", 200)]:
+            made.tensorflow(name, age=age, listed=False)
+        assert list(made.scan()) == ["ckpt-6", "ckpt-1", "ckpt-5"]
+
+    def test_an_unlisted_one_finds_its_place_by_time(self, made):
+        made.tensorflow("ckpt-1", age=400)
+        made.tensorflow("kept-2", age=300, listed=False)
+        made.tensorflow("ckpt-3", age=200)
+        made.tensorflow("ckpt-4", age=100, listed=False)
+        assert list(made.scan()) == ["ckpt-4", "ckpt-3", "kept-2", "ckpt-1"]
+
+    def test_what_is_being_written_comes_first(self, made):
+        made.ours(100, age=-30)
+        made.temporary("ckpt-101", age=5)
+        assert list(made.scan()) == ["ckpt-101", "ckpt-100"]
+
+    def test_one_step_on_two_branches(self, made):
+        made.ours(200)
+        made.ours(200, 1)
+        found = made.scan()
+        assert [(c.step, c.branch) for c in found.values()] == [(200, 1), (200, 0)]
+
+
+class TestHead:
+    def test_the_last_saved(self, made):
+        made.ours(500)
+        made.ours(300, 1)
+        assert heads(made) == ["ckpt-b1-300"]
+        resumed = continuation(made.run)
+        assert (resumed.checkpoint, resumed.branch, resumed.sequence) == ("ckpt-b1-300", 1, 2)
+
+    def test_the_last_restored(self, made):
+        made.ours(100)
+        made.ours(200)
+        made.restored("ckpt-100", 100, 1)
+        assert heads(made) == ["ckpt-100"]
+        resumed = continuation(made.run)
+        assert (resumed.checkpoint, resumed.branch, resumed.sequence) == ("ckpt-100", 1, 3)
+
+    def test_saved_after_the_last_restore(self, made):
+        made.ours(200)
+        made.restored("ckpt-200", 200, 0)
+        made.ours(201)
+        assert heads(made) == ["ckpt-201"]
+
+    def test_a_save_that_was_cut_off_is_not_gone_on_from(self, made):
+        made.ours(100)
+        made.ours(200)
+        (made.root / "ckpt-200.index").unlink()
+        assert heads(made) == ["ckpt-100"]
+        resumed = continuation(made.run)
+        # Its place in the order is taken all the same.
+        assert (resumed.checkpoint, resumed.sequence) == ("ckpt-100", 2)
+
+    def test_a_damaged_one_is_passed_over(self, made):
+        made.ours(100)
+        made.ours(200)
+        os.truncate(made.root / "ckpt-200.data-00000-of-00001", 3)
+        assert heads(made) == ["ckpt-100"]
+
+    def test_a_restored_one_that_was_damaged_since(self, made):
+        made.ours(100)
+        made.ours(200)
+        made.restored("ckpt-100", 100, 1)
+        os.truncate(made.root / "ckpt-100.data-00000-of-00001", 3)
+        assert heads(made) == ["ckpt-200"]
+
+    def test_the_state_file_decides_in_a_foreign_directory(self, made):
+        made.tensorflow("ckpt-5", age=10)
+        made.tensorflow("ckpt-1", age=50)
+        made.tensorflow("other-9", age=1, listed=False)
+        assert heads(made) == ["ckpt-1"]
+        assert continuation(made.run).checkpoint == "ckpt-1"
+
+    def test_a_state_file_that_names_nothing_there(self, made):
+        made.tensorflow("ckpt-1")
+        made.tensorflow("ckpt-2")
+        for path in made.root.glob("ckpt-2.*"):
+            path.unlink()
+        assert heads(made) == ["ckpt-1"]
+
+    def test_a_damaged_state_file_and_note(self, made):
+        made.ours(100)
+        made.run.state_file.write_bytes(b"\0\xff")
+        made.run.head_file.write_bytes(b"{")
+        assert heads(made) == ["ckpt-100"]
+        assert not made.scan()["ckpt-100"].listed
+
+    def test_nothing_at_all(self, made):
+        assert made.scan() == {}
+        assert continuation(made.run) is None
+
+
+class TestPins:
+    def test_a_pin_stays_until_it_is_taken_away(self, made):
+        made.ours(100)
+        pin(made.run, "ckpt-100")
+        pin(made.run, "ckpt-100")
+        assert made.scan()["ckpt-100"].pinned
+        unpin(made.run, "ckpt-100")
+        unpin(made.run, "ckpt-100")
+        assert not made.scan()["ckpt-100"].pinned
+
+    def test_nothing_is_pinned_in_a_foreign_directory(self, made):
+        assert pinned_names(made.run) == frozenset()
+
+
+class TestSecondLook:
+    def test_what_did_not_change_is_not_read_again(self, made):
+        made.tensorflow("ckpt-1")
+        catalog = Catalog(made.run)
+        assert catalog.scan(NOW)[0].state is CheckpointState.COMPLETE
+        index = made.root / "ckpt-1.index"
+        before = index.stat()
+        with index.open("r+b") as file:
+            file.write(b"\xff" * 20)
+        os.utime(index, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert catalog.scan(NOW)[0].state is CheckpointState.COMPLETE
+        os.utime(index, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+        assert catalog.scan(NOW)[0].state is CheckpointState.CORRUPT
+
+    def test_it_sees_everything_that_changed(self, made):
+        made.ours(100)
+        catalog = Catalog(made.run)
+        first = catalog.scan(NOW)
+        assert catalog.scan(NOW) == first
+        made.ours(200)
+        made.temporary("ckpt-300", age=1)
+        pin(made.run, "ckpt-100")
+        made.run.worker_state_directory("ckpt-300").mkdir()
+        found = {checkpoint.name: checkpoint for checkpoint in catalog.scan(NOW)}
+        assert [(c.state.value, c.pinned, c.is_head, c.listed) for c in found.values()] == [
+            ("writing", False, False, False),
+            ("verified", False, True, True),
+            ("verified", True, False, True),
+        ]
+        (made.root / "ckpt-200.data-00000-of-00001").unlink()
+        made.run.record("ckpt-100").unlink()
+        shutil.rmtree(made.root / "ckpt-300_temp")
+        unpin(made.run, "ckpt-100")
+        found = {checkpoint.name: checkpoint for checkpoint in catalog.scan(NOW)}
+        assert {n: (c.state.value, c.pinned, c.is_head) for n, c in found.items()} == {
+            "ckpt-200": ("incomplete", False, False),
+            "ckpt-100": ("complete", False, True),
+        }
+        for path in made.root.glob("ckpt-*"):
+            path.unlink()
+        assert catalog.scan(NOW) == ()
+
+    def test_equals_a_first_look(self, made):
+        catalog = Catalog(made.run)
+        for step in range(100, 1000, 100):
+            made.ours(step, age=1000 - step)
+            if step % 200 == 0:
+                made.restored(f"ckpt-{step}", step, 0)
+            if step % 300 == 0:
+                (made.root / f"ckpt-{step}.index").unlink()
+            assert catalog.scan(NOW) == Catalog(made.run).scan(NOW)
+
+    def test_large_indexes_are_read_little_by_little_the_newest_first(self, made, monkeypatch):
+        monkeypatch.setattr(scan_module, "INDEX_BYTES_PER_SCAN", 1)
+        for step in (1, 2, 3):
+            made.tensorflow(f"ckpt-{step}", age=1000 - step)
+            os.truncate(made.root / f"ckpt-{step}.data-00000-of-00001", 3)
+            made.touch(made.root / f"ckpt-{step}.data-00000-of-00001", 1000)
+        made.tensorflow("ckpt-4", age=100)
+        catalog = Catalog(made.run)
+        seen = []
+        for _ in range(5):
+            seen.append([c.name for c in catalog.scan(NOW) if c.restorable])
+        assert seen[0] == ["ckpt-4", "ckpt-3", "ckpt-2", "ckpt-1"]
+        assert seen[-1] == ["ckpt-4"]
