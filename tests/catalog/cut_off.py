@@ -11,6 +11,8 @@ import sys
 import traceback
 from collections.abc import Callable
 
+from tfckpt_trainer.errors import RefusedError
+
 DONE, CUT_OFF, RAISED, SURVIVED, BROKEN = 0, 9, 10, 11, 12
 
 _CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link"}
@@ -46,7 +48,16 @@ def refused_at(call: int, action: Callable[[], object], *, for_good: bool) -> in
     return _in_child(call, action, refuse)
 
 
-def _in_child(call: int, action: Callable[[], object], fault: Callable[[int], None]) -> int:
+def meddled_at(call: int, action: Callable[[], object], meddle: Callable[[], object]) -> int:
+    """Runs `action` in a child; just before its change number `call` another process writes.
+
+    Returns:
+        `RAISED` if it was refused, `SURVIVED` if not, or `DONE` where it has fewer changes.
+    """
+    return _in_child(call, action, lambda number: meddle() if number == call else None)
+
+
+def _in_child(call: int, action: Callable[[], object], fault: Callable[[int], object]) -> int:
     child = os.fork()
     if child == 0:
         _run(call, action, fault)
@@ -56,21 +67,27 @@ def _in_child(call: int, action: Callable[[], object], fault: Callable[[int], No
     return code
 
 
-def _run(call: int, action: Callable[[], object], fault: Callable[[int], None]) -> None:
-    code, count = BROKEN, 0
+def _run(call: int, action: Callable[[], object], fault: Callable[[int], object]) -> None:
+    code, count, busy = BROKEN, 0, False
 
     def watch(event: str, arguments: tuple[object, ...]) -> None:
-        nonlocal count
+        nonlocal count, busy
         writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES
         if event in _CHANGES or (writes and "/run/" in str(arguments[0])):
+            if busy:
+                return
             count += 1
-            fault(count)
+            busy = True
+            try:
+                fault(count)
+            finally:
+                busy = False
 
     try:
         sys.addaudithook(watch)
         action()
         code = SURVIVED if count >= call else DONE
-    except OSError:
+    except (OSError, RefusedError):
         code = RAISED
     except BaseException:
         traceback.print_exc()

@@ -238,6 +238,33 @@ def test_an_undo_that_the_disk_refuses_anywhere(tmp_path, for_good):
         assert scene.is_original()
 
 
+def test_a_prune_never_takes_what_another_process_saves_meanwhile(tmp_path):
+    """A trainer of somebody else's saves ckpt-50 again while it is being pruned."""
+    outcomes = set()
+
+    def act(scene: Scene, call: int) -> int:
+        data = scene.root / "ckpt-50.data-00000-of-00002"
+
+        def save_again() -> None:
+            if list(scene.run.trash.glob("*/manifest.json")):
+                data.with_suffix(".new").write_bytes(b"new data")
+                data.with_suffix(".new").rename(data)
+
+        code = meddled_at(call, scene.prune, save_again)
+        manifests = list_trash(scene.run)
+        if data.exists() and data.read_bytes() == b"new data":
+            outcomes.add(code)
+            assert "ckpt-200" in {n for m in manifests for t in m.checkpoints for n in [t.name]} or (
+                "ckpt-200" in scene.whole_but("ckpt-50")
+            )
+        else:
+            assert scene.is_pruned()
+        return code
+
+    each_call(tmp_path, act)
+    assert outcomes == {RAISED, SURVIVED}
+
+
 def test_the_child_can_be_killed_and_refused(tmp_path):
     (tmp_path / "run").mkdir()
 

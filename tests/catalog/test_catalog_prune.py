@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
+import msgspec
 import pytest
 from checkpoint_directory import (
     LONG_AGO,
@@ -337,7 +338,9 @@ class TestMeanwhile:
 
     def interrupted(self, history, *names: str) -> TrashManifest:
         manifest = prune(history, *names)
+        without_them = history.run.state_file.read_bytes()
         undo(history.run, None, update_state_file=True)
+        history.run.state_file.write_bytes(without_them)
         (history.run.trash / manifest.id).mkdir()
         pruning = TrashManifest(
             id=manifest.id,
@@ -362,6 +365,7 @@ class TestMeanwhile:
         pin(history.run, "ckpt-200")
         finish_interrupted_prunes(history.run)
         assert set(history.scan()) == {"ckpt-50", "ckpt-200", "ckpt-300"}
+        assert listed_names(history.root) == ["ckpt-50", "ckpt-200", "ckpt-300"]
 
     def test_what_is_the_last_good_one_now_stays(self, history):
         self.interrupted(history, "ckpt-100", "ckpt-200")
@@ -371,10 +375,22 @@ class TestMeanwhile:
 
     def test_what_was_saved_again_under_the_name_stays(self, history):
         self.interrupted(history, "ckpt-50")
-        history.tensorflow("ckpt-50", shards=2, age=0)
+        history.tensorflow("ckpt-50", shards=2, age=3 * LONG_AGO)
         finish_interrupted_prunes(history.run)
         assert history.scan()["ckpt-50"].state is CheckpointState.COMPLETE
         assert list_trash(history.run) == []
+
+    def test_what_was_saved_again_is_not_moved_over_what_is_in_the_trash(self, history):
+        manifest = self.interrupted(history, "ckpt-50")
+        place = history.run.trash / manifest.id
+        unknown = [msgspec.structs.replace(t, identities=[]) for t in manifest.checkpoints]
+        store(place / "manifest.json", msgspec.structs.replace(manifest, checkpoints=unknown))
+        os.rename(history.root / "ckpt-50.index", place / "ckpt-50.index")
+        before = (place / "ckpt-50.index").read_bytes()
+        (history.root / "ckpt-50.index").write_bytes(b"another")
+        finish_interrupted_prunes(history.run)
+        assert (place / "ckpt-50.index").read_bytes() == before
+        assert (history.root / "ckpt-50.index").read_bytes() == b"another"
 
     def test_the_next_prune_finishes_it_too(self, history):
         self.interrupted(history, "ckpt-100")

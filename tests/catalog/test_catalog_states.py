@@ -63,6 +63,15 @@ def test_a_lost_state_of_one_worker_makes_it_incomplete(made):
     assert "worker-1.index is missing" in found.problem
 
 
+def test_a_cut_state_of_one_worker_makes_it_incomplete(made):
+    made.ours(100, workers=2)
+    own = made.run.worker_state_directory("ckpt-100") / "worker-0.data-00000-of-00001"
+    os.truncate(own, 3)
+    found = made.scan()["ckpt-100"]
+    assert found.state is CheckpointState.INCOMPLETE
+    assert "worker-0.data-00000-of-00001 has 3 bytes of 8." in found.problem
+
+
 class TestWriting:
     def test_tensorflow_collects_parts(self, made):
         made.temporary("ckpt-1", age=5)

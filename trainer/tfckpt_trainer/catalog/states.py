@@ -28,7 +28,6 @@ of TensorFlow, observed system call by system call and kill by kill, and that of
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from tfckpt_trainer.bundle.index import index_path, read_index, read_shard_count
 from tfckpt_trainer.catalog.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.files import FileFact, Files, identity_of
 from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_trainer.rundir.records import CheckpointRecord
 
 QUIET_SECONDS = 60.0
@@ -186,17 +186,16 @@ def _is_recent(at: float, now: float) -> bool:
     return abs(now - at) <= QUIET_SECONDS
 
 
-def _lost_worker_state(root: Path, record: CheckpointRecord) -> str:
-    """Returns the first file of a worker's own state that is not there as recorded."""
+def _problem_of_worker_state(root: Path, record: CheckpointRecord) -> str:
+    """Returns which file of a worker's own state is not there as recorded, or nothing."""
     place = f".tfckpt/workers/{record.name}/"
     for facts in record.files:
-        if facts.name.startswith(place) and "/" not in facts.name[len(place) :]:
-            try:
-                if os.lstat(root / facts.name).st_size == facts.size:
-                    continue
-            except (OSError, ValueError):
-                return facts.name
-            return facts.name
+        if facts.name.startswith(place) and is_plain_name(facts.name.removeprefix(place)):
+            found = identity_of(root / facts.name)
+            if found is None:
+                return f"{facts.name} is missing."
+            if found[0] != facts.size:
+                return f"{facts.name} has {found[0]} bytes of {facts.size}."
     return ""
 
 
