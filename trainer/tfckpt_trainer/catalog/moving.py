@@ -75,17 +75,12 @@ def put_away(run: RunDirectory, place: Path, trashed: TrashedCheckpoint, *, stri
     """
     for name, identity in _pairs(trashed):
         source, target = run.root / name, place / name
-        if os.path.lexists(target):
+        if os.path.lexists(target) or _move_if_same(source, target, identity):
             continue
-        if not _is_same(source, identity):
-            if strict:
-                raise RefusedError(
-                    f"{name} was changed while {trashed.name} was being pruned; it stays. "
-                    "Look again."
-                )
-            continue
-        make_directory(target.parent)
-        os.rename(source, target)
+        if strict:
+            raise RefusedError(
+                f"{name} was changed while {trashed.name} was being pruned; it stays. Look again."
+            )
 
 
 def can_come_back(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> None:
@@ -129,6 +124,18 @@ def remove_empty(directory: Path) -> None:
         except OSError:
             # Somebody put something there; the next emptying of the trash takes it.
             return
+
+
+def _move_if_same(source: Path, target: Path, identity: tuple[int, int, int] | None) -> bool:
+    if not _is_same(source, identity):
+        return False
+    make_directory(target.parent)
+    os.rename(source, target)
+    if _is_same(target, identity):
+        return True
+    # Another process replaced it between the look and the move.
+    os.rename(target, source)
+    return False
 
 
 def _is_same(path: Path, identity: tuple[int, int, int] | None) -> bool:

@@ -136,9 +136,9 @@ def _with_index(
         problem = "A later save over it was cut off: index and data are of different saves."
         return Verdict(CheckpointState.CORRUPT, count, problem)
     if record is not None:
-        lost = _lost_worker_state(root, record)
-        if lost:
-            return Verdict(CheckpointState.INCOMPLETE, count, f"{lost} is missing or cut.")
+        problem = _problem_of_worker_state(root, record)
+        if problem:
+            return Verdict(CheckpointState.INCOMPLETE, count, problem)
         if _as_recorded(files, record):
             return Verdict(CheckpointState.VERIFIED, count)
     if not read_sizes:
