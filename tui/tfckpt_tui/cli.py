@@ -118,7 +118,7 @@ def run(arguments: list[str]) -> int:
     except TfckptError as error:
         return _report(error, as_json)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
+        where = f"{error.filename}: " if isinstance(error.filename, str | Path) else ""
         return _report(TfckptError(f"{where}{error.strerror or error}"), as_json)
 
 
@@ -148,7 +148,7 @@ def _report(error: TfckptError, as_json: bool) -> int:
 
 def _looks_like_directory(text: str) -> bool:
     return not text.startswith("-") and (
-        os.sep in text or text in {".", ".."} or Path(text).exists()
+        os.sep in text or text in {".", ".."} or os.path.exists(text)
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 _SIZE_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
@@ -50,6 +51,14 @@ def age(seconds: float) -> str:
         if seconds < limit:
             return f"{int(seconds // unit)}{letter}"
     return f"{int(seconds // _DAY)}d"
+
+
+def moment(at: float) -> str:
+    """Returns seconds since the epoch as local date and time; `unknown` beyond all calendars."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    except (OverflowError, ValueError, OSError):
+        return "unknown"
 
 
 def step_time(seconds: float | None) -> str:

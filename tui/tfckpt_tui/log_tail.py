@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.rundir.files import open_plain
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.text import clean
 
@@ -33,10 +35,10 @@ class LogTail:
         A log that was replaced or cut is read from its beginning.
         """
         try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:
+            opened = open_plain(self._path)
+        except (OSError, DamagedFileError):
             return None
-        with os.fdopen(descriptor, "rb") as file:
+        with opened as file:
             facts = os.fstat(file.fileno())
             if facts.st_ino != self._inode or facts.st_size < self._offset:
                 self._inode = facts.st_ino

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.errors import DamagedFileError, UsageError
 from tfckpt_trainer.rundir.files import RECORD_LIMIT, append_line, read_bounded, write_atomic
 
 SCHEMA = 1
@@ -30,10 +30,19 @@ DocumentT = TypeVar("DocumentT", bound=Document)
 
 
 def encode(document: Document) -> bytes:
-    """Returns `document` as one line of JSON, with the unknown fields it was read with."""
+    """Returns `document` as one line of JSON, with the unknown fields it was read with.
+
+    Raises:
+        UsageError: A text in it, such as the name of a file, has bytes that are no UTF-8.
+    """
     fields = msgspec.to_builtins(document)
     unknown = fields.pop("unknown")
-    return msgspec.json.encode({**unknown, **fields})
+    try:
+        return msgspec.json.encode({**unknown, **fields})
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"{error.object!r} is not valid UTF-8, and cannot be written down; rename the file."
+        ) from error
 
 
 def decode(data: bytes, kind: type[DocumentT], source: str) -> DocumentT:

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 from uuid import uuid4
 
 from tfckpt_trainer.errors import DamagedFileError
@@ -59,12 +60,12 @@ def sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def read_bounded(path: Path, limit: int = RECORD_LIMIT) -> bytes:
-    """Reads a regular file of at most `limit` bytes, following no symbolic link.
+def open_plain(path: Path) -> BinaryIO:
+    """Opens a regular file for reading; follows no symbolic link and waits for no pipe.
 
     Raises:
         FileNotFoundError: There is no such file.
-        DamagedFileError: It is a link, a directory or a device, or it is larger than `limit`.
+        DamagedFileError: It is a link, a directory or a device.
         OSError: It cannot be read.
     """
     try:
@@ -75,17 +76,29 @@ def read_bounded(path: Path, limit: int = RECORD_LIMIT) -> bytes:
                 f"{path} is a symbolic link, and a plain file was expected; remove the link."
             ) from error
         raise
-    with os.fdopen(descriptor, "rb") as file:
-        facts = os.fstat(file.fileno())
-        if not stat.S_ISREG(facts.st_mode):
-            raise DamagedFileError(f"{path} is not a plain file; move it away.")
-        if facts.st_size > limit:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise DamagedFileError(f"{path} is not a plain file; move it away.")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_bounded(path: Path, limit: int = RECORD_LIMIT) -> bytes:
+    """Reads a regular file of at most `limit` bytes, following no symbolic link.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        DamagedFileError: It is a link, a directory or a device, or it is larger than `limit`.
+        OSError: It cannot be read.
+    """
+    with open_plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
             raise DamagedFileError(
-                f"{path} has {facts.st_size} bytes, and at most {limit} were expected; "
+                f"{path} has {size} bytes, and at most {limit} were expected; "
                 "it is not a file of tfckpt-tui: move it away."
             )
         # Not `limit`: as many bytes would be allocated first.
-        return file.read(facts.st_size)
+        return file.read(size)
 
 
 def append_line(path: Path, line: bytes) -> None:

@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 from typing import Generic
 
+from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import DocumentT, append, parse_lines
+from tfckpt_trainer.rundir.files import open_plain
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import JournalEntry
 
@@ -40,10 +42,10 @@ class Tail(Generic[DocumentT]):
     def read_new(self) -> list[DocumentT]:
         """Returns the documents appended since the last call; none where there is no file."""
         try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:
+            opened = open_plain(self._path)
+        except (OSError, DamagedFileError):
             return []
-        with os.fdopen(descriptor, "rb") as file:
+        with opened as file:
             facts = os.fstat(file.fileno())
             if facts.st_ino != self._inode or facts.st_size < self._offset:
                 self._inode = facts.st_ino

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tfckpt_trainer.catalog.branches import branch_after_restore
+from tfckpt_trainer.catalog.branches import Branches, branch_after_restore
 from tfckpt_trainer.catalog.prune import finish_interrupted_prunes
 from tfckpt_trainer.catalog.scan import Catalog, continuation
 from tfckpt_trainer.errors import RefusedError
@@ -218,13 +218,14 @@ class Moves:
         resumed = continuation(self._run)
         first = resumed.checkpoint if resumed else None
         checkpoints.sort(key=lambda c: c.name != first)
+        branches = Branches(self._run)
         targets = [
             Target(
                 name=c.name,
                 step=c.step or 0,
                 branch=resumed.branch
                 if resumed and c.name == first
-                else branch_after_restore(self._run, c.name),
+                else branches.after_restore(c.name),
             )
             for c in checkpoints
         ]

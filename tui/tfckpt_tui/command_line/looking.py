@@ -93,7 +93,7 @@ def journal(run: RunDirectory, lines: int, as_json: bool) -> None:
         print_json({"entries": [_without_schema(msgspec.to_builtins(entry)) for entry in entries]})
         return
     for entry in entries:
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.at))
+        stamp = humane.moment(entry.at)
         by = f" ({entry.by})" if entry.by else ""
         print_line(f"{stamp}  {entry.kind.value:<11}  {entry.message}{by}")
 

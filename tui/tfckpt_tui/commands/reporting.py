@@ -7,6 +7,7 @@ from typing import Any
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan import Catalog, continuation
+from tfckpt_trainer.launch.survivors import read_supervisor
 from tfckpt_trainer.rundir.documents import SCHEMA, load_if_there
 from tfckpt_trainer.rundir.health import (
     RunState,
@@ -16,7 +17,7 @@ from tfckpt_trainer.rundir.health import (
     worker_state,
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import RunInfo, SupervisorStatus
+from tfckpt_trainer.rundir.records import RunInfo
 
 Json = dict[str, Any]
 
@@ -40,7 +41,7 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
     """Returns what `status --json` prints."""
     now = time.time() if now is None else now
     info = load_if_there(run.run_file, RunInfo)
-    supervisor = load_if_there(run.supervisor_status, SupervisorStatus)
+    supervisor = read_supervisor(run)
     workers = [
         (status, worker_state(status, now))
         for status in read_workers(run, info.worker_count if info else None)

@@ -1,0 +1,51 @@
+"""TensorFlow's own manager goes on as if nothing had happened, after a prune and after an undo."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tfckpt_trainer.catalog.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.prune import move_to_trash, undo
+from tfckpt_trainer.catalog.scan import Catalog
+from tfckpt_trainer.rundir.paths import RunDirectory
+
+SCRIPT = Path(__file__).parent / "scripts" / "manager.py"
+
+
+def manage(directory: Path, *, saves: int, kept: int) -> dict:
+    run = subprocess.run(
+        [sys.executable, SCRIPT, directory, str(saves), str(kept)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+@pytest.mark.tensorflow
+def test_a_manager_goes_on_after_a_prune_and_an_undo(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    assert manage(run.root, saves=4, kept=10)["known"] == [f"ckpt-{n}" for n in (1, 2, 3, 4)]
+    found = Catalog(run).scan(time.time())
+    assert [c.name for c in found] == ["ckpt-4", "ckpt-3", "ckpt-2", "ckpt-1"]
+    assert {c.state for c in found} == {CheckpointState.COMPLETE}
+    assert [c.name for c in found if c.is_head] == ["ckpt-4"]
+    before = run.state_file.read_bytes()
+
+    move_to_trash(run, ["ckpt-2", "ckpt-3"], by="me", now=time.time(), update_state_file=True)
+    after = manage(run.root, saves=0, kept=10)
+    assert (after["restored"][-6:], after["step"]) == ("ckpt-4", 4)
+    assert after["known"] == ["ckpt-1", "ckpt-4"]
+
+    undo(run, None, update_state_file=True)
+    assert run.state_file.read_bytes() == before
+    last = manage(run.root, saves=1, kept=3)
+    assert last["known"] == ["ckpt-3", "ckpt-4", "ckpt-5"]
+    assert [c.name for c in Catalog(run).scan(time.time())] == ["ckpt-5", "ckpt-4", "ckpt-3"]
