@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -74,10 +77,19 @@ def test_a_run_keeps_its_name_over_launches(run: Run) -> None:
 
 def test_a_script_that_fails_at_once_is_told_with_its_last_lines(run: Run) -> None:
     with pytest.raises(LaunchError, match="ended with status 4") as raised:
-        launch(run.options("say=first line", "say=\x1b[31mNameError: lr", "exit=4"))
+        launch(run.options("w1:sleep=30", "say=first line", "say=\x1b[31mNameError: lr", "exit=4"))
 
     assert "  first line\n  NameError: lr" in str(raised.value)
     assert str(run.directory.worker_log(0)) in str(raised.value)
+
+
+def test_of_several_that_failed_the_first_is_quoted(run: Run) -> None:
+    second = ("w0:fail-on-term=5", "w0:say=lost my peer", "w0:ready", "w0:sleep=30")
+    with pytest.raises(LaunchError, match="Worker 1 ended with status 4") as raised:
+        launch(run.options(*second, "wait-for=ready-0", "say=the cause", "exit=4"))
+
+    assert run.status().workers[0].exit_code == 5
+    assert str(raised.value).endswith("worker-1.log:\n  the cause")
 
 
 def test_a_run_that_failed_can_be_launched_again_at_once(run: Run) -> None:
@@ -115,6 +127,28 @@ def test_training_outlives_the_session_that_launched_it(
     os.killpg(launcher.pid, number)
     launcher.communicate(timeout=10)
 
+    before = run.status().updated_at
+    wait_until(lambda: run.status().updated_at > before, 5, "another heartbeat")
+    assert run.status().pid == supervisor
+    assert [worker.exit_code for worker in run.status().workers] == [None, None]
+
+
+def test_training_outlives_the_terminal_it_was_launched_from(run: Run, tmp_path: Path) -> None:
+    store(tmp_path / "told", run.options("ready", "sleep=60"))
+    terminal, theirs = pty.openpty()
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, str(tmp_path / "told"), "60"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    supervisor = int(os.read(terminal, 100))
+    os.close(terminal)
+
+    assert launcher.wait(10) == -signal.SIGHUP
     before = run.status().updated_at
     wait_until(lambda: run.status().updated_at > before, 5, "another heartbeat")
     assert run.status().pid == supervisor
@@ -225,6 +259,7 @@ def test_a_chosen_port_that_is_taken_in_between_fails_with_advice(run: Run) -> N
         ({"ports": (4242, 4242)}, "twice"),
         ({"ports": (4242, 70000)}, "70000 is no port"),
         ({"max_restarts": -1}, "negative"),
+        ({"command": ("true", os.fsdecode(b"\xff"))}, "not valid UTF-8"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(run: Run, changes: dict, words: str) -> None:

@@ -76,6 +76,18 @@ def test_all_are_restarted_when_one_is_killed(run: Run) -> None:
     assert log.count(" start 0: ") == log.count(" start 1: ") == 1
 
 
+def test_a_worker_killed_from_outside_is_started_again_beside_its_peer(run: Run) -> None:
+    run.supervise(run.options("step", "ready", "a0:sleep=60"))
+    run.wait_until_ready()
+    first = run.wait_for(SupervisorState.RUNNING).workers
+    os.kill(first[0].pid, signal.SIGKILL)
+
+    status = run.wait_for(SupervisorState.FINISHED)
+    assert {w.pid for w in status.workers}.isdisjoint(w.pid for w in first)
+    assert not any(lives(worker.pid) for worker in first)
+    assert "Worker 0 was killed by SIGKILL" in run.journal(JournalKind.WORKER_LOST)[0].message
+
+
 def test_who_died_first_is_named_and_not_who_lost_it(run: Run) -> None:
     options = run.options("step", "w0a0:exit=75", "w1a0:sleep=0.4", "w1a0:exit=9")
     run.to_the_end(options)

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -8,6 +12,8 @@ import pytest
 from tfckpt_trainer.rundir.commandbox import CommandBox, advance, requester
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CommandKind, CommandState
+
+NAMES_OF_THE_USER = {"LOGNAME", "USER", "LNAME", "USERNAME"}
 
 
 @pytest.fixture
@@ -24,6 +30,19 @@ def box(run):
 
 def submit(box, **options):
     return box.submit(CommandKind.SAVE, requested_by=requester("test"), **options)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody unknown")
+def test_somebody_whom_no_password_file_knows_can_ask():
+    program = (
+        "import os; from tfckpt_trainer.rundir.commandbox import requester; os.setuid(54321); "
+        "print(requester('a container'))"
+    )
+    environment = {k: v for k, v in os.environ.items() if k not in NAMES_OF_THE_USER}
+    said = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert said.stdout == f"user 54321@{socket.gethostname()}, a container\n"
 
 
 def test_a_command_goes_from_request_to_outcome(box):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.errors import DamagedFileError, UsageError
 from tfckpt_trainer.rundir.documents import append, decode, encode, load, parse_lines, store
 from tfckpt_trainer.rundir.journal import Tail
 from tfckpt_trainer.rundir.records import CheckpointRecord, Head, JournalEntry, JournalKind
@@ -23,6 +23,12 @@ def an_entry(message):
 def test_a_document_comes_back_as_it_was_stored(tmp_path):
     store(tmp_path / "head.json", a_head())
     assert load(tmp_path / "head.json", Head) == a_head()
+
+
+def test_bytes_that_are_no_utf_8_are_refused_by_name(tmp_path):
+    with pytest.raises(UsageError, match=r"'bad-\\udcff' is not valid UTF-8"):
+        store(tmp_path / "head.json", a_head(checkpoint="bad-\udcff"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_unknown_fields_are_kept(tmp_path):

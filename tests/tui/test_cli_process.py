@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,10 +36,20 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
         ["completion", "bash"],
         ["launch", "--help"],
         ["ls", "RUN", "--json"],
-        ["status", "RUN"],
-        ["prune", "RUN", "--keep-last", "1", "--dry-run"],
-        ["save", "RUN", "--no-wait"],
-        ["tensorboard", "RUN", "--status"],
+        ["status", "RUN", "--json"],
+        ["journal", "RUN", "--json"],
+        ["logs", "RUN", "--json"],
+        ["prune", "RUN", "--keep-last", "1", "--yes", "--timeout", "0.2", "--json"],
+        ["undo", "RUN", "--timeout", "0.2", "--json"],
+        ["trash", "RUN", "--json"],
+        ["pin", "RUN", "ckpt-300", "--json"],
+        ["unpin", "RUN", "ckpt-300", "--json"],
+        ["save", "RUN", "--no-wait", "--json"],
+        ["restore", "RUN", "--step", "300", "--no-wait", "--json"],
+        ["pause", "RUN", "--no-wait", "--json"],
+        ["resume", "RUN", "--no-wait", "--json"],
+        ["stop", "RUN", "--no-wait", "--json"],
+        ["tensorboard", "RUN", "--status", "--json"],
         ["attach", "RUN"],
     ],
     ids=lambda words: words[0],
@@ -195,6 +206,38 @@ def test_completion_scripts(shell: str, mark: str) -> None:
     assert "_TFCKPT_TUI_COMPLETE" in said.data
 
 
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("tfckpt-tui st", {"status", "stop"}),
+        ("tfckpt-tui prune RUN --keep-b", {"--keep-best"}),
+        ("tfckpt-tui completion z", {"zsh"}),
+    ],
+)
+def test_bash_completes_with_the_script(typed: str, offered: set[str]) -> None:
+    words = typed.split()
+    program = "\n".join(
+        [
+            'eval "$(tfckpt-tui completion bash)"',
+            f"COMP_WORDS=({typed})",
+            f"COMP_CWORD={len(words) - 1}",
+            f"_tfckpt_tui_completion tfckpt-tui {words[-1]} {words[-2]}",
+            'printf "%s\n" "${COMPREPLY[@]}"',
+        ]
+    )
+    path = f"{BINARY.parent}{os.pathsep}{os.environ['PATH']}"
+    said = subprocess.run(
+        ["bash", "--norc", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        env={**os.environ, "PATH": path},
+    )
+    assert said.stderr == ""
+    assert set(said.stdout.split()) == offered
+
+
 def test_completion_knows_the_commands() -> None:
     said = run_binary(
         _TFCKPT_TUI_COMPLETE="bash_complete", COMP_WORDS="tfckpt-tui st", COMP_CWORD="1"
@@ -211,7 +254,14 @@ def test_launch_without_the_app_and_stop_by_force(tmp_path: Path) -> None:
         assert said.json["directory"] == str(root)
         supervisor = said.json["supervisor_pid"]
         os.kill(supervisor, 0)
-        assert run_binary("launch", root, "--detach", "--", *sleep).code != 0
+        second = run_binary("launch", root, "--detach", "--", *sleep)
+        assert (second.code, f"process {supervisor}" in second.words) == (1, True)
+        for command in ("save", "stop"):
+            # Whoever was sent here by the second launch must not be sent back to `launch`.
+            asked = run_binary(command, root)
+            assert asked.code == 3
+            assert f"supervisor (process {supervisor}), worker 0 (process " in asked.words
+            assert f"tfckpt-tui stop --force {root}" in asked.words
     finally:
         began = time.monotonic()
         stopped = run_binary("stop", root, "--force", "--timeout", "1", "--json")

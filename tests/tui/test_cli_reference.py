@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-from collections.abc import Iterator
+import sys
 from pathlib import Path
-from typing import Any
 
+import click
 import pytest
 from answering_trainer import AnsweringTrainer, done
 from command_running import Tool
+from json_reference import DOCS, check, documented
 from rundir_factory import RunFactory, two_branches
 
-DOCS = Path(__file__).parents[2] / "docs"
+from tfckpt_trainer.errors import ExitCode
+from tfckpt_tui.cli import cli
 
 
 def test_the_reference_is_what_the_commands_are_made_of() -> None:
@@ -32,54 +34,27 @@ def test_every_option_says_what_it_does() -> None:
     assert re.findall(r"^\| `-.*\|  ?(?:Default.*)?\|$", reference, re.MULTILINE) == []
 
 
-def documented() -> dict[str, dict[str, str]]:
-    """Fields and their types by the heading of their section."""
-    sections = re.split(r"^## ", (DOCS / "json.md").read_text(), flags=re.MULTILINE)[1:]
-    return {
-        section.splitlines()[0]: dict(
-            re.findall(r"^\| `([^`]+)` \| ([^|]+?) \|", section, re.MULTILINE)
-        )
-        for section in sections
+def test_every_command_with_json_is_documented_and_no_other() -> None:
+    context = click.Context(cli)
+    commands = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    with_json = {
+        name
+        for name, command in commands.items()
+        if command is not None and any("--json" in option.opts for option in command.params)
     }
+    named = {word.split()[0] for head in documented() for word in re.findall(r"`([^`]+)`", head)}
+    assert named == with_json
 
 
-def leaves(value: Any, maps: set[str], path: str = "") -> Iterator[tuple[str, Any]]:
-    """All values of a document that hold no others, with the paths of the documentation."""
-    if path in maps or (isinstance(value, list) and f"{path}[]" not in maps and not value):
-        yield path, value
-    elif isinstance(value, dict):
-        for name, inner in value.items():
-            yield from leaves(inner, maps, f"{path}.{name}" if path else name)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from leaves(inner, maps, f"{path}[]")
+@pytest.mark.parametrize("document", ["json.md", "commands.md"])
+def test_every_exit_code_is_documented(document: str) -> None:
+    text = (DOCS / document).read_text()
+    if document == "commands.md":
+        listed = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
+        assert listed == {int(code) for code in ExitCode} | {130}
     else:
-        yield path, value
-
-
-TYPES = {
-    "text": str,
-    "number": (int, float),
-    "null": type(None),
-    "true": bool,
-    "false": bool,
-    "map": dict,
-    "list": list,
-}
-
-
-def check(section: str, document: dict[str, Any]) -> None:
-    fields = documented()[section]
-    whole = {name for name, kind in fields.items() if kind in {"map", "list"}}
-    schema = document.pop("schema")
-    assert schema == 1
-    found = list(leaves(document, whole))
-    assert {path for path, _ in found} == set(fields)
-    for path, value in found:
-        allowed = tuple(TYPES[word] for word in fields[path].split(" or "))
-        flat = tuple(t for kind in allowed for t in (kind if isinstance(kind, tuple) else (kind,)))
-        assert isinstance(value, flat), (path, value)
-        assert not isinstance(value, bool) or bool in flat, (path, value)
+        words = set(re.findall(r"`(\w+)`", text.partition("| `error.name` |")[2].splitlines()[0]))
+        assert words == {code.name.lower() for code in ExitCode if code}
 
 
 @pytest.fixture
@@ -97,6 +72,17 @@ def live(tmp_path: Path) -> RunFactory:
 @pytest.mark.parametrize("command", ["status", "ls", "journal", "logs"])
 def test_json_of_what_looks(tool: Tool, live: RunFactory, command: str) -> None:
     check(f"`{command}`", tool(command, live.run.root, "--json").json)
+
+
+@pytest.mark.parametrize("command", ["status", "ls"])
+def test_json_of_what_looks_where_little_is_known(tool: Tool, tmp_path: Path, command: str) -> None:
+    made = RunFactory(tmp_path)
+    made.checkpoint(1, name="model", recorded=False)
+    unknown = ("loss", "step_seconds", "step_seconds_p95", "input_wait_seconds")
+    unknown += ("examples_per_second", "cpu_percent", "memory_bytes")
+    made.run.create()
+    made.live_worker(0, **dict.fromkeys(unknown))
+    check(f"`{command}`", tool(command, tmp_path, "--json").json)
 
 
 @pytest.mark.parametrize("words", [["save"], ["restore", "--step", "300"], ["pause"], ["stop"]])
@@ -117,6 +103,21 @@ def test_json_of_what_cleans(tool: Tool, live: RunFactory) -> None:
     check("`trash`", tool("trash", root, "--json").json)
     check("`undo`", tool("undo", root, "--json").json)
     check("`trash --empty`", tool("trash", root, "--empty", "--yes", "--json").json)
+
+
+def test_json_of_a_launch_and_of_a_stop_by_force(tool: Tool, tmp_path: Path) -> None:
+    sleep = [sys.executable, "-c", "import time; time.sleep(300)"]
+    try:
+        said = tool("launch", tmp_path / "run", "--detach", "--json", "--", *sleep)
+    finally:
+        stopped = tool("stop", tmp_path / "run", "--force", "--json")
+    check("`launch`, `demo`", said.json)
+    check("`stop --force`", stopped.json)
+
+
+def test_json_of_a_command_that_is_not_waited_for(tool: Tool, live: RunFactory) -> None:
+    said = tool("pause", live.run.root, "--no-wait", "--json")
+    check("`save`, `restore`, `pause`, `resume`, `stop`", said.json)
 
 
 def test_json_of_errors(tool: Tool, tmp_path: Path) -> None:

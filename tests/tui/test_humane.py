@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -127,6 +128,47 @@ def test_rates(rate: float | None, text: str) -> None:
 )
 def test_metrics(value: float | None, text: str) -> None:
     assert humane.metric(value) == text
+
+
+def test_moments_are_local_and_never_fail() -> None:
+    assert humane.moment(0) == "1970-01-01 00:00:00"
+    assert humane.moment(86_399.9, "%H:%M:%S") == "23:59:59"
+    for at in (1e300, -1e300, math.inf, -math.inf, math.nan):
+        assert humane.moment(at) == "unknown"
+
+
+SHORT = 12
+"""Columns that the narrowest place for a number has."""
+
+SHORTENING = (
+    humane.size,
+    humane.duration,
+    humane.age,
+    humane.step_time,
+    humane.rate,
+    humane.metric,
+)
+
+
+@pytest.mark.parametrize("shorten", SHORTENING)
+@given(number=st.floats())
+def test_no_number_is_too_strange_to_be_shown(
+    shorten: Callable[[float], str], number: float
+) -> None:
+    text = shorten(number)
+    assert text.strip() == text != ""
+    assert text.isprintable()
+
+
+@pytest.mark.parametrize("shorten", SHORTENING)
+@given(number=st.floats(0, 1e9))
+def test_every_usual_number_is_short(shorten: Callable[[float], str], number: float) -> None:
+    assert len(shorten(number)) <= SHORT
+
+
+@given(st.floats(allow_nan=False))
+def test_every_metric_is_short(value: float) -> None:
+    assert len(humane.metric(value)) <= SHORT
 
 
 def test_counts_have_their_noun() -> None:

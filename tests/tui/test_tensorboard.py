@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from command_running import Tool
+from json_reference import check
 from rundir_factory import RunFactory, two_branches
 
 from tfckpt_trainer.errors import TfckptError
@@ -47,7 +49,10 @@ def listening() -> socket.socket:
 
 
 def test_it_is_started_once_serves_this_run_and_is_gone_when_stopped(
-    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: RunDirectory,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     # A module of the same name where the person stands must not be taken for the real one.
     (tmp_path / "tensorboard.py").write_text("raise SystemExit('the wrong module')")
@@ -62,6 +67,9 @@ def test_it_is_started_once_serves_this_run_and_is_gone_when_stopped(
     assert {address.removeprefix("::ffff:") for address in listens} == {"127.0.0.1"}
     again = tensorboard.start(run)
     assert (again.pid, again.port, again.started) == (first.pid, first.port, False)
+    told = Tool(capsys)("tensorboard", run.root, "--json").json
+    check("`tensorboard`", told)
+    assert (told["url"], told["pid"], told["started"]) == (first.url, first.pid, False)
     with pytest.raises(TfckptError, match="for this run already"):
         tensorboard.start(run, first.port + 1)
     assert tensorboard.stop(run)

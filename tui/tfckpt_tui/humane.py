@@ -53,10 +53,10 @@ def age(seconds: float) -> str:
     return f"{int(seconds // _DAY)}d"
 
 
-def moment(at: float) -> str:
-    """Returns seconds since the epoch as local date and time; `unknown` beyond all calendars."""
+def moment(at: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """Returns seconds since the epoch in local time; `unknown` beyond all calendars."""
     try:
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+        return time.strftime(form, time.localtime(at))
     except (OverflowError, ValueError, OSError):
         return "unknown"
 

@@ -57,6 +57,11 @@ def start_child(_value: str) -> None:
     write_own("child", subprocess.Popen([sys.executable, "-c", stubborn]).pid)
 
 
+def wait_for(value: str) -> None:
+    while not (RUN.root / value).exists():
+        time.sleep(0.01)
+
+
 def die(value: str) -> None:
     beat(Activity.EXITED, ending=Ending.FAILED, detail=value)
     sys.exit(1)
@@ -69,10 +74,12 @@ VERBS = {
     "step": lambda _: beat(Activity.TRAINING, step=1, last_step_at=time.time()),
     "end": lambda value: beat(Activity.EXITED, ending=Ending(value)),
     "die": die,
+    "wait-for": wait_for,
     "sleep": lambda value: time.sleep(float(value)),
     "exit": lambda value: sys.exit(int(value)),
     "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
     "save-on-term": lambda _: signal.signal(signal.SIGTERM, on_term),
+    "fail-on-term": lambda value: signal.signal(signal.SIGTERM, lambda *_: sys.exit(int(value))),
     "ignore-term": lambda _: signal.signal(signal.SIGTERM, signal.SIG_IGN),
     "child": start_child,
     "ready": lambda _: write_own("ready", os.getpid()),

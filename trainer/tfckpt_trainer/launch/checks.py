@@ -26,6 +26,10 @@ def check_options(options: LaunchOptions) -> None:
         raise UsageError(f"--workers is {options.workers}; a run has at least 1.")
     if options.max_restarts < 0:
         raise UsageError(f"--max-restarts is {options.max_restarts}; it cannot be negative.")
+    # They are written down as JSON, which has no place for other bytes.
+    for text in (options.run_directory, options.working_directory, *options.command):
+        if not _is_unicode(text):
+            raise UsageError(f"{text!r} is not valid UTF-8; rename it, or call it otherwise.")
     if not options.command:
         raise UsageError("No command: name the script after `--`, as in `-- python train.py`.")
     if not Path(options.working_directory).is_dir():
@@ -94,6 +98,14 @@ def check_no_survivors(run: RunDirectory) -> None:
             f"`tfckpt-tui stop {run.root}`, or with `tfckpt-tui stop --force {run.root}` where "
             "nothing answers."
         )
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_there(options: LaunchOptions) -> bool:

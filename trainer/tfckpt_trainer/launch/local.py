@@ -23,14 +23,23 @@ from tfckpt_trainer.launch.logs import last_lines, open_log
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.survivors import read_supervisor
 from tfckpt_trainer.rundir.documents import load_if_there, store
+from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import RunInfo, SupervisorState, SupervisorStatus
+from tfckpt_trainer.rundir.records import (
+    JournalKind,
+    RunInfo,
+    SupervisorState,
+    SupervisorStatus,
+)
 
 SUPERVISOR_SECONDS = 30.0
 """How long the supervisor has to come up and start its workers."""
 
 SETTLE_SECONDS = 1.5
 """How long a launch watches its workers, so that a script that fails at once is told of."""
+
+LEAVING_SECONDS = 3.0
+"""How long a supervisor that has told its end may take to be gone, lock and all."""
 
 POLL_SECONDS = 0.05
 
@@ -50,7 +59,7 @@ def launch(options: LaunchOptions) -> SupervisorStatus:
     run = RunDirectory(Path(options.run_directory))
     check_options(options)
     check_directory(run)
-    lock = take_lock(run)
+    lock = _take_lock(run)
     if lock is None:
         raise already_alive(run)
     try:
@@ -78,6 +87,18 @@ def _write_run_file(run: RunDirectory, options: LaunchOptions) -> None:
             worker_count=options.workers,
         ),
     )
+
+
+def _take_lock(run: RunDirectory) -> int | None:
+    """Takes the lock; waits a moment for a supervisor that is not at work any more."""
+    deadline = time.monotonic() + LEAVING_SECONDS
+    while (lock := take_lock(run)) is None:
+        status = read_supervisor(run)
+        at_work = status is not None and status.state not in _ENDED
+        if at_work or time.monotonic() > deadline:
+            return None
+        time.sleep(POLL_SECONDS)
+    return lock
 
 
 def _start_supervisor(run: RunDirectory, options: LaunchOptions, lock: int) -> None:
@@ -136,14 +157,17 @@ def _ended(run: RunDirectory, status: SupervisorStatus) -> SupervisorStatus:
     """Returns the status of a run that ended already, or raises why it failed."""
     if status.state is not SupervisorState.FAILED:
         return status
-    # Those that were killed because another one failed have nothing to say.
-    failed = sorted(
-        (worker for worker in status.workers if worker.exit_code),
-        key=lambda worker: ((worker.exit_code or 0) < 0, worker.index),
+    lost = next(
+        (
+            entry.details.get("worker")
+            for entry in reversed(read_entries(run))
+            if entry.kind is JournalKind.WORKER_LOST and entry.message == status.reason
+        ),
+        None,
     )
-    if not failed:
+    if not isinstance(lost, int):
         raise LaunchError(status.reason)
-    log = run.worker_log(failed[0].index)
+    log = run.worker_log(lost)
     said = "\n".join(f"  {line}" for line in last_lines(log))
     raise LaunchError(f"{status.reason} The end of {log}:\n{said or '  (it is empty)'}")
 

@@ -34,7 +34,12 @@ KEPT_OUTCOMES = 500
 
 def requester(through: str) -> str:
     """Returns who asks, for the journal: `user@host, through`."""
-    return f"{getpass.getuser()}@{socket.gethostname()}, {through}"
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        # Containers run with users that no password file knows.
+        user = f"user {os.getuid()}"
+    return f"{user}@{socket.gethostname()}, {through}"
 
 
 def advance(command: Command, state: CommandState, message: str, **changes: Any) -> Command:

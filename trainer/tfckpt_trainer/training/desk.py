@@ -9,7 +9,7 @@ from collections import deque
 from tfckpt_trainer.rundir.commandbox import CommandBox, advance
 from tfckpt_trainer.rundir.records import Command, CommandState
 
-LOOK_EVERY_SECONDS = 0.05
+LOOK_EVERY_SECONDS = 0.02
 
 
 class Desk:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli import JsonOption, RunArgument, acting_on_run
 from tfckpt_tui.console import print_json, print_line
@@ -48,7 +48,9 @@ def logs(
     paths = _chosen(run, worker, supervisor)
     tails = {path: LogTail(path) for path in paths}
     found = [
-        (path, line) for path, tail in tails.items() for line in _last(tail, lines, not follow)
+        (path, line)
+        for path, tail in tails.items()
+        for line in _last(path, tail, lines, not follow)
     ]
     if as_json and not follow:
         print_json({"lines": [{"log": path.stem, "line": line} for path, line in found]})
@@ -87,9 +89,14 @@ def _worker_logs(run: RunDirectory) -> list[Path]:
     return [numbered[index] for index in sorted(numbered)]
 
 
-def _last(tail: LogTail, count: int, with_unfinished: bool) -> list[str]:
+def _last(path: Path, tail: LogTail, count: int, with_unfinished: bool) -> list[str]:
     """The last lines of a log; one without an end only where its end is not waited for."""
-    lines = tail.read_new() or []
+    lines = tail.read_new()
+    if lines is None:
+        raise TfckptError(
+            f"{path} cannot be read: it is no plain file, or belongs to somebody else. Look at it "
+            "with `ls -l`."
+        )
     if with_unfinished and tail.unfinished:
         lines.append(tail.unfinished)
     return lines[-count:] if count else []

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError
+from tfckpt_trainer.launch.survivors import living_supervisor, survivors
 from tfckpt_trainer.rundir.commandbox import CommandBox, requester
 from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -48,10 +49,7 @@ def ask(
         TfckptError: It failed, or its end was not seen in time.
     """
     if not trainer_answers(run, time.time()):
-        raise NoTrainerError(
-            f"No trainer answers in {run.root}; start one with `tfckpt-tui launch {run.root} "
-            "-- COMMAND`, or look at the run with `tfckpt-tui status`."
-        )
+        raise _nobody_answers(run)
     box = CommandBox(run)
     command = box.submit(kind, arguments, requested_by=requester(through), lifetime=timeout)
     if not wait:
@@ -62,11 +60,32 @@ def ask(
     return _checked(outcome, timeout)
 
 
+def _nobody_answers(run: RunDirectory) -> NoTrainerError:
+    """Returns the error for a run without a trainer: what lives of it, and what to do."""
+    now = time.time()
+    supervisor = living_supervisor(run, now)
+    alive = [] if supervisor is None else [f"supervisor (process {supervisor.pid})"]
+    alive += map(str, survivors(run, now))
+    if not alive:
+        return NoTrainerError(
+            f"No trainer answers in {run.root}; start one with `tfckpt-tui launch {run.root} "
+            "-- COMMAND`, or look at the run with `tfckpt-tui status`."
+        )
+    return NoTrainerError(
+        f"No trainer answers in {run.root}, and processes of it live: {', '.join(alive)}. They "
+        "are starting, hang, or run a script that does not use tfckpt_trainer. Look at them with "
+        f"`tfckpt-tui logs {run.root}`, or end them with `tfckpt-tui stop --force {run.root}`."
+    )
+
+
 def _checked(outcome: Command, timeout: float) -> Command:
     if outcome.state is CommandState.DONE:
         return outcome
     if outcome.state is CommandState.EXPIRED:
-        raise NoTrainerError(f"{outcome.kind.value}: {outcome.message}")
+        raise NoTrainerError(
+            f"{outcome.kind.value}: {outcome.message} Look at it with `tfckpt-tui status`; "
+            "`tfckpt-tui stop --force` ends one that hangs."
+        )
     if outcome.state is CommandState.REFUSED:
         raise RefusedError(outcome.message)
     if outcome.state is CommandState.FAILED:

@@ -14,6 +14,7 @@ from tfckpt_trainer.catalog.prune import undo as bring_back
 from tfckpt_trainer.catalog.scan import Catalog
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.commandbox import requester
+from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.journal import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -126,27 +127,27 @@ def set_pin(run: RunDirectory, name: str, *, pinned: bool, through: str) -> None
     """Pins or unpins a checkpoint.
 
     Raises:
-        UsageError: There is no such checkpoint.
+        UsageError: There is no such checkpoint, or its name is not valid UTF-8.
     """
     known = {checkpoint.name for checkpoint in Catalog(run).scan(time.time())}
     if name not in known:
         raise UsageError(f"There is no checkpoint {name!r}; list them with `tfckpt-tui ls`.")
+    kind, word = (JournalKind.PIN, "Pinned") if pinned else (JournalKind.UNPIN, "Unpinned")
+    entry = JournalEntry(
+        at=time.time(),
+        kind=kind,
+        message=f"{word} {name}.",
+        checkpoint=name,
+        by=requester(through),
+    )
+    # Before anything changes: a name that the journal cannot hold is refused.
+    encode(entry)
     run.create()
     if pinned:
         write_pin(run, name)
     else:
         remove_pin(run, name)
-    kind, word = (JournalKind.PIN, "Pinned") if pinned else (JournalKind.UNPIN, "Unpinned")
-    write_entry(
-        run,
-        JournalEntry(
-            at=time.time(),
-            kind=kind,
-            message=f"{word} {name}.",
-            checkpoint=name,
-            by=requester(through),
-        ),
-    )
+    write_entry(run, entry)
 
 
 @contextmanager

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from tfckpt_trainer.rundir.records import JournalEntry
+from tfckpt_tui import humane
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
 from tfckpt_tui.widgets.glyphs import JOURNAL
@@ -64,8 +64,8 @@ class Events(Listing):
 
 def _entry(entry: JournalEntry, width: int) -> Line:
     sign = JOURNAL[entry.kind]
-    clock = time.strftime("%H:%M:%S", time.localtime(entry.at))
-    spans: list[Span] = [(f"{clock} ", "faint"), (f"{sign.glyph} ", sign.style)]
+    clock = humane.moment(entry.at, "%H:%M:%S")
+    spans: list[Span] = [(f"{clock:<8} ", "faint"), (f"{sign.glyph} ", sign.style)]
     if width >= 60:
         step = f"step {entry.step:,}" if entry.step is not None else ""
         spans.append((f"{step:<13} ", "muted"))
