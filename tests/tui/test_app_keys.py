@@ -103,8 +103,11 @@ async def test_a_failure_stays_in_full_until_it_is_dismissed(live: RunFactory) -
         command = await asked(pilot, live.run)
         CommandBox(live.run).finish(advance(command, CommandState.REFUSED, reason))
         await until_shown(pilot, "save refused:")
-        screen = " ".join(shown(pilot.app).split())
-        assert reason in screen
+
+        def whole() -> bool:
+            return reason in " ".join(shown(pilot.app).split())
+
+        await until(pilot, whole, "the whole reason")
         await pilot.press("down", "up")
         await pilot.pause(0.3)
         assert "save refused:" in shown(pilot.app)
