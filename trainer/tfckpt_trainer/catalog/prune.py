@@ -271,7 +271,7 @@ def _trashed(
     found += [(run.root / fact.name, fact.identity) for fact in evidence.files.index_first]
     if evidence.aside is not None:
         found += [(aside / fact.name, fact.identity) for fact in evidence.aside.index_first]
-    own = [run.record(name), run.worker_state_directory(name)]
+    own = [run.record(name), run.worker_state_directory(name), run.verification(name)]
     temporary = [run.root / f"{name}_temp", aside / f"{name}_temp"]
     for path in (*own, *temporary):
         if not path.is_symlink():

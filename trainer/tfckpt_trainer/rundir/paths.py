@@ -107,6 +107,15 @@ class RunDirectory:
         return self.control / "workers" / _checked(name)
 
     @property
+    def verifications_directory(self) -> Path:
+        """What verifying found, one file a checkpoint."""
+        return self.control / "verifications"
+
+    def verification(self, name: str) -> Path:
+        """What verifying checkpoint `name` found."""
+        return self.verifications_directory / f"{_checked(name)}.json"
+
+    @property
     def saving_directory(self) -> Path:
         """Where a checkpoint is written before it is verified and moved into view."""
         return self.control / "saving"

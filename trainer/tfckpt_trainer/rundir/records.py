@@ -228,6 +228,50 @@ class CheckpointRecord(Document, frozen=True, kw_only=True):
     contents: list[str] = []
 
 
+class FoundFault(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that verifying found; severity is `error` or `warning`.
+
+    Attributes:
+        kind: A short name for scripts, such as `checksum` or `shard-missing`.
+        file: Name of the file, without its directory.
+        tensor: Which tensor it concerns; empty if none.
+    """
+
+    severity: str
+    kind: str
+    file: str
+    message: str
+    tensor: str = ""
+
+
+class VerificationRecord(Document, frozen=True, kw_only=True):
+    """`verifications/NAME.json`: what reading every byte of a checkpoint found.
+
+    Attributes:
+        name: The checkpoint.
+        verified_at: When it was done.
+        seconds: How long it took.
+        bytes: How many bytes were read.
+        tensors: How many tensors were checked.
+        files: Size, modification time in nanoseconds and inode of each file that was read. It
+            holds for exactly these files.
+        findings: What was wrong; with an error among them the checkpoint cannot be restored.
+    """
+
+    name: str
+    verified_at: float
+    seconds: float
+    bytes: int
+    tensors: int
+    files: dict[str, tuple[int, int, int]]
+    findings: list[FoundFault] = []
+
+    @property
+    def fault(self) -> FoundFault | None:
+        """The first thing that keeps a restore from being right."""
+        return next((found for found in self.findings if found.severity == "error"), None)
+
+
 class CommandKind(StrEnum):
     """What a person or a script can ask of a live trainer."""
 
