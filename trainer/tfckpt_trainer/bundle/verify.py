@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from tfckpt_trainer.bundle.checksum import crc32c
+from tfckpt_trainer.bundle.finite import FiniteScan, NotFinite, merged
 from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, read_index, shard_path
-from tfckpt_trainer.bundle.tensors import read_range, stored_checksum
+from tfckpt_trainer.bundle.shard import Shard
+from tfckpt_trainer.bundle.slices import Slice
+from tfckpt_trainer.bundle.stored import computed_checksum
+from tfckpt_trainer.bundle.structure import Finding, graph_findings, structure_findings
+from tfckpt_trainer.bundle.table import INDEX_LIMIT
 from tfckpt_trainer.errors import BundleError
-
-CHUNK = 4 << 20
+from tfckpt_trainer.rundir.files import read_bounded
 
 Progress = Callable[[int, int], None]
 
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that is not as it should be.
-
-    Attributes:
-        severity: An error keeps a restore from being right; a warning does not.
-        kind: A short name for scripts, such as `checksum` or `shard-missing`.
-        tensor: Which tensor it concerns, if one.
-    """
-
-    severity: Literal["error", "warning"]
-    kind: str
-    file: str
-    tensor: str | None
-    message: str
+_Stored = tuple[TensorEntry, Slice | None]
+"""A tensor with bytes of its own, and which part of a larger one it is, if it is one."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +29,18 @@ class Verification:
     """What a verification found.
 
     Attributes:
-        tensors: How many tensors were checked.
+        tensors: How many stored tensors were checked.
         bytes: How many bytes were read.
-        file_checksums: CRC32C of each whole file, by name.
+        file_checksums: CRC32C of each whole file by name, where they were asked for.
+        not_finite: Tensors with values that are not finite, where that was asked for.
         complete: False if it was cancelled.
     """
 
     findings: tuple[Finding, ...]
-    tensors: int
-    bytes: int
-    file_checksums: dict[str, int]
+    tensors: int = 0
+    bytes: int = 0
+    file_checksums: Mapping[str, int] = field(default_factory=dict)
+    not_finite: tuple[NotFinite, ...] = ()
     complete: bool = True
 
     @property
@@ -63,153 +54,88 @@ def verify(
     *,
     on_progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
+    digests: bool = False,
+    finite: bool = False,
 ) -> Verification:
     """Reads every byte of the checkpoint at `prefix` and checks every tensor.
 
     Args:
         prefix: The checkpoint.
-        on_progress: Told bytes done and bytes in all, after each chunk.
-        cancelled: Asked before each chunk.
+        on_progress: Told bytes done and bytes in all, every few megabytes.
+        cancelled: Asked as often.
+        digests: Whether to compute the checksums of whole files too; it costs a second
+            computation over the same bytes.
+        finite: Whether to look for elements that are not a number or infinite.
     """
     path = index_path(prefix)
     try:
         index = read_index(prefix)
     except FileNotFoundError:
-        return _unreadable("index-missing", path.name, f"{path.name} is missing")
-    except BundleError as error:
-        return _unreadable("index", path.name, str(error))
-    checks = _Checks(prefix, index, on_progress, cancelled)
+        return Verification((_error("index-missing", path, f"{path.name} is missing"),))
+    except (BundleError, OSError) as error:
+        return Verification((_error("index", path, str(error)),))
+    checks = _Checks(prefix, index, on_progress, cancelled, digests=digests, finite=finite)
     return checks.run()
 
 
-def _unreadable(kind: str, file: str, message: str) -> Verification:
-    return Verification((Finding("error", kind, file, None, message),), 0, 0, {})
+def _error(kind: str, path: Path, message: str) -> Finding:
+    return Finding("error", kind, path.name, None, message)
+
+
+class _Cancelled(Exception):  # noqa: N818
+    """The person wants no more of it."""
 
 
 class _Checks:
+    """The state of one pass."""
+
     def __init__(
         self,
         prefix: Path,
         index: Index,
         on_progress: Progress | None,
         cancelled: Callable[[], bool] | None,
+        *,
+        digests: bool,
+        finite: bool,
     ) -> None:
         self._prefix = prefix
         self._index = index
         self._on_progress = on_progress
         self._cancelled = cancelled
+        self._digests = digests
+        self._finite = finite
         self._findings: list[Finding] = []
         self._checksums: dict[str, int] = {}
-        self._tensors = 0
-        self._done = 0
-        self._total = 0
-        self._stopped = False
+        self._not_finite: list[NotFinite] = []
+        self._tensors = self._done = 0
+        count = index.shard_count
+        self._paths = [shard_path(prefix, number, count) for number in range(count)]
+        self._total = sum(path.stat().st_size for path in self._paths if path.is_file())
 
     def run(self) -> Verification:
         index_file = index_path(self._prefix)
-        content = index_file.read_bytes()
-        self._checksums[index_file.name] = crc32c(content)
-        sizes = self._index.shard_sizes()
-        paths = [shard_path(self._prefix, i, len(sizes)) for i in range(len(sizes))]
-        self._total = sum(path.stat().st_size for path in paths if path.is_file())
-        by_shard: dict[int, list[TensorEntry]] = {}
-        for entry in self._index.stored():
-            by_shard.setdefault(entry.shard, []).append(entry)
-        for shard, path in enumerate(paths):
-            entries = sorted(by_shard.get(shard, []), key=lambda entry: entry.offset)
-            self._shard(path, sizes[shard], entries)
-        self._others()
+        content = read_bounded(index_file, INDEX_LIMIT)
+        if self._digests:
+            self._checksums[index_file.name] = crc32c(content)
+        self._findings += structure_findings(self._prefix, self._index)
+        complete = True
+        try:
+            for number, entries in enumerate(self._by_shard()):
+                self._check_shard(self._paths[number], entries)
+            self._findings += graph_findings(self._prefix, self._index)
+        except _Cancelled:
+            complete = False
         return Verification(
             tuple(self._findings),
             self._tensors,
             self._done + len(content),
             self._checksums,
-            not self._stopped,
+            merged(self._not_finite),
+            complete,
         )
 
-    def _shard(self, path: Path, expected: int, entries: list[TensorEntry]) -> None:
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-        except OSError as error:
-            self._add("error", "shard-missing", path, None, f"{path.name}: {error.strerror}")
-            return
-        try:
-            size = os.fstat(descriptor).st_size
-            if size < expected:
-                message = f"{path.name} has {size} bytes of {expected}"
-                self._add("error", "shard-short", path, None, message)
-            elif size > expected:
-                message = f"{path.name} has {size - expected} bytes that no tensor uses"
-                self._add("warning", "shard-long", path, None, message)
-            self._read_through(descriptor, path, size, entries)
-        finally:
-            os.close(descriptor)
-
-    def _read_through(
-        self, descriptor: int, path: Path, size: int, entries: list[TensorEntry]
-    ) -> None:
-        """Checks the tensors of one data file in the order in which they lie in it."""
-        position = whole = 0
-        for entry in entries:
-            if entry.offset + entry.size > size:
-                message = f"{entry.name} reaches beyond the end of {path.name}"
-                self._add("error", "tensor-cut", path, entry.name, message)
-                continue
-            if entry.offset < position:
-                message = f"{entry.name} shares bytes of {path.name} with another tensor"
-                self._add("error", "overlap", path, entry.name, message)
-                continue
-            whole, _ = self._sum(descriptor, position, entry.offset, whole)
-            whole, found = self._sum(descriptor, entry.offset, entry.offset + entry.size, whole)
-            if self._stopped:
-                return
-            position = entry.offset + entry.size
-            self._tensors += 1
-            self._compare(path, entry, found)
-        whole, _ = self._sum(descriptor, position, size, whole)
-        if not self._stopped:
-            self._checksums[path.name] = whole
-
-    def _compare(self, path: Path, entry: TensorEntry, found: int) -> None:
-        if entry.dtype in ("string", "variant"):
-            try:
-                data = read_range(path, entry.offset, entry.size)
-                found = stored_checksum(data, entry, path.name)
-            except BundleError as error:
-                self._add("error", "checksum", path, entry.name, str(error))
-                return
-        if found != entry.crc32c:
-            message = f"{entry.name} in {path.name} does not match its checksum"
-            self._add("error", "checksum", path, entry.name, message)
-
-    def _sum(self, descriptor: int, start: int, end: int, whole: int) -> tuple[int, int]:
-        """Returns the checksums of the file so far and of the part from `start` to `end`."""
-        part = 0
-        while start < end:
-            if self._cancelled is not None and self._cancelled():
-                self._stopped = True
-                break
-            data = os.pread(descriptor, min(CHUNK, end - start), start)
-            if not data:
-                break
-            start += len(data)
-            part = crc32c(data, part)
-            whole = crc32c(data, whole)
-            self._done += len(data)
-            if self._on_progress is not None:
-                self._on_progress(self._done, self._total)
-        return whole, part
-
-    def _others(self) -> None:
-        """Looks for data files that the index does not count."""
-        count = self._index.shard_count
-        expected = {shard_path(self._prefix, i, count).name for i in range(count)}
-        for path in sorted(self._prefix.parent.glob(f"{self._prefix.name}.data-*-of-*")):
-            if path.name not in expected:
-                message = f"{path.name} does not belong to it; the index counts {count} data files"
-                self._add("warning", "shard-extra", path, None, message)
-
-    def _add(
+    def add(
         self,
         severity: Literal["error", "warning"],
         kind: str,
@@ -218,3 +144,86 @@ class _Checks:
         message: str,
     ) -> None:
         self._findings.append(Finding(severity, kind, path.name, tensor, message))
+
+    def _by_shard(self) -> list[list[_Stored]]:
+        shards: list[list[_Stored]] = [[] for _ in self._paths]
+        for entry in self._index.entries.values():
+            if not entry.slices:
+                shards[entry.shard].append((entry, None))
+        for (_, part), entry in self._index.parts.items():
+            shards[entry.shard].append((entry, part))
+        for entries in shards:
+            entries.sort(key=lambda stored: (stored[0].offset, stored[0].size))
+        return shards
+
+    def _check_shard(self, path: Path, entries: Iterable[_Stored]) -> None:
+        try:
+            with Shard(path) as shard:
+                self._check_open_shard(path, shard, entries)
+        except FileNotFoundError:
+            self.add("error", "shard-missing", path, None, f"{path.name} is missing")
+        except (BundleError, OSError) as error:
+            self.add("error", "shard-unreadable", path, None, str(error))
+
+    def _check_open_shard(self, path: Path, shard: Shard, entries: Iterable[_Stored]) -> None:
+        position = whole = 0
+        for entry, part in entries:
+            if entry.offset + entry.size > shard.size:
+                message = f"{entry.name} reaches beyond the end of {path.name}"
+                self.add("error", "tensor-cut", path, entry.name, message)
+                continue
+            if entry.offset > position and self._digests:
+                whole = self._read_through(shard, position, entry.offset, whole)
+            if entry.offset < position:
+                message = f"{entry.name} shares bytes of {path.name} with another tensor"
+                self.add("error", "overlap", path, entry.name, message)
+                continue
+            scan = FiniteScan(entry, part) if self._finite else None
+            whole = self._check_tensor(path, shard, entry, whole, scan)
+            position = entry.offset + entry.size
+        whole = self._read_through(shard, position, shard.size, whole)
+        if self._digests:
+            self._checksums[path.name] = whole
+
+    def _check_tensor(
+        self, path: Path, shard: Shard, entry: TensorEntry, whole: int, scan: FiniteScan | None
+    ) -> int:
+        """Compares one tensor with its checksum; returns the one of the file so far."""
+        done = 0
+
+        def on_chunk(data: bytes) -> None:
+            nonlocal whole, done
+            done += len(data)
+            self._advance(len(data))
+            if self._digests:
+                whole = crc32c(data, whole)
+            if scan is not None:
+                scan.add(data)
+
+        self._tensors += 1
+        try:
+            if computed_checksum(shard, entry, on_chunk) != entry.crc32c:
+                message = f"{entry.name} in {path.name} does not match its checksum"
+                self.add("error", "checksum", path, entry.name, message)
+        except BundleError as error:
+            self.add("error", "checksum", path, entry.name, str(error))
+            whole = self._read_through(shard, entry.offset + done, entry.offset + entry.size, whole)
+        found = scan.result() if scan is not None else None
+        if found is not None:
+            self._not_finite.append(found)
+        return whole
+
+    def _read_through(self, shard: Shard, start: int, end: int, whole: int) -> int:
+        """Goes over bytes that no tensor has."""
+        for data in shard.chunks(start, end - start):
+            self._advance(len(data))
+            if self._digests:
+                whole = crc32c(data, whole)
+        return whole
+
+    def _advance(self, count: int) -> None:
+        self._done += count
+        if self._cancelled is not None and self._cancelled():
+            raise _Cancelled
+        if self._on_progress is not None:
+            self._on_progress(self._done, self._total)

@@ -230,7 +230,7 @@ def flushed_and_verified(prefix: Path, root: Path) -> list[FileFacts]:
     for path in files:
         sync_file(path)
     sync_directory(prefix.parent)
-    verification = verify(prefix)
+    verification = verify(prefix, digests=True)
     if not verification.ok:
         worst = next(finding for finding in verification.findings if finding.severity == "error")
         raise TfckptError(f"what was written to {prefix.name} reads back wrong: {worst.message}")

@@ -1,0 +1,223 @@
+"""What the tensors of a checkpoint are to the program that saved it: weights, slots, the rest.
+
+The name under which TensorFlow stores a variable is the first path by which it met it, and of a
+compiled Keras model that leads through the optimizer. So paths are found anew in the object
+graph, around the optimizers, and what only an optimizer refers to is the optimizer's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from tfckpt_trainer.bundle.index import Index, TensorEntry
+from tfckpt_trainer.bundle.object_graph import KEY, VALUE_ATTRIBUTE, Node
+
+_SUFFIX = "/.ATTRIBUTES/"
+_OPTIMIZER_CHILDREN = {"_iterations", "_trainable_variables"}
+_LISTS_OF_ALL = {"_trainable_variables", "_variables"}
+_RANDOM_CHILDREN = {"_state_var", "seed_generator_state"}
+_INTEGERS = {"int32", "int64", "uint32", "uint64"}
+_STEP_NAMES = {"step", "global_step", "epoch", "iteration", "iterations", "steps"}
+_SLOT_SUFFIXES = ("Adam", "Adam_1", "Momentum", "RMSProp", "RMSProp_1", "Adagrad", "Ftrl", "Ftrl_1")
+
+
+class Role(StrEnum):
+    """What a tensor is for."""
+
+    WEIGHT = "weight"
+    SLOT = "slot variable"
+    OPTIMIZER = "optimizer"
+    STEP = "step"
+    INPUT = "input position"
+    RANDOM = "random state"
+    OTHER = "other"
+
+
+GROUPS = {Role.WEIGHT: "model", Role.SLOT: "optimizer", Role.OPTIMIZER: "optimizer"}
+"""To which of the totals a role counts; all others are the rest."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One tensor, as the program that saved it knows it.
+
+    Attributes:
+        path: Where it is, from the root: by the names that Keras gives where it has them.
+        full_name: The name that the variable had in the program.
+        slot_of: For a slot variable, the path of the variable it belongs to.
+        slot_name: Which of its slots, such as `momentums`.
+    """
+
+    path: str
+    entry: TensorEntry
+    role: Role
+    full_name: str = ""
+    slot_of: str = ""
+    slot_name: str = ""
+
+    @property
+    def group(self) -> str:
+        """`model`, `optimizer` or `rest`."""
+        return GROUPS.get(self.role, "rest")
+
+
+def describe(index: Index, nodes: Sequence[Node] | None) -> tuple[Variable, ...]:
+    """Says of each tensor what it is for, in the order of the paths.
+
+    Args:
+        index: The index of a checkpoint.
+        nodes: Its object graph, or None where it was saved by name.
+    """
+    if nodes is None:
+        return tuple(_named(index))
+    known = _Graph(nodes).variables(index)
+    rest = [
+        Variable(name.replace(_SUFFIX, "."), entry, Role.OTHER)
+        for name, entry in index.entries.items()
+        if name not in known and name != KEY
+    ]
+    return tuple(sorted([*known.values(), *rest], key=lambda variable: variable.path))
+
+
+class _Graph:
+    """Finds the objects of a graph: by which path, and whether only an optimizer has them."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._optimizers = {number for number, node in enumerate(nodes) if _is_optimizer(node)}
+        self._paths: dict[int, tuple[str, ...]] = {}
+        self._walk([(0, ())], enter=lambda number: number not in self._optimizers)
+        self._outside = set(self._paths) - self._optimizers
+        starts = [(n, self._paths[n]) for n in sorted(self._optimizers) if n in self._paths]
+        self._walk(starts, enter=lambda number: True)
+
+    def variables(self, index: Index) -> dict[str, Variable]:
+        """Returns the variables by the names of their tensors."""
+        nice = self._nice_paths()
+        found = {}
+        for number, path in self._paths.items():
+            for attribute in self._nodes[number].attributes:
+                for name in _tensors_of(attribute.checkpoint_key, index):
+                    entry = index.entries[name]
+                    shown = nice.get(number, "/".join(path))
+                    role = self._role(number, path, attribute.name, entry)
+                    found[name] = Variable(shown, entry, role, attribute.full_name)
+        return self._with_slots(found, nice)
+
+    def _walk(
+        self, starts: Iterable[tuple[int, tuple[str, ...]]], enter: Callable[[int], bool]
+    ) -> None:
+        waiting = deque(starts)
+        while waiting:
+            number, path = waiting.popleft()
+            known = self._paths.setdefault(number, path)
+            if known != path or not enter(number):
+                continue
+            for name, child in self._nodes[number].children.items():
+                if child not in self._paths:
+                    self._paths[child] = (*path, name)
+                    waiting.append((child, (*path, name)))
+
+    def _nice_paths(self) -> dict[int, str]:
+        """Returns paths by full names, for what hangs on one root child and has such names."""
+        by_child: dict[str, dict[int, str]] = {}
+        for number, path in self._paths.items():
+            value = _value_of(self._nodes[number])
+            if value is not None and number in self._outside and len(path) > 1:
+                by_child.setdefault(path[0], {})[number] = value
+        nice = {}
+        for child, names in by_child.items():
+            if len(set(names.values())) == len(names) and all("/" in n for n in names.values()):
+                nice.update({number: f"{child}/{name}" for number, name in names.items()})
+        return nice
+
+    def _role(self, number: int, path: tuple[str, ...], attribute: str, entry: TensorEntry) -> Role:
+        if entry.dtype == "variant" or attribute.startswith("ITERATOR"):
+            return Role.INPUT
+        if path and path[-1] in _RANDOM_CHILDREN:
+            return Role.RANDOM
+        if number not in self._outside:
+            return Role.OPTIMIZER
+        if attribute != VALUE_ATTRIBUTE or any("metric" in part for part in path):
+            return Role.OTHER
+        return _plain_role(path[-1] if path else "", entry, at_root=len(path) <= 1)
+
+    def _with_slots(self, found: dict[str, Variable], nice: dict[int, str]) -> dict[str, Variable]:
+        """Marks slot variables, and tells whose they are."""
+        for slot, variable, slot_name in self._slots():
+            value = self._nodes[slot].checkpoint_key
+            known = found.get(value) if value is not None else None
+            if known is not None and value is not None and variable in self._paths:
+                owner = nice.get(variable, "/".join(self._paths[variable]))
+                found[value] = replace(
+                    known, role=Role.SLOT, slot_of=owner, slot_name=slot_name, path=known.path
+                )
+        return found
+
+    def _slots(self) -> Iterator[tuple[int, int, str]]:
+        """Yields slot, variable and the name of the slot, as nodes.
+
+        TensorFlow's optimizers list their slots. Those of Keras 3 hold lists in the order of
+        their trainable variables (`keras/src/optimizers/base_optimizer.py`).
+        """
+        for number in self._optimizers:
+            node = self._nodes[number]
+            for slot in node.slot_variables:
+                if 0 <= slot.slot_node < len(self._nodes):
+                    yield slot.slot_node, slot.variable_node, slot.slot_name
+            trained = self._list(node.children.get("_trainable_variables"))
+            for name, child in node.children.items():
+                slots = self._list(child)
+                if name in _LISTS_OF_ALL or not trained or len(slots) != len(trained):
+                    continue
+                for one, variable in zip(slots, trained, strict=True):
+                    if one != variable and _value_of(self._nodes[one]) is not None:
+                        yield one, variable, name.strip("_")
+
+    def _list(self, number: int | None) -> list[int]:
+        """Returns the elements of a tracked list, or nothing for any other object."""
+        children = self._nodes[number].children if number is not None else {}
+        places = [children.get(str(place)) for place in range(len(children))]
+        return [place for place in places if place is not None] if None not in places else []
+
+
+def _is_optimizer(node: Node) -> bool:
+    return bool(node.slot_variables) or node.children.keys() >= _OPTIMIZER_CHILDREN
+
+
+def _value_of(node: Node) -> str | None:
+    """Returns the full name of a variable; None for any other object."""
+    for attribute in node.attributes:
+        if attribute.name == VALUE_ATTRIBUTE:
+            return attribute.full_name
+    return None
+
+
+def _tensors_of(key: str, index: Index) -> list[str]:
+    """Returns the tensors of one attribute: some objects store several under one key."""
+    if key in index.entries:
+        return [key]
+    return [name for name in index.entries if name.startswith((f"{key}-", f"{key}_"))]
+
+
+def _plain_role(name: str, entry: TensorEntry, *, at_root: bool) -> Role:
+    if at_root and entry.shape == ():
+        is_step = entry.dtype in _INTEGERS and name in _STEP_NAMES
+        return Role.STEP if is_step else Role.OTHER
+    return Role.WEIGHT
+
+
+def _named(index: Index) -> Iterator[Variable]:
+    """Guesses from names alone, as TensorFlow 1 chose them: `layer/kernel/Adam`."""
+    names: Mapping[str, TensorEntry] = index.entries
+    for name, entry in sorted(names.items()):
+        owner, _, last = name.rpartition("/")
+        if owner in names and last in _SLOT_SUFFIXES:
+            yield Variable(name, entry, Role.SLOT, slot_of=owner, slot_name=last)
+        elif last in {"beta1_power", "beta2_power"}:
+            yield Variable(name, entry, Role.OPTIMIZER)
+        else:
+            yield Variable(name, entry, _plain_role(last, entry, at_root=not owner))

@@ -1,0 +1,104 @@
+"""Finds what is not a finite number in tensors that stream by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, is_inexact, numpy_dtype
+from tfckpt_trainer.bundle.index import TensorEntry
+from tfckpt_trainer.bundle.slices import Slice
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class NotFinite:
+    """A tensor that holds more than finite numbers.
+
+    Attributes:
+        nan: Elements that are not a number.
+        infinite: Elements that are infinite.
+        elements: All elements that were looked at.
+        first: The index of the first that is not finite, one number a dimension.
+    """
+
+    tensor: str
+    nan: int
+    infinite: int
+    elements: int
+    first: tuple[int, ...]
+
+
+class FiniteScan:
+    """Looks at the chunks of one stored tensor, or of one part of it."""
+
+    def __init__(self, entry: TensorEntry, part: Slice | None = None) -> None:
+        self._entry = entry
+        self._part = part
+        self._wanted = is_inexact(entry.dtype)
+        self._rest = b""
+        self._seen = self._nan = self._infinite = 0
+        self._first: int | None = None
+
+    def add(self, chunk: bytes) -> None:
+        """Takes the next bytes of the tensor."""
+        if not self._wanted:
+            return
+        import numpy as np
+
+        chunk = self._rest + chunk if self._rest else chunk
+        whole = len(chunk) - len(chunk) % ITEM_SIZES[self._entry.dtype]
+        self._rest = chunk[whole:]
+        values = np.frombuffer(chunk[:whole], numpy_dtype(self._entry.dtype))
+        finite = np.isfinite(values)
+        if not finite.all():
+            self._count(values, finite)
+        self._seen += len(values)
+
+    def result(self) -> NotFinite | None:
+        """Returns what was found, or None where every element is finite."""
+        if self._first is None:
+            return None
+        shape = self._entry.shape
+        place = _unravelled(self._first, shape)
+        if self._part is not None:
+            starts = (start for start, _ in self._part.extents)
+            place = tuple(a + b for a, b in zip(place, starts, strict=True))
+        return NotFinite(self._entry.name, self._nan, self._infinite, self._seen, place)
+
+    def _count(self, values: NDArray[np.generic], finite: NDArray[np.bool]) -> None:
+        import numpy as np
+
+        nan = int(np.count_nonzero(np.isnan(values)))
+        self._nan += nan
+        self._infinite += len(values) - int(np.count_nonzero(finite)) - nan
+        if self._first is None:
+            self._first = self._seen + int(np.argmin(finite))
+
+
+def merged(found: list[NotFinite]) -> tuple[NotFinite, ...]:
+    """Adds up what was found in the parts of one tensor; the most comes first."""
+    by_tensor: dict[str, NotFinite] = {}
+    for one in found:
+        known = by_tensor.get(one.tensor)
+        if known is not None:
+            one = NotFinite(
+                one.tensor,
+                known.nan + one.nan,
+                known.infinite + one.infinite,
+                known.elements + one.elements,
+                min(known.first, one.first),
+            )
+        by_tensor[one.tensor] = one
+    return tuple(sorted(by_tensor.values(), key=lambda one: (-one.nan - one.infinite, one.tensor)))
+
+
+def _unravelled(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    place = []
+    for size in reversed(shape):
+        index, rest = divmod(index, size)
+        place.append(rest)
+    return tuple(reversed(place))

@@ -1,0 +1,87 @@
+"""A data file read by position: it is never mapped, which a truncation would make deadly."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tfckpt_trainer.errors import BundleError, DamagedFileError
+from tfckpt_trainer.rundir.files import open_plain
+
+CHUNK = 1 << 20
+"""Bytes of one read of a large tensor: twice that in memory at once still fits a cache."""
+
+_WINDOW = 1 << 20
+_SMALL = 64 << 10
+
+
+class Shard:
+    """An open data file of a checkpoint.
+
+    Small tensors that lie side by side are served from one read.
+
+    Raises:
+        FileNotFoundError: It is not there.
+        BundleError: It is no plain file.
+        OSError: It cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.name
+        try:
+            self._file = open_plain(path)
+        except DamagedFileError as error:
+            raise BundleError(path.name, None, "is a link or no plain file") from error
+        self._descriptor = self._file.fileno()
+        self.size = os.fstat(self._descriptor).st_size
+        self._window = b""
+        self._window_at = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Returns exactly `size` bytes at `offset`.
+
+        Raises:
+            BundleError: The file ends before; no more is allocated than it can give.
+        """
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise BundleError(
+                self.name, offset, f"ends at byte {self.size}; byte {offset + size} was expected"
+            )
+        if size > _SMALL:
+            return self._pread(offset, size)
+        start = offset - self._window_at
+        if start < 0 or start + size > len(self._window):
+            self._window = self._pread(offset, min(_WINDOW, self.size - offset))
+            self._window_at, start = offset, 0
+        return self._window[start : start + size]
+
+    def chunks(self, offset: int, size: int) -> Iterator[bytes]:
+        """Yields `size` bytes at `offset`, at most `CHUNK` at a time."""
+        end = offset + size
+        while offset < end:
+            data = self.read(offset, min(CHUNK, end - offset))
+            offset += len(data)
+            yield data
+
+    def _pread(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._descriptor, size, offset)
+        while len(data) < size:
+            more = os.pread(self._descriptor, size - len(data), offset + len(data))
+            if not more:
+                raise BundleError(self.name, offset + len(data), "became shorter while it was read")
+            data += more
+        return data

@@ -1,0 +1,136 @@
+"""What the elements of a tensor look like: extremes, mean, spread, norm, a small histogram."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfckpt_trainer.bundle.index import Index, TensorEntry
+from tfckpt_trainer.bundle.values import numeric_chunks
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tfckpt_trainer.bundle.values import Numbers
+
+BINS = 16
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How many finite elements lie in each of equal parts of the range from `low` to `high`."""
+
+    low: float
+    high: float
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Figures of one tensor; those of finite elements are None where there is none.
+
+    Of complex numbers all but the counts are those of their absolute values.
+
+    Attributes:
+        deviation: Standard deviation of the population.
+        norm: Square root of the sum of squares of the finite elements.
+    """
+
+    elements: int
+    zeros: int
+    nan: int
+    infinite: int
+    minimum: float | None
+    maximum: float | None
+    mean: float | None
+    deviation: float | None
+    norm: float
+    histogram: Histogram | None
+
+
+def statistics(prefix: Path, index: Index, entry: TensorEntry) -> Statistics:
+    """Computes the figures of a tensor of numbers, in two passes and bounded memory.
+
+    Raises:
+        BundleError: The elements are no numbers, or not where they should be.
+        FileNotFoundError: A data file is missing.
+    """
+    moments = _Moments()
+    for chunk in numeric_chunks(prefix, index, entry):
+        moments.add(_real(chunk))
+    histogram = None
+    if moments.count:
+        histogram = _histogram(prefix, index, entry, moments.low, moments.high)
+    return moments.result(histogram)
+
+
+def _real(values: Numbers) -> NDArray[np.float64]:
+    import numpy as np
+
+    return np.abs(values) if np.iscomplexobj(values) else values.real
+
+
+class _Moments:
+    """Adds up chunks; the mean is shifted by pairs, as Chan, Golub and LeVeque (1983) do."""
+
+    def __init__(self) -> None:
+        self.elements = self.zeros = self.nan = self.infinite = self.count = 0
+        self.low, self.high = math.inf, -math.inf
+        self._mean = self._squared_distance = self._squares = 0.0
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        import numpy as np
+
+        finite = values[np.isfinite(values)]
+        nan = int(np.count_nonzero(np.isnan(values)))
+        self.elements += len(values)
+        self.nan += nan
+        self.infinite += len(values) - len(finite) - nan
+        self.zeros += int(np.count_nonzero(finite == 0))
+        if not len(finite):
+            return
+        self.low = min(self.low, float(finite.min()))
+        self.high = max(self.high, float(finite.max()))
+        # Squares of the largest doubles overflow: infinity is what such a norm is then.
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = float(finite.mean())
+            distance = float(np.square(finite - mean).sum())
+            self._squares += float(np.square(finite).sum())
+        total = self.count + len(finite)
+        apart = mean - self._mean
+        self._squared_distance += distance + apart * apart * self.count * len(finite) / total
+        self._mean += apart * len(finite) / total
+        self.count = total
+
+    def result(self, histogram: Histogram | None) -> Statistics:
+        known = self.count > 0
+        return Statistics(
+            elements=self.elements,
+            zeros=self.zeros,
+            nan=self.nan,
+            infinite=self.infinite,
+            minimum=self.low if known else None,
+            maximum=self.high if known else None,
+            mean=self._mean if known else None,
+            deviation=math.sqrt(self._squared_distance / self.count) if known else None,
+            norm=math.sqrt(self._squares),
+            histogram=histogram,
+        )
+
+
+def _histogram(
+    prefix: Path, index: Index, entry: TensorEntry, low: float, high: float
+) -> Histogram | None:
+    import numpy as np
+
+    # All equal, or so far apart that their distance is no number.
+    if not 0 < high - low < math.inf:
+        return None
+    counts = np.zeros(BINS, np.int64)
+    for chunk in numeric_chunks(prefix, index, entry):
+        values = _real(chunk)
+        counts += np.histogram(values[np.isfinite(values)], BINS, (low, high))[0]
+    return Histogram(low, high, tuple(int(count) for count in counts))

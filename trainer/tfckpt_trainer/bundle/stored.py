@@ -1,0 +1,133 @@
+"""The checksum that TensorFlow stores of a tensor, computed from its bytes as they stream by.
+
+Format: `WriteTensor`, `WriteStringTensor` and `WriteVariantTensor` of
+`tensorflow/core/util/tensor_bundle/tensor_bundle.cc`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+
+from tfckpt_trainer.bundle.checksum import crc32c, unmask
+from tfckpt_trainer.bundle.index import TensorEntry
+from tfckpt_trainer.bundle.shard import Shard
+from tfckpt_trainer.bundle.wire import WireError, read_varint
+from tfckpt_trainer.errors import BundleError
+
+_LENGTHS_BLOCK = 64 << 10
+_LONGEST_VARINT = 10
+_CHECKSUM_SIZE = 4
+
+OnChunk = Callable[[bytes], None]
+
+
+def computed_checksum(shard: Shard, entry: TensorEntry, on_chunk: OnChunk) -> int:
+    """Reads a tensor and returns what TensorFlow would store of it.
+
+    Args:
+        shard: The data file that holds it.
+        entry: Which tensor.
+        on_chunk: Is given all its bytes in their order, some megabytes at a time.
+
+    Raises:
+        BundleError: The file ends before, or a tensor of strings or variants is damaged within.
+    """
+    if entry.dtype == "string":
+        return _of_strings(shard, entry, on_chunk)
+    if entry.dtype == "variant":
+        return _of_variants(shard, entry, on_chunk)
+    return _streamed(shard, entry.offset, entry.size, 0, on_chunk)
+
+
+def _streamed(shard: Shard, offset: int, size: int, value: int, on_chunk: OnChunk) -> int:
+    for data in shard.chunks(offset, size):
+        value = crc32c(data, value)
+        on_chunk(data)
+    return value
+
+
+def _of_strings(shard: Shard, entry: TensorEntry, on_chunk: OnChunk) -> int:
+    """Covers the lengths as fixed-size integers, their own checksum, and the bytes."""
+    value, position, characters = 0, entry.offset, 0
+    end = entry.offset + entry.size
+    missing = _element_count(entry, shard.name)
+    while missing:
+        block = shard.read(position, min(_LENGTHS_BLOCK, end - position))
+        lengths, used = _lengths(block, missing)
+        if not lengths:
+            raise BundleError(shard.name, position, f"{entry.name}: a length is cut off")
+        value = crc32c(_packed(lengths), value)
+        on_chunk(block[:used])
+        characters += sum(lengths)
+        missing -= len(lengths)
+        position += used
+    if position + _CHECKSUM_SIZE + characters != end:
+        problem = f"{entry.name}: lengths do not add up to its size"
+        raise BundleError(shard.name, entry.offset, problem)
+    if _stored(shard, position) != value:
+        problem = f"{entry.name}: lengths do not match their checksum"
+        raise BundleError(shard.name, entry.offset, problem)
+    return _streamed(shard, position, end - position, value, on_chunk)
+
+
+def _of_variants(shard: Shard, entry: TensorEntry, on_chunk: OnChunk) -> int:
+    """Covers of each element its length as a fixed-size integer, its bytes, and their checksum.
+
+    The checksum of an element is part of what follows, such as the state of an iterator has it.
+    """
+    value, position = 0, entry.offset
+    end = entry.offset + entry.size
+    while position < end:
+        head = shard.read(position, min(_LONGEST_VARINT, end - position))
+        try:
+            length, used = read_varint(head, 0)
+        except WireError as error:
+            raise BundleError(shard.name, position, f"{entry.name}: {error}") from error
+        stop = position + used + length
+        if stop + _CHECKSUM_SIZE > end:
+            raise BundleError(shard.name, position, f"{entry.name} is cut off")
+        on_chunk(head[:used])
+        value = crc32c(struct.pack("<Q", length), value)
+        value = _streamed(shard, position + used, length, value, on_chunk)
+        if _stored(shard, stop) != value:
+            problem = f"{entry.name} does not match its checksum"
+            raise BundleError(shard.name, position, problem)
+        value = _streamed(shard, stop, _CHECKSUM_SIZE, value, on_chunk)
+        position = stop + _CHECKSUM_SIZE
+    return value
+
+
+def _element_count(entry: TensorEntry, file: str) -> int:
+    count = 1
+    for size in entry.shape:
+        count *= size
+    # Each string takes at least the byte of its length.
+    if count > entry.size:
+        raise BundleError(file, entry.offset, f"{entry.name} has more strings than bytes")
+    return count
+
+
+def _lengths(block: bytes, most: int) -> tuple[list[int], int]:
+    """Returns the whole varints at the beginning of `block`, and how many bytes they take."""
+    lengths: list[int] = []
+    position = 0
+    try:
+        while len(lengths) < most and position < len(block):
+            length, position = read_varint(block, position)
+            lengths.append(length)
+    except WireError:
+        # Cut by the end of the block; the next one begins with it.
+        return lengths, position
+    return lengths, position
+
+
+def _packed(lengths: Sequence[int]) -> bytes:
+    if all(length < 1 << 32 for length in lengths):
+        return struct.pack(f"<{len(lengths)}I", *lengths)
+    return b"".join(struct.pack("<I" if n < 1 << 32 else "<Q", n) for n in lengths)
+
+
+def _stored(shard: Shard, position: int) -> int:
+    masked: int = struct.unpack("<I", shard.read(position, _CHECKSUM_SIZE))[0]
+    return unmask(masked)

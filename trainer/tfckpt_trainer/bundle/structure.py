@@ -1,0 +1,146 @@
+"""What an index says of itself, held against the files there are and the object graph.
+
+Only names, sizes and the object graph are looked at, so it takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tfckpt_trainer.bundle.dtypes import ITEM_SIZES
+from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, shard_path
+from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
+from tfckpt_trainer.bundle.slices import WHOLE, Slice
+from tfckpt_trainer.errors import BundleError
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is not as it should be.
+
+    Attributes:
+        severity: An error keeps a restore from being right; a warning does not.
+        kind: A short name for scripts, such as `checksum` or `shard-missing`.
+        tensor: Which tensor it concerns, if one.
+    """
+
+    severity: Literal["error", "warning"]
+    kind: str
+    file: str
+    tensor: str | None
+    message: str
+
+
+def structure_findings(prefix: Path, index: Index) -> list[Finding]:
+    """Compares an index with the sizes of the data files, and its entries with one another."""
+    return [
+        *_size_findings(prefix, index),
+        *_extra_findings(prefix, index.shard_count),
+        *_entry_findings(prefix, index),
+    ]
+
+
+def graph_findings(prefix: Path, index: Index) -> list[Finding]:
+    """Looks whether the index has every tensor that the object graph names."""
+    if KEY not in index.entries:
+        return []
+    file = index_path(prefix).name
+    try:
+        nodes = read_object_graph(prefix)
+    except FileNotFoundError:
+        # The missing data file is a finding of its own.
+        return []
+    except (BundleError, OSError) as error:
+        return [Finding("error", "object-graph", file, KEY, str(error))]
+    names = sorted(index.entries)
+    found = []
+    for node in nodes:
+        for attribute in node.attributes:
+            key = attribute.checkpoint_key
+            # Some objects have several tensors under one key, such as `table-keys`.
+            place = bisect_left(names, key)
+            if place == len(names) or not names[place].startswith(key):
+                message = f"the object graph names {key}, and the index does not have it"
+                found.append(Finding("error", "object-graph", file, key, message))
+    return found
+
+
+def _size_findings(prefix: Path, index: Index) -> Iterator[Finding]:
+    for number, expected in enumerate(index.shard_sizes()):
+        path = shard_path(prefix, number, index.shard_count)
+        try:
+            size = os.lstat(path).st_size
+        except OSError:
+            # Opening it tells why.
+            continue
+        if size < expected:
+            message = f"{path.name} has {size} bytes of {expected}"
+            yield Finding("error", "shard-short", path.name, None, message)
+        elif size > expected:
+            message = f"{path.name} has {size - expected} bytes that no tensor uses"
+            yield Finding("warning", "shard-long", path.name, None, message)
+
+
+def _extra_findings(prefix: Path, count: int) -> Iterator[Finding]:
+    expected = {shard_path(prefix, number, count).name for number in range(count)}
+    start = f"{prefix.name}.data-"
+    try:
+        names = sorted(name for name in os.listdir(prefix.parent) if name.startswith(start))
+    except OSError:
+        return
+    for name in names:
+        if name not in expected:
+            message = f"{name} does not belong to it; the index counts {count} data files"
+            yield Finding("warning", "shard-extra", name, None, message)
+
+
+def _entry_findings(prefix: Path, index: Index) -> Iterator[Finding]:
+    file = index_path(prefix).name
+    for entry in index.stored():
+        item = ITEM_SIZES.get(entry.dtype)
+        if item is not None and entry.size != item * math.prod(entry.shape):
+            message = f"{entry.name} has {entry.size} bytes, which is not {_kind(entry)}"
+            yield Finding("error", "size", file, entry.name, message)
+    for entry in index.entries.values():
+        problem = _slice_problem(index, entry) if entry.slices else ""
+        if problem:
+            yield Finding("error", "slice", file, entry.name, f"{entry.name}: {problem}")
+
+
+def _kind(entry: TensorEntry) -> str:
+    return f"{entry.dtype}[{','.join(map(str, entry.shape))}]"
+
+
+def _slice_problem(index: Index, entry: TensorEntry) -> str:
+    """Returns why the parts do not make up the tensor, or nothing if they do."""
+    elements = 0
+    for part in entry.slices:
+        if len(part.extents) != len(entry.shape):
+            return f"a part has {len(part.extents)} dimensions of {len(entry.shape)}"
+        stored = index.parts.get((entry.name, part))
+        if stored is None:
+            return f"the part {_box(part)} is missing"
+        lengths = []
+        for (start, length), size in zip(part.extents, entry.shape, strict=True):
+            length = size if length == WHOLE else length
+            if start < 0 or start + length > size:
+                return f"the part {_box(part)} reaches beyond the tensor"
+            lengths.append(length)
+        if stored.shape != tuple(lengths):
+            return f"the part {_box(part)} has another shape than it says"
+        elements += math.prod(lengths)
+    if elements != math.prod(entry.shape):
+        return f"its parts have {elements} elements of {math.prod(entry.shape)}"
+    return ""
+
+
+def _box(part: Slice) -> str:
+    return " × ".join(
+        "all" if length == WHOLE else f"{start}:{start + length}" for start, length in part.extents
+    )

@@ -1,0 +1,143 @@
+"""What resuming from a checkpoint brings back and what not, read from its files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfckpt_trainer.bundle.contents import Role, Variable
+from tfckpt_trainer.bundle.values import read_integer
+from tfckpt_trainer.errors import BundleError
+from tfckpt_trainer.rundir.records import CheckpointRecord
+
+
+@dataclass(frozen=True)
+class Returning:
+    """One thing that a person expects back.
+
+    Attributes:
+        what: The thing.
+        comes_back: None where the files cannot tell.
+        how: Where it is, or what happens instead.
+    """
+
+    what: str
+    comes_back: bool | None
+    how: str
+
+
+def returning(
+    prefix: Path, variables: Sequence[Variable], record: CheckpointRecord | None
+) -> tuple[Returning, ...]:
+    """Tells what resuming from the checkpoint at `prefix` would bring back.
+
+    Args:
+        prefix: The checkpoint.
+        variables: What is in it.
+        record: What our library recorded of it, if it saved it.
+
+    Raises:
+        BundleError: The step is not where it should be.
+        FileNotFoundError: A data file is missing.
+    """
+    contents = frozenset(record.contents) if record is not None else frozenset()
+    return (
+        _weights(variables),
+        _slots(variables),
+        _step(prefix, variables, record),
+        _schedule(variables),
+        _input(variables, contents),
+        _random(variables, contents),
+        _callbacks(variables),
+    )
+
+
+def _of(variables: Sequence[Variable], *roles: Role) -> list[Variable]:
+    return [variable for variable in variables if variable.role in roles]
+
+
+def _count(variables: Sequence[Variable]) -> str:
+    return f"{len(variables):,} variable{'' if len(variables) == 1 else 's'}"
+
+
+def _weights(variables: Sequence[Variable]) -> Returning:
+    found = _of(variables, Role.WEIGHT)
+    return Returning("weights", bool(found), _count(found) if found else "no weights are in it")
+
+
+def _slots(variables: Sequence[Variable]) -> Returning:
+    what = "slot variables"
+    found = _of(variables, Role.SLOT)
+    if found:
+        names = sorted({variable.slot_name for variable in found})
+        return Returning(what, True, f"{_count(found)}: {', '.join(names)}")
+    if _of(variables, Role.OPTIMIZER):
+        return Returning(what, None, "the optimizer has none, or was saved before its first step")
+    return Returning(what, False, "no optimizer is in it: momentum starts anew")
+
+
+def _step(
+    prefix: Path, variables: Sequence[Variable], record: CheckpointRecord | None
+) -> Returning:
+    named = _of(variables, Role.STEP)
+    iterations = [v for v in _of(variables, Role.OPTIMIZER) if _is_iterations(v)]
+    for variable in (*named, *iterations):
+        value = _value(prefix, variable)
+        if value is not None:
+            return Returning("step", True, f"{variable.path} = {value:,}")
+    if record is not None:
+        return Returning("step", True, f"{record.step:,}, from its record")
+    return Returning("step", False, "no counter is in it: counting starts anew")
+
+
+def _schedule(variables: Sequence[Variable]) -> Returning:
+    what = "learning-rate schedule"
+    optimizer = _of(variables, Role.OPTIMIZER)
+    rates = [v for v in optimizer if "learning_rate" in f"{v.path} {v.full_name}"]
+    if rates:
+        return Returning(what, True, f"the rate is the variable {rates[0].path}")
+    if any(_is_iterations(variable) for variable in optimizer):
+        return Returning(what, True, "it follows from the optimizer's iterations, which are in it")
+    return Returning(what, False, "neither the rate nor the optimizer's iterations are in it")
+
+
+def _input(variables: Sequence[Variable], contents: frozenset[str]) -> Returning:
+    what = "position in the input"
+    found = _of(variables, Role.INPUT)
+    if found:
+        return Returning(what, True, f"the iterator {found[0].path}")
+    if "input position" in contents:
+        return Returning(what, True, "of each worker, in files beside it")
+    return Returning(what, False, "no iterator is in it: the input starts from its beginning")
+
+
+def _random(variables: Sequence[Variable], contents: frozenset[str]) -> Returning:
+    what = "random states"
+    found = _of(variables, Role.RANDOM)
+    if "random state" in contents:
+        return Returning(what, True, "of each worker, in files beside it")
+    if found:
+        return Returning(what, True, f"{_count(found)}; not those of Python and NumPy")
+    return Returning(what, False, "no generator is in it: random numbers start anew")
+
+
+def _callbacks(variables: Sequence[Variable]) -> Returning:
+    what = "callbacks' best so far"
+    found = [v for v in _of(variables, Role.OTHER) if "best" in v.path.lower()]
+    if found:
+        return Returning(what, True, f"the variable {found[0].path}")
+    return Returning(what, False, "Keras callbacks are not saved in checkpoints: they start anew")
+
+
+def _is_iterations(variable: Variable) -> bool:
+    name = variable.path.rpartition("/")[2].strip("_")
+    return name in {"iterations", "iter"} or variable.full_name.endswith("/iteration")
+
+
+def _value(prefix: Path, variable: Variable) -> int | None:
+    try:
+        return read_integer(prefix, variable.entry)
+    except (BundleError, FileNotFoundError):
+        # What cannot be read cannot come back; that it is damaged is for verifying to say.
+        return None

@@ -1,0 +1,155 @@
+"""Verifies a checkpoint of a run: TensorFlow's checksums, and the digests in its record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfckpt_trainer.bundle.checksum import crc32c
+from tfckpt_trainer.bundle.finite import NotFinite
+from tfckpt_trainer.bundle.index import index_path
+from tfckpt_trainer.bundle.shard import Shard
+from tfckpt_trainer.bundle.structure import Finding
+from tfckpt_trainer.bundle.verify import Progress, verify
+from tfckpt_trainer.catalog.files import FileFact, look
+from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError, UsageError
+from tfckpt_trainer.rundir.documents import load_if_there
+from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
+from tfckpt_trainer.rundir.records import (
+    CheckpointRecord,
+    FileFacts,
+    FoundFault,
+    VerificationRecord,
+)
+
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What verifying one checkpoint found.
+
+    Attributes:
+        record: To be remembered.
+        not_finite: Tensors with values that are not finite, where that was asked for.
+        remembered: Whether it was found before, and no file changed since.
+    """
+
+    record: VerificationRecord
+    not_finite: tuple[NotFinite, ...] = ()
+    remembered: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found that a restore would suffer from, or that was looked for."""
+        return self.record.fault is None and not self.not_finite
+
+
+def verify_checkpoint(
+    run: RunDirectory,
+    name: str,
+    *,
+    on_progress: Progress | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    finite: bool = False,
+    clock: Callable[[], float] = time.time,
+) -> Verified | None:
+    """Reads every byte of checkpoint `name`; writes nothing.
+
+    Args:
+        run: The run directory.
+        name: The checkpoint.
+        on_progress: Told bytes done and bytes in all, every few megabytes.
+        cancelled: Asked as often.
+        finite: Whether to look for elements that are not a number or infinite.
+        clock: Seconds since the epoch.
+
+    Returns:
+        What was found; None if it was cancelled.
+
+    Raises:
+        UsageError: There is no such checkpoint.
+        RefusedError: It is being written: it changed again and again while it was read.
+    """
+    for _ in range(_ATTEMPTS):
+        before = _facts(run, name)
+        began, ticked = clock(), time.perf_counter()
+        found = verify(run.root / name, on_progress=on_progress, cancelled=cancelled, finite=finite)
+        if not found.complete:
+            return None
+        findings = [*found.findings, *_record_findings(run, name)]
+        if _facts(run, name) != before:
+            # A save or a rotation came between: what was found is of no checkpoint at all.
+            continue
+        record = VerificationRecord(
+            name=name,
+            verified_at=began,
+            seconds=time.perf_counter() - ticked,
+            bytes=found.bytes,
+            tensors=found.tensors,
+            files={fact.name: fact.identity for fact in before},
+            findings=[_fault(finding) for finding in findings],
+        )
+        return Verified(record, found.not_finite)
+    raise RefusedError(f"{name} changes while it is read: it is being written. Try again later.")
+
+
+def _facts(run: RunDirectory, name: str) -> tuple[FileFact, ...]:
+    files = look(run.root).get(name)
+    if files is None:
+        raise UsageError(f"There is no checkpoint {name}; list them with `tfckpt-tui ls`.")
+    return files.facts
+
+
+def _fault(finding: Finding) -> FoundFault:
+    return FoundFault(
+        severity=finding.severity,
+        kind=finding.kind,
+        file=finding.file,
+        message=finding.message,
+        tensor=finding.tensor or "",
+    )
+
+
+def _record_findings(run: RunDirectory, name: str) -> Iterator[Finding]:
+    """Holds the files against the digests that were recorded when they were saved.
+
+    Every data file is covered by the digest of the index, which has the checksums of all
+    tensors; so only sizes are compared of them, and nothing large is read twice.
+    """
+    try:
+        record = load_if_there(run.record(name), CheckpointRecord)
+    except DamagedFileError as error:
+        yield Finding("warning", "record", f"{name}.json", None, str(error))
+        return
+    if record is None:
+        return
+    own = f"{run.worker_state_directory(name).relative_to(run.root).as_posix()}/"
+    index_name = index_path(run.root / name).name
+    for facts in record.files:
+        if not all(is_plain_name(part) for part in facts.name.split("/")):
+            continue
+        whole = facts.name == index_name or facts.name.startswith(own)
+        problem = _differs(run.root / facts.name, facts, whole=whole)
+        if problem:
+            message = f"{facts.name} {problem}, which is not what was recorded when it was saved"
+            yield Finding("error", "record", Path(facts.name).name, None, message)
+
+
+def _differs(path: Path, facts: FileFacts, *, whole: bool) -> str:
+    try:
+        with Shard(path) as file:
+            if file.size != facts.size:
+                return f"has {file.size} bytes of {facts.size}"
+            if not whole:
+                return ""
+            value = 0
+            for chunk in file.chunks(0, file.size):
+                value = crc32c(chunk, value)
+    except FileNotFoundError:
+        return "is missing"
+    except (BundleError, OSError) as error:
+        return f"cannot be read ({error})"
+    return "" if value == facts.crc32c else "has another checksum"
