@@ -41,6 +41,8 @@ class Checkpoint:
         is_head: Whether a cold start goes on from it.
         listed: Whether TensorFlow's state file names it.
         problem: Why it cannot be restored, in words; empty if it can.
+        verified_at: When all bytes of these very files were last read and compared, whatever
+            was found; None if never, as far as is known.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Checkpoint:
     is_head: bool = False
     listed: bool = False
     problem: str = ""
+    verified_at: float | None = None
     record: CheckpointRecord | None = None
 
     @property

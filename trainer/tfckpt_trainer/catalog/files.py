@@ -15,6 +15,9 @@ _TEMPORARY = "_temp"
 Owner = tuple[str, bool]
 """To which checkpoint a file belongs, and whether it is its temporary directory."""
 
+Identity = tuple[int, int, int]
+"""Size, modification time in nanoseconds, inode."""
+
 _NOBODY: Owner = ("", False)
 
 
@@ -32,7 +35,7 @@ class FileFact(NamedTuple):
         return self.modified_ns / 1e9
 
     @property
-    def identity(self) -> tuple[int, int, int]:
+    def identity(self) -> Identity:
         """Another file, or another content, has another one."""
         return self.size, self.modified_ns, self.inode
 
@@ -136,12 +139,17 @@ def look_if_there(look: Look) -> dict[str, Files]:
         return {}
 
 
-def identity_of(path: Path) -> tuple[int, int, int] | None:
+def identity_of(path: Path) -> Identity | None:
     """Returns size, time and inode of what `path` itself is, or None where nothing is."""
     try:
         facts = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    return identity_of_stat(facts)
+
+
+def identity_of_stat(facts: os.stat_result) -> Identity:
+    """Returns size, time and inode: another file, or another content, has others."""
     return facts.st_size, facts.st_mtime_ns, facts.st_ino
 
 

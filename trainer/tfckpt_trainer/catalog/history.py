@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file
+from tfckpt_trainer.catalog.documents import Documents, entries_of
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.documents import load, load_if_there
-from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name, parse_checkpoint_name
+from tfckpt_trainer.rundir.documents import load_if_there
+from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records import CheckpointRecord, Head
 
 
@@ -28,37 +27,11 @@ class Continuation:
     sequence: int
 
 
-class Records:
+class Records(Documents[CheckpointRecord]):
     """The records of a run, read again only where a file was replaced."""
 
     def __init__(self, run: RunDirectory) -> None:
-        self._directory = run.records_directory
-        self._known: dict[str, tuple[tuple[int, int, int], CheckpointRecord | None]] = {}
-
-    def look(self) -> dict[str, CheckpointRecord]:
-        """Returns the records by name; damaged ones are left out.
-
-        Raises:
-            OSError: Their directory cannot be read.
-        """
-        known = {}
-        for entry in entries_of(self._directory):
-            name = entry.name.removesuffix(".json")
-            if name == entry.name:
-                continue
-            try:
-                facts = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:
-                # A prune took it between the listing and the look at it.
-                continue
-            identity = (facts.st_size, facts.st_mtime_ns, facts.st_ino)
-            before = self._known.get(name)
-            if before is not None and before[0] == identity:
-                known[name] = before
-            else:
-                known[name] = identity, _read_record(Path(entry.path), name)
-        self._known = known
-        return {name: record for name, (_, record) in known.items() if record is not None}
+        super().__init__(run.records_directory, CheckpointRecord)
 
 
 def continuation(run: RunDirectory) -> Continuation | None:
@@ -118,18 +91,12 @@ def read_list(run: RunDirectory) -> StateFile | None:
         return None
 
 
-def entries_of(directory: Path) -> list[os.DirEntry[str]]:
-    """Returns what is in `directory`, which need not exist."""
-    try:
-        with os.scandir(directory) as entries:
-            return list(entries)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _read_record(path: Path, name: str) -> CheckpointRecord | None:
-    try:
-        record = load(path, CheckpointRecord)
-    except (DamagedFileError, OSError):
-        return None
-    return record if record.name == name and is_plain_name(name) else None
+__all__ = [
+    "Continuation",
+    "Records",
+    "continuation",
+    "continuation_from",
+    "entries_of",
+    "read_head",
+    "read_list",
+]

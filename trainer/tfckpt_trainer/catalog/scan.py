@@ -19,6 +19,7 @@ from tfckpt_trainer.catalog.history import (
 from tfckpt_trainer.catalog.pins import pinned_names
 from tfckpt_trainer.catalog.states import Evidence, Verdict, judge
 from tfckpt_trainer.catalog.trash import TrashLook
+from tfckpt_trainer.catalog.verifications import Verifications
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records import CheckpointRecord
 
@@ -48,6 +49,7 @@ class Catalog:
         self._look_aside = Look(run.saving_directory)
         self._trash = TrashLook(run)
         self._records = Records(run)
+        self._verifications = Verifications(run)
         self._known: dict[str, _Known] = {}
         self._index_bytes = 0
 
@@ -74,8 +76,15 @@ class Catalog:
         for name in aside:
             found.setdefault(name, Files(name))
         records = self._records.look()
+        verifications = self._verifications.look()
         evidence = {
-            name: Evidence(files, aside.get(name), records.get(name), name in in_transit)
+            name: Evidence(
+                files,
+                aside.get(name),
+                records.get(name),
+                name in in_transit,
+                verifications.get(name),
+            )
             for name, files in found.items()
         }
         self._judge(evidence, now)
@@ -163,6 +172,7 @@ def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
             trigger=record.trigger,
             metrics=record.metrics,
             problem=verdict.problem,
+            verified_at=verdict.verified_at,
             record=record,
         )
     return Checkpoint(
@@ -174,6 +184,7 @@ def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
         shards=verdict.shards,
         saved_at=_modified_at(evidence),
         problem=verdict.problem,
+        verified_at=verdict.verified_at,
     )
 
 

@@ -10,20 +10,24 @@ which TensorFlow writes (`NAME_temp`), S the files that our library writes aside
 3. *orphaned*: no index, and it is a save that was killed: T or S is there, or our record, which
    is written just before the commit.
 4. *incomplete*: no index, or an empty one.
-5. *corrupt*: an index that is not I, or cannot be read, or whose content makes no sense; or T
+5. A verification of ours that holds, which is one that read exactly the files that are there,
+   and none was changed or replaced since: with an error among its findings *corrupt*, or
+   *incomplete* where that is a missing or cut file. It beats the record: damage may come later.
+6. *corrupt*: an index that is not I, or cannot be read, or whose content makes no sense; or T
    is there and a data file is newer than the index: a save of the same name was killed midway,
    and index and data are of different saves.
-6. *incomplete*: a data file that I counts is missing or shorter than I needs, or a worker's own
+7. *incomplete*: a data file that I counts is missing or shorter than I needs, or a worker's own
    state that our record names is.
-7. *verified*: our record, which is written only after every byte was read back and matched, has
-   the sizes that the files have now, and none of them is newer than it.
-8. *complete*: the rest.
+8. *verified*: a verification that holds found no error; or our record, which is written only
+   after every byte was read back and matched, has the sizes that the files have now, and none
+   of them is newer than it.
+9. *complete*: the rest.
 
 Only complete and verified can be restored. The content of data files is not read here; that is
-what verifying is for. Whether data files are long enough takes the whole index, which is slow
-where there are thousands of tensors: it may be put off, see `judge`. Sources: the write order
-of TensorFlow, observed system call by system call and kill by kill, and that of
-`tfckpt_trainer.training.saving`.
+what verifying is for, and rules 5 and 8 go by what it wrote down. Whether data files are long
+enough takes the whole index, which is slow where there are thousands of tensors: it may be put
+off, see `judge`. Sources: the write order of TensorFlow, observed system call by system call and
+kill by kill, and that of `tfckpt_trainer.training.saving`.
 """
 
 from __future__ import annotations
@@ -34,9 +38,10 @@ from pathlib import Path
 from tfckpt_trainer.bundle.index import index_path, read_index, read_shard_count, shard_path
 from tfckpt_trainer.catalog.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.files import FileFact, Files, identity_of
+from tfckpt_trainer.catalog.verifications import holds_for
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.paths import is_plain_name
-from tfckpt_trainer.rundir.records import CheckpointRecord
+from tfckpt_trainer.rundir.records import CheckpointRecord, VerificationRecord
 
 QUIET_SECONDS = 60.0
 """After this long without a change nobody writes any more."""
@@ -54,12 +59,14 @@ class Evidence:
         aside: In our `saving/` directory, where a save of our library is under way or was cut.
         record: Ours, where there is one.
         in_transit: Whether a prune or an undo that was cut off has it in hand.
+        verification: What reading all of it found, if that was of these files.
     """
 
     files: Files
     aside: Files | None = None
     record: CheckpointRecord | None = None
     in_transit: bool = False
+    verification: VerificationRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,7 @@ class Verdict:
     Attributes:
         holds: Whether it stays true as long as no file changes.
         sizes_known: Whether the lengths of the data files were compared with the index.
+        verified_at: When all its bytes were last read and compared, if these files ever were.
     """
 
     state: CheckpointState
@@ -76,6 +84,7 @@ class Verdict:
     problem: str = ""
     holds: bool = True
     sizes_known: bool = True
+    verified_at: float | None = None
 
 
 def judge(root: Path, evidence: Evidence, *, now: float, read_sizes: bool = True) -> Verdict:
@@ -93,6 +102,9 @@ def judge(root: Path, evidence: Evidence, *, now: float, read_sizes: bool = True
         return _without_index(evidence, now)
     if _is_being_written_again(evidence, index, now):
         return _passing(evidence, CheckpointState.WRITING, "It is being written again.")
+    fault = _found_fault(evidence)
+    if fault is not None:
+        return fault
     prefix = root / evidence.files.name
     try:
         count = read_shard_count(prefix)
@@ -135,12 +147,12 @@ def _with_index(
     if files.temporary_at is not None and any(f.modified_ns > index.modified_ns for f in present):
         problem = "A later save over it was cut off: index and data are of different saves."
         return Verdict(CheckpointState.CORRUPT, count, problem)
-    if record is not None:
-        problem = _problem_of_worker_state(root, record)
-        if problem:
-            return Verdict(CheckpointState.INCOMPLETE, count, problem)
-        if _as_recorded(files, record):
-            return Verdict(CheckpointState.VERIFIED, count)
+    problem = _problem_of_worker_state(root, record) if record is not None else ""
+    if problem:
+        return Verdict(CheckpointState.INCOMPLETE, count, problem)
+    verified_at = _verified_at(evidence)
+    if verified_at is not None:
+        return Verdict(CheckpointState.VERIFIED, count, verified_at=verified_at)
     if not read_sizes:
         return Verdict(CheckpointState.COMPLETE, count, sizes_known=False)
     for fact, size in zip(present, read_index(root / files.name).shard_sizes(), strict=True):
@@ -148,6 +160,35 @@ def _with_index(
             problem = f"{fact.name} has {fact.size} bytes of {size}."
             return Verdict(CheckpointState.INCOMPLETE, count, problem)
     return Verdict(CheckpointState.COMPLETE, count)
+
+
+def _found_fault(evidence: Evidence) -> Verdict | None:
+    """Returns what a verification that holds says against a checkpoint."""
+    verification = _holding_verification(evidence)
+    fault = verification.fault if verification is not None else None
+    if verification is None or fault is None:
+        return None
+    cut = fault.kind in {"index-missing", "shard-missing", "shard-short"}
+    return Verdict(
+        CheckpointState.INCOMPLETE if cut else CheckpointState.CORRUPT,
+        len(evidence.files.shards),
+        f"{fault.message.rstrip('.')}.",
+        verified_at=verification.verified_at,
+    )
+
+
+def _verified_at(evidence: Evidence) -> float | None:
+    verification, record = _holding_verification(evidence), evidence.record
+    if verification is not None:
+        return verification.verified_at
+    if record is not None and _as_recorded(evidence.files, record):
+        return record.saved_at
+    return None
+
+
+def _holding_verification(evidence: Evidence) -> VerificationRecord | None:
+    found = evidence.verification
+    return found if found is not None and holds_for(found, evidence.files.facts) else None
 
 
 def _unreadable(
