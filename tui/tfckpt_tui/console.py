@@ -6,11 +6,13 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfckpt_trainer.rundir.documents import SCHEMA
 from tfckpt_trainer.rundir.records import Command
+from tfckpt_tui import humane
 from tfckpt_tui.text import clean
 
 _CLEAR_LINE = "\r\x1b[K"
@@ -75,6 +77,37 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: set
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         sys.stdout.write("  ".join(parts).rstrip() + "\n")
+
+
+class Meter:
+    """Shows on a terminal how far reading is, how fast, and what is left; else nothing."""
+
+    _EVERY_SECONDS = 0.1
+
+    def __init__(self, label: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._label = label
+        self._clock = clock
+        self._began = self._shown_at = clock()
+        self._shown = sys.stderr.isatty()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Shows `done` of `total` bytes, some times a second."""
+        now = self._clock()
+        if not self._shown or now - self._shown_at < self._EVERY_SECONDS:
+            return
+        self._shown_at = now
+        rate = done / max(now - self._began, 1e-6)
+        left = humane.duration((total - done) / rate) if rate else "unknown"
+        text = f"{self._label}: {humane.size(done)} of {humane.size(total)}"
+        text += f", {humane.size(rate)}/s, {left} left"
+        sys.stderr.write(_CLEAR_LINE + clean(text)[:78])
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """Takes the line away."""
+        if self._shown:
+            sys.stderr.write(_CLEAR_LINE)
+            sys.stderr.flush()
 
 
 class Progress:

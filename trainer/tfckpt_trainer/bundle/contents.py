@@ -7,11 +7,13 @@ graph, around the optimizers, and what only an optimizer refers to is the optimi
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tfckpt_trainer.bundle.dtypes import ITEM_SIZES
 from tfckpt_trainer.bundle.index import Index, TensorEntry
 from tfckpt_trainer.bundle.object_graph import KEY, VALUE_ATTRIBUTE, Node
 
@@ -62,6 +64,13 @@ class Variable:
     def group(self) -> str:
         """`model`, `optimizer` or `rest`."""
         return GROUPS.get(self.role, "rest")
+
+    @property
+    def size(self) -> int:
+        """Bytes of the tensor, all its parts together."""
+        if not self.entry.slices:
+            return self.entry.size
+        return ITEM_SIZES.get(self.entry.dtype, 0) * math.prod(self.entry.shape)
 
 
 def describe(index: Index, nodes: Sequence[Node] | None) -> tuple[Variable, ...]:

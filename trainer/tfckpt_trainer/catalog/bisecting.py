@@ -65,10 +65,10 @@ def bisect(
         middle = row.between(good, bad)
         if middle is None:
             return row.result(good, bad)
-        if row.ask(middle, bad - good - 1) is Outcome.BAD:
-            bad = middle
-        elif row.known[middle] is Outcome.GOOD:
-            good = middle
+        outcome = row.ask(middle)
+        good = middle if outcome is Outcome.GOOD else good
+        bad = middle if outcome is Outcome.BAD else bad
+        row.tell(bad - good - 1)
 
 
 class _Row:
@@ -84,17 +84,21 @@ class _Row:
         self._probes: list[Probe] = []
         self.known: dict[int, Outcome] = {}
 
-    def ask(self, place: int, left: int) -> Outcome:
+    def ask(self, place: int) -> Outcome:
         probe = self._check(self._names[place])
         self._probes.append(probe)
         self.known[place] = probe.outcome
-        self._on_probe(probe, left)
         return probe.outcome
+
+    def tell(self, left: int) -> None:
+        """Hands on the last check, and how many are in question after it."""
+        self._on_probe(self._probes[-1], left)
 
     def last(self, wanted: Outcome) -> int | None:
         """Returns the last that could be checked, if that is what it said."""
         for place in reversed(range(len(self._names))):
-            outcome = self.ask(place, place)
+            outcome = self.ask(place)
+            self.tell(0 if outcome is Outcome.GOOD else place)
             if outcome is not Outcome.SKIPPED:
                 return place if outcome is wanted else None
         return None
@@ -105,7 +109,8 @@ class _Row:
         What is before all stands for a good one where the row begins bad.
         """
         for place in range(last):
-            outcome = self.ask(place, last - place - 1)
+            outcome = self.ask(place)
+            self.tell(0 if outcome is Outcome.BAD else last - place - 1)
             if outcome is not Outcome.SKIPPED:
                 return (place, last) if outcome is Outcome.GOOD else (-1, place)
         return -1, last

@@ -1,0 +1,294 @@
+"""The commands that look into checkpoints: inspect, compare."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import click
+import msgspec
+
+from tfckpt_trainer.bundle.compare import Change, Compared, Difference
+from tfckpt_trainer.bundle.contents import Role, Variable
+from tfckpt_trainer.bundle.index import TensorEntry
+from tfckpt_trainer.bundle.statistics import Statistics
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui import humane
+from tfckpt_tui.cli import JsonOption, RunArgument, acting_on_run
+from tfckpt_tui.commands.choosing import choose
+from tfckpt_tui.commands.comparing import Comparison, changes, compare_checkpoints
+from tfckpt_tui.commands.inspecting import Inspection, in_families, matching, statistics_of
+from tfckpt_tui.commands.inspecting import inspect as look_into
+from tfckpt_tui.commands.reporting import Json, list_checkpoints
+from tfckpt_tui.console import print_json, print_line, print_table
+
+Figures = dict[str, Statistics | None]
+
+
+@click.command()
+@RunArgument
+@click.argument("name", required=False, metavar="[CKPT]")
+@click.option("--filter", "wanted", metavar="TEXT", default="", help="Only paths with this text.")
+@click.option("--stats", is_flag=True, help="Read the tensors: extremes, mean, norm, …")
+@JsonOption
+@acting_on_run
+def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_json: bool) -> None:
+    """Show what is in a checkpoint, and what resuming from it brings back.
+
+    CKPT is a name or a step; by default the one that a start would go on from.
+    """
+    found = look_into(run, choose(list_checkpoints(run), name))
+    variables = in_families(matching(found.variables, wanted))
+    figures: Figures = {}
+    if stats:
+        figures = {v.entry.name: statistics_of(run, found, v) for v in variables}
+    if as_json:
+        print_json(_inspection_data(found, variables, figures if stats else None))
+    else:
+        _print_inspection(found, variables, figures)
+
+
+@click.command()
+@RunArgument
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@click.option("--norms", is_flag=True, help="Read what changed, and say by how much.")
+@click.option("--all", "everything", is_flag=True, help="List equal tensors too.")
+@JsonOption
+@acting_on_run
+def compare(
+    run: RunDirectory, before: str, after: str, norms: bool, everything: bool, as_json: bool
+) -> None:
+    """Say what changed from checkpoint A to checkpoint B; each is a name or a step.
+
+    Without --norms only the indexes are read, however large the checkpoints are.
+    """
+    checkpoints = list_checkpoints(run)
+    found = compare_checkpoints(run, choose(checkpoints, before), choose(checkpoints, after))
+    measured = {change.name: change for change in changes(run, found)} if norms else None
+    if as_json:
+        print_json(_comparison_data(found, measured))
+    else:
+        _print_comparison(found, measured, everything)
+
+
+def shape_words(shape: Sequence[int]) -> str:
+    """Returns a shape as people write it: `3×4`, or `scalar`."""
+    return "×".join(map(str, shape)) or "scalar"
+
+
+def _print_inspection(found: Inspection, variables: Sequence[Variable], figures: Figures) -> None:
+    checkpoint = found.checkpoint
+    step = "unknown" if checkpoint.step is None else f"{checkpoint.step:,}"
+    print_line(f"checkpoint  {checkpoint.name}, {checkpoint.state.value}")
+    if checkpoint.problem:
+        print_line(f"problem     {checkpoint.problem}")
+    if found.problem:
+        print_line(f"problem     {found.problem}")
+    print_line(f"step        {step} on branch {checkpoint.branch}")
+    print_line(f"saved       {humane.moment(checkpoint.saved_at)} {checkpoint.trigger}".rstrip())
+    for key, value in checkpoint.metrics.items():
+        print_line(f"{key:<11} {humane.metric(value)}")
+    files = humane.count(checkpoint.shards, "data file")
+    print_line(f"size        {humane.size(checkpoint.size)} in {files}")
+    if found.by_name:
+        print_line("kind        saved by name, as TensorFlow 1 does: no object graph")
+    print_line()
+    _print_variables(variables, figures)
+    print_line()
+    rows = [(t.group, str(t.tensors), humane.size(t.bytes)) for t in found.totals]
+    print_table(("TOTAL", "TENSORS", "SIZE"), rows, right={1, 2})
+    print_line()
+    words = {True: "yes", False: "no", None: "?"}
+    back = [(one.what, words[one.comes_back], one.how) for one in found.returning]
+    print_table(("RESUMING BRINGS BACK", "", ""), back, right=set())
+
+
+def _print_variables(variables: Sequence[Variable], figures: Figures) -> None:
+    header = ["PATH", "DTYPE", "SHAPE", "SIZE", "SHARD", "WHAT"]
+    header += ["MIN", "MAX", "MEAN", "NORM", "NOT FINITE"] if figures else []
+    paths = {variable.path for variable in variables}
+    rows = [
+        [
+            f"  {variable.path}" if variable.slot_of in paths else variable.path,
+            variable.entry.dtype,
+            shape_words(variable.entry.shape),
+            humane.size(variable.size),
+            "–" if variable.entry.slices else str(variable.entry.shard),
+            _what(variable),
+            *(_figures(figures.get(variable.entry.name)) if figures else ()),
+        ]
+        for variable in variables
+    ]
+    print_table(header, rows, right={2, 3, 4, 6, 7, 8, 9, 10})
+
+
+def _what(variable: Variable) -> str:
+    if variable.role is Role.SLOT:
+        return f"{variable.slot_name} of {variable.slot_of}"
+    return variable.role.value
+
+
+def _figures(found: Statistics | None) -> tuple[str, ...]:
+    if found is None:
+        return ("–",) * 5
+    numbers = (found.minimum, found.maximum, found.mean, found.norm)
+    shown = ("–" if number is None else humane.metric(number) for number in numbers)
+    return (*shown, str(found.nan + found.infinite))
+
+
+def _inspection_data(
+    found: Inspection, variables: Sequence[Variable], figures: Figures | None
+) -> Json:
+    checkpoint = found.checkpoint
+    return {
+        "checkpoint": checkpoint.name,
+        "step": checkpoint.step,
+        "branch": checkpoint.branch,
+        "state": checkpoint.state.value,
+        "problem": checkpoint.problem or found.problem,
+        "object_graph": not found.by_name,
+        "tensors": [_tensor_data(variable, figures) for variable in variables],
+        "totals": {
+            total.group: {"tensors": total.tensors, "bytes": total.bytes} for total in found.totals
+        },
+        "resuming": [
+            {"what": one.what, "comes_back": one.comes_back, "how": one.how}
+            for one in found.returning
+        ],
+        "record": None if checkpoint.record is None else msgspec.to_builtins(checkpoint.record),
+    }
+
+
+def _tensor_data(variable: Variable, figures: Figures | None) -> Json:
+    entry = variable.entry
+    data: Json = {
+        "name": entry.name,
+        "dtype": entry.dtype,
+        "shape": list(entry.shape),
+        "bytes": variable.size,
+        "shard": None if entry.slices else entry.shard,
+        "path": variable.path,
+        "role": variable.role.value,
+        "slot_of": variable.slot_of or None,
+        "slot_name": variable.slot_name or None,
+    }
+    if figures is not None:
+        found = figures.get(entry.name)
+        data["statistics"] = None if found is None else statistics_data(found)
+    return data
+
+
+def statistics_data(found: Statistics) -> Json:
+    """Returns the figures of a tensor; what is not finite is null."""
+    histogram = found.histogram
+    return {
+        "elements": found.elements,
+        "zeros": found.zeros,
+        "nan": found.nan,
+        "infinite": found.infinite,
+        "minimum": found.minimum,
+        "maximum": found.maximum,
+        "mean": _finite(found.mean),
+        "deviation": _finite(found.deviation),
+        "norm": _finite(found.norm),
+        "histogram": None
+        if histogram is None
+        else {"low": histogram.low, "high": histogram.high, "counts": list(histogram.counts)},
+    }
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _print_comparison(
+    found: Comparison, measured: dict[str, Change] | None, everything: bool
+) -> None:
+    counts = ", ".join(
+        f"{found.count(kind):,} {_WORDS[kind]}" for kind in Difference if found.count(kind)
+    )
+    print_line(f"{found.before.name} → {found.after.name}: {counts or 'no tensors'}")
+    shown = [one for one in found.tensors if everything or one.difference is not Difference.EQUAL]
+    if measured is not None:
+        shown.sort(key=lambda one: -_relative(measured.get(one.name)))
+    header = ["TENSOR", "DIFFERENCE", "BEFORE", "AFTER"]
+    header += ["CHANGE", "NORM BEFORE", "NORM AFTER"] if measured is not None else []
+    rows = [
+        [
+            one.name,
+            _WORDS[one.difference] + (" (saved in other parts)" if one.unknown else ""),
+            _side(one.before),
+            _side(one.after),
+            *(_change_words(measured.get(one.name)) if measured is not None else ()),
+        ]
+        for one in shown
+    ]
+    if rows:
+        print_table(header, rows, right={4, 5, 6})
+
+
+_WORDS = {
+    Difference.ADDED: "added",
+    Difference.REMOVED: "removed",
+    Difference.SHAPE: "other shape",
+    Difference.DTYPE: "other type",
+    Difference.CHANGED: "changed",
+    Difference.EQUAL: "equal",
+}
+
+
+def _relative(change: Change | None) -> float:
+    """What to sort by: a change that is no number is worse than any that is."""
+    if change is None:
+        return -1.0
+    return change.relative if not math.isnan(change.relative) else math.inf
+
+
+def _side(entry: TensorEntry | None) -> str:
+    return "–" if entry is None else f"{entry.dtype} {shape_words(entry.shape)}"
+
+
+def _change_words(change: Change | None) -> tuple[str, str, str]:
+    if change is None:
+        return "–", "–", "–"
+    relative = f"{100 * change.relative:.3g} %" if math.isfinite(change.relative) else "from 0"
+    if change.not_finite:
+        relative += f" ({change.not_finite:,} not finite)"
+    return relative, humane.metric(change.norm_before), humane.metric(change.norm_after)
+
+
+def _comparison_data(found: Comparison, measured: dict[str, Change] | None) -> Json:
+    tensors = []
+    for one in found.tensors:
+        data = _compared_data(one)
+        if measured is not None:
+            change = measured.get(one.name)
+            data["change"] = None if change is None else _change_data(change)
+        tensors.append(data)
+    return {
+        "before": found.before.name,
+        "after": found.after.name,
+        "counts": {kind.value: found.count(kind) for kind in Difference},
+        "tensors": tensors,
+    }
+
+
+def _compared_data(one: Compared) -> Json:
+    return {
+        "name": one.name,
+        "difference": one.difference.value,
+        "unknown": one.unknown,
+        "dtype": [entry.dtype if entry else None for entry in (one.before, one.after)],
+        "shape": [list(entry.shape) if entry else None for entry in (one.before, one.after)],
+    }
+
+
+def _change_data(change: Change) -> Json:
+    return {
+        "norm_before": _finite(change.norm_before),
+        "norm_after": _finite(change.norm_after),
+        "distance": _finite(change.distance),
+        "relative": _finite(change.relative),
+        "not_finite": change.not_finite,
+    }

@@ -1,0 +1,62 @@
+"""Which checkpoint a person means, and which row of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfckpt_trainer.catalog.branches import lineage
+from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.errors import UsageError
+
+
+def choose(checkpoints: Sequence[Checkpoint], text: str | None) -> Checkpoint:
+    """Returns the checkpoint of this name, or of this step where no name is the same.
+
+    Without a text it is the one that a start would go on from, else the newest.
+
+    Raises:
+        UsageError: There is none, or several have the step.
+    """
+    if not checkpoints:
+        raise UsageError("There is no checkpoint.")
+    if text is None:
+        return next((c for c in checkpoints if c.is_head), checkpoints[0])
+    named = next((c for c in checkpoints if c.name == text), None)
+    if named is not None:
+        return named
+    of_step = [c for c in checkpoints if str(c.step) == text]
+    if len(of_step) == 1:
+        return of_step[0]
+    if of_step:
+        names = ", ".join(checkpoint.name for checkpoint in of_step)
+        raise UsageError(f"Step {text} was saved as {names}; give one of these names.")
+    newest = ", ".join(checkpoint.name for checkpoint in checkpoints[:5])
+    raise UsageError(f"There is no checkpoint {text}; the newest are {newest}.")
+
+
+def row_for_bisecting(
+    checkpoints: Sequence[Checkpoint], first: str | None, last: str | None
+) -> list[str]:
+    """Returns the checkpoints that led to `last`, oldest first, beginning with `first`.
+
+    Args:
+        checkpoints: All of a directory, newest first.
+        first: Where the row begins; with the oldest by default.
+        last: Where it ends; by default at the one that a start would go on from.
+
+    Raises:
+        UsageError: One is not there, or the first did not lead to the last.
+    """
+    end = choose(checkpoints, last)
+    known = {checkpoint.name: checkpoint for checkpoint in checkpoints}
+    if end.record is not None:
+        row = [name for name in reversed(lineage(checkpoints, end.name)) if name in known]
+    else:
+        place = [checkpoint.name for checkpoint in checkpoints].index(end.name)
+        row = [c.name for c in reversed(checkpoints[place:]) if c.branch == end.branch]
+    if first is not None:
+        begin = choose(checkpoints, first).name
+        if begin not in row:
+            raise UsageError(f"{begin} did not lead to {end.name}; choose two of one branch.")
+        row = row[row.index(begin) :]
+    return [name for name in row if known[name].restorable or name == end.name]

@@ -1,0 +1,57 @@
+"""Whether checkpoints are sound: read now, or remembered where no file changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tfckpt_trainer.bundle.verify import Progress
+from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.files import look
+from tfckpt_trainer.catalog.verifications import Verifications, holds_for, remember
+from tfckpt_trainer.catalog.verifying import Verified, verify_checkpoint
+from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.rundir.paths import RunDirectory
+
+
+def can_be_verified(checkpoint: Checkpoint) -> bool:
+    """Whether there is something to read that nobody is writing or moving."""
+    passing = {CheckpointState.WRITING, CheckpointState.TRASHED, CheckpointState.ORPHANED}
+    return checkpoint.state not in passing
+
+
+def remembered(run: RunDirectory, name: str) -> Verified | None:
+    """Returns what verifying found before, if no file of the checkpoint changed since."""
+    record = Verifications(run).look().get(name)
+    files = look(run.root).get(name)
+    if record is None or files is None or not holds_for(record, files.facts):
+        return None
+    return Verified(record, remembered=True)
+
+
+def verify_and_remember(
+    run: RunDirectory,
+    name: str,
+    *,
+    on_progress: Progress | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    finite: bool = False,
+) -> tuple[Verified | None, str]:
+    """Verifies a checkpoint and writes down what was found.
+
+    Returns:
+        What was found, None if it was cancelled; and why it could not be written down, if so.
+
+    Raises:
+        UsageError: There is no such checkpoint.
+        RefusedError: It is being written.
+    """
+    found = verify_checkpoint(
+        run, name, on_progress=on_progress, cancelled=cancelled, finite=finite
+    )
+    if found is None:
+        return None, ""
+    try:
+        remember(run, found.record)
+    except (TfckptError, OSError) as error:
+        return found, str(error)
+    return found, ""
