@@ -118,6 +118,7 @@ def test_a_save_over_it_is_writing_whatever_was_found_before(made):
 
 
 def test_a_second_look_sees_a_new_verification(made):
+    made.run.create()
     made.tensorflow("ckpt-1")
     catalog = Catalog(made.run)
     assert catalog.scan(NOW)[0].state is CheckpointState.COMPLETE
@@ -128,9 +129,25 @@ def test_a_second_look_sees_a_new_verification(made):
 
 
 def test_damaged_ones_and_those_of_another_name_say_nothing(made):
+    made.run.create()
     made.tensorflow("ckpt-1")
     verified(made, "ckpt-1")
     os.rename(made.run.verification("ckpt-1"), made.run.verification("ckpt-2"))
     (made.run.verifications_directory / "ckpt-1.json").write_text('{"name": 7}')
     assert Verifications(made.run).look() == {}
     assert made.scan()["ckpt-1"].state is CheckpointState.COMPLETE
+
+
+def test_of_somebody_elses_directory_it_is_remembered_without_writing_there(made):
+    made.tensorflow("ckpt-1")
+    verified(made, "ckpt-1")
+    assert not made.run.control.exists()
+    assert made.scan()["ckpt-1"].state is CheckpointState.VERIFIED
+
+
+def test_it_is_remembered_of_a_run_that_cannot_be_written(made):
+    made.tensorflow("ckpt-1")
+    made.run.control.mkdir()
+    made.run.verifications_directory.write_text("no directory")
+    verified(made, "ckpt-1")
+    assert made.scan()["ckpt-1"].state is CheckpointState.VERIFIED

@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 from tfckpt_trainer.catalog.documents import Documents
 from tfckpt_trainer.catalog.files import FileFact
+from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.files import make_directory
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import VerificationRecord
 
 
-class Verifications(Documents[VerificationRecord]):
-    """The verifications of a run, read again only where a file was replaced."""
+class Verifications:
+    """The verifications of a run, read again only where a file was replaced.
+
+    They lie in the run directory where it is ours, and else in the cache of whoever verified:
+    looking at somebody else's directory writes nothing into it.
+    """
 
     def __init__(self, run: RunDirectory) -> None:
-        super().__init__(run.verifications_directory, VerificationRecord)
+        self._places = (
+            Documents(run.verifications_directory, VerificationRecord),
+            Documents(_cache_of(run), VerificationRecord),
+        )
+
+    def look(self) -> dict[str, VerificationRecord]:
+        """Returns the newest of each checkpoint by its name; damaged ones are left out.
+
+        Raises:
+            OSError: A directory cannot be read.
+        """
+        found: dict[str, VerificationRecord] = {}
+        for place in self._places:
+            for name, record in place.look().items():
+                known = found.get(name)
+                if known is None or known.verified_at < record.verified_at:
+                    found[name] = record
+        return found
 
 
 def holds_for(record: VerificationRecord, files: Iterable[FileFact]) -> bool:
@@ -33,8 +58,26 @@ def remember(run: RunDirectory, record: VerificationRecord) -> None:
     """Writes down what verifying found.
 
     Raises:
-        OSError: The directory cannot be written.
+        OSError: It can be written nowhere.
         UsageError: A name in it is not UTF-8.
     """
-    make_directory(run.verifications_directory)
-    store(run.verification(record.name), record)
+    if run.is_ours:
+        try:
+            _store(run.verifications_directory, record)
+        except (OSError, DamagedFileError):
+            # Another person's run, or one on a read-only file system.
+            _store(_cache_of(run), record)
+        return
+    _store(_cache_of(run), record)
+
+
+def _store(directory: Path, record: VerificationRecord) -> None:
+    make_directory(directory)
+    store(directory / f"{record.name}.json", record)
+
+
+def _cache_of(run: RunDirectory) -> Path:
+    """Returns where this user's verifications of a directory are that is not ours to write in."""
+    place = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    key = hashlib.sha256(os.fsencode(os.path.realpath(run.root))).hexdigest()[:24]
+    return Path(place) / "tfckpt-tui" / "verifications" / key

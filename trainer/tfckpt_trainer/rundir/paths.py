@@ -108,7 +108,7 @@ class RunDirectory:
 
     @property
     def verifications_directory(self) -> Path:
-        """What verifying found, one file a checkpoint."""
+        """What verifying found, one file a checkpoint; in a run that is ours."""
         return self.control / "verifications"
 
     def verification(self, name: str) -> Path:
