@@ -26,7 +26,7 @@ class CheckpointState(StrEnum):
         return self in {CheckpointState.COMPLETE, CheckpointState.VERIFIED}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """One checkpoint of a directory at the moment of a look.
 

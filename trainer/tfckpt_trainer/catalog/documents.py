@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
+from heapq import nlargest
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from tfckpt_trainer.catalog.files import identity_of_stat
+from tfckpt_trainer.catalog.listing import Listing
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import is_plain_name
@@ -14,51 +15,71 @@ from tfckpt_trainer.rundir.records import CheckpointRecord, VerificationRecord
 
 DocumentT = TypeVar("DocumentT", CheckpointRecord, VerificationRecord)
 
+_SUFFIX = ".json"
+
 
 class Documents(Generic[DocumentT]):
-    """The documents of one directory, read again only where a file was replaced."""
+    """The documents of one directory, read again only where a file was replaced.
+
+    Attributes:
+        found: Those that could be read, by the name of the checkpoint; damaged ones say nothing.
+    """
 
     def __init__(self, directory: Path, kind: type[DocumentT]) -> None:
         self._directory = directory
         self._kind: type[DocumentT] = kind
-        self._known: dict[str, tuple[tuple[int, int, int], DocumentT | None]] = {}
+        self._listing = Listing(directory, lambda name: name.endswith(_SUFFIX))
+        self._unread: set[str] = set()
+        self.found: dict[str, DocumentT] = {}
 
-    def look(self) -> dict[str, DocumentT]:
-        """Returns them by the name of the checkpoint; damaged ones are left out.
+    @property
+    def put_off(self) -> int:
+        """How many were not read yet."""
+        return len(self._unread)
+
+    def look(self) -> Mapping[str, DocumentT]:
+        """Returns all of them by the name of the checkpoint.
 
         Raises:
             OSError: Their directory cannot be read.
         """
-        known = {}
-        for entry in entries_of(self._directory):
-            name = entry.name.removesuffix(".json")
-            if name == entry.name:
-                continue
-            try:
-                identity = identity_of_stat(entry.stat(follow_symlinks=False))
-            except FileNotFoundError:
-                # A prune took it between the listing and the look at it.
-                continue
-            before = self._known.get(name)
-            if before is not None and before[0] == identity:
-                known[name] = before
-            else:
-                known[name] = identity, self._read(Path(entry.path), name)
-        self._known = known
-        return {name: document for name, (_, document) in known.items() if document is not None}
+        self.refresh()
+        return self.found
 
-    def _read(self, path: Path, name: str) -> DocumentT | None:
+    def refresh(self, at_most: int | None = None) -> set[str]:
+        """Looks again, and reads what is new, the newest first.
+
+        Args:
+            at_most: How many to read; the rest is put off to the next looks.
+
+        Returns:
+            Of which checkpoints the document is another than before, or gone.
+
+        Raises:
+            OSError: Their directory cannot be read.
+        """
+        self._unread |= self._listing.refresh(missing_ok=True)
+        facts = self._listing.facts
+        gone = {file for file in self._unread if file not in facts}
+        there = self._unread - gone
+        if at_most is not None and len(there) > at_most:
+            there = set(nlargest(at_most, there, key=lambda file: facts[file].modified_ns))
+        changed = set()
+        for file in gone | there:
+            name = file.removesuffix(_SUFFIX)
+            document = self._read(file, name) if file in there else None
+            if document != self.found.get(name):
+                changed.add(name)
+            if document is not None:
+                self.found[name] = document
+            else:
+                self.found.pop(name, None)
+            self._unread.discard(file)
+        return changed
+
+    def _read(self, file: str, name: str) -> DocumentT | None:
         try:
-            document = load(path, self._kind)
+            document = load(self._directory / file, self._kind)
         except (DamagedFileError, OSError):
             return None
         return document if document.name == name and is_plain_name(name) else None
-
-
-def entries_of(directory: Path) -> list[os.DirEntry[str]]:
-    """Returns what is in `directory`, which need not exist."""
-    try:
-        with os.scandir(directory) as entries:
-            return list(entries)
-    except (FileNotFoundError, NotADirectoryError):
-        return []

@@ -3,45 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
-import stat
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
-_DATA = re.compile(r"(?P<name>.+)\.data-(?P<shard>\d{5})-of-(?P<count>\d{5})", re.DOTALL)
-_TEMPORARY = "_temp"
+import msgspec
 
-Owner = tuple[str, bool]
-"""To which checkpoint a file belongs, and whether it is its temporary directory."""
+from tfckpt_trainer.catalog.listing import FileFact, Identity, Listing
 
-Identity = tuple[int, int, int]
-"""Size, modification time in nanoseconds, inode."""
-
-_NOBODY: Owner = ("", False)
+_INDEX, _META, _TEMPORARY = ".index", ".meta", "_temp"
+_ONLY_DATA = ".data-00000-of-00001"
+_DATA_LENGTH = len(_ONLY_DATA)
 
 
-class FileFact(NamedTuple):
-    """One file: its name, its size, and what tells that it was changed or replaced."""
-
-    name: str
-    size: int
-    modified_ns: int
-    inode: int
-
-    @property
-    def modified_at(self) -> float:
-        """When its content was last changed, in seconds since the epoch."""
-        return self.modified_ns / 1e9
-
-    @property
-    def identity(self) -> Identity:
-        """Another file, or another content, has another one."""
-        return self.size, self.modified_ns, self.inode
-
-
-@dataclass(slots=True)
-class Files:
+class Files(msgspec.Struct, frozen=True):
     """The files of one checkpoint in one directory.
 
     Attributes:
@@ -56,9 +30,8 @@ class Files:
     @property
     def index(self) -> FileFact | None:
         """The index file."""
-        wanted = f"{self.name}.index"
         for fact in reversed(self.facts):
-            if fact.name == wanted:
+            if fact.name.endswith(_INDEX):
                 return fact
         return None
 
@@ -67,31 +40,33 @@ class Files:
         """Data files by number and count, as their names say."""
         found = {}
         for fact in self.facts:
-            match = _DATA.fullmatch(fact.name)
-            if match is not None:
-                found[int(match["shard"]), int(match["count"])] = fact
+            place = _place(fact.name)
+            if place is not None:
+                found[place] = fact
         return found
 
     @property
     def index_first(self) -> list[FileFact]:
         """All of them, the index before the others: without it the rest means nothing."""
-        wanted = f"{self.name}.index"
-        return sorted(self.facts, key=lambda fact: (fact.name != wanted, fact.name))
+        return sorted(self.facts, key=lambda fact: (not fact.name.endswith(_INDEX), fact.name))
 
     @property
     def size(self) -> int:
         """Bytes of all of them."""
-        return sum(fact.size for fact in self.facts)
+        return sum([fact.size for fact in self.facts])
 
 
 class Look:
-    """Looks at one directory again and again; what a name says is worked out once."""
+    """Looks at one directory again and again; see `Listing` for what it costs.
+
+    Attributes:
+        files: Of every checkpoint that it saw, by its name.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._owners: dict[str, Owner] = {}
-        self._facts: dict[str, FileFact] = {}
-        self._files: dict[str, Files] = {}
+        self._listing = Listing(directory, lambda name: _owner(name) != "")
+        self.files: dict[str, Files] = {}
 
     def take(self) -> dict[str, Files]:
         """Returns the files of every checkpoint in the directory, by its name.
@@ -101,29 +76,52 @@ class Look:
         Raises:
             OSError: The directory cannot be read.
         """
-        before, self._owners = self._owners, {}
-        known, self._facts = self._facts, {}
-        facts: dict[str, list[FileFact]] = {}
-        temporary: dict[str, float] = {}
-        with os.scandir(self._directory) as entries:
-            for entry in entries:
-                owner = before.get(entry.name) or _owner(entry.name)
-                self._owners[entry.name] = owner
-                name, is_temporary = owner
-                if not name:
-                    continue
-                seen = _stat(entry)
-                if seen is None:
-                    continue
-                if is_temporary:
-                    if stat.S_ISDIR(seen.st_mode):
-                        temporary[name] = _newest(entry.path, seen.st_mtime)
-                elif stat.S_ISREG(seen.st_mode):
-                    fact = _fact(entry.name, seen, known.get(entry.name))
-                    self._facts[entry.name] = fact
-                    facts.setdefault(name, []).append(fact)
-        self._files = _assemble(facts, temporary, self._files)
-        return dict(self._files)
+        self.refresh()
+        return dict(self.files)
+
+    def refresh(self, watched: Iterable[str] = (), *, missing_ok: bool = False) -> set[str]:
+        """Looks again.
+
+        Args:
+            watched: Names of checkpoints to look at whatever their turn.
+            missing_ok: Whether a directory that is not there is an empty one.
+
+        Returns:
+            The names of the checkpoints of which files are new, gone or changed.
+
+        Raises:
+            OSError: The directory cannot be read.
+        """
+        known = [self.files[name].facts for name in watched if name in self.files]
+        names = [fact.name for facts in known for fact in facts]
+        changes: dict[str, list[str]] = {}
+        for file in self._listing.refresh(names, missing_ok=missing_ok):
+            changes.setdefault(_owner(file), []).append(file)
+        for directory in self._listing.directories:
+            # A save that goes on in it does not always show in the directory's own time.
+            changes.setdefault(_owner(directory), [])
+        return {name for name, files in changes.items() if self._assemble(name, files)}
+
+    def _assemble(self, name: str, changed: list[str]) -> bool:
+        """Returns whether checkpoint `name` has other files than it had."""
+        before, known = self.files.get(name), self._listing.facts
+        names = {f"{name}{_META}", *changed}
+        if before is not None:
+            names.update([fact.name for fact in before.facts])
+        facts = [known[file] for file in names if file in known and file[-5:] != _TEMPORARY]
+        temporary = self._temporary_at(name)
+        # A `.meta` belongs to a checkpoint of TensorFlow 1, and makes none by itself.
+        if temporary is None and all(fact.name.endswith(_META) for fact in facts):
+            return self.files.pop(name, None) is not None
+        facts.sort()
+        files = self.files[name] = Files(name, tuple(facts), temporary)
+        return files != before
+
+    def _temporary_at(self, name: str) -> float | None:
+        directory = f"{name}{_TEMPORARY}"
+        if directory not in self._listing.directories:
+            return None
+        return _newest(os.path.join(self._directory, directory))
 
 
 def look(directory: Path) -> dict[str, Files]:
@@ -133,10 +131,8 @@ def look(directory: Path) -> dict[str, Files]:
 
 def look_if_there(look: Look) -> dict[str, Files]:
     """Looks at a directory that need not exist."""
-    try:
-        return look.take()
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
+    look.refresh(missing_ok=True)
+    return dict(look.files)
 
 
 def identity_of(path: Path) -> Identity | None:
@@ -145,69 +141,54 @@ def identity_of(path: Path) -> Identity | None:
         facts = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return identity_of_stat(facts)
-
-
-def identity_of_stat(facts: os.stat_result) -> Identity:
-    """Returns size, time and inode: another file, or another content, has others."""
     return facts.st_size, facts.st_mtime_ns, facts.st_ino
 
 
-def _owner(name: str) -> Owner:
-    if name.endswith(".index") and name != ".index":
-        return name.removesuffix(".index"), False
-    match = _DATA.fullmatch(name)
-    if match is not None:
-        return match["name"], False
-    if name.endswith(".meta") and name != ".meta":
-        return name.removesuffix(".meta"), False
-    if name.endswith(_TEMPORARY) and name != _TEMPORARY:
-        return name.removesuffix(_TEMPORARY), True
-    return _NOBODY
+def _owner(name: str) -> str:
+    """Returns to which checkpoint a file belongs, or nothing."""
+    if name.endswith(_INDEX):
+        return name[: -len(_INDEX)]
+    if name.endswith(_ONLY_DATA):
+        return name[:-_DATA_LENGTH]
+    if _place(name) is not None:
+        return name[:-_DATA_LENGTH]
+    if name.endswith(_TEMPORARY):
+        return name[: -len(_TEMPORARY)]
+    if name.endswith(_META):
+        return name[: -len(_META)]
+    return ""
 
 
-def _fact(name: str, seen: os.stat_result, known: FileFact | None) -> FileFact:
-    identity = seen.st_size, seen.st_mtime_ns, seen.st_ino
-    # Of ten thousand files all but a few are as before; not to make them anew halves the time.
-    return known if known is not None and known.identity == identity else FileFact(name, *identity)
-
-
-def _assemble(
-    facts: dict[str, list[FileFact]], temporary: dict[str, float], before: dict[str, Files]
-) -> dict[str, Files]:
-    found = {}
-    for name, files in facts.items():
-        # A `.meta` belongs to a checkpoint of TensorFlow 1, and makes none by itself.
-        if len(files) == 1 and files[0].name.endswith(".meta") and name not in temporary:
-            continue
-        files.sort()
-        known = before.get(name)
-        fresh = Files(name, tuple(files), temporary.get(name))
-        found[name] = known if known is not None and known == fresh else fresh
-    for name, newest in temporary.items():
-        if name not in found:
-            found[name] = Files(name, (), newest)
-    return found
-
-
-def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
-    try:
-        return entry.stat(follow_symlinks=False)
-    except FileNotFoundError:
-        # It was deleted between the listing and the look at it.
+def _place(name: str) -> tuple[int, int] | None:
+    """Returns number and count of the data file `name`: `NAME.data-00000-of-00001`."""
+    if name.endswith(_ONLY_DATA):
+        # Most have but one; this is asked of every file of a directory.
+        return 0, 1
+    if name[-20:-14] != ".data-" or name[-9:-5] != "-of-" or len(name) == _DATA_LENGTH:
         return None
+    number, count = name[-14:-9], name[-5:]
+    if not (number.isascii() and count.isascii() and number.isdigit() and count.isdigit()):
+        return None
+    return int(number), int(count)
 
 
-def _newest(directory: str, own: float) -> float:
+def _newest(directory: str) -> float | None:
     """Returns the newest time in a temporary directory; a file that just left does not count."""
-    newest = own
     try:
+        newest = os.lstat(directory).st_mtime
         with os.scandir(directory) as entries:
             for entry in entries:
-                seen = _stat(entry)
-                if seen is not None:
-                    newest = max(newest, seen.st_mtime)
+                try:
+                    newest = max(newest, entry.stat(follow_symlinks=False).st_mtime)
+                except FileNotFoundError:
+                    continue
+    except FileNotFoundError:
+        # Its save just ended.
+        return None
     except OSError:
-        # It was removed meanwhile, or is not ours to read: its own time says enough.
+        # It is not ours to read: its own time says enough.
         return newest
     return newest
+
+
+__all__ = ["FileFact", "Files", "Identity", "Look", "identity_of", "look", "look_if_there"]

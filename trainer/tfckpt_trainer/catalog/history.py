@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file
-from tfckpt_trainer.catalog.documents import Documents, entries_of
+from tfckpt_trainer.catalog.documents import Documents
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import load_if_there
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
@@ -91,12 +93,10 @@ def read_list(run: RunDirectory) -> StateFile | None:
         return None
 
 
-__all__ = [
-    "Continuation",
-    "Records",
-    "continuation",
-    "continuation_from",
-    "entries_of",
-    "read_head",
-    "read_list",
-]
+def entries_of(directory: Path) -> list[os.DirEntry[str]]:
+    """Returns what is in `directory`, which need not exist."""
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

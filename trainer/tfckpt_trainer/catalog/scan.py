@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
 
 from tfckpt_trainer.bundle.state_file import StateFile
 from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.files import Files, Look, look_if_there
+from tfckpt_trainer.catalog.files import Files, Identity, Look, identity_of
 from tfckpt_trainer.catalog.history import (
     Continuation,
     Records,
@@ -17,27 +19,30 @@ from tfckpt_trainer.catalog.history import (
     read_list,
 )
 from tfckpt_trainer.catalog.pins import pinned_names
-from tfckpt_trainer.catalog.states import Evidence, Verdict, judge
+from tfckpt_trainer.catalog.states import Depth, Evidence, Verdict, judge
 from tfckpt_trainer.catalog.trash import TrashLook
 from tfckpt_trainer.catalog.verifications import Verifications
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
-from tfckpt_trainer.rundir.records import CheckpointRecord
 
 INDEX_BYTES_PER_SCAN = 4 << 20
 """Of whole indexes read in one look: about 20,000 tensors, a fifth of a second."""
 
+INDEXES_IN_HASTE = 256
+"""Indexes opened in one look in haste: about 20 milliseconds."""
 
-@dataclass(frozen=True)
-class _Known:
+RECORDS_IN_HASTE = 512
+"""Records read in one look in haste: about 30 milliseconds."""
+
+NEWEST_WATCHED = 64
+"""Of so many the files are looked at each time, in a directory of however many files."""
+
+
+class _Known(msgspec.Struct, frozen=True):
     """What the last look found of one checkpoint."""
 
     evidence: Evidence
     verdict: Verdict
     checkpoint: Checkpoint
-
-    def holds_for(self, evidence: Evidence) -> bool:
-        """Whether nothing can have changed, and nothing was put off."""
-        return self.verdict.holds and self.verdict.sizes_known and self.evidence == evidence
 
 
 class Catalog:
@@ -50,10 +55,22 @@ class Catalog:
         self._trash = TrashLook(run)
         self._records = Records(run)
         self._verifications = Verifications(run)
+        self._around = _Around(run)
+        self._in_transit: frozenset[str] = frozenset()
         self._known: dict[str, _Known] = {}
-        self._index_bytes = 0
+        self._result: tuple[Checkpoint, ...] = ()
+        # Names to be judged: because something changed, because the state may pass by itself,
+        # and because not all of it was read, the newest first.
+        self._changed: set[str] = set()
+        self._passing: set[str] = set()
+        self._put_off: dict[str, None] = {}
 
-    def scan(self, now: float) -> tuple[Checkpoint, ...]:
+    @property
+    def put_off(self) -> int:
+        """How many checkpoints and records the next scans read further; see `scan`."""
+        return len(self._put_off) + self._records.put_off
+
+    def scan(self, now: float, *, in_haste: bool = False) -> tuple[Checkpoint, ...]:
         """Returns all checkpoints, newest first.
 
         Those with a record come in the order in which they were saved, listed ones in the order
@@ -65,30 +82,18 @@ class Catalog:
 
         Args:
             now: Seconds since the epoch.
+            in_haste: Whether to open only so many indexes and records as take no noticeable
+                time, those of the newest, and to put off the others to the next looks. Until
+                then they are what names and sizes say, in the order of their times.
 
         Raises:
             OSError: The directory cannot be read.
         """
-        # Our commit goes from aside into view: looked at in this order, it is seen in one place.
-        aside = look_if_there(self._look_aside)
-        found = self._look.take()
-        in_transit = self._trash.in_transit()
-        for name in aside:
-            found.setdefault(name, Files(name))
-        records = self._records.look()
-        verifications = self._verifications.look()
-        evidence = {
-            name: Evidence(
-                files,
-                aside.get(name),
-                records.get(name),
-                name in in_transit,
-                verifications.get(name),
-            )
-            for name, files in found.items()
-        }
-        self._judge(evidence, now)
-        return self._finished(records)
+        self._find_changes(in_haste)
+        is_other = self._judge(now, in_haste)
+        if self._around.refresh() or is_other:
+            self._result = self._finished()
+        return self._result
 
     def evidence(self, name: str) -> Evidence:
         """Returns what the last look found of checkpoint `name`.
@@ -98,65 +103,172 @@ class Catalog:
         """
         return self._known[name].evidence
 
-    def _judge(self, found: Mapping[str, Evidence], now: float) -> None:
-        before, self._known, self._index_bytes = self._known, {}, 0
-        # The newest first: they are what the allowance for whole indexes is best spent on.
-        changed = []
-        for name, evidence in found.items():
-            known = before.get(name)
-            if known is not None and known.holds_for(evidence):
-                self._known[name] = known
-            else:
-                changed.append(evidence)
-        # The newest first: they are what the allowance for whole indexes is best spent on.
-        for evidence in sorted(changed, key=_modified_at, reverse=True):
-            verdict = self._verdict(evidence, now)
-            described = _describe(evidence, verdict)
-            self._known[evidence.files.name] = _Known(evidence, verdict, described)
+    def _find_changes(self, in_haste: bool) -> None:
+        newest = [checkpoint.name for checkpoint in self._result[:NEWEST_WATCHED]]
+        # Our commit goes from aside into view: looked at in this order, it is seen in one place.
+        self._changed |= self._look_aside.refresh(newest, missing_ok=True)
+        self._changed |= self._look.refresh([*newest, *self._passing])
+        in_transit = self._trash.in_transit()
+        self._changed |= in_transit ^ self._in_transit
+        self._in_transit = in_transit
+        self._changed |= self._records.refresh(RECORDS_IN_HASTE if in_haste else None)
+        self._changed |= self._verifications.refresh()
 
-    def _verdict(self, evidence: Evidence, now: float) -> Verdict:
-        index = evidence.files.index
-        affordable = self._index_bytes < INDEX_BYTES_PER_SCAN
-        verdict = judge(self._run.root, evidence, now=now, read_sizes=affordable)
-        if index is not None and verdict.sizes_known and verdict.state is CheckpointState.COMPLETE:
-            self._index_bytes += index.size
-        return verdict
+    def _judge(self, now: float, in_haste: bool) -> bool:
+        """Judges what needs it; returns whether any checkpoint is another than it was."""
+        is_other = False
+        due = []
+        for name in self._changed | self._passing:
+            evidence = self._evidence(name)
+            self._put_off.pop(name, None)
+            if evidence is not None:
+                due.append(evidence)
+            elif self._known.pop(name, None) is not None:
+                is_other = True
+        # The newest first: they are what the allowance for reading is best spent on.
+        due.sort(key=_modified_at, reverse=True)
+        self._passing = set()
+        allowance = _Allowance(in_haste)
+        for evidence in due:
+            is_other |= self._judge_one(evidence, now, allowance)
+        waiting = self._put_off
+        self._put_off = {
+            evidence.files.name: None for evidence in due if self._is_put_off(evidence)
+        }
+        for name in waiting:
+            evidence = self._known[name].evidence
+            if not allowance.is_spent:
+                is_other |= self._judge_one(evidence, now, allowance)
+            if self._is_put_off(evidence):
+                self._put_off[name] = None
+        self._changed = set()
+        return is_other
 
-    def _finished(self, records: Mapping[str, CheckpointRecord]) -> tuple[Checkpoint, ...]:
+    def _evidence(self, name: str) -> Evidence | None:
+        aside = self._look_aside.files.get(name)
+        files = self._look.files.get(name)
+        if files is None:
+            if aside is None:
+                return None
+            files = Files(name)
+        return Evidence(
+            files,
+            aside,
+            self._records.found.get(name),
+            name in self._in_transit,
+            self._verifications.of(name),
+        )
+
+    def _judge_one(self, evidence: Evidence, now: float, allowance: _Allowance) -> bool:
+        """Returns whether it is another than it was."""
+        name = evidence.files.name
+        verdict = judge(self._run.root, evidence, now=now, depth=allowance.depth)
+        allowance.spend(evidence, verdict)
+        if not verdict.holds:
+            self._passing.add(name)
+        before = self._known.get(name)
+        if before is not None and before.evidence == evidence and before.verdict == verdict:
+            return False
+        self._known[name] = _Known(evidence, verdict, _describe(evidence, verdict))
+        return True
+
+    def _is_put_off(self, evidence: Evidence) -> bool:
+        return self._known[evidence.files.name].verdict.put_off
+
+    def _finished(self) -> tuple[Checkpoint, ...]:
         """Adds what the directory says around the files: list, pins, where a start goes on."""
-        state, pins = read_list(self._run), pinned_names(self._run)
-        listed = {name: place for place, name in enumerate(state.names)} if state else {}
+        listed, pins = self._around.listed, self._around.pins
         ordered = _in_order([known.checkpoint for known in self._known.values()], listed)
-        head = self._head(ordered, records, state)
+        head = self._head(ordered)
         checkpoints = []
         for checkpoint in ordered:
             name = checkpoint.name
-            facts = name in pins, name == head, name in listed
-            if facts != (checkpoint.pinned, checkpoint.is_head, checkpoint.listed):
-                pinned, is_head, is_listed = facts
+            pinned, is_head, is_listed = name in pins, name == head, name in listed
+            if (pinned, is_head, is_listed) != (
+                checkpoint.pinned,
+                checkpoint.is_head,
+                checkpoint.listed,
+            ):
+                known = self._known[name]
                 checkpoint = replace(checkpoint, pinned=pinned, is_head=is_head, listed=is_listed)
-                self._known[name] = replace(self._known[name], checkpoint=checkpoint)
+                self._known[name] = _Known(known.evidence, known.verdict, checkpoint)
             checkpoints.append(checkpoint)
         return tuple(checkpoints)
 
-    def _head(
-        self,
-        ordered: Sequence[Checkpoint],
-        records: Mapping[str, CheckpointRecord],
-        state: StateFile | None,
-    ) -> str:
+    def _head(self, ordered: Sequence[Checkpoint]) -> str:
         """Returns what a cold start goes on from, passing over what cannot be restored."""
         restorable = [checkpoint.name for checkpoint in ordered if checkpoint.restorable]
         committed = {n for n, known in self._known.items() if known.evidence.files.index}
-        wanted = continuation_from(records, read_head(self._run), state, committed)
+        wanted = continuation_from(
+            self._records.found, self._around.head, self._around.state, committed
+        )
         if wanted is not None and wanted.checkpoint in restorable:
             return wanted.checkpoint
         return restorable[0] if restorable else ""
 
 
+class _Allowance:
+    """How much may still be read in one look."""
+
+    def __init__(self, in_haste: bool) -> None:
+        self._indexes = INDEXES_IN_HASTE if in_haste else None
+        self._bytes = INDEX_BYTES_PER_SCAN
+
+    @property
+    def depth(self) -> Depth:
+        """How deep the next one may be looked at."""
+        if self._indexes is not None and self._indexes <= 0:
+            return Depth.NAMES
+        return Depth.SIZES if self._bytes > 0 else Depth.BLOCKS
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing is left with which what was put off could be read."""
+        return self.depth is not Depth.SIZES
+
+    def spend(self, evidence: Evidence, verdict: Verdict) -> None:
+        """Takes off what a verdict cost."""
+        index = evidence.files.index
+        if index is None:
+            return
+        if self._indexes is not None:
+            self._indexes -= 1
+        if verdict.state is CheckpointState.COMPLETE and not verdict.put_off:
+            self._bytes -= index.size
+
+
+class _Around:
+    """What the directory says of its checkpoints besides their files.
+
+    Attributes:
+        listed: The places of those that TensorFlow's state file lists, by name.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+        self._identity: Identity | None = None
+        self.state: StateFile | None = None
+        self.listed: dict[str, int] = {}
+        self.pins: frozenset[str] = frozenset()
+        self.head = read_head(run)
+
+    def refresh(self) -> bool:
+        """Looks again; returns whether anything is another than it was."""
+        identity = identity_of(self._run.state_file)
+        is_other = identity != self._identity
+        if is_other:
+            self._identity = identity
+            self.state = read_list(self._run)
+            names = self.state.names if self.state is not None else ()
+            self.listed = {name: place for place, name in enumerate(names)}
+        pins, head = pinned_names(self._run), read_head(self._run)
+        is_other |= (pins, head) != (self.pins, self.head)
+        self.pins, self.head = pins, head
+        return is_other
+
+
 def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
     files, record = evidence.files, evidence.record
-    said = parse_checkpoint_name(files.name)
     size = files.size + (evidence.aside.size if evidence.aside is not None else 0)
     if record is not None:
         return Checkpoint(
@@ -175,6 +287,7 @@ def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
             verified_at=verdict.verified_at,
             record=record,
         )
+    said = parse_checkpoint_name(files.name)
     return Checkpoint(
         name=files.name,
         step=said.step if said else None,
@@ -188,30 +301,30 @@ def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
     )
 
 
-def _in_order(checkpoints: Sequence[Checkpoint], listed: Mapping[str, int]) -> Sequence[Checkpoint]:
+def _in_order(checkpoints: Iterable[Checkpoint], listed: Mapping[str, int]) -> Sequence[Checkpoint]:
     """Sorts newest first; an order that was written down is never turned round by a clock."""
-    times = {checkpoint.name: checkpoint.saved_at for checkpoint in checkpoints}
-    recorded = [c for c in checkpoints if c.sequence is not None]
-    only_listed = [c for c in checkpoints if c.sequence is None and c.name in listed]
-    recorded.sort(key=lambda c: (c.sequence or 0, c.name))
-    only_listed.sort(key=lambda c: listed[c.name])
-    for known_order in (recorded, only_listed):
+    by_name = {checkpoint.name: checkpoint for checkpoint in checkpoints}
+    times = {name: checkpoint.saved_at for name, checkpoint in by_name.items()}
+    recorded = [(c.sequence, c.name) for c in by_name.values() if c.sequence is not None]
+    recorded.sort()
+    only_listed = [n for n in listed if n in by_name and by_name[n].sequence is None]
+    for known_order in ([name for _, name in recorded], only_listed):
         latest = float("-inf")
-        for checkpoint in known_order:
-            latest = times[checkpoint.name] = max(latest, checkpoint.saved_at)
-
-    def key(checkpoint: Checkpoint) -> tuple[bool, float, int, int, str]:
-        name = checkpoint.name
+        for name in known_order:
+            latest = times[name] = max(latest, times[name])
+    keys = []
+    for name, checkpoint in by_name.items():
         sequence = -1 if checkpoint.sequence is None else checkpoint.sequence
         writing = checkpoint.state is CheckpointState.WRITING
-        return writing, times[name], sequence, listed.get(name, -1), name
-
-    return sorted(checkpoints, key=key, reverse=True)
+        keys.append((writing, times[name], sequence, listed.get(name, -1), name))
+    keys.sort(reverse=True)
+    return [by_name[key[-1]] for key in keys]
 
 
 def _modified_at(evidence: Evidence) -> float:
-    if evidence.files.index is not None:
-        return evidence.files.index.modified_at
+    index = evidence.files.index
+    if index is not None:
+        return index.modified_at
     newest = 0.0
     for files in (evidence.files, evidence.aside):
         if files is not None:

@@ -24,16 +24,26 @@ which TensorFlow writes (`NAME_temp`), S the files that our library writes aside
 9. *complete*: the rest.
 
 Only complete and verified can be restored. The content of data files is not read here; that is
-what verifying is for, and rules 5 and 8 go by what it wrote down. Whether data files are long
-enough takes the whole index, which is slow where there are thousands of tensors: it may be put
-off, see `judge`. Sources: the write order of TensorFlow, observed system call by system call and
-kill by kill, and that of `tfckpt_trainer.training.saving`.
+what verifying is for, and rules 5 and 8 go by what it wrote down.
+
+How far a look goes is up to who looks, see `Depth`: reading a whole index takes long where
+there are thousands of tensors, and opening ten thousand of them takes most of a second. What
+was put off is marked in the verdict, and the state is then what the names, the sizes and our
+own notes say: complete where all data files that one of them counts are there, verified where
+a note says so, and the rest waits for a later look. A killed save, a missing file and an empty
+index show in the names and sizes already; damage within an index does not.
+
+Sources: the write order of TensorFlow, observed system call by system call and kill by kill,
+and that of `tfckpt_trainer.training.saving`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from enum import IntEnum
 from pathlib import Path
+
+import msgspec
 
 from tfckpt_trainer.bundle.index import index_path, read_index, read_shard_count, shard_path
 from tfckpt_trainer.catalog.checkpoints import CheckpointState
@@ -50,8 +60,18 @@ CLOCK_SLACK_SECONDS = 2.0
 """File systems stamp times coarsely, and not from the clock that stamped the record."""
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Depth(IntEnum):
+    """How much of an index is read."""
+
+    NAMES = 0
+    """Nothing."""
+    BLOCKS = 1
+    """Its checksums and its header, which takes a tenth of a millisecond."""
+    SIZES = 2
+    """All of it, where that is needed to know how long the data files must be."""
+
+
+class Evidence(msgspec.Struct, frozen=True):
     """What is known of one checkpoint without opening a file of it.
 
     Attributes:
@@ -69,13 +89,12 @@ class Evidence:
     verification: VerificationRecord | None = None
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """The state of a checkpoint, how many data files it has, and what is wrong with it.
 
     Attributes:
         holds: Whether it stays true as long as no file changes.
-        sizes_known: Whether the lengths of the data files were compared with the index.
+        put_off: Whether a deeper look may come to another state.
         verified_at: When all its bytes were last read and compared, if these files ever were.
     """
 
@@ -83,19 +102,18 @@ class Verdict:
     shards: int
     problem: str = ""
     holds: bool = True
-    sizes_known: bool = True
+    put_off: bool = False
     verified_at: float | None = None
 
 
-def judge(root: Path, evidence: Evidence, *, now: float, read_sizes: bool = True) -> Verdict:
+def judge(root: Path, evidence: Evidence, *, now: float, depth: Depth = Depth.SIZES) -> Verdict:
     """Applies the rules.
 
     Args:
         root: The run directory.
         evidence: What lies there.
         now: Seconds since the epoch.
-        read_sizes: Whether to read a whole index where that is needed to know how long the data
-            files must be. If not, a checkpoint is complete when all of them are there.
+        depth: How much may be read to find out.
     """
     index = evidence.files.index
     if index is None:
@@ -105,10 +123,13 @@ def judge(root: Path, evidence: Evidence, *, now: float, read_sizes: bool = True
     fault = _found_fault(evidence)
     if fault is not None:
         return fault
+    if depth is Depth.NAMES:
+        count = _likely_count(evidence.files)
+        return _with_index(root, evidence, index, count, depth)
     prefix = root / evidence.files.name
     try:
         count = read_shard_count(prefix)
-        return _with_index(root, evidence, index, count, read_sizes)
+        return _with_index(root, evidence, index, count, depth)
     except (TfckptError, OSError) as error:
         return _unreadable(prefix, evidence, index, error, now)
 
@@ -133,33 +154,48 @@ def _is_being_written_again(evidence: Evidence, index: FileFact, now: float) -> 
 
 
 def _with_index(
-    root: Path, evidence: Evidence, index: FileFact, count: int, read_sizes: bool
+    root: Path, evidence: Evidence, index: FileFact, count: int, depth: Depth
 ) -> Verdict:
     files, record = evidence.files, evidence.record
+    put_off = depth is Depth.NAMES
+    if not index.size:
+        return Verdict(CheckpointState.INCOMPLETE, count, f"{index.name} is empty.")
     shards = files.shards
     present = []
     for number in range(count):
         fact = shards.get((number, count))
         if fact is None:
             name = shard_path(root / files.name, number, count).name
-            return Verdict(CheckpointState.INCOMPLETE, count, f"{name} is missing.")
+            problem = f"{name} is missing."
+            return Verdict(CheckpointState.INCOMPLETE, count, problem, put_off=put_off)
         present.append(fact)
     if files.temporary_at is not None and any(f.modified_ns > index.modified_ns for f in present):
         problem = "A later save over it was cut off: index and data are of different saves."
-        return Verdict(CheckpointState.CORRUPT, count, problem)
-    problem = _problem_of_worker_state(root, record) if record is not None else ""
+        return Verdict(CheckpointState.CORRUPT, count, problem, put_off=put_off)
+    problem = _problem_of_worker_state(root, record) if record is not None and not put_off else ""
     if problem:
         return Verdict(CheckpointState.INCOMPLETE, count, problem)
     verified_at = _verified_at(evidence)
     if verified_at is not None:
-        return Verdict(CheckpointState.VERIFIED, count, verified_at=verified_at)
-    if not read_sizes:
-        return Verdict(CheckpointState.COMPLETE, count, sizes_known=False)
+        state = CheckpointState.VERIFIED
+        return Verdict(state, count, put_off=put_off, verified_at=verified_at)
+    if depth is not Depth.SIZES:
+        return Verdict(CheckpointState.COMPLETE, count, put_off=True)
     for fact, size in zip(present, read_index(root / files.name).shard_sizes(), strict=True):
         if fact.size < size:
             problem = f"{fact.name} has {fact.size} bytes of {size}."
             return Verdict(CheckpointState.INCOMPLETE, count, problem)
     return Verdict(CheckpointState.COMPLETE, count)
+
+
+def _likely_count(files: Files) -> int:
+    """Returns of how many data files a checkpoint is, as far as their names tell."""
+    places = list(files.shards)
+    if len(places) < 2:
+        return places[0][1] if places else 1
+    counts = Counter([count for _, count in places])
+    whole = [count for count, there in counts.items() if count == there]
+    return max(whole or counts)
 
 
 def _found_fault(evidence: Evidence) -> Verdict | None:

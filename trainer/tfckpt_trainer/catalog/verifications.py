@@ -35,13 +35,22 @@ class Verifications:
         Raises:
             OSError: A directory cannot be read.
         """
-        found: dict[str, VerificationRecord] = {}
-        for place in self._places:
-            for name, record in place.look().items():
-                known = found.get(name)
-                if known is None or known.verified_at < record.verified_at:
-                    found[name] = record
-        return found
+        self.refresh()
+        names = {name for place in self._places for name in place.found}
+        return {name: found for name in names if (found := self.of(name)) is not None}
+
+    def refresh(self) -> set[str]:
+        """Looks again; returns the checkpoints of which a verification is new, other or gone.
+
+        Raises:
+            OSError: A directory cannot be read.
+        """
+        return set().union(*[place.refresh() for place in self._places])
+
+    def of(self, name: str) -> VerificationRecord | None:
+        """Returns the newest verification of checkpoint `name` at the last look."""
+        found = [place.found[name] for place in self._places if name in place.found]
+        return max(found, key=lambda record: record.verified_at, default=None)
 
 
 def holds_for(record: VerificationRecord, files: Iterable[FileFact]) -> bool:

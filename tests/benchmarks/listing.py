@@ -1,0 +1,161 @@
+"""Listing very many checkpoints, against a bare `os.scandir` with `stat` of the same directory.
+
+    python tests/benchmarks/listing.py [--checkpoints N ...] [--rounds N]
+
+Two files a checkpoint. Three directories: one that TensorFlow alone wrote and does not list
+(a manager's list holds few), one that a manager which deletes nothing wrote and lists, and one
+of our library with a record each. Scandir and the looks take turns in one run; the files are in
+the page cache. A first look is that of a new `Catalog`: in haste, as a screen takes it, which
+puts off what it need not know at once; in full, as a script takes it; the looks in haste that
+follow until nothing is put off are counted. A warm look is the second one of the same
+`Catalog`, with nothing changed, and with one checkpoint more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "catalog"))
+from checkpoint_directory import write_bundle
+
+from tfckpt_trainer.catalog.scan import Catalog
+from tfckpt_trainer.rundir.documents import encode
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import CheckpointRecord, FileFacts
+
+LOOKS = "looks in haste until all is known"
+KINDS = ("foreign", "listed", "ours")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--checkpoints", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    options = parser.parse_args()
+    for count in options.checkpoints:
+        for kind in options.kinds:
+            with tempfile.TemporaryDirectory() as directory:
+                made = Directory(Path(directory), kind)
+                for step in range(1, count + 1):
+                    made.checkpoint(step)
+                made.finish()
+                report(measure(made, options.rounds), f"{count} checkpoints, {kind}")
+
+
+class Directory:
+    """Files as a save leaves them, written as fast as they can be."""
+
+    def __init__(self, root: Path, kind: str) -> None:
+        self.run = RunDirectory(root)
+        self._kind = kind
+        self._steps: list[int] = []
+        self._files = [(p.name[1:], p.read_bytes()) for p in write_bundle(root / "x", 1)]
+        for ending, _ in self._files:
+            (root / f"x{ending}").unlink()
+        if kind == "ours":
+            self.run.create()
+
+    @property
+    def count(self) -> int:
+        return len(self._steps)
+
+    def checkpoint(self, step: int) -> None:
+        for ending, content in self._files:
+            write(f"{self.run.root}/ckpt-{step}{ending}", content)
+        if self._kind == "ours":
+            write(str(self.run.record(f"ckpt-{step}")), encode(self._record(step)))
+        self._steps.append(step)
+
+    def finish(self) -> None:
+        """Writes the state file, as the last save did."""
+        listed = self._steps if self._kind == "listed" else self._steps[-5:]
+        lines = [f'model_checkpoint_path: "ckpt-{self._steps[-1]}"']
+        lines += [f'all_model_checkpoint_paths: "ckpt-{step}"' for step in listed]
+        lines += [f"all_model_checkpoint_timestamps: {1.7e9 + step}" for step in listed]
+        self.run.state_file.write_text("\n".join(lines) + "\n")
+
+    def _record(self, step: int) -> CheckpointRecord:
+        facts = [
+            FileFacts(name=f"ckpt-{step}{ending}", size=len(content), crc32c=0)
+            for ending, content in self._files
+        ]
+        return CheckpointRecord(
+            name=f"ckpt-{step}",
+            step=step,
+            branch=0,
+            sequence=step,
+            saved_at=time.time(),
+            trigger="every 100 steps",
+            parent=f"ckpt-{step - 1}" if step > 1 else None,
+            metrics={"loss": 1 / step, "accuracy": 0.5},
+            files=facts,
+        )
+
+
+def write(path: str, content: bytes) -> None:
+    with open(path, "wb", buffering=0) as file:
+        file.write(content)
+
+
+def measure(made: Directory, rounds: int) -> dict[str, list[float]]:
+    """Returns seconds by what was done; the first is what all others are compared with."""
+    times: dict[str, list[float]] = {}
+
+    def timed(what: str, action: Callable[[], object]) -> None:
+        start = time.perf_counter()
+        action()
+        times.setdefault(what, []).append(time.perf_counter() - start)
+
+    for _ in range(rounds):
+        timed("scandir with stat", partial(bare, made.run.root))
+        hasty, full = Catalog(made.run), Catalog(made.run)
+        look_in_haste = partial(hasty.scan, time.time(), in_haste=True)
+        timed("first look, in haste", look_in_haste)
+        timed("the next in haste", look_in_haste)
+        looks = 2
+        while hasty.put_off:
+            look_in_haste()
+            looks += 1
+        times.setdefault(LOOKS, []).append(looks)
+        timed("first look, in full", partial(full.scan, time.time()))
+        timed("nothing changed", partial(full.scan, time.time()))
+        made.checkpoint(made.count + 1)
+        made.finish()
+        timed("one more", partial(full.scan, time.time()))
+    return times
+
+
+def bare(root: Path) -> int:
+    total = 0
+    with os.scandir(root) as entries:
+        for entry in entries:
+            total += entry.stat(follow_symlinks=False).st_size
+    return total
+
+
+def report(times: dict[str, list[float]], title: str) -> None:
+    print(title)
+    base = times["scandir with stat"]
+    for what, values in times.items():
+        if what == LOOKS:
+            print(f"  {what}: {values[0]:.0f}")
+            continue
+        ratio = statistics.median(v / b for v, b in zip(values, base, strict=True))
+        middle = statistics.median(values) * 1e3
+        print(
+            f"  {what}: {middle:.1f} ms ({min(values) * 1e3:.1f}–{max(values) * 1e3:.1f}), "
+            f"{ratio:.2f} times"
+        )
+
+
+if __name__ == "__main__":
+    main()
