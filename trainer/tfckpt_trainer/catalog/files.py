@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -102,6 +103,12 @@ class Look:
             changes.setdefault(_owner(directory), [])
         return {name for name, files in changes.items() if self._assemble(name, files)}
 
+    def strays(self) -> dict[str, FileFact]:
+        """Returns the plain files that the last look saw and that are of no checkpoint."""
+        owned = {fact.name for files in self.files.values() for fact in files.facts}
+        lone = {name: fact for name, fact in self._listing.facts.items() if name not in owned}
+        return {**self._listing.others(), **lone}
+
     def _assemble(self, name: str, changed: list[str]) -> bool:
         """Returns whether checkpoint `name` has other files than it had."""
         before, known = self.files.get(name), self._listing.facts
@@ -122,6 +129,16 @@ class Look:
         if directory not in self._listing.directories:
             return None
         return _newest(os.path.join(self._directory, directory))
+
+
+def size_of_directory(directory: Path) -> int:
+    """Returns how many bytes the files in a directory have, as far as it can be read."""
+    size = 0
+    for place, _, names in os.walk(directory):
+        for name in names:
+            with suppress(OSError):
+                size += os.lstat(os.path.join(place, name)).st_size
+    return size
 
 
 def look(directory: Path) -> dict[str, Files]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -87,6 +88,17 @@ class Listing:
         changed, self._changed = self._changed, set()
         return changed
 
+    def others(self) -> dict[str, FileFact]:
+        """Looks at the plain files that do not matter; there are few of them."""
+        found = {}
+        for name in self._inodes:
+            if not self._matters(name):
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    seen = os.lstat(f"{self._directory}/{name}")
+                    if stat.S_ISREG(seen.st_mode):
+                        found[name] = _fact(name, seen)
+        return found
+
     def _read_names(self, missing_ok: bool) -> dict[str, int]:
         try:
             with os.scandir(self._directory) as entries:
@@ -115,7 +127,7 @@ class Listing:
             # It was deleted since the names were read.
             return self._forget(name)
         if stat.S_ISREG(seen.st_mode):
-            fact = FileFact(name, seen.st_size, seen.st_mtime_ns, seen.st_ino)
+            fact = _fact(name, seen)
             if self.facts.get(name) == fact:
                 return False
             self._forget(name)
@@ -135,3 +147,7 @@ class Listing:
         self.directories.discard(name)
         self._strange.discard(name)
         return self.facts.pop(name, None) is not None or was_directory
+
+
+def _fact(name: str, seen: os.stat_result) -> FileFact:
+    return FileFact(name, seen.st_size, seen.st_mtime_ns, seen.st_ino)

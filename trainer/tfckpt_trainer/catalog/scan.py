@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import msgspec
 
 from tfckpt_trainer.bundle.state_file import StateFile
 from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.files import Files, Identity, Look, identity_of
+from tfckpt_trainer.catalog.files import Files, Identity, Look, identity_of, size_of_directory
 from tfckpt_trainer.catalog.history import (
     Continuation,
     Records,
@@ -19,9 +20,12 @@ from tfckpt_trainer.catalog.history import (
     read_list,
 )
 from tfckpt_trainer.catalog.pins import pinned_names
+from tfckpt_trainer.catalog.remarks import Condition, Remark, Seen, remarks
 from tfckpt_trainer.catalog.states import Depth, Evidence, Verdict, judge
 from tfckpt_trainer.catalog.trash import TrashLook
 from tfckpt_trainer.catalog.verifications import Verifications
+from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.rundir.files import read_bounded
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 
 INDEX_BYTES_PER_SCAN = 4 << 20
@@ -94,6 +98,32 @@ class Catalog:
         if self._around.refresh() or is_other:
             self._result = self._finished()
         return self._result
+
+    def remarks(self, now: float) -> tuple[Remark, ...]:
+        """Returns what is odd in the directory as the last scan saw it, and what to do.
+
+        Args:
+            now: Seconds since the epoch.
+        """
+        root, around, files = self._run.root, self._around, self._look.files
+        strays = self._look.strays()
+        strays.pop(self._run.state_file.name, None)
+        latest = around.state.latest if around.state is not None else None
+        seen = Seen(
+            directory=os.path.realpath(root),
+            checkpoints=self._result,
+            files=files,
+            strays=strays,
+            temporary_bytes={
+                name: size_of_directory(root / f"{name}_temp")
+                for name, found in files.items()
+                if found.temporary_at is not None
+            },
+            condition=around.condition,
+            state=around.state,
+            is_elsewhere=latest is not None and os.path.isfile(root / f"{latest}.index"),
+        )
+        return remarks(seen, now)
 
     def evidence(self, name: str) -> Evidence:
         """Returns what the last look found of checkpoint `name`.
@@ -242,12 +272,14 @@ class _Around:
 
     Attributes:
         listed: The places of those that TensorFlow's state file lists, by name.
+        condition: Of that file.
     """
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
         self._identity: Identity | None = None
         self.state: StateFile | None = None
+        self.condition = Condition.MISSING
         self.listed: dict[str, int] = {}
         self.pins: frozenset[str] = frozenset()
         self.head = read_head(run)
@@ -259,12 +291,27 @@ class _Around:
         if is_other:
             self._identity = identity
             self.state = read_list(self._run)
+            self.condition = _condition(self._run, self.state)
             names = self.state.names if self.state is not None else ()
             self.listed = {name: place for place, name in enumerate(names)}
         pins, head = pinned_names(self._run), read_head(self._run)
         is_other |= (pins, head) != (self.pins, self.head)
         self.pins, self.head = pins, head
         return is_other
+
+
+def _condition(run: RunDirectory, state: StateFile | None) -> Condition:
+    if state is not None:
+        return Condition.GOOD
+    try:
+        content = read_bounded(run.state_file)
+    except FileNotFoundError:
+        return Condition.MISSING
+    except (DamagedFileError, OSError):
+        return Condition.UNREADABLE
+    lines = [line.strip() for line in content.splitlines()]
+    is_empty = all(not line or line.startswith(b"#") for line in lines)
+    return Condition.EMPTY if is_empty else Condition.DAMAGED
 
 
 def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
