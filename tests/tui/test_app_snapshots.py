@@ -13,7 +13,6 @@ from rundir_factory import RunFactory, two_branches
 from textual.pilot import Pilot
 
 from tfckpt_trainer.rundir.commandbox import CommandBox, advance
-from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CommandKind, CommandState, JournalKind
 from tfckpt_tui.app import TfckptApp
 from tfckpt_tui.look import Look
@@ -34,7 +33,7 @@ def still(factory: RunFactory, **changes: Any) -> TfckptApp:
         disk_free=41_000_000_000,
         **changes,
     )
-    return TfckptApp(RunDirectory(Path("/nowhere")), monitor=StillMonitor(snapshot))
+    return TfckptApp(factory.run, monitor=StillMonitor(snapshot))
 
 
 def pressing(*keys: str) -> Callable[[Pilot[int]], Any]:
@@ -77,6 +76,18 @@ def test_prune(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -
 @BY_SIZE
 def test_help(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
     assert snap_compare(still(made), terminal_size=size, run_before=pressing("question_mark"))
+
+
+@BY_SIZE
+def test_checkpoint(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
+    keys = pressing("down", "enter")
+    assert snap_compare(still(made), terminal_size=size, run_before=keys)
+
+
+@BY_SIZE
+def test_compare(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
+    keys = pressing("down", "space", "space", "d", "n")
+    assert snap_compare(still(made), terminal_size=size, run_before=keys)
 
 
 def test_stop(snap_compare: Compare, made: RunFactory) -> None:
@@ -122,5 +133,5 @@ def test_nothing_yet(snap_compare: Compare, tmp_path: Path) -> None:
 def test_the_pictures_show_something():
     """A comparison of two empty files would agree for ever."""
     pictures = list((Path(__file__).parent / "__snapshots__").rglob("*.svg"))
-    assert len(pictures) == 18
+    assert len(pictures) == 24
     assert all("<text" in picture.read_text() for picture in pictures)

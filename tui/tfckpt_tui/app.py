@@ -21,15 +21,17 @@ from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.theme import BUILTIN_THEMES
 
+from tfckpt_trainer.catalog.checkpoints import CheckpointState
 from tfckpt_trainer.errors import ExitCode, TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.log_tail import LogTail, log_path
-from tfckpt_tui.messages import JobDone, JobFailed, SnapshotTaken
+from tfckpt_tui.messages import JobDone, JobFailed, SnapshotTaken, VerificationEnded
 from tfckpt_tui.monitor import Monitor, Watcher
 from tfckpt_tui.screens.dashboard import DashboardScreen
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import UNSAFE, clean
 from tfckpt_tui.themes import THEMES, defaults_for
+from tfckpt_tui.verifier import Outcome, Verifier
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -90,6 +92,8 @@ class TfckptApp(App[int]):
         self.read_only = read_only
         self.snapshot: RunSnapshot | None = None
         self._monitor: Watcher = Monitor(run, poll) if monitor is None else monitor
+        self.verifier = Verifier(run, self._verification_ended, read_only=read_only)
+        self._restorable_before: frozenset[str] | None = None
         self._neutralise = Neutralise()
         self._log_tails: dict[str, LogTail] = {}
         self._logs_in_reading: set[str] = set()
@@ -126,6 +130,7 @@ class TfckptApp(App[int]):
     def on_unmount(self) -> None:
         """Ends the monitor; what it is busy with is a daemon's business."""
         self._monitor.stop()
+        self.verifier.stop()
 
     def _handle_signals(self) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -148,6 +153,32 @@ class TfckptApp(App[int]):
             # One more may come while the app closes and its widgets are gone already.
             if show is not None and screen.is_running and screen.children:
                 show(message.snapshot)
+
+        self._suggest_new(message.snapshot)
+
+    # -- verifying ---------------------------------------------------------------------------
+
+    def _suggest_new(self, snapshot: RunSnapshot) -> None:
+        """Has checkpoints verified that came since the app was opened, when nobody waits."""
+        names = frozenset(c.name for c in snapshot.checkpoints if c.restorable)
+        known, self._restorable_before = self._restorable_before, names
+        if known is None:
+            return
+        for checkpoint in snapshot.checkpoints:
+            is_new = checkpoint.name in names and checkpoint.name not in known
+            if is_new and checkpoint.state is CheckpointState.COMPLETE:
+                self.verifier.suggest(checkpoint.name)
+
+    def _verification_ended(self, outcome: Outcome) -> None:
+        self.post_message(VerificationEnded(outcome))
+
+    @on(VerificationEnded)
+    def _show_verification(self, message: VerificationEnded) -> None:
+        for screen in self.screen_stack:
+            take = getattr(screen, "verified", None)
+            if take is not None and screen.is_running:
+                take(message.outcome)
+        self._monitor.look_now()
 
     # -- logs --------------------------------------------------------------------------------
 
@@ -181,6 +212,7 @@ class TfckptApp(App[int]):
         what: str,
         work: Callable[[], Any],
         then: Callable[[Any], None] = lambda result: None,
+        otherwise: Callable[[str], None] | None = None,
     ) -> None:
         """Does `work` in a thread that never holds up quitting.
 
@@ -188,13 +220,15 @@ class TfckptApp(App[int]):
             what: Names the action if it fails.
             work: Is called in the thread; may raise the errors that people can meet.
             then: Gets its result, in the app's own thread.
+            otherwise: Gets the message of its failure, safe to show, in the app's own thread;
+                without it the failure is shown until it is dismissed.
         """
 
         def run() -> None:
             try:
                 result = work()
             except (TfckptError, OSError) as error:
-                self.post_message(JobFailed(what, clean(str(error))))
+                self.post_message(JobFailed(what, clean(str(error)), otherwise))
             else:
                 self.post_message(JobDone(result, then))
 
@@ -207,6 +241,9 @@ class TfckptApp(App[int]):
 
     @on(JobFailed)
     def _job_failed(self, message: JobFailed) -> None:
+        if message.otherwise is not None:
+            message.otherwise(message.problem)
+            return
         for screen in self.screen_stack:
             report = getattr(screen, "report_failure", None)
             if report is not None:

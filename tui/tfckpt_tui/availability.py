@@ -5,7 +5,9 @@ from __future__ import annotations
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_tui.commands.table import Action
+from tfckpt_tui.commands.verifying import can_be_verified
 from tfckpt_tui.snapshot import RunSnapshot
+from tfckpt_tui.text import clean
 
 
 def why_not(
@@ -28,6 +30,10 @@ def why_not(
         return "There is no checkpoint."
     if action.needs_checkpoint and selected is None:
         return "There is no checkpoint; this needs one."
+    if action.name == "compare" and len(snapshot.checkpoints) < 2:
+        return "There is only one checkpoint; comparing needs two."
+    if action.name == "verify" and selected is not None and not can_be_verified(selected):
+        return f"{clean(selected.name)} cannot be read now: {clean(selected.problem)}"
     if action.name == "undo" and not snapshot.trash:
         return "The trash is empty; there is nothing to bring back."
     return ""

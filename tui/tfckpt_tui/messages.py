@@ -8,6 +8,7 @@ from typing import Any
 from textual.message import Message
 
 from tfckpt_tui.snapshot import RunSnapshot
+from tfckpt_tui.verifier import Outcome
 
 
 class SnapshotTaken(Message):
@@ -42,9 +43,21 @@ class JobFailed(Message):
     Attributes:
         what: The action.
         problem: The message of the error, safe to show.
+        otherwise: What to do with it; None shows it until it is dismissed.
     """
 
-    def __init__(self, what: str, problem: str) -> None:
+    def __init__(
+        self, what: str, problem: str, otherwise: Callable[[str], None] | None = None
+    ) -> None:
         super().__init__()
         self.what = what
         self.problem = problem
+        self.otherwise = otherwise
+
+
+class VerificationEnded(Message):
+    """A checkpoint was verified, or could not be."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__()
+        self.outcome = outcome

@@ -74,21 +74,26 @@ class Variable:
 
 
 def describe(index: Index, nodes: Sequence[Node] | None) -> tuple[Variable, ...]:
-    """Says of each tensor what it is for, in the order of the paths.
+    """Says of each tensor what it is for: the model's first, then the optimizer's, then the rest.
 
     Args:
         index: The index of a checkpoint.
         nodes: Its object graph, or None where it was saved by name.
     """
     if nodes is None:
-        return tuple(_named(index))
+        return _in_order(_named(index))
     known = _Graph(nodes).variables(index)
     rest = [
         Variable(name.replace(_SUFFIX, "."), entry, Role.OTHER)
         for name, entry in index.entries.items()
         if name not in known and name != KEY
     ]
-    return tuple(sorted([*known.values(), *rest], key=lambda variable: variable.path))
+    return _in_order([*known.values(), *rest])
+
+
+def _in_order(variables: Iterable[Variable]) -> tuple[Variable, ...]:
+    places = {"model": 0, "optimizer": 1, "rest": 2}
+    return tuple(sorted(variables, key=lambda v: (places[v.group], v.path)))
 
 
 class _Graph:

@@ -73,7 +73,7 @@ def _slots(variables: Sequence[Variable]) -> Returning:
         names = sorted({variable.slot_name for variable in found})
         return Returning(what, True, f"{_count(found)}: {', '.join(names)}")
     if _of(variables, Role.OPTIMIZER):
-        return Returning(what, None, "the optimizer has none, or was saved before its first step")
+        return Returning(what, None, "none yet, or this optimizer has none")
     return Returning(what, False, "no optimizer is in it: momentum starts anew")
 
 
@@ -98,8 +98,8 @@ def _schedule(variables: Sequence[Variable]) -> Returning:
     if rates:
         return Returning(what, True, f"the rate is the variable {rates[0].path}")
     if any(_is_iterations(variable) for variable in optimizer):
-        return Returning(what, True, "it follows from the optimizer's iterations, which are in it")
-    return Returning(what, False, "neither the rate nor the optimizer's iterations are in it")
+        return Returning(what, True, "it follows from the iterations, which are in it")
+    return Returning(what, False, "neither the rate nor the iterations are in it")
 
 
 def _input(variables: Sequence[Variable], contents: frozenset[str]) -> Returning:
@@ -109,7 +109,7 @@ def _input(variables: Sequence[Variable], contents: frozenset[str]) -> Returning
         return Returning(what, True, f"the iterator {found[0].path}")
     if "input position" in contents:
         return Returning(what, True, "of each worker, in files beside it")
-    return Returning(what, False, "no iterator is in it: the input starts from its beginning")
+    return Returning(what, False, "no iterator is in it: the input starts anew")
 
 
 def _random(variables: Sequence[Variable], contents: frozenset[str]) -> Returning:
@@ -119,7 +119,7 @@ def _random(variables: Sequence[Variable], contents: frozenset[str]) -> Returnin
         return Returning(what, True, "of each worker, in files beside it")
     if found:
         return Returning(what, True, f"{_count(found)}; not those of Python and NumPy")
-    return Returning(what, False, "no generator is in it: random numbers start anew")
+    return Returning(what, False, "no generator is in it: they start anew")
 
 
 def _callbacks(variables: Sequence[Variable]) -> Returning:
@@ -127,7 +127,7 @@ def _callbacks(variables: Sequence[Variable]) -> Returning:
     found = [v for v in _of(variables, Role.OTHER) if "best" in v.path.lower()]
     if found:
         return Returning(what, True, f"the variable {found[0].path}")
-    return Returning(what, False, "Keras callbacks are not saved in checkpoints: they start anew")
+    return Returning(what, False, "no checkpoint has Keras callbacks: they start anew")
 
 
 def _is_iterations(variable: Variable) -> bool:

@@ -63,14 +63,19 @@ def holds_for(record: VerificationRecord, files: Iterable[FileFact]) -> bool:
     return verified == there
 
 
-def remember(run: RunDirectory, record: VerificationRecord) -> None:
+def remember(run: RunDirectory, record: VerificationRecord, *, into_run: bool = True) -> None:
     """Writes down what verifying found.
+
+    Args:
+        run: The run directory.
+        record: What was found.
+        into_run: Whether it may be written into a run directory that is ours.
 
     Raises:
         OSError: It can be written nowhere.
         UsageError: A name in it is not UTF-8.
     """
-    if run.is_ours:
+    if into_run and run.is_ours:
         try:
             _store(run.verifications_directory, record)
         except (OSError, DamagedFileError):

@@ -60,3 +60,32 @@ def row_for_bisecting(
             raise UsageError(f"{begin} did not lead to {end.name}; choose two of one branch.")
         row = row[row.index(begin) :]
     return [name for name in row if known[name].restorable or name == end.name]
+
+
+def two_to_compare(
+    checkpoints: Sequence[Checkpoint], marked: Sequence[Checkpoint], selected: Checkpoint | None
+) -> tuple[Checkpoint, Checkpoint] | str:
+    """Returns which two are to be compared, the older first, or why that is not clear.
+
+    Args:
+        checkpoints: All of a directory, newest first.
+        marked: Those that a person marked.
+        selected: The one under the cursor.
+    """
+    places = {checkpoint.name: place for place, checkpoint in enumerate(checkpoints)}
+    pair = list(marked)
+    if len(pair) > 2:
+        return f"{len(pair)} checkpoints are marked; mark two of them."
+    if len(pair) < 2 and selected is not None and selected not in pair:
+        pair.append(selected)
+    if len(pair) == 1:
+        before = next((c for c in checkpoints if c.name == pair[0].parent), None)
+        older = checkpoints[places[pair[0].name] + 1 :]
+        other = before or next(iter(older), None)
+        if other is None:
+            return f"{pair[0].name} is the oldest; mark another one with space first."
+        pair.append(other)
+    if len(pair) < 2:
+        return "Mark two checkpoints with space first."
+    pair.sort(key=lambda checkpoint: -places[checkpoint.name])
+    return pair[0], pair[1]

@@ -80,6 +80,42 @@ ACTIONS = (
         needs_checkpoint=True,
     ),
     Action(
+        "inspect",
+        "enter",
+        "inspect",
+        "Look into the selected checkpoint",
+        "Its variables as a tree, with statistics; what its record says; whether it is sound; and "
+        "what resuming from it would bring back and what not.",
+        needs_checkpoint=True,
+    ),
+    Action(
+        "verify",
+        "v",
+        "verify",
+        "Verify the selected checkpoint",
+        "Reads every byte and holds it against its checksum, in the background. Pressed again, it "
+        "gives up. Checkpoints that come while the app is open are verified by themselves.",
+        needs_checkpoint=True,
+    ),
+    Action(
+        "mark",
+        "space",
+        "mark",
+        "Mark or unmark the selected checkpoint",
+        "Two marked checkpoints can be compared.",
+        needs_checkpoint=True,
+        in_footer=False,
+    ),
+    Action(
+        "compare",
+        "d",
+        "compare",
+        "Compare two checkpoints",
+        "The two marked ones, the marked and the selected one, or the selected one and the one "
+        "before it: which tensors changed, and by how much.",
+        needs_checkpoint=True,
+    ),
+    Action(
         "pause",
         "z",
         "pause",

@@ -35,8 +35,17 @@ def verify_and_remember(
     on_progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
     finite: bool = False,
+    into_run: bool = True,
 ) -> tuple[Verified | None, str]:
     """Verifies a checkpoint and writes down what was found.
+
+    Args:
+        run: The run directory.
+        name: The checkpoint.
+        on_progress: Told bytes done and bytes in all, every few megabytes.
+        cancelled: Asked as often.
+        finite: Whether to look for elements that are not a number or infinite.
+        into_run: Whether it may be written into the run directory, if that is ours.
 
     Returns:
         What was found, None if it was cancelled; and why it could not be written down, if so.
@@ -51,7 +60,7 @@ def verify_and_remember(
     if found is None:
         return None, ""
     try:
-        remember(run, found.record)
+        remember(run, found.record, into_run=into_run)
     except (TfckptError, OSError) as error:
         return found, str(error)
     return found, ""

@@ -20,9 +20,11 @@ from tfckpt_tui import humane
 from tfckpt_tui.availability import label, why_not
 from tfckpt_tui.commands import pruning
 from tfckpt_tui.commands.asking import ask
+from tfckpt_tui.commands.choosing import two_to_compare
 from tfckpt_tui.commands.table import ACTIONS, action
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
+from tfckpt_tui.verifier import Outcome
 from tfckpt_tui.widgets.dashboard import Dashboard
 from tfckpt_tui.widgets.keybar import KeyBar, KeyHint
 from tfckpt_tui.widgets.listing import Listing
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 THROUGH = "terminal app"
 """How the journal names the way by which something was asked for."""
 
+_READING_SECONDS = 0.2
 _FOLLOWED_SECONDS = 3600.0
 _KEPT_AT_THE_END = {"help", "detach"}
 
@@ -63,6 +66,10 @@ class DashboardScreen(Screen[None]):
             "prune": self._prune,
             "undo": self._undo,
             "pin": self._pin,
+            "inspect": self._inspect,
+            "verify": self._verify,
+            "mark": self._mark,
+            "compare": self._compare,
             "pause": self._pause,
             "stop": self._stop,
             "tensorboard": self._tensorboard,
@@ -89,6 +96,7 @@ class DashboardScreen(Screen[None]):
     def on_mount(self) -> None:
         """Shows the keys before anything is known of the run."""
         self._update_keys()
+        self.set_interval(_READING_SECONDS, self._show_reading)
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Takes a new snapshot."""
@@ -100,6 +108,23 @@ class DashboardScreen(Screen[None]):
         """Keeps a failure in sight until it is dismissed."""
         self.dashboard.progress.report_failure(what, problem)
         self.dashboard.fit()
+
+    def verified(self, outcome: Outcome) -> None:
+        """Tells what a verification found: damage until it is dismissed, the rest in passing."""
+        name = clean(outcome.name)
+        if outcome.found is None:
+            self.report_failure(f"verify {name}", clean(outcome.problem))
+            return
+        record = outcome.found.record
+        if record.fault is not None:
+            more = len(record.findings) - 1
+            rest = f" ({humane.count(more, 'more finding')}: press enter on it)" if more else ""
+            self.report_failure(f"{name} is damaged", f"{clean(record.fault.message)}{rest}")
+        elif outcome.asked and self.is_current:
+            how = f"{humane.count(record.tensors, 'tensor')}, {humane.size(record.bytes)}"
+            self._tell(f"{name} is sound: {how} in {humane.duration(record.seconds)}.")
+            if outcome.problem:
+                self._tell(f"The result is not remembered: {outcome.problem}")
 
     def action_perform(self, name: str) -> None:
         """Does the action called `name`, or says why it cannot be done now."""
@@ -166,6 +191,40 @@ class DashboardScreen(Screen[None]):
                 return f"{name} is {'pinned' if pinned else 'no longer pinned'}."
 
             self.tfckpt.start_job("pin", work, self._tell)
+
+    def _inspect(self) -> None:
+        from tfckpt_tui.screens.checkpoint import CheckpointScreen
+
+        assert self.selected is not None
+        self.app.push_screen(CheckpointScreen(self._run, self.selected, self._known))
+
+    def _verify(self) -> None:
+        assert self.selected is not None
+        verifier = self.tfckpt.verifier
+        reading = verifier.reading
+        if reading is not None and reading.name == self.selected.name:
+            verifier.cancel()
+        else:
+            verifier.ask(self.selected.name)
+        self._show_reading()
+
+    def _mark(self) -> None:
+        self.dashboard.history.turn_mark()
+
+    def _compare(self) -> None:
+        from tfckpt_tui.screens.compare import CompareScreen
+
+        history = self.dashboard.history
+        pair = two_to_compare(self._known.checkpoints, history.marked, history.selected)
+        if isinstance(pair, str):
+            self.notify(pair, severity="warning", markup=False)
+            return
+        history.unmark()
+        self.app.push_screen(CompareScreen(self._run, *pair))
+
+    def _show_reading(self) -> None:
+        if self.dashboard.progress.show_reading(self.tfckpt.verifier.reading):
+            self.dashboard.fit()
 
     def _pause(self) -> None:
         paused = self._known.state is RunState.PAUSED

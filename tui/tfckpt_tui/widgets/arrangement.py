@@ -24,13 +24,16 @@ def is_short(size: Size) -> bool:
     return size.height < SHORT
 
 
-def arrange(size: Size, workers: int, progress: int) -> dict[str, Region]:
+def arrange(
+    size: Size, workers: int, progress: int, *, files_only: bool = False
+) -> dict[str, Region]:
     """Returns the region of each pane by its id; one that is not named is not shown.
 
     Args:
         size: Of the screen.
         workers: How many lines of workers there are.
         progress: How many lines commands on their way take.
+        files_only: Whether no trainer of ours was ever here: there are but checkpoints to show.
     """
     width, height = size
     if width < SMALLEST.width or height < SMALLEST.height:
@@ -46,6 +49,8 @@ def arrange(size: Size, workers: int, progress: int) -> dict[str, Region]:
         foot -= progress
         places["progress"] = Region(0, foot, width, progress)
     body = Region(0, header, width, foot - header)
+    if files_only:
+        return {**places, "history": body}
     if width >= WIDE and not is_short(size):
         return {**places, **_two_columns(body, workers)}
     return {**places, **_one_column(body, workers, short=is_short(size))}
@@ -104,13 +109,14 @@ class DashboardLayout(Layout):
     def __init__(self) -> None:
         self.workers = 0
         self.progress = 0
+        self.files_only = False
 
     def arrange(
         self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True
     ) -> ArrangeResult:
         """Returns where each child goes."""
         del parent, greedy
-        places = arrange(size, self.workers, self.progress)
+        places = arrange(size, self.workers, self.progress, files_only=self.files_only)
         return [
             WidgetPlacement(places[child.id], Region().offset, child.styles.margin, child)
             for child in children

@@ -60,7 +60,11 @@ class Dashboard(Widget):
         yield TooSmall(id="too-small")
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Hands a snapshot to every pane, and makes room where the number of lines changed."""
+        """Hands a snapshot to every pane, and makes room where what there is to show changed."""
+        files_only = not (snapshot.ours or snapshot.workers)
+        if files_only != self._arranged.files_only:
+            self._arranged.files_only = files_only
+            self.keys.refresh(layout=True, repaint=False)
         for pane in self.query(Pane):
             pane.show(snapshot)
         self.fit()

@@ -97,5 +97,8 @@ JOURNAL: Mapping[JournalKind, Sign] = {
 PIN = "★"
 """Beside a pinned checkpoint."""
 
+MARK = "▶"
+"""Beside a marked checkpoint."""
+
 NOT_A_NUMBER = "✗"
 """Where a metric was not a number."""

@@ -11,7 +11,7 @@ from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
 from tfckpt_tui.widgets.branches import BranchTree
 from tfckpt_tui.widgets.columns import Column, Layout, choose
-from tfckpt_tui.widgets.glyphs import CHECKPOINT, PIN, Sign
+from tfckpt_tui.widgets.glyphs import CHECKPOINT, MARK, PIN, Sign
 from tfckpt_tui.widgets.listing import Listing
 from tfckpt_tui.widgets.painting import Line, Span, line, shorten
 
@@ -40,6 +40,29 @@ class History(Listing):
         self._rows: dict[str, int] = {}
         self._tree = BranchTree((), 0)
         self._at = 0.0
+        self._marked: list[str] = []
+
+    @property
+    def marked(self) -> list[Checkpoint]:
+        """The marked checkpoints, in the order in which they were marked."""
+        rows = [self._rows[name] for name in self._marked if name in self._rows]
+        return [self._checkpoints[row] for row in rows]
+
+    def turn_mark(self) -> None:
+        """Marks the selected checkpoint or takes its mark off, and goes on to the next."""
+        if self.selected is not None:
+            name = self.selected.name
+            if name in self._marked:
+                self._marked.remove(name)
+            else:
+                self._marked.append(name)
+            self.move_to(self.cursor + 1)
+            self.repaint()
+
+    def unmark(self) -> None:
+        """Takes off all marks."""
+        self._marked.clear()
+        self.repaint()
 
     @property
     def selected(self) -> Checkpoint | None:
@@ -96,6 +119,9 @@ class History(Listing):
         pinned = sum(checkpoint.pinned for checkpoint in snapshot.checkpoints)
         if pinned:
             spans += [(" · ", "faint"), (f"{PIN} ", "pin"), (f"{pinned} pinned", "label")]
+        if self.marked:
+            spans += [(" · ", "faint"), (f"{MARK} ", "accent")]
+            spans += [(f"{len(self.marked)} marked", "label")]
         trashed = sum(len(manifest.checkpoints) for manifest in snapshot.trash)
         if trashed:
             spans += [(" · ", "faint"), (f"{trashed} in the trash", "label")]
@@ -135,7 +161,9 @@ class History(Listing):
         """Returns one checkpoint."""
         checkpoint = self._checkpoints[row]
         kept = self._tree.is_kept(row)
-        cells = self._layout(width).row(_cells(checkpoint, self._at, kept=kept))
+        cells = self._layout(width).row(
+            _cells(checkpoint, self._at, kept=kept, marked=checkpoint.name in self._marked)
+        )
         return Line((*self._tree.row(row), (" ", ""), *cells.spans))
 
     def _layout(self, width: int) -> Layout:
@@ -153,7 +181,9 @@ class History(Listing):
         return choose(columns, width - self._tree.width - 1)
 
 
-def _cells(checkpoint: Checkpoint, at: float, *, kept: bool) -> dict[str, Sequence[Span]]:
+def _cells(
+    checkpoint: Checkpoint, at: float, *, kept: bool, marked: bool
+) -> dict[str, Sequence[Span]]:
     sign = CHECKPOINT[checkpoint.state]
     value = "value" if kept else "muted"
     duration = checkpoint.record.duration_seconds if checkpoint.record else None
@@ -161,7 +191,7 @@ def _cells(checkpoint: Checkpoint, at: float, *, kept: bool) -> dict[str, Sequen
     why = clean(checkpoint.trigger) if not checkpoint.problem else clean(checkpoint.problem)
     return {
         "name": ((clean(checkpoint.name), "strong" if checkpoint.is_head else value),),
-        "pin": ((PIN, "pin"),) if checkpoint.pinned else (),
+        "pin": ((MARK, "accent"),) if marked else ((PIN, "pin"),) if checkpoint.pinned else (),
         "step": ((f"{checkpoint.step:,}" if checkpoint.step is not None else "–", value),),
         "branch": ((str(checkpoint.branch), value),),
         "state": ((f"{sign.glyph} ", sign.style), (checkpoint.state.value, _tone(sign, value))),

@@ -10,6 +10,7 @@ from tfckpt_trainer.rundir.records import Command, CommandKind, CommandState
 from tfckpt_tui import humane
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
+from tfckpt_tui.verifier import Reading
 from tfckpt_tui.widgets.glyphs import COMMAND
 from tfckpt_tui.widgets.painting import Line, Span, line
 from tfckpt_tui.widgets.pane import Pane
@@ -27,6 +28,7 @@ class Progress(Pane):
         super().__init__(id=id)
         self._dismissed: set[str] = set()
         self._failures: list[tuple[str, str]] = []
+        self._reading: Reading | None = None
 
     @property
     def has_failures(self) -> bool:
@@ -37,6 +39,14 @@ class Progress(Pane):
         """Shows that an action failed in the app itself; texts are safe to show."""
         self._failures.append((what, message))
         self.repaint()
+
+    def show_reading(self, reading: Reading | None) -> bool:
+        """Takes how far a verification is; returns whether it was shown otherwise before."""
+        changed = reading != self._reading
+        if changed:
+            self._reading = reading
+            self.repaint()
+        return changed
 
     def dismiss_failures(self) -> None:
         """Takes away the failures that are shown."""
@@ -68,6 +78,8 @@ class Progress(Pane):
                 lines[-1] = Line((*lines[-1].fitted(room).spans, *hint))
             else:
                 lines.append(Line(hint))
+        if self._reading is not None:
+            lines.append(reading_line(self._reading, "v"))
         snapshot = self.snapshot
         if snapshot is not None:
             lines += [_moving(command, snapshot) for command in snapshot.pending]
@@ -87,6 +99,22 @@ class Progress(Pane):
             for command in finished
             if command.state is not CommandState.DONE and command.id not in self._dismissed
         ]
+
+
+def reading_line(reading: Reading, cancel_key: str) -> Line:
+    """Returns how far a verification is, how fast, and how long it will take."""
+    part = reading.done / reading.total if reading.total else 0.0
+    spans: list[Span] = [
+        ("◕ ", "busy"),
+        (f"verify {clean(reading.name)}", "strong"),
+        (": ", "muted"),
+    ]
+    spans += [(f"{part:.0%}", "value"), (f" of {humane.size(reading.total)}", "value")]
+    if reading.rate:
+        left = humane.duration((reading.total - reading.done) / reading.rate)
+        spans += [(" · ", "faint"), (f"{humane.size(reading.rate)}/s", "value")]
+        spans += [(" · ", "faint"), (f"{left} left", "muted")]
+    return line(*spans, (" · ", "faint"), (cancel_key, "key"), (" gives up", "label"))
 
 
 def _moving(command: Command, snapshot: RunSnapshot) -> Line:

@@ -1,0 +1,168 @@
+"""Looking into checkpoints from the keyboard: inspect, verify, mark, compare."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from app_driving import top, until, until_shown
+from rundir_factory import RunFactory
+from textual.pilot import Pilot
+
+from tfckpt_tui.app import TfckptApp
+from tfckpt_tui.screens.checkpoint import CheckpointScreen
+from tfckpt_tui.screens.compare import CompareScreen
+
+SIZE = (120, 40)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> RunFactory:
+    """A directory of three checkpoints that our library did not write."""
+    factory = RunFactory(tmp_path)
+    for step in (10, 20, 30):
+        factory.checkpoint(step, recorded=False, seconds_ago=600 - step)
+    return factory
+
+
+def flip_a_bit(factory: RunFactory, name: str) -> None:
+    path = factory.run.root / f"{name}.data-00000-of-00001"
+    data = bytearray(path.read_bytes())
+    data[3] ^= 1
+    path.write_bytes(data)
+
+
+async def opened(pilot: Pilot[int]) -> TfckptApp:
+    await until_shown(pilot, "ckpt-30")
+    app = pilot.app
+    assert isinstance(app, TfckptApp)
+    return app
+
+
+async def test_enter_shows_what_is_in_a_checkpoint_and_its_figures(made: RunFactory) -> None:
+    async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+        app = await opened(pilot)
+        await pilot.press("enter")
+        await until_shown(pilot, "saved by name, as TensorFlow 1 does")
+        assert isinstance(app.screen, CheckpointScreen)
+        await until_shown(pilot, "resuming from it brings back")
+        await pilot.press("enter")
+        await until_shown(pilot, "deviation")
+        # The variable holds the step, 30, and 0.5.
+        assert "max 30.00" in top(app)
+        assert "min 0.5000" in top(app)
+        await pilot.press("escape")
+        await until(pilot, lambda: "deviation" not in top(app), "the figures are gone")
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, CheckpointScreen), "back")
+
+
+async def test_search_narrows_the_tree_and_escape_ends_it(made: RunFactory) -> None:
+    async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+        app = await opened(pilot)
+        await pilot.press("enter")
+        await until_shown(pilot, "float32")
+        await pilot.press("slash", "z", "z", "enter")
+        await until_shown(pilot, "nothing matches")
+        await pilot.press("escape")
+        await until(pilot, lambda: "float32" in top(app), "all variables are back")
+        assert isinstance(app.screen, CheckpointScreen)
+
+
+async def test_verifying_makes_a_checkpoint_verified(made: RunFactory) -> None:
+    async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+        await opened(pilot)
+        assert "✓ verified" not in top(pilot.app)
+        await pilot.press("v")
+        await until_shown(pilot, "ckpt-30 is sound")
+        await until_shown(pilot, "✓ verified")
+        # It is somebody else's directory: nothing was written into it.
+        assert not made.run.control.exists()
+
+
+async def test_damage_stays_on_the_screen_until_it_is_dismissed(made: RunFactory) -> None:
+    flip_a_bit(made, "ckpt-30")
+    async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+        app = await opened(pilot)
+        await pilot.press("v")
+        await until_shown(pilot, "ckpt-30 is damaged")
+        await until_shown(pilot, "✗ corrupt")
+        assert "does not match its checksum" in top(app)
+        await pilot.press("escape")
+        await until(pilot, lambda: "is damaged:" not in top(app), "dismissed")
+        await pilot.press("enter")
+        await until_shown(pilot, "✗ damaged")
+
+
+async def test_a_new_checkpoint_is_verified_by_itself(made: RunFactory) -> None:
+    async with TfckptApp(made.run, poll=0.1).run_test(size=SIZE, notifications=True) as pilot:
+        app = await opened(pilot)
+        await until(pilot, lambda: app.snapshot, "a snapshot")
+        made.checkpoint(40, recorded=False)
+        # Only a look at settled files calls it complete; those of a moment ago may be written.
+        old = os.stat(made.run.root / "ckpt-10.index").st_mtime
+        for path in made.run.root.glob("ckpt-40.*"):
+            os.utime(path, (old, old))
+        await until(
+            pilot,
+            lambda: app.snapshot and app.snapshot.checkpoint("ckpt-40"),
+            "the new one is seen",
+        )
+        await until_shown(pilot, "✓ verified")
+
+
+async def test_two_marked_ones_are_compared(made: RunFactory) -> None:
+    async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+        app = await opened(pilot)
+        await pilot.press("space", "down", "space")
+        await until_shown(pilot, "2 marked")
+        await pilot.press("d")
+        await until(pilot, lambda: isinstance(app.screen, CompareScreen), "the comparison")
+        await until_shown(pilot, "1 changed")
+        assert "from ckpt-10 step 10  to ckpt-30 step 30" in top(app)
+        await pilot.press("n")
+        # From (10, 0.5) to (30, 0.5).
+        await until_shown(pilot, "200 %")
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, CompareScreen), "back")
+        await until(pilot, lambda: "2 marked" not in top(app), "the marks are gone")
+
+
+async def test_without_marks_it_is_compared_with_the_one_before(made: RunFactory) -> None:
+    async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+        app = await opened(pilot)
+        await pilot.press("d")
+        await until_shown(pilot, "1 changed")
+        assert "from ckpt-20 step 20  to ckpt-30 step 30" in top(app)
+
+
+async def test_three_marked_ones_are_too_many(made: RunFactory) -> None:
+    async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+        await opened(pilot)
+        await pilot.press("space", "space", "space", "d")
+        await until_shown(pilot, "3 checkpoints are marked")
+
+
+@pytest.mark.parametrize("damage", ["index", "data"])
+async def test_what_cannot_be_read_says_why(made: RunFactory, damage: str) -> None:
+    if damage == "index":
+        (made.run.root / "ckpt-30.index").write_bytes(b"garbage" * 30)
+    else:
+        (made.run.root / "ckpt-30.data-00000-of-00001").unlink()
+    async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+        app = await opened(pilot)
+        await pilot.press("home", "enter")
+        await until(pilot, lambda: isinstance(app.screen, CheckpointScreen), "the screen")
+        words = "does not end as an index does" if damage == "index" else "is missing"
+        await until_shown(pilot, words)
+
+
+async def test_a_checkpoint_that_goes_away_meanwhile_is_told_of(made: RunFactory) -> None:
+    async with TfckptApp(made.run, poll=0.1).run_test(size=SIZE, notifications=True) as pilot:
+        await opened(pilot)
+        await pilot.press("enter")
+        await until_shown(pilot, "float32")
+        for path in made.run.root.glob("ckpt-30.*"):
+            path.unlink()
+        await until_shown(pilot, "It is not there any more")

@@ -1,0 +1,201 @@
+"""What there is to say of a checkpoint, as lines: facts, what comes back, figures, findings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tfckpt_trainer.bundle.contents import Variable
+from tfckpt_trainer.bundle.statistics import Histogram, Statistics
+from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.resuming import Returning
+from tfckpt_trainer.rundir.records import CheckpointRecord, VerificationRecord
+from tfckpt_tui import humane
+from tfckpt_tui.commands.inspecting import Inspection
+from tfckpt_tui.text import clean
+from tfckpt_tui.verifier import Reading
+from tfckpt_tui.widgets.glyphs import CHECKPOINT
+from tfckpt_tui.widgets.painting import Line, Span, line, padded, shorten
+from tfckpt_tui.widgets.progress import reading_line
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_GAP: Span = ("  ", "")
+_DOT: Span = (" · ", "faint")
+
+
+def fact_lines(checkpoint: Checkpoint, found: Inspection | None, at: float) -> list[Line]:
+    """Returns name, state, age and size; then the metrics and totals; then the record's words."""
+    sign = CHECKPOINT[checkpoint.state]
+    step = "unknown" if checkpoint.step is None else f"{checkpoint.step:,}"
+    age = humane.age(max(0.0, at - checkpoint.saved_at))
+    lines = [
+        line(
+            (clean(checkpoint.name), "title"),
+            _GAP,
+            *sign.with_word(checkpoint.state.value),
+            *_fact("step", step),
+            *_fact("branch", str(checkpoint.branch)),
+            *_fact("size", humane.size(checkpoint.size)),
+            *_fact("shards", str(checkpoint.shards)),
+            *_fact("saved", f"{age} ago, {humane.moment(checkpoint.saved_at)}"),
+        )
+    ]
+    if found is not None:
+        lines.append(_total_line(found))
+    lines.append(_said_line(checkpoint))
+    return lines
+
+
+def check_lines(
+    checkpoint: Checkpoint, known: VerificationRecord | None, reading: Reading | None, at: float
+) -> list[Line]:
+    """Returns how a verification goes on, or what the last one found."""
+    if reading is not None:
+        return [reading_line(reading, "c")]
+    if known is not None:
+        age = humane.age(max(0.0, at - known.verified_at))
+        return [*_finding_lines(known), _read_line(known, age)]
+    if checkpoint.problem:
+        return [line(("✗ ", "bad"), (clean(checkpoint.problem), "bad"))]
+    if checkpoint.record is not None:
+        return [line(("✓ ", "good"), ("every byte was read back when it was saved", "muted"))]
+    return [line(("○ ", "muted"), ("not verified yet: press v to read every byte", "muted"))]
+
+
+def returning_lines(found: Sequence[Returning]) -> list[Line]:
+    """Returns what resuming brings back, and what not."""
+    signs = {True: ("✓ ", "good"), False: ("✗ ", "warn"), None: ("? ", "muted")}
+    return [
+        line(signs[one.comes_back], (padded(one.what, 23), "value"), (clean(one.how), "muted"))
+        for one in found
+    ]
+
+
+def record_lines(record: CheckpointRecord) -> list[Line]:
+    """Returns what the workers said of themselves at the save."""
+    lines = []
+    for worker in record.workers:
+        metrics = "  ".join(
+            f"{clean(name)} {humane.metric(value)}" for name, value in worker.metrics.items()
+        )
+        lines.append(
+            line(
+                (padded(f"worker {worker.index}", 11), "value"),
+                (clean(worker.host), "muted"),
+                *_fact("step time", humane.step_time(worker.step_seconds)),
+                *_fact("input wait", humane.step_time(worker.input_wait_seconds)),
+                *_fact("stall", humane.step_time(worker.stall_seconds)),
+                _GAP,
+                (metrics, "muted"),
+            )
+        )
+    return lines
+
+
+def statistics_lines(variable: Variable, found: Statistics | None, width: int) -> list[Line]:
+    """Returns the figures of a variable and a small histogram."""
+    if found is None:
+        words = f"{variable.entry.dtype}: no numbers"
+        return [line((words, "muted"))]
+    strange = found.nan + found.infinite
+    lines = [
+        line(
+            *_fact("min", _number(found.minimum)),
+            *_fact("max", _number(found.maximum)),
+            *_fact("mean", _number(found.mean)),
+            *_fact("deviation", _number(found.deviation)),
+            *_fact("norm", _number(found.norm)),
+        ),
+        line(
+            *_fact("elements", f"{found.elements:,}"),
+            *_fact("zeros", f"{found.zeros:,}"),
+            _GAP,
+            (f"NaN {found.nan:,}, infinite {found.infinite:,}", "bad" if strange else "muted"),
+        ),
+    ]
+    if found.histogram is not None:
+        lines += _histogram_lines(found.histogram, width)
+    return lines
+
+
+def _fact(name: str, value: str) -> tuple[Span, ...]:
+    return _GAP, (f"{name} ", "label"), (value, "value")
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else humane.metric(value)
+
+
+def _total_line(found: Inspection) -> Line:
+    spans: list[Span] = []
+    for total in found.totals:
+        spans += [_DOT] if spans else []
+        spans += [(f"{total.group} ", "label"), (humane.size(total.bytes), "value")]
+        spans.append((f" in {humane.count(total.tensors, 'tensor')}", "muted"))
+    if found.by_name:
+        spans += [_DOT, ("saved by name, as TensorFlow 1 does", "warn")]
+    if found.problem:
+        spans += [_DOT, (clean(found.problem), "bad")]
+    return Line(tuple(spans))
+
+
+def _said_line(checkpoint: Checkpoint) -> Line:
+    spans: list[Span] = []
+    for name, value in checkpoint.metrics.items():
+        spans += [(f"{clean(name)} ", "label"), (humane.metric(value), "value"), _GAP]
+    if checkpoint.trigger:
+        spans += [("saved ", "label"), (clean(checkpoint.trigger), "value"), _GAP]
+    if checkpoint.parent:
+        spans += [("after ", "label"), (clean(checkpoint.parent), "value"), _GAP]
+    world = checkpoint.record.world if checkpoint.record is not None else {}
+    for name, value in world.items():
+        spans += [
+            (f"{clean(str(name))} ", "label"),
+            (shorten(clean(str(value)), 40), "muted"),
+            _GAP,
+        ]
+    if not spans:
+        spans = [("nothing was recorded of it: it was not saved by our library", "muted")]
+    return Line(tuple(spans))
+
+
+def _finding_lines(known: VerificationRecord) -> list[Line]:
+    return [
+        line(
+            ("✗ " if found.severity == "error" else "! ", _tone(found.severity)),
+            (clean(found.message), _tone(found.severity)),
+        )
+        for found in known.findings
+    ]
+
+
+def _tone(severity: str) -> str:
+    return "bad" if severity == "error" else "warn"
+
+
+def _read_line(known: VerificationRecord, age: str) -> Line:
+    sound = known.fault is None
+    style = "good" if sound else "bad"
+    words = f"{humane.count(known.tensors, 'tensor')}, {humane.size(known.bytes)}"
+    words += f" read {age} ago in {humane.duration(known.seconds)}"
+    return line(("✓ sound: " if sound else "✗ damaged: ", style), (words, "muted"))
+
+
+def _histogram_lines(found: Histogram, width: int) -> list[Line]:
+    """Returns bars two lines high, with the ends of the range below them."""
+    highest = max(found.counts)
+    cell = max(1, min(4, width // len(found.counts)))
+    upper, lower = [], []
+    for count in found.counts:
+        # Any element at all shows as the smallest bar.
+        level = math.ceil(count / highest * 2 * (len(_BLOCKS) - 1)) if count else 0
+        upper.append(_BLOCKS[max(0, level - 8)] * cell)
+        lower.append(_BLOCKS[min(8, level)] * cell)
+    low, high = humane.metric(found.low), humane.metric(found.high)
+    room = cell * len(found.counts)
+    ends = low + high.rjust(max(len(high) + 1, room - len(low)))
+    return [
+        line(_GAP, ("".join(upper), "bar")),
+        line(_GAP, ("".join(lower), "bar")),
+        line(_GAP, (ends, "muted")),
+    ]
