@@ -54,7 +54,10 @@ def check(section: str, document: dict[str, Any]) -> None:
     schema = document.pop("schema")
     assert schema == 1
     found = list(leaves(document, whole))
-    assert {path for path, _ in found} == set(fields)
+    empty = {path for path, value in found if value == [] and path not in fields}
+    unseen = {field for field in fields if any(field.startswith(f"{path}[]") for path in empty)}
+    found = [(path, value) for path, value in found if path not in empty]
+    assert {path for path, _ in found} | unseen == set(fields)
     for path, value in found:
         allowed = tuple(TYPES[word] for word in fields[path].split(" or "))
         flat = tuple(t for kind in allowed for t in (kind if isinstance(kind, tuple) else (kind,)))

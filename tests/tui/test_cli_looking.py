@@ -33,6 +33,7 @@ def test_ls_is_newest_first_with_the_promised_fields(tool: Tool, tmp_path: Path)
     assert said.json["schema"] == 1
     assert said.json["run"] == {"id": "language-model", "directory": str(tmp_path)}
     newest = said.json["checkpoints"][0]
+    assert newest.pop("verified_at") is not None
     assert newest == {
         "name": "ckpt-b1-400",
         "step": 400,
@@ -208,3 +209,15 @@ def test_an_error_in_json_is_data_too(tool: Tool, tmp_path: Path) -> None:
     assert (error["code"], error["name"]) == (2, "usage")
     assert "does not exist" in error["message"]
     assert error["message"] in said.words
+
+
+def test_ls_says_what_is_odd_and_what_to_do(tool: Tool, tmp_path: Path) -> None:
+    made = two_branches(tmp_path)
+    for path in made.run.root.glob("ckpt-b1-400.*"):
+        path.unlink()
+    said = tool("ls", tmp_path)
+    assert said.code == 0
+    assert "warning: The state file names ckpt-b1-400 as the newest" in said.words
+    (remark, *_) = tool("ls", tmp_path, "--json").json["remarks"]
+    assert remark["name"] == "ckpt-b1-400"
+    assert remark["severity"] == "warning"

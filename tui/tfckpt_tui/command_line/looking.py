@@ -17,10 +17,10 @@ from tfckpt_tui.cli import JsonOption, RunArgument, acting_on_run
 from tfckpt_tui.commands.reporting import (
     checkpoints_report,
     is_trouble,
-    list_checkpoints,
+    list_with_remarks,
     status_report,
 )
-from tfckpt_tui.console import print_json, print_line, print_table
+from tfckpt_tui.console import print_json, print_line, print_table, print_words
 
 WATCH_SECONDS = 2.0
 
@@ -51,10 +51,10 @@ def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
 @JsonOption
 @acting_on_run
 def ls(run: RunDirectory, as_json: bool) -> None:
-    """List all checkpoints, newest first."""
-    checkpoints = list_checkpoints(run)
+    """List all checkpoints, newest first; say what is odd in the directory."""
+    checkpoints, remarks = list_with_remarks(run)
     if as_json:
-        print_json(checkpoints_report(run, checkpoints))
+        print_json(checkpoints_report(run, checkpoints, remarks))
         return
     now = time.time()
     rows = [
@@ -73,6 +73,8 @@ def ls(run: RunDirectory, as_json: bool) -> None:
     ]
     header = ("NAME", "STEP", "BRANCH", "STATE", "AGE", "SIZE", "SHARDS", "METRICS", "WHY")
     print_table(header, rows, right={1, 2, 4, 5, 6})
+    for remark in remarks:
+        print_words(f"{remark.severity}: {remark.message}")
 
 
 @click.command()

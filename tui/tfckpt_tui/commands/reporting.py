@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.remarks import Remark
 from tfckpt_trainer.catalog.scan import Catalog, continuation
 from tfckpt_trainer.launch.survivors import read_supervisor
 from tfckpt_trainer.rundir.documents import SCHEMA, load_if_there
@@ -27,13 +29,31 @@ def list_checkpoints(run: RunDirectory, now: float | None = None) -> tuple[Check
     return Catalog(run).scan(time.time() if now is None else now)
 
 
-def checkpoints_report(run: RunDirectory, checkpoints: tuple[Checkpoint, ...]) -> Json:
+def list_with_remarks(run: RunDirectory) -> tuple[tuple[Checkpoint, ...], tuple[Remark, ...]]:
+    """Returns all checkpoints, newest first, and what is odd in their directory."""
+    catalog, now = Catalog(run), time.time()
+    return catalog.scan(now), catalog.remarks(now)
+
+
+def checkpoints_report(
+    run: RunDirectory, checkpoints: Sequence[Checkpoint], remarks: Sequence[Remark]
+) -> Json:
     """Returns what `ls --json` prints."""
     info = load_if_there(run.run_file, RunInfo)
     return {
         "schema": SCHEMA,
         "run": {"id": info.id if info else None, "directory": str(run.root)},
         "checkpoints": [_checkpoint(checkpoint) for checkpoint in checkpoints],
+        "remarks": [
+            {
+                "kind": remark.kind,
+                "severity": remark.severity,
+                "name": remark.name,
+                "message": remark.message,
+                "bytes": remark.bytes,
+            }
+            for remark in remarks
+        ],
     }
 
 
@@ -108,6 +128,7 @@ def _checkpoint(checkpoint: Checkpoint) -> Json:
         "bytes": checkpoint.size,
         "shards": checkpoint.shards,
         "saved_at": checkpoint.saved_at,
+        "verified_at": checkpoint.verified_at,
         "trigger": checkpoint.trigger,
         "metrics": dict(checkpoint.metrics),
         "pinned": checkpoint.pinned,
