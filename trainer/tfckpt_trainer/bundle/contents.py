@@ -7,7 +7,6 @@ graph, around the optimizers, and what only an optimizer refers to is the optimi
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -70,7 +69,7 @@ class Variable:
         """Bytes of the tensor, all its parts together."""
         if not self.entry.slices:
             return self.entry.size
-        return ITEM_SIZES.get(self.entry.dtype, 0) * math.prod(self.entry.shape)
+        return ITEM_SIZES.get(self.entry.dtype, 0) * self.entry.element_count
 
 
 def describe(index: Index, nodes: Sequence[Node] | None) -> tuple[Variable, ...]:

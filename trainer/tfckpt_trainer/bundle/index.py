@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,9 @@ from tfckpt_trainer.errors import BundleError
 MAX_SHARDS = 100_000
 MAX_RANK = 254
 """TensorFlow's own limit for the number of dimensions."""
+
+MAX_ELEMENTS = (1 << 63) - 1
+"""Beyond it TensorFlow itself is aborted."""
 
 DTYPES = {
     1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string",
@@ -48,6 +52,11 @@ class TensorEntry:
     size: int
     crc32c: int
     slices: tuple[Slice, ...] = ()
+
+    @property
+    def element_count(self) -> int:
+        """How many elements the shape has."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -212,6 +221,8 @@ def _shape(name: str, data: bytes) -> tuple[int, ...]:
             shape.append(size)
     if len(shape) > MAX_RANK:
         raise WireError(f"{name} has {len(shape)} dimensions")
+    if math.prod(shape) > MAX_ELEMENTS:
+        raise WireError(f"{name} has more elements than can be counted")
     return tuple(shape)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfckpt_trainer.bundle.index import read_index, shard_path
+from tfckpt_trainer.bundle.index import Index, read_index, shard_path
 from tfckpt_trainer.bundle.tensors import read_strings
 from tfckpt_trainer.bundle.wire import BYTES, WireError, fields, signed64
 from tfckpt_trainer.errors import BundleError
@@ -53,14 +53,18 @@ class Node:
         return None
 
 
-def read_object_graph(prefix: Path) -> tuple[Node, ...]:
+def read_object_graph(prefix: Path, index: Index | None = None) -> tuple[Node, ...]:
     """Reads the object graph of the checkpoint at `prefix`; node 0 is the root.
+
+    Args:
+        prefix: The checkpoint.
+        index: Its index, where it was read already.
 
     Raises:
         BundleError: It is damaged, or there is none (checkpoints of TensorFlow 1).
         FileNotFoundError: A file is missing.
     """
-    index = read_index(prefix)
+    index = index if index is not None else read_index(prefix)
     entry = index.entries.get(KEY)
     if entry is None:
         raise BundleError(

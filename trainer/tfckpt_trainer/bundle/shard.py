@@ -57,10 +57,7 @@ class Shard:
         Raises:
             BundleError: The file ends before; no more is allocated than it can give.
         """
-        if offset < 0 or size < 0 or offset + size > self.size:
-            raise BundleError(
-                self.name, offset, f"ends at byte {self.size}; byte {offset + size} was expected"
-            )
+        self._check(offset, size)
         if size > _SMALL:
             return self._pread(offset, size)
         start = offset - self._window_at
@@ -70,12 +67,23 @@ class Shard:
         return self._window[start : start + size]
 
     def chunks(self, offset: int, size: int) -> Iterator[bytes]:
-        """Yields `size` bytes at `offset`, at most `CHUNK` at a time."""
+        """Yields `size` bytes at `offset`, at most `CHUNK` at a time.
+
+        Raises:
+            BundleError: The file ends before; nothing was read then.
+        """
+        self._check(offset, size)
         end = offset + size
         while offset < end:
             data = self.read(offset, min(CHUNK, end - offset))
             offset += len(data)
             yield data
+
+    def _check(self, offset: int, size: int) -> None:
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise BundleError(
+                self.name, offset, f"ends at byte {self.size}; byte {offset + size} was expected"
+            )
 
     def _pread(self, offset: int, size: int) -> bytes:
         data = os.pread(self._descriptor, size, offset)

@@ -6,9 +6,13 @@ Keys are in `OrderedCode` (`tensorflow/core/lib/strings/ordered_code.cc`), as
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from tfckpt_trainer.bundle.wire import BYTES, WireError, fields, signed64
+
+_ESCAPES = {b"\x00": b"\x00\xff", b"\xff": b"\xff\x00"}
+_ESCAPED = re.compile(b"[\x00\xff]")
 
 WHOLE = -1
 """The length of a slice that spans its dimension."""
@@ -39,9 +43,7 @@ def parse_slice(data: bytes) -> Slice:
 def slice_key(name: str, part: Slice) -> bytes:
     """Returns the key under which `part` of tensor `name` is stored."""
     text = name.encode("utf-8", "surrogateescape")
-    escaped = text.replace(b"\xff", b"\xff\x00").replace(b"\x00", b"\x00\xff")
-    # The second replacement also met the zero bytes that the first one brought in.
-    escaped = escaped.replace(b"\xff\x00\xff", b"\xff\x00")
+    escaped = _ESCAPED.sub(lambda byte: _ESCAPES[byte[0]], text)
     numbers = b"".join(_signed(start) + _signed(length) for start, length in part.extents)
     return b"\x00" + escaped + b"\x00\x01" + _unsigned(len(part.extents)) + numbers
 

@@ -17,7 +17,9 @@ from tfckpt_trainer.errors import BundleError
 
 _LENGTHS_BLOCK = 64 << 10
 _LONGEST_VARINT = 10
-_CHECKSUM_SIZE = 4
+CHECKSUM_SIZE = 4
+"""Bytes of a checksum within a tensor of strings or variants."""
+
 
 OnChunk = Callable[[bytes], None]
 
@@ -51,7 +53,10 @@ def _of_strings(shard: Shard, entry: TensorEntry, on_chunk: OnChunk) -> int:
     """Covers the lengths as fixed-size integers, their own checksum, and the bytes."""
     value, position, characters = 0, entry.offset, 0
     end = entry.offset + entry.size
-    missing = _element_count(entry, shard.name)
+    missing = entry.element_count
+    # Each string takes at least the byte of its length.
+    if missing > entry.size:
+        raise BundleError(shard.name, position, f"{entry.name} has more strings than bytes")
     while missing:
         block = shard.read(position, min(_LENGTHS_BLOCK, end - position))
         lengths, used = _lengths(block, missing)
@@ -62,7 +67,7 @@ def _of_strings(shard: Shard, entry: TensorEntry, on_chunk: OnChunk) -> int:
         characters += sum(lengths)
         missing -= len(lengths)
         position += used
-    if position + _CHECKSUM_SIZE + characters != end:
+    if position + CHECKSUM_SIZE + characters != end:
         problem = f"{entry.name}: lengths do not add up to its size"
         raise BundleError(shard.name, entry.offset, problem)
     if _stored(shard, position) != value:
@@ -85,7 +90,7 @@ def _of_variants(shard: Shard, entry: TensorEntry, on_chunk: OnChunk) -> int:
         except WireError as error:
             raise BundleError(shard.name, position, f"{entry.name}: {error}") from error
         stop = position + used + length
-        if stop + _CHECKSUM_SIZE > end:
+        if stop + CHECKSUM_SIZE > end:
             raise BundleError(shard.name, position, f"{entry.name} is cut off")
         on_chunk(head[:used])
         value = crc32c(struct.pack("<Q", length), value)
@@ -93,19 +98,9 @@ def _of_variants(shard: Shard, entry: TensorEntry, on_chunk: OnChunk) -> int:
         if _stored(shard, stop) != value:
             problem = f"{entry.name} does not match its checksum"
             raise BundleError(shard.name, position, problem)
-        value = _streamed(shard, stop, _CHECKSUM_SIZE, value, on_chunk)
-        position = stop + _CHECKSUM_SIZE
+        value = _streamed(shard, stop, CHECKSUM_SIZE, value, on_chunk)
+        position = stop + CHECKSUM_SIZE
     return value
-
-
-def _element_count(entry: TensorEntry, file: str) -> int:
-    count = 1
-    for size in entry.shape:
-        count *= size
-    # Each string takes at least the byte of its length.
-    if count > entry.size:
-        raise BundleError(file, entry.offset, f"{entry.name} has more strings than bytes")
-    return count
 
 
 def _lengths(block: bytes, most: int) -> tuple[list[int], int]:
@@ -129,5 +124,5 @@ def _packed(lengths: Sequence[int]) -> bytes:
 
 
 def _stored(shard: Shard, position: int) -> int:
-    masked: int = struct.unpack("<I", shard.read(position, _CHECKSUM_SIZE))[0]
+    masked: int = struct.unpack("<I", shard.read(position, CHECKSUM_SIZE))[0]
     return unmask(masked)

@@ -52,7 +52,7 @@ def graph_findings(prefix: Path, index: Index) -> list[Finding]:
         return []
     file = index_path(prefix).name
     try:
-        nodes = read_object_graph(prefix)
+        nodes = read_object_graph(prefix, index)
     except FileNotFoundError:
         # The missing data file is a finding of its own.
         return []
@@ -104,7 +104,7 @@ def _entry_findings(prefix: Path, index: Index) -> Iterator[Finding]:
     file = index_path(prefix).name
     for entry in index.stored():
         item = ITEM_SIZES.get(entry.dtype)
-        if item is not None and entry.size != item * math.prod(entry.shape):
+        if item is not None and entry.size != item * entry.element_count:
             message = f"{entry.name} has {entry.size} bytes, which is not {_kind(entry)}"
             yield Finding("error", "size", file, entry.name, message)
     for entry in index.entries.values():
@@ -135,8 +135,8 @@ def _slice_problem(index: Index, entry: TensorEntry) -> str:
         if stored.shape != tuple(lengths):
             return f"the part {_box(part)} has another shape than it says"
         elements += math.prod(lengths)
-    if elements != math.prod(entry.shape):
-        return f"its parts have {elements} elements of {math.prod(entry.shape)}"
+    if elements != entry.element_count:
+        return f"its parts have {elements} elements of {entry.element_count}"
     return ""
 
 

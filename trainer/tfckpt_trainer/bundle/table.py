@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tfckpt_trainer.bundle.checksum import crc32c, unmask
 from tfckpt_trainer.bundle.wire import WireError, read_varint
-from tfckpt_trainer.errors import BundleError
+from tfckpt_trainer.errors import BundleError, DamagedFileError
 from tfckpt_trainer.rundir.files import read_bounded
 
 FOOTER_SIZE = 48
@@ -19,6 +19,9 @@ MAGIC = 0xDB4775248B80FB57
 TRAILER_SIZE = 5
 INDEX_LIMIT = 1 << 30
 """Bytes beyond which no index is read; a million variables take less than a fifth of it."""
+
+_Handle = tuple[int, int]
+"""Where a block is: its offset and its size without the trailer."""
 
 
 class Table:
@@ -31,13 +34,34 @@ class Table:
 
     def __init__(self, path: Path) -> None:
         self.name = path.name
-        self._data = read_bounded(path, INDEX_LIMIT)
-        self._blocks = self._read_footer()
+        try:
+            self._data = read_bounded(path, INDEX_LIMIT)
+        except DamagedFileError as error:
+            raise BundleError(self.name, None, str(error)) from error
+        self._metaindex, self._blocks, self._padding = self._read_footer()
 
     def check(self) -> None:
         """Checks every block against its checksum."""
         for offset, size in self._handles():
             self._block(offset, size)
+
+    def unused_damage(self) -> str:
+        """Returns what is wrong where neither TensorFlow nor we read, or nothing.
+
+        Raises:
+            BundleError: It is damaged where it is read.
+        """
+        try:
+            self._block(*self._metaindex)
+        except BundleError as error:
+            return f"the metaindex, which nobody uses: {error.problem}"
+        if any(self._padding):
+            return "the padding of the footer is not zero"
+        blocks = [self._metaindex, self._blocks, *self._handles()]
+        used = FOOTER_SIZE + sum(size + TRAILER_SIZE for _, size in blocks)
+        if used != len(self._data):
+            return f"{len(self._data) - used} bytes belong to no block"
+        return ""
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
         """Yields keys and values; keys strictly increase."""
@@ -49,7 +73,7 @@ class Table:
                 previous = key
                 yield key, value
 
-    def _read_footer(self) -> tuple[int, int]:
+    def _read_footer(self) -> tuple[_Handle, _Handle, bytes]:
         data = self._data
         if len(data) < FOOTER_SIZE:
             raise BundleError(
@@ -66,7 +90,8 @@ class Table:
                 numbers.append(number)
         except WireError as error:
             raise BundleError(self.name, start, f"footer: {error}") from error
-        return numbers[2], numbers[3]
+        padding = data[position : len(data) - 8]
+        return (numbers[0], numbers[1]), (numbers[2], numbers[3]), padding
 
     def _handles(self) -> Iterator[tuple[int, int]]:
         for _, value in self._block_entries(*self._blocks):

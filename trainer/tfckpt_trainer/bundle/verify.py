@@ -14,7 +14,7 @@ from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.slices import Slice
 from tfckpt_trainer.bundle.stored import computed_checksum
 from tfckpt_trainer.bundle.structure import Finding, graph_findings, structure_findings
-from tfckpt_trainer.bundle.table import INDEX_LIMIT
+from tfckpt_trainer.bundle.table import INDEX_LIMIT, Table
 from tfckpt_trainer.errors import BundleError
 from tfckpt_trainer.rundir.files import read_bounded
 
@@ -70,11 +70,14 @@ def verify(
     path = index_path(prefix)
     try:
         index = read_index(prefix)
+        unused = Table(path).unused_damage()
     except FileNotFoundError:
         return Verification((_error("index-missing", path, f"{path.name} is missing"),))
     except (BundleError, OSError) as error:
         return Verification((_error("index", path, str(error)),))
     checks = _Checks(prefix, index, on_progress, cancelled, digests=digests, finite=finite)
+    if unused:
+        checks.add("warning", "index-unused", path, None, f"{path.name}: {unused}")
     return checks.run()
 
 

@@ -62,7 +62,7 @@ def inspect(run: RunDirectory, checkpoint: Checkpoint) -> Inspection:
     by_name, problem, nodes = KEY not in index.entries, "", None
     if not by_name:
         try:
-            nodes = read_object_graph(prefix)
+            nodes = read_object_graph(prefix, index)
         except (BundleError, OSError) as error:
             problem = str(error)
     variables = describe(index, nodes)
