@@ -33,6 +33,19 @@ def test_a_fresh_one_is_complete_at_once(made):
     assert made.scan()["ckpt-1"].state is CheckpointState.COMPLETE
 
 
+def test_it_is_complete_while_tensorflow_clears_its_parts_away(made):
+    made.tensorflow("ckpt-1", age=5)
+    made.temporary("ckpt-1", age=1, part_age=6)  # an index of a part; removing others shows
+    assert made.scan()["ckpt-1"].state is CheckpointState.COMPLETE
+
+
+def test_a_copy_in_any_order_beside_a_left_temporary_directory_is_complete(made):
+    made.tensorflow("ckpt-1", age=LONG_AGO)
+    made.touch(made.root / "ckpt-1.data-00000-of-00001", LONG_AGO - 1)
+    made.temporary("ckpt-1", age=LONG_AGO - 1, part_age=LONG_AGO + 1)
+    assert made.scan()["ckpt-1"].state is CheckpointState.COMPLETE
+
+
 def test_what_our_library_recorded_is_verified(made):
     made.ours(100, workers=2, metrics={"loss": 0.5})
     found = made.scan()["ckpt-100"]

@@ -21,12 +21,15 @@ class Files(msgspec.Struct, frozen=True):
 
     Attributes:
         facts: Of all of them, by name: data files come before the index.
-        temporary_at: The newest time within `NAME_temp`, where a save of TensorFlow's goes on.
+        temporary_at: The newest time of `NAME_temp`, where a save of TensorFlow's goes on, and
+            of what is in it; None where there is none.
+        part_at: The newest time of what is in it; None where nothing is.
     """
 
     name: str
     facts: tuple[FileFact, ...] = ()
     temporary_at: float | None = None
+    part_at: float | None = None
 
     @property
     def index(self) -> FileFact | None:
@@ -116,19 +119,19 @@ class Look:
         if before is not None:
             names.update([fact.name for fact in before.facts])
         facts = [known[file] for file in names if file in known and file[-5:] != _TEMPORARY]
-        temporary = self._temporary_at(name)
+        temporary_at, part_at = self._temporary(name)
         # A `.meta` belongs to a checkpoint of TensorFlow 1, and makes none by itself.
-        if temporary is None and all(fact.name.endswith(_META) for fact in facts):
+        if temporary_at is None and all(fact.name.endswith(_META) for fact in facts):
             return self.files.pop(name, None) is not None
         facts.sort()
-        files = self.files[name] = Files(name, tuple(facts), temporary)
+        files = self.files[name] = Files(name, tuple(facts), temporary_at, part_at)
         return files != before
 
-    def _temporary_at(self, name: str) -> float | None:
+    def _temporary(self, name: str) -> tuple[float | None, float | None]:
         directory = f"{name}{_TEMPORARY}"
         if directory not in self._listing.directories:
-            return None
-        return _newest(os.path.join(self._directory, directory))
+            return None, None
+        return _times(os.path.join(self._directory, directory))
 
 
 def size_of_directory(directory: Path) -> int:
@@ -189,23 +192,22 @@ def _place(name: str) -> tuple[int, int] | None:
     return int(number), int(count)
 
 
-def _newest(directory: str) -> float | None:
-    """Returns the newest time in a temporary directory; a file that just left does not count."""
+def _times(directory: str) -> tuple[float | None, float | None]:
+    """Returns the newest time of a directory and what is in it, and that of the latter alone."""
+    newest: float | None = None
     try:
-        newest = os.lstat(directory).st_mtime
+        own = os.lstat(directory).st_mtime
         with os.scandir(directory) as entries:
             for entry in entries:
-                try:
-                    newest = max(newest, entry.stat(follow_symlinks=False).st_mtime)
-                except FileNotFoundError:
-                    continue
+                with suppress(FileNotFoundError):
+                    newest = max(newest or 0.0, entry.stat(follow_symlinks=False).st_mtime)
     except FileNotFoundError:
         # Its save just ended.
-        return None
+        return None, None
     except OSError:
         # It is not ours to read: its own time says enough.
-        return newest
-    return newest
+        return own, own
+    return max(own, newest or 0.0), newest
 
 
 __all__ = ["FileFact", "Files", "Identity", "Look", "identity_of", "look", "look_if_there"]

@@ -5,16 +5,16 @@ which TensorFlow writes (`NAME_temp`), S the files that our library writes aside
 *Fresh* is what was changed in the last `QUIET_SECONDS`. The first rule that applies decides.
 
 1. *trashed*: no index, and a prune or an undo that was cut off has it in hand.
-2. *writing*: T or S is fresh, and there is no index, or no I, or T is newer than the index (a
-   save of the same name goes on). Or there are fresh data files alone: they come first.
+2. *writing*: T or S is fresh, and there is no index, or no I, or a file in T is newer than the
+   index (a save of the same name goes on). Or there are fresh data files alone: they come first.
 3. *orphaned*: no index, and it is a save that was killed: T or S is there, or our record, which
    is written just before the commit.
 4. *incomplete*: no index, or an empty one.
 5. A verification of ours that holds, which is one that read exactly the files that are there,
    and none was changed or replaced since: with an error among its findings *corrupt*, or
    *incomplete* where that is a missing or cut file. It beats the record: damage may come later.
-6. *corrupt*: an index that is not I, or cannot be read, or whose content makes no sense; or T
-   is there and a data file is newer than the index: a save of the same name was killed midway,
+6. *corrupt*: an index that is not I, or cannot be read, or whose content makes no sense; or a
+   file in T and a data file are newer than the index: a save of the same name was killed midway,
    and index and data are of different saves.
 7. *incomplete*: a data file that I counts is missing or shorter than I needs, or a worker's own
    state that our record names is.
@@ -149,7 +149,8 @@ def _without_index(evidence: Evidence, now: float) -> Verdict:
 
 
 def _is_being_written_again(evidence: Evidence, index: FileFact, now: float) -> bool:
-    at = evidence.files.temporary_at
+    # Not the time of the directory itself: that changes once more when the parts are removed.
+    at = evidence.files.part_at
     return at is not None and at > index.modified_at and _is_recent(at, now)
 
 
@@ -169,7 +170,7 @@ def _with_index(
             problem = f"{name} is missing."
             return Verdict(CheckpointState.INCOMPLETE, count, problem, put_off=put_off)
         present.append(fact)
-    if files.temporary_at is not None and any(f.modified_ns > index.modified_ns for f in present):
+    if _is_mixed(files, index, present):
         problem = "A later save over it was cut off: index and data are of different saves."
         return Verdict(CheckpointState.CORRUPT, count, problem, put_off=put_off)
     problem = _problem_of_worker_state(root, record) if record is not None and not put_off else ""
@@ -186,6 +187,13 @@ def _with_index(
             problem = f"{fact.name} has {fact.size} bytes of {size}."
             return Verdict(CheckpointState.INCOMPLETE, count, problem)
     return Verdict(CheckpointState.COMPLETE, count)
+
+
+def _is_mixed(files: Files, index: FileFact, present: list[FileFact]) -> bool:
+    """Whether a save of the same name put data in place, and was killed before its index."""
+    if files.part_at is None or files.part_at <= index.modified_at:
+        return False
+    return any(fact.modified_ns > index.modified_ns for fact in present)
 
 
 def _likely_count(files: Files) -> int:
