@@ -165,6 +165,8 @@ class Catalog:
         self._put_off = {
             evidence.files.name: None for evidence in due if self._is_put_off(evidence)
         }
+        # Nothing of this is new: it must not hold up those who look again and again.
+        allowance = allowance if in_haste else _Allowance(in_haste=True)
         for name in waiting:
             evidence = self._known[name].evidence
             if not allowance.is_spent:
