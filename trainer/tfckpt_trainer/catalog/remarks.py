@@ -199,7 +199,9 @@ def _of_one_step(seen: Seen) -> Iterator[Remark]:
     if doubled:
         (_, step), names = next(iter(doubled.items()))
         rest = len(doubled) - 1
-        more = f", and {rest} more step{'s have' if rest > 1 else ' has'} several too" if rest else ""
+        more = (
+            f", and {rest} more step{'s have' if rest > 1 else ' has'} several too" if rest else ""
+        )
         message = (
             f"{_these(names)} are all of step {step}{more}. Name the checkpoint, not the step, to "
             "restore one; compare them to see whether they differ."
