@@ -65,6 +65,11 @@ class Variable:
         return GROUPS.get(self.role, "rest")
 
     @property
+    def title(self) -> str:
+        """What a person calls it: its path, and for a slot variable that of its variable."""
+        return f"{self.slot_of} ({self.slot_name})" if self.slot_of else self.path
+
+    @property
     def size(self) -> int:
         """Bytes of the tensor, all its parts together."""
         if not self.entry.slices:

@@ -216,7 +216,7 @@ def _print_comparison(
     header += ["CHANGE", "NORM BEFORE", "NORM AFTER"] if measured is not None else []
     rows = [
         [
-            one.name,
+            found.titles.get(one.name, one.name),
             _WORDS[one.difference] + (" (saved in other parts)" if one.unknown else ""),
             _side(one.before),
             _side(one.after),

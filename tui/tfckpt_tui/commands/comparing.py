@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tfckpt_trainer.bundle.compare import Change, Compared, Difference, change, compare
 from tfckpt_trainer.bundle.index import Index, read_index
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.commands.inspecting import variables_of
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two checkpoints and how each of their tensors differs."""
+    """Two checkpoints and how each of their tensors differs.
+
+    Attributes:
+        titles: What tensors are in the program that saved them, by their names.
+    """
 
     before: Checkpoint
     after: Checkpoint
     tensors: tuple[Compared, ...]
     indexes: tuple[Index, Index]
+    titles: Mapping[str, str]
 
     def count(self, difference: Difference) -> int:
         """Returns how many tensors differ in this way."""
@@ -26,14 +32,18 @@ class Comparison:
 
 
 def compare_checkpoints(run: RunDirectory, before: Checkpoint, after: Checkpoint) -> Comparison:
-    """Compares two checkpoints by their indexes alone.
+    """Compares two checkpoints by their indexes; beside them only object graphs are read.
 
     Raises:
         BundleError: An index is damaged.
         FileNotFoundError: There is none.
     """
-    indexes = read_index(run.root / before.name), read_index(run.root / after.name)
-    return Comparison(before, after, compare(*indexes), indexes)
+    prefixes = run.root / before.name, run.root / after.name
+    indexes = read_index(prefixes[0]), read_index(prefixes[1])
+    titles: dict[str, str] = {}
+    for prefix, index in zip(prefixes, indexes, strict=True):
+        titles |= {variable.entry.name: variable.title for variable in variables_of(prefix, index)}
+    return Comparison(before, after, compare(*indexes), indexes, titles)
 
 
 def changes(run: RunDirectory, compared: Comparison) -> Iterator[Change]:

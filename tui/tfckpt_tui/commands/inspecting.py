@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tfckpt_trainer.bundle.contents import Variable, describe
 from tfckpt_trainer.bundle.index import Index, read_index
@@ -59,15 +60,24 @@ def inspect(run: RunDirectory, checkpoint: Checkpoint) -> Inspection:
     """
     prefix = run.root / checkpoint.name
     index = read_index(prefix)
-    by_name, problem, nodes = KEY not in index.entries, "", None
-    if not by_name:
-        try:
-            nodes = read_object_graph(prefix, index)
-        except (BundleError, OSError) as error:
-            problem = str(error)
-    variables = describe(index, nodes)
+    variables, problem = _variables(prefix, index)
     back = returning(prefix, variables, checkpoint.record)
-    return Inspection(checkpoint, index, variables, by_name, back, problem)
+    return Inspection(checkpoint, index, variables, KEY not in index.entries, back, problem)
+
+
+def variables_of(prefix: Path, index: Index) -> tuple[Variable, ...]:
+    """Says of each tensor what it is for, as far as the object graph can be read."""
+    return _variables(prefix, index)[0]
+
+
+def _variables(prefix: Path, index: Index) -> tuple[tuple[Variable, ...], str]:
+    """Returns them, and why the object graph cannot be read; empty if it can."""
+    if KEY not in index.entries:
+        return describe(index, None), ""
+    try:
+        return describe(index, read_object_graph(prefix, index)), ""
+    except (BundleError, OSError) as error:
+        return describe(index, None), str(error)
 
 
 def statistics_of(run: RunDirectory, found: Inspection, variable: Variable) -> Statistics | None:

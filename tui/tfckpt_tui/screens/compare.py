@@ -111,7 +111,7 @@ class CompareScreen(Screen[None]):
     def _take(self, found: Comparison) -> None:
         if self.is_mounted:
             self._found = found
-            self.query_one(Differences).show_tensors(found.tensors)
+            self.query_one(Differences).show_tensors(found.tensors, found.titles)
             self._update()
 
     def _end(self, nothing: None) -> None:

@@ -29,7 +29,6 @@ _SIGNS: Mapping[Difference, tuple[str, str, str]] = {
     Difference.CHANGED: ("~", "calm", "changed"),
     Difference.EQUAL: ("=", "muted", "equal"),
 }
-_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 class Differences(Listing):
@@ -38,14 +37,15 @@ class Differences(Listing):
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._tensors: Sequence[Compared] = ()
+        self._titles: Mapping[str, str] = {}
         self._changes: Mapping[str, Change] = {}
         self._shown: list[Compared] = []
         self._everything = False
         self._is_read = False
 
-    def show_tensors(self, tensors: Sequence[Compared]) -> None:
-        """Takes the tensors of both checkpoints."""
-        self._tensors, self._is_read = tensors, True
+    def show_tensors(self, tensors: Sequence[Compared], titles: Mapping[str, str]) -> None:
+        """Takes the tensors of both checkpoints, and what people call them."""
+        self._tensors, self._titles, self._is_read = tensors, titles, True
         self._update_rows()
 
     def show_changes(self, changes: Mapping[str, Change]) -> None:
@@ -89,7 +89,8 @@ class Differences(Listing):
         layout = choose(_COLUMNS, width)
         room = next(size for column, size in layout.columns if column.key == "name")
         one = self._shown[row]
-        return layout.row(_cells(one, self._changes.get(one.name), room))
+        name = shorten_middle(clean(self._titles.get(one.name, one.name)), room)
+        return layout.row(_cells(one, name, self._changes.get(one.name)))
 
     def _update_rows(self) -> None:
         shown = [
@@ -110,9 +111,8 @@ class Differences(Listing):
         return False, -change.relative if not math.isnan(change.relative) else -math.inf
 
 
-def _cells(one: Compared, change: Change | None, room: int) -> dict[str, Sequence[Span]]:
+def _cells(one: Compared, name: str, change: Change | None) -> dict[str, Sequence[Span]]:
     sign, style, word = _SIGNS[one.difference]
-    name = shorten_middle(clean(one.name.removesuffix(_SUFFIX)), room)
     cells: dict[str, Sequence[Span]] = {
         "sign": ((sign, style),),
         "name": ((name, "value"),),
