@@ -22,9 +22,9 @@ def test_every_key_of_the_app_is_in_the_table():
     from tfckpt_tui.commands.table import ACTIONS
 
     shown = {"asterisk": "*", "question_mark": "?"}
-    keys = {shown.get(action.key, action.key) for action in ACTIONS if action.in_footer}
-    rows = re.findall(r"^\| ((?:`.`\s?)+) \|", README, flags=re.MULTILINE)
-    named = {key for row in rows for key in re.findall(r"`(.)`", row)} - {"↓"}
+    keys = {shown.get(action.key, action.key) for action in ACTIONS if action.key}
+    rows = re.findall(r"^\| ((?:`[^`]+`\s?)+) \|", README, flags=re.MULTILINE)
+    named = {key for row in rows for key in re.findall(r"`([^`]+)`", row)} - {"↓"}
     assert named == keys
 
 

@@ -1,0 +1,106 @@
+"""Runs the commands of the README's section on any checkpoint directory, and writes what they print.
+
+    python docs/make_session.py            # writes the outputs into README.md
+    pytest tests/test_readme_session.py    # holds them to what the commands print now
+
+The directory is written by TensorFlow alone, as any training script would.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+README = Path(__file__).parents[1] / "README.md"
+_BLOCK = re.compile(r"```console\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)```", re.DOTALL)
+
+_TRAINING = """
+import keras
+import tensorflow as tf
+
+keras.utils.set_random_seed(7)
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(2)])
+optimizer = keras.optimizers.Adam(1e-3)
+optimizer.build(model.trainable_variables)
+step = tf.Variable(0, dtype=tf.int64)
+checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, step=step)
+manager = tf.train.CheckpointManager(checkpoint, "runs/digits", max_to_keep=10)
+kernel, bias = model.layers[0].kernel, model.layers[1].bias
+kernel.assign(tf.ones([4, 8]))
+for number in range(1, 7):
+    step.assign(100 * number)
+    kernel.assign(kernel * 1.25)
+    if number == 5:
+        bias.assign([float("nan"), 0.5])
+    manager.save(checkpoint_number=100 * number)
+"""
+
+
+def prepare(directory: Path) -> None:
+    """Writes `runs/digits`: six checkpoints, one of them damaged, not-a-number from 500 on."""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run(
+        [sys.executable, "-c", _TRAINING],
+        cwd=directory,
+        env=environment,
+        check=True,
+        stderr=subprocess.PIPE,
+    )
+    data = directory / "runs/digits/ckpt-200.data-00000-of-00001"
+    content = bytearray(data.read_bytes())
+    content[200] ^= 1
+    data.write_bytes(content)
+    _make_older(directory / "runs/digits")
+
+
+def _make_older(directory: Path) -> None:
+    """Lets the training have ended two hours ago: what is fresh may still be written."""
+    shift = 2 * 3600 - 60
+    for path in directory.iterdir():
+        facts = path.stat()
+        os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns - shift * 10**9))
+
+
+def session(text: str, directory: Path) -> Iterator[tuple[str, str, str]]:
+    """Yields each command, what `text` says that it prints, and what it prints in `directory`."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "XDG_CACHE_HOME": str(directory / "cache"),
+        "XDG_CONFIG_HOME": str(directory / "config"),
+    }
+    for match in _BLOCK.finditer(text):
+        ended = subprocess.run(
+            match["command"],
+            shell=True,
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        yield match["command"], match["output"], ended.stdout
+
+
+def main() -> None:
+    """Writes the outputs into the README."""
+    text = README.read_text()
+    with tempfile.TemporaryDirectory() as place:
+        directory = Path(place).resolve()
+        prepare(directory)
+        for command, before, now in session(text, directory):
+            now = now.replace(f"{directory}/", "")
+            text = text.replace(
+                f"```console\n$ {command}\n{before}```", f"```console\n$ {command}\n{now}```"
+            )
+    README.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

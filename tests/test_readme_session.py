@@ -1,0 +1,44 @@
+"""What the README says that the commands print is what they print."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+VARIES = [
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "WHEN"),
+    (r"\d{8}T\d{6}-[0-9a-f]{6}", "ID"),
+    (r"(?<= )(now|\d+[smhd])(?= )", "AGE"),
+    (r"(?<=  )\S+@\S+.*$", "WHO"),
+    (r" +", " "),
+]
+"""Times, ids, people, and the widths that follow from them."""
+
+
+def normal(output: str, directory: Path) -> list[str]:
+    """The lines of an output without what is another each time."""
+    output = output.replace(f"{directory}/", "")
+    for pattern, name in VARIES:
+        output = re.sub(pattern, name, output, flags=re.MULTILINE)
+    return [line.rstrip() for line in output.splitlines()]
+
+
+@pytest.mark.tensorflow
+def test_the_session_in_the_readme_is_what_the_commands_print(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("session", ROOT / "docs" / "make_session.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.prepare(tmp_path)
+    seen = list(module.session((ROOT / "README.md").read_text(), tmp_path))
+    assert len(seen) >= 8
+    for command, said, printed in seen:
+        assert normal(printed, tmp_path) == normal(said, tmp_path), (
+            f"{command}: run `python docs/make_session.py`"
+        )
