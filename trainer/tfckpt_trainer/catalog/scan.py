@@ -21,7 +21,7 @@ from tfckpt_trainer.catalog.history import (
 )
 from tfckpt_trainer.catalog.pins import pinned_names
 from tfckpt_trainer.catalog.remarks import Condition, Remark, Seen, remarks
-from tfckpt_trainer.catalog.states import Depth, Evidence, Verdict, judge
+from tfckpt_trainer.catalog.states import Depth, Evidence, Verdict, judge, quiet_seconds_of
 from tfckpt_trainer.catalog.trash import TrashLook
 from tfckpt_trainer.catalog.verifications import Verifications
 from tfckpt_trainer.errors import DamagedFileError
@@ -54,6 +54,7 @@ class Catalog:
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
+        self._quiet = quiet_seconds_of(run.root)
         self._look = Look(run.root)
         self._look_aside = Look(run.saving_directory)
         self._trash = TrashLook(run)
@@ -123,7 +124,7 @@ class Catalog:
             state=around.state,
             is_elsewhere=latest is not None and os.path.isfile(root / f"{latest}.index"),
         )
-        return remarks(seen, now)
+        return remarks(seen, now, self._quiet)
 
     def evidence(self, name: str) -> Evidence:
         """Returns what the last look found of checkpoint `name`.
@@ -194,7 +195,7 @@ class Catalog:
     def _judge_one(self, evidence: Evidence, now: float, allowance: _Allowance) -> bool:
         """Returns whether it is another than it was."""
         name = evidence.files.name
-        verdict = judge(self._run.root, evidence, now=now, depth=allowance.depth)
+        verdict = judge(self._run.root, evidence, now=now, quiet=self._quiet, depth=allowance.depth)
         allowance.spend(evidence, verdict)
         if not verdict.holds:
             self._passing.add(name)

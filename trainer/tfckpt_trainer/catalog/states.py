@@ -2,7 +2,8 @@
 
 Let I be an index file of which every block matches its checksum, T the temporary directory in
 which TensorFlow writes (`NAME_temp`), S the files that our library writes aside (`saving/`).
-*Fresh* is what was changed in the last `QUIET_SECONDS`. The first rule that applies decides.
+*Fresh* is what was changed in the last minute, on a network file system in the last ten. The
+first rule that applies decides.
 
 1. *trashed*: no index, and a prune or an undo that was cut off has it in hand.
 2. *writing*: T or S is fresh, and there is no index, or no I, or a file in T is newer than the
@@ -42,6 +43,7 @@ from __future__ import annotations
 from collections import Counter
 from enum import IntEnum
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -50,11 +52,15 @@ from tfckpt_trainer.catalog.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.files import FileFact, Files, identity_of
 from tfckpt_trainer.catalog.verifications import holds_for
 from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_trainer.rundir.records import CheckpointRecord, VerificationRecord
 
 QUIET_SECONDS = 60.0
-"""After this long without a change nobody writes any more."""
+"""After this long without a change nobody writes any more, on a disk of this machine."""
+
+QUIET_SECONDS_NETWORK = 600.0
+"""The same where other machines write, whose clocks and caches are their own."""
 
 CLOCK_SLACK_SECONDS = 2.0
 """File systems stamp times coarsely, and not from the clock that stamped the record."""
@@ -106,19 +112,32 @@ class Verdict(msgspec.Struct, frozen=True):
     verified_at: float | None = None
 
 
-def judge(root: Path, evidence: Evidence, *, now: float, depth: Depth = Depth.SIZES) -> Verdict:
+def quiet_seconds_of(root: Path) -> float:
+    """Returns after how long without a change nobody writes any more in a directory."""
+    return QUIET_SECONDS_NETWORK if is_network_file_system(root) else QUIET_SECONDS
+
+
+def judge(
+    root: Path,
+    evidence: Evidence,
+    *,
+    now: float,
+    quiet: float = QUIET_SECONDS,
+    depth: Depth = Depth.SIZES,
+) -> Verdict:
     """Applies the rules.
 
     Args:
         root: The run directory.
         evidence: What lies there.
         now: Seconds since the epoch.
+        quiet: After so many seconds without a change nobody writes any more.
         depth: How much may be read to find out.
     """
-    index = evidence.files.index
+    index, moment = evidence.files.index, _Moment(now, quiet)
     if index is None:
-        return _without_index(evidence, now)
-    if _is_being_written_again(evidence, index, now):
+        return _without_index(evidence, moment)
+    if _is_being_written_again(evidence, index, moment):
         return _passing(evidence, CheckpointState.WRITING, "It is being written again.")
     fault = _found_fault(evidence)
     if fault is not None:
@@ -131,16 +150,28 @@ def judge(root: Path, evidence: Evidence, *, now: float, depth: Depth = Depth.SI
         count = read_shard_count(prefix)
         return _with_index(root, evidence, index, count, depth)
     except (TfckptError, OSError) as error:
-        return _unreadable(prefix, evidence, index, error, now)
+        return _unreadable(prefix, evidence, index, error, moment)
 
 
-def _without_index(evidence: Evidence, now: float) -> Verdict:
+class _Moment(NamedTuple):
+    """When a look is taken, and how much earlier nothing is fresh any more."""
+
+    now: float
+    quiet: float
+
+    def is_recent(self, at: float) -> bool:
+        """Whether a change at that time may be part of what still goes on."""
+        # A time far in the future is a clock that was set back, not a write.
+        return abs(self.now - at) <= self.quiet
+
+
+def _without_index(evidence: Evidence, moment: _Moment) -> Verdict:
     files, aside = evidence.files, evidence.aside
     under_way = aside is not None or files.temporary_at is not None
     if evidence.in_transit:
         problem = "A prune or an undo of it was cut off; the next one finishes it."
         return _passing(evidence, CheckpointState.TRASHED, problem)
-    if (under_way or evidence.record is None) and _is_fresh(evidence, now):
+    if (under_way or evidence.record is None) and _is_fresh(evidence, moment):
         return _passing(evidence, CheckpointState.WRITING, "It is being written.")
     if under_way or evidence.record is not None:
         return _passing(evidence, CheckpointState.ORPHANED, "Its save was cut off.")
@@ -148,10 +179,10 @@ def _without_index(evidence: Evidence, now: float) -> Verdict:
     return _passing(evidence, CheckpointState.INCOMPLETE, problem)
 
 
-def _is_being_written_again(evidence: Evidence, index: FileFact, now: float) -> bool:
+def _is_being_written_again(evidence: Evidence, index: FileFact, moment: _Moment) -> bool:
     # Not the time of the directory itself: that changes once more when the parts are removed.
     at = evidence.files.part_at
-    return at is not None and at > index.modified_at and _is_recent(at, now)
+    return at is not None and at > index.modified_at and moment.is_recent(at)
 
 
 def _with_index(
@@ -236,9 +267,9 @@ def _holding_verification(evidence: Evidence) -> VerificationRecord | None:
 
 
 def _unreadable(
-    prefix: Path, evidence: Evidence, index: FileFact, error: Exception, now: float
+    prefix: Path, evidence: Evidence, index: FileFact, error: Exception, moment: _Moment
 ) -> Verdict:
-    if evidence.files.temporary_at is not None and _is_fresh(evidence, now):
+    if evidence.files.temporary_at is not None and _is_fresh(evidence, moment):
         return _passing(evidence, CheckpointState.WRITING, "It is being written.")
     if identity_of(index_path(prefix)) != index.identity:
         # It was replaced or deleted while it was read; the next look tells.
@@ -256,19 +287,14 @@ def _passing(evidence: Evidence, state: CheckpointState, problem: str) -> Verdic
     return Verdict(state, shards, problem, holds=False)
 
 
-def _is_fresh(evidence: Evidence, now: float) -> bool:
+def _is_fresh(evidence: Evidence, moment: _Moment) -> bool:
     return any(
-        _is_recent(at, now)
+        moment.is_recent(at)
         for files in (evidence.files, evidence.aside)
         if files is not None
         for at in (files.temporary_at, *(fact.modified_at for fact in files.facts))
         if at is not None
     )
-
-
-def _is_recent(at: float, now: float) -> bool:
-    # A time far in the future is a clock that was set back, not a write.
-    return abs(now - at) <= QUIET_SECONDS
 
 
 def _problem_of_worker_state(root: Path, record: CheckpointRecord) -> str:
