@@ -69,7 +69,7 @@ class Look:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._listing = Listing(directory, lambda name: _owner(name) != "")
+        self._listing = Listing(directory, lambda name: owner_of(name) != "")
         self.files: dict[str, Files] = {}
 
     def take(self) -> dict[str, Files]:
@@ -100,10 +100,10 @@ class Look:
         names = [fact.name for facts in known for fact in facts]
         changes: dict[str, list[str]] = {}
         for file in self._listing.refresh(names, missing_ok=missing_ok):
-            changes.setdefault(_owner(file), []).append(file)
+            changes.setdefault(owner_of(file), []).append(file)
         for directory in self._listing.directories:
             # A save that goes on in it does not always show in the directory's own time.
-            changes.setdefault(_owner(directory), [])
+            changes.setdefault(owner_of(directory), [])
         return {name for name, files in changes.items() if self._assemble(name, files)}
 
     def strays(self) -> dict[str, FileFact]:
@@ -164,8 +164,8 @@ def identity_of(path: Path) -> Identity | None:
     return facts.st_size, facts.st_mtime_ns, facts.st_ino
 
 
-def _owner(name: str) -> str:
-    """Returns to which checkpoint a file belongs, or nothing."""
+def owner_of(name: str) -> str:
+    """Returns to which checkpoint a file named `name` belongs, or nothing."""
     if name.endswith(_INDEX):
         return name[: -len(_INDEX)]
     if name.endswith(_ONLY_DATA):
@@ -210,4 +210,14 @@ def _times(directory: str) -> tuple[float | None, float | None]:
     return max(own, newest or 0.0), newest
 
 
-__all__ = ["FileFact", "Files", "Identity", "Look", "identity_of", "look", "look_if_there"]
+__all__ = [
+    "FileFact",
+    "Files",
+    "Identity",
+    "Look",
+    "identity_of",
+    "look",
+    "look_if_there",
+    "owner_of",
+    "size_of_directory",
+]
