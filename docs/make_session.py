@@ -1,4 +1,4 @@
-"""Runs the commands of the README's section on any checkpoint directory, and writes what they print.
+"""Runs the commands that the README shows on a checkpoint directory, and writes what they print.
 
     python docs/make_session.py            # writes the outputs into README.md
     pytest tests/test_readme_session.py    # holds them to what the commands print now
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -76,8 +77,7 @@ def session(text: str, directory: Path) -> Iterator[tuple[str, str, str]]:
     }
     for match in _BLOCK.finditer(text):
         ended = subprocess.run(
-            match["command"],
-            shell=True,
+            shlex.split(match["command"]),
             cwd=directory,
             env=environment,
             stdin=subprocess.DEVNULL,
