@@ -13,7 +13,8 @@ from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.structure import Finding
 from tfckpt_trainer.bundle.verify import Progress, verify
-from tfckpt_trainer.catalog.files import FileFact, look
+from tfckpt_trainer.catalog.files import Look
+from tfckpt_trainer.catalog.listing import FileFact
 from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import load_if_there
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
@@ -54,6 +55,7 @@ def verify_checkpoint(
     on_progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
     finite: bool = False,
+    files: Look | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Verified | None:
     """Reads every byte of checkpoint `name`; writes nothing.
@@ -64,6 +66,8 @@ def verify_checkpoint(
         on_progress: Told bytes done and bytes in all, every few megabytes.
         cancelled: Asked as often.
         finite: Whether to look for elements that are not a number or infinite.
+        files: Looks at the run directory; kept by whoever verifies many, because a first look
+            at many files takes long.
         clock: Seconds since the epoch.
 
     Returns:
@@ -73,14 +77,15 @@ def verify_checkpoint(
         UsageError: There is no such checkpoint.
         RefusedError: It is being written: it changed again and again while it was read.
     """
+    files = files if files is not None else Look(run.root)
     for _ in range(_ATTEMPTS):
-        before = _facts(run, name)
+        before = _facts(files, name)
         began, ticked = clock(), time.perf_counter()
         found = verify(run.root / name, on_progress=on_progress, cancelled=cancelled, finite=finite)
         if not found.complete:
             return None
         findings = [*found.findings, *_record_findings(run, name)]
-        if _facts(run, name) != before:
+        if _facts(files, name) != before:
             # A save or a rotation came between: what was found is of no checkpoint at all.
             continue
         record = VerificationRecord(
@@ -96,11 +101,12 @@ def verify_checkpoint(
     raise RefusedError(f"{name} changes while it is read: it is being written. Try again later.")
 
 
-def _facts(run: RunDirectory, name: str) -> tuple[FileFact, ...]:
-    files = look(run.root).get(name)
-    if files is None:
+def _facts(files: Look, name: str) -> tuple[FileFact, ...]:
+    files.refresh([name])
+    found = files.files.get(name)
+    if found is None:
         raise UsageError(f"There is no checkpoint {name}; list them with `tfckpt-tui ls`.")
-    return files.facts
+    return found.facts
 
 
 def _fault(finding: Finding) -> FoundFault:

@@ -13,6 +13,7 @@ from tfckpt_trainer.bundle.finite import NotFinite
 from tfckpt_trainer.catalog.bisecting import Bisection, Outcome, Probe
 from tfckpt_trainer.catalog.bisecting import bisect as halve
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.files import Look
 from tfckpt_trainer.catalog.verifying import Verified, verify_checkpoint
 from tfckpt_trainer.errors import ExitCode, TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -21,7 +22,7 @@ from tfckpt_tui import humane
 from tfckpt_tui.cli import JsonOption, RunArgument, acting_on_run
 from tfckpt_tui.commands.choosing import choose, row_for_bisecting
 from tfckpt_tui.commands.reporting import Json, list_checkpoints
-from tfckpt_tui.commands.verifying import can_be_verified, remembered, verify_and_remember
+from tfckpt_tui.commands.verifying import Memory, can_be_verified, verify_and_remember
 from tfckpt_tui.console import Meter, print_json, print_line, print_words
 
 _SHOWN = 20
@@ -54,10 +55,13 @@ def verify(
     checkpoints = list_checkpoints(run)
     chosen = [choose(checkpoints, name) for name in names] if names else list(checkpoints)
     passed_over = [one for one in chosen if not can_be_verified(one)]
+    memory = None if finite or again else Memory(run)
+    files = Look(run.root)
     results = []
     for checkpoint in chosen:
         if checkpoint not in passed_over:
-            verified = _verified(run, checkpoint, finite=finite, again=again)
+            known = memory.of(checkpoint.name) if memory is not None else None
+            verified = known or _verified(run, checkpoint, files, finite=finite)
             results.append(verified)
             if not as_json:
                 _print_verified(verified)
@@ -109,10 +113,7 @@ def bisect(
     return int(ExitCode.DONE if found.first_bad is None else ExitCode.PROBLEM)
 
 
-def _verified(run: RunDirectory, checkpoint: Checkpoint, *, finite: bool, again: bool) -> Verified:
-    known = None if finite or again else remembered(run, checkpoint.name)
-    if known is not None:
-        return known
+def _verified(run: RunDirectory, checkpoint: Checkpoint, files: Look, *, finite: bool) -> Verified:
     meter = Meter(checkpoint.name)
     try:
         found, problem = verify_and_remember(run, checkpoint.name, on_progress=meter, finite=finite)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tfckpt_trainer.bundle.verify import Progress
 from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.files import look
+from tfckpt_trainer.catalog.files import Look, look
 from tfckpt_trainer.catalog.verifications import Verifications, holds_for, remember
 from tfckpt_trainer.catalog.verifying import Verified, verify_checkpoint
 from tfckpt_trainer.errors import TfckptError
@@ -19,13 +19,24 @@ def can_be_verified(checkpoint: Checkpoint) -> bool:
     return checkpoint.state not in passing
 
 
+class Memory:
+    """What verifying found before of the checkpoints of a run, as it was when this was made."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._records = Verifications(run).look()
+        self._files = look(run.root)
+
+    def of(self, name: str) -> Verified | None:
+        """Returns what was found of checkpoint `name`, if no file of it changed since."""
+        record, files = self._records.get(name), self._files.get(name)
+        if record is None or files is None or not holds_for(record, files.facts):
+            return None
+        return Verified(record, remembered=True)
+
+
 def remembered(run: RunDirectory, name: str) -> Verified | None:
     """Returns what verifying found before, if no file of the checkpoint changed since."""
-    record = Verifications(run).look().get(name)
-    files = look(run.root).get(name)
-    if record is None or files is None or not holds_for(record, files.facts):
-        return None
-    return Verified(record, remembered=True)
+    return Memory(run).of(name)
 
 
 def verify_and_remember(
@@ -36,6 +47,7 @@ def verify_and_remember(
     cancelled: Callable[[], bool] | None = None,
     finite: bool = False,
     into_run: bool = True,
+    files: Look | None = None,
 ) -> tuple[Verified | None, str]:
     """Verifies a checkpoint and writes down what was found.
 
@@ -46,6 +58,7 @@ def verify_and_remember(
         cancelled: Asked as often.
         finite: Whether to look for elements that are not a number or infinite.
         into_run: Whether it may be written into the run directory, if that is ours.
+        files: Looks at the run directory; kept by whoever verifies many.
 
     Returns:
         What was found, None if it was cancelled; and why it could not be written down, if so.
@@ -55,7 +68,7 @@ def verify_and_remember(
         RefusedError: It is being written.
     """
     found = verify_checkpoint(
-        run, name, on_progress=on_progress, cancelled=cancelled, finite=finite
+        run, name, on_progress=on_progress, cancelled=cancelled, finite=finite, files=files
     )
     if found is None:
         return None, ""
