@@ -167,7 +167,9 @@ class TestWhatIsWhat:
         made.tensorflow("ckpt-2")
         assert states(catalog.scan(NOW)) == {"ckpt-1": "complete", "ckpt-2": "complete"}
 
-    def test_a_name_that_counts_no_data_files(self, made):
+    @pytest.mark.parametrize("opened", [0, 256])
+    def test_a_name_that_counts_no_data_files(self, made, monkeypatch, opened):
+        monkeypatch.setattr(scan_module, "INDEXES_IN_HASTE", opened)
         made.tensorflow("ckpt-1")
         os.rename(
             made.root / "ckpt-1.data-00000-of-00001", made.root / "ckpt-1.data-00000-of-00000"

@@ -44,9 +44,10 @@ class Files(msgspec.Struct, frozen=True):
         """Data files by number and count, as their names say."""
         found = {}
         for fact in self.facts:
-            place = _place(fact.name)
-            if place is not None:
-                found[place] = fact
+            if not fact.name.endswith(_INDEX):
+                place = _place(fact.name)
+                if place is not None:
+                    found[place] = fact
         return found
 
     @property

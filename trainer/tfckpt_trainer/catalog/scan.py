@@ -231,13 +231,16 @@ class Catalog:
     def _head(self, ordered: Sequence[Checkpoint]) -> str:
         """Returns what a cold start goes on from, passing over what cannot be restored."""
         restorable = [checkpoint.name for checkpoint in ordered if checkpoint.restorable]
-        committed = {n for n, known in self._known.items() if known.evidence.files.index}
-        wanted = continuation_from(
-            self._records.found, self._around.head, self._around.state, committed
-        )
+        records = self._records.found
+        committed = {name for name in records if self._is_committed(name)}
+        wanted = continuation_from(records, self._around.head, self._around.state, committed)
         if wanted is not None and wanted.checkpoint in restorable:
             return wanted.checkpoint
         return restorable[0] if restorable else ""
+
+    def _is_committed(self, name: str) -> bool:
+        known = self._known.get(name)
+        return known is not None and known.evidence.files.index is not None
 
 
 class _Allowance:

@@ -41,6 +41,7 @@ and that of `tfckpt_trainer.training.saving`.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -143,8 +144,7 @@ def judge(
     if fault is not None:
         return fault
     if depth is Depth.NAMES:
-        count = _likely_count(evidence.files)
-        return _with_index(root, evidence, index, count, depth)
+        return _with_index(root, evidence, index, None, depth)
     prefix = root / evidence.files.name
     try:
         count = read_shard_count(prefix)
@@ -186,13 +186,14 @@ def _is_being_written_again(evidence: Evidence, index: FileFact, moment: _Moment
 
 
 def _with_index(
-    root: Path, evidence: Evidence, index: FileFact, count: int, depth: Depth
+    root: Path, evidence: Evidence, index: FileFact, counted: int | None, depth: Depth
 ) -> Verdict:
-    files, record = evidence.files, evidence.record
+    """Judges by the number of data files that the index has, where that is known."""
+    files, record, shards = evidence.files, evidence.record, evidence.files.shards
+    count = _likely_count(shards) if counted is None else counted
     put_off = depth is Depth.NAMES
     if not index.size:
         return Verdict(CheckpointState.INCOMPLETE, count, f"{index.name} is empty.")
-    shards = files.shards
     present = []
     for number in range(count):
         fact = shards.get((number, count))
@@ -227,14 +228,13 @@ def _is_mixed(files: Files, index: FileFact, present: list[FileFact]) -> bool:
     return any(fact.modified_ns > index.modified_ns for fact in present)
 
 
-def _likely_count(files: Files) -> int:
+def _likely_count(shards: Mapping[tuple[int, int], FileFact]) -> int:
     """Returns of how many data files a checkpoint is, as far as their names tell."""
-    places = list(files.shards)
-    if len(places) < 2:
-        return places[0][1] if places else 1
-    counts = Counter([count for _, count in places])
+    if len(shards) == 1 and (0, 1) in shards:
+        return 1
+    counts = Counter([count for _, count in shards])
     whole = [count for count, there in counts.items() if count == there]
-    return max(whole or counts)
+    return max(whole or counts, default=1) or 1
 
 
 def _found_fault(evidence: Evidence) -> Verdict | None:
