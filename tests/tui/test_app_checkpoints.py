@@ -166,3 +166,19 @@ async def test_a_checkpoint_that_goes_away_meanwhile_is_told_of(made: RunFactory
         for path in made.run.root.glob("ckpt-30.*"):
             path.unlink()
         await until_shown(pilot, "It is not there any more")
+
+
+async def test_what_is_odd_in_the_directory_is_shown_and_goes_away(made: RunFactory) -> None:
+    state = made.run.state_file
+    sound = state.read_bytes()
+    state.write_bytes(sound.replace(b'_path: "ckpt-30"', b'_path: "x"', 1))
+    async with TfckptApp(made.run, poll=0.1).run_test(size=SIZE, notifications=True) as pilot:
+        app = await opened(pilot)
+        await until_shown(pilot, "oddit")
+        await pilot.press("o")
+        await until_shown(pilot, "The state file names x as the newest")
+        state.write_bytes(sound)
+        await until_shown(pilot, "Nothing is odd any more")
+        await pilot.press("escape", "o")
+        await until_shown(pilot, "Nothing is odd in this directory")
+        assert "oddit" not in top(app).splitlines()[2]

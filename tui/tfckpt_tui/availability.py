@@ -34,6 +34,8 @@ def why_not(
         return "There is only one checkpoint; comparing needs two."
     if action.name == "verify" and selected is not None and not can_be_verified(selected):
         return f"{clean(selected.name)} cannot be read now: {clean(selected.problem)}"
+    if action.name == "remarks" and not snapshot.remarks:
+        return "Nothing is odd in this directory."
     if action.name == "undo" and not snapshot.trash:
         return "The trash is empty; there is nothing to bring back."
     return ""

@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.remarks import Remark
 from tfckpt_trainer.catalog.scan import Catalog
 from tfckpt_trainer.catalog.trash import list_trash
 from tfckpt_trainer.errors import TfckptError
@@ -107,6 +108,7 @@ class Look:
             workers=workers,
             supervisor=supervisor,
             checkpoints=checkpoints,
+            remarks=self._remarks,
             pending=tuple(pending),
             working=tuple(command for command in working if not command.state.is_final),
             finished=self._outcomes(),
@@ -124,6 +126,7 @@ class Look:
         run = self._run
         self._catalog = Catalog(run)
         self._known: tuple[Checkpoint, ...] = ()
+        self._remarks: tuple[Remark, ...] = ()
         self._known_signature: tuple[tuple[int, int], ...] | None = None
         self._known_at = 0.0
         self._journal: deque[JournalEntry] = deque(maxlen=JOURNAL_KEPT)
@@ -180,6 +183,7 @@ class Look:
             found = self._try(lambda: self._catalog.scan(now), None)
             if found is not None:
                 self._known, self._known_signature, self._known_at = found, signature, now
+                self._remarks = self._try(lambda: self._catalog.remarks(now), self._remarks)
         return self._known
 
     def _trash(self, now: float) -> tuple[TrashManifest, ...]:

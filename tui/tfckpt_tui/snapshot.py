@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.remarks import Remark
 from tfckpt_trainer.rundir.health import RunState, WorkerState
 from tfckpt_trainer.rundir.records import (
     Command,
@@ -51,6 +52,7 @@ class RunSnapshot:
         ours: Whether our library or launcher has been there.
         trainer_answers: Whether a live chief serves the command box.
         checkpoints: Newest first.
+        remarks: What is odd in the directory.
         pending: Commands that nobody took yet, oldest first.
         working: Commands that a trainer works on, oldest first.
         finished: Outcomes since the app was opened, oldest first.
@@ -72,6 +74,7 @@ class RunSnapshot:
     workers: tuple[WorkerView, ...] = ()
     supervisor: SupervisorStatus | None = None
     checkpoints: tuple[Checkpoint, ...] = ()
+    remarks: tuple[Remark, ...] = ()
     pending: tuple[Command, ...] = ()
     working: tuple[Command, ...] = ()
     finished: tuple[Command, ...] = ()

@@ -149,6 +149,14 @@ ACTIONS = (
         "The log of each worker and of the supervisor; follows new lines.",
     ),
     Action(
+        "remarks",
+        "o",
+        "oddities",
+        "Show what is odd in the directory",
+        "A state file that names what is not there, leftovers of killed saves, files of nobody, "
+        "and the like: what comes of it and what to do.",
+    ),
+    Action(
         "help",
         "question_mark",
         "help",

@@ -74,6 +74,7 @@ class DashboardScreen(Screen[None]):
             "stop": self._stop,
             "tensorboard": self._tensorboard,
             "logs": self._logs,
+            "remarks": self._remarks,
             "help": self._help,
             "detach": self._leave,
         }
@@ -251,6 +252,11 @@ class DashboardScreen(Screen[None]):
         from tfckpt_tui.screens.logs import LogsScreen
 
         self.app.push_screen(LogsScreen(self.snapshot, self.tfckpt.read_log))
+
+    def _remarks(self) -> None:
+        from tfckpt_tui.screens.remarks import RemarksScreen
+
+        self.app.push_screen(RemarksScreen(self._known))
 
     def _help(self) -> None:
         from tfckpt_tui.screens.help import HelpScreen
