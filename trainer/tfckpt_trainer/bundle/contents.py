@@ -8,7 +8,7 @@ graph, around the optimizers, and what only an optimizer refers to is the optimi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -111,6 +111,7 @@ class _Graph:
         self._outside = set(self._paths) - self._optimizers
         starts = [(n, self._paths[n]) for n in sorted(self._optimizers) if n in self._paths]
         self._walk(starts, enter=lambda number: True)
+        self._place_slots()
 
     def variables(self, index: Index) -> dict[str, Variable]:
         """Returns the variables by the names of their tensors."""
@@ -120,7 +121,9 @@ class _Graph:
             for attribute in self._nodes[number].attributes:
                 for name in _tensors_of(attribute.checkpoint_key, index):
                     entry = index.entries[name]
-                    shown = nice.get(number, "/".join(path))
+                    # Of several tensors of one object, such as a table, each is told apart.
+                    rest = name.removeprefix(attribute.checkpoint_key)
+                    shown = nice.get(number, "/".join(path)) + rest
                     role = self._role(number, path, attribute.name, entry)
                     found[name] = Variable(shown, entry, role, attribute.full_name)
         return self._with_slots(found, nice)
@@ -138,6 +141,15 @@ class _Graph:
                 if child not in self._paths:
                     self._paths[child] = (*path, name)
                     waiting.append((child, (*path, name)))
+
+    def _place_slots(self) -> None:
+        """Gives paths to slot variables that no object refers to, as those of TensorFlow 1."""
+        for number in sorted(self._optimizers & self._paths.keys()):
+            for slot in self._nodes[number].slot_variables:
+                owner = self._paths.get(slot.variable_node)
+                if owner is not None and 0 <= slot.slot_node < len(self._nodes):
+                    path = (*self._paths[number], slot.slot_name, *owner)
+                    self._paths.setdefault(slot.slot_node, path)
 
     def _nice_paths(self) -> dict[int, str]:
         """Returns paths by full names, for what hangs on one root child and has such names."""
@@ -222,6 +234,8 @@ def _tensors_of(key: str, index: Index) -> list[str]:
 
 
 def _plain_role(name: str, entry: TensorEntry, *, at_root: bool) -> Role:
+    if entry.dtype not in ITEM_SIZES:
+        return Role.OTHER
     if at_root and entry.shape == ():
         is_step = entry.dtype in _INTEGERS and name in _STEP_NAMES
         return Role.STEP if is_step else Role.OTHER
@@ -229,8 +243,15 @@ def _plain_role(name: str, entry: TensorEntry, *, at_root: bool) -> Role:
 
 
 def _named(index: Index) -> Iterator[Variable]:
-    """Guesses from names alone, as TensorFlow 1 chose them: `layer/kernel/Adam`."""
-    names: Mapping[str, TensorEntry] = index.entries
+    """Guesses from names alone, as TensorFlow 1 chose them: `layer/kernel/Adam`.
+
+    Those of an object graph that cannot be read come without the attribute of all variables.
+    """
+    names = {
+        name.removesuffix(f"{_SUFFIX}{VALUE_ATTRIBUTE}"): entry
+        for name, entry in index.entries.items()
+        if name != KEY
+    }
     for name, entry in sorted(names.items()):
         owner, _, last = name.rpartition("/")
         if owner in names and last in _SLOT_SUFFIXES:
