@@ -50,7 +50,7 @@ def check(section: str, document: dict[str, Any]) -> None:
     """Fails unless `document` has exactly the fields of `section`, with their types."""
     document = dict(document)
     fields = documented()[section]
-    whole = {name for name, kind in fields.items() if kind in {"map", "list"}}
+    whole = {name for name, kind in fields.items() if {"map", "list"} & set(kind.split(" or "))}
     schema = document.pop("schema")
     assert schema == 1
     found = list(leaves(document, whole))

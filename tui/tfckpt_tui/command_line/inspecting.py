@@ -12,6 +12,7 @@ from tfckpt_trainer.bundle.compare import Change, Compared, Difference
 from tfckpt_trainer.bundle.contents import Role, Variable
 from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_trainer.bundle.statistics import Statistics
+from tfckpt_trainer.errors import BundleError, ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui import humane
 from tfckpt_tui.cli import JsonOption, RunArgument, acting_on_run
@@ -32,20 +33,21 @@ Figures = dict[str, Statistics | None]
 @click.option("--stats", is_flag=True, help="Read the tensors: extremes, mean, norm, …")
 @JsonOption
 @acting_on_run
-def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_json: bool) -> None:
+def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_json: bool) -> int:
     """Show what is in a checkpoint, and what resuming from it brings back.
 
-    CKPT is a name or a step; by default the one that a start would go on from.
+    CKPT is a name or a step; by default the one that a start would go on from. Exit 1 when it
+    cannot be restored, or something in it cannot be read.
     """
     found = look_into(run, choose(list_checkpoints(run), name))
     variables = in_families(matching(found.variables, wanted))
-    figures: Figures = {}
-    if stats:
-        figures = {v.entry.name: statistics_of(run, found, v) for v in variables}
+    figures, unread = _measured(run, found, variables) if stats else ({}, "")
+    problem = found.checkpoint.problem or found.problem or unread
     if as_json:
-        print_json(_inspection_data(found, variables, figures if stats else None))
+        print_json(_inspection_data(found, variables, figures if stats else None, problem))
     else:
-        _print_inspection(found, variables, figures)
+        _print_inspection(found, variables, figures, problem)
+    return int(ExitCode.PROBLEM if problem else ExitCode.DONE)
 
 
 @click.command()
@@ -77,14 +79,30 @@ def shape_words(shape: Sequence[int]) -> str:
     return "×".join(map(str, shape)) or "scalar"
 
 
-def _print_inspection(found: Inspection, variables: Sequence[Variable], figures: Figures) -> None:
+def _measured(
+    run: RunDirectory, found: Inspection, variables: Sequence[Variable]
+) -> tuple[Figures, str]:
+    """Returns the figures of all that can be read, and why the first that cannot is not."""
+    figures: Figures = {}
+    problem = ""
+    for variable in variables:
+        try:
+            figures[variable.entry.name] = statistics_of(run, found, variable)
+        except FileNotFoundError as error:
+            problem = problem or f"{error.filename} is missing"
+        except (BundleError, OSError) as error:
+            problem = problem or str(error)
+    return figures, problem
+
+
+def _print_inspection(
+    found: Inspection, variables: Sequence[Variable], figures: Figures, problem: str
+) -> None:
     checkpoint = found.checkpoint
     step = "unknown" if checkpoint.step is None else f"{checkpoint.step:,}"
     print_line(f"checkpoint  {checkpoint.name}, {checkpoint.state.value}")
-    if checkpoint.problem:
-        print_line(f"problem     {checkpoint.problem}")
-    if found.problem:
-        print_line(f"problem     {found.problem}")
+    if problem:
+        print_line(f"problem     {problem}")
     print_line(f"step        {step} on branch {checkpoint.branch}")
     print_line(f"saved       {humane.moment(checkpoint.saved_at)} {checkpoint.trigger}".rstrip())
     for key, value in checkpoint.metrics.items():
@@ -138,7 +156,7 @@ def _figures(found: Statistics | None) -> tuple[str, ...]:
 
 
 def _inspection_data(
-    found: Inspection, variables: Sequence[Variable], figures: Figures | None
+    found: Inspection, variables: Sequence[Variable], figures: Figures | None, problem: str
 ) -> Json:
     checkpoint = found.checkpoint
     return {
@@ -146,7 +164,7 @@ def _inspection_data(
         "step": checkpoint.step,
         "branch": checkpoint.branch,
         "state": checkpoint.state.value,
-        "problem": checkpoint.problem or found.problem,
+        "problem": problem,
         "object_graph": not found.by_name,
         "tensors": [_tensor_data(variable, figures) for variable in variables],
         "totals": {

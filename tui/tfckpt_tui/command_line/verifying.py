@@ -50,7 +50,8 @@ def verify(
 ) -> int:
     """Read checkpoints and hold every byte against its checksum; all of them by default.
 
-    CKPT is a name or a step. Exit 1 when anything is wrong that matters to a restore.
+    CKPT is a name or a step. Exit 1 when anything is wrong that matters to a restore, or when
+    a CKPT cannot be read yet.
     """
     checkpoints = list_checkpoints(run)
     chosen = [choose(checkpoints, name) for name in names] if names else list(checkpoints)
@@ -70,7 +71,9 @@ def verify(
         print_json({"checkpoints": [_verified_data(one) for one in results], "skipped": skipped})
     else:
         _print_summary(results, passed_over)
-    return int(ExitCode.DONE if all(one.ok for one in results) else ExitCode.PROBLEM)
+    unanswered = bool(names and passed_over)
+    done = all(one.ok for one in results) and not unanswered
+    return int(ExitCode.DONE if done else ExitCode.PROBLEM)
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -242,8 +245,10 @@ def _command_check(run: RunDirectory, command: Sequence[str]) -> Callable[[str],
             return Probe(name, Outcome.SKIPPED, detail)
         if 0 < status <= _LAST_STATUS:
             return Probe(name, Outcome.BAD, detail)
+        # A shell adds 128 to the signal that ended what it ran.
+        signal = -status if status < 0 else status - 128
         raise TfckptError(
-            f"`{shlex.join(words)}` was ended by signal {abs(status)}; nothing can be concluded."
+            f"`{shlex.join(words)}` was ended by signal {signal}; nothing can be concluded."
         )
 
     return check
