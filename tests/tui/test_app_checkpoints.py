@@ -182,3 +182,18 @@ async def test_what_is_odd_in_the_directory_is_shown_and_goes_away(made: RunFact
         await pilot.press("escape", "o")
         await until_shown(pilot, "Nothing is odd in this directory")
         assert "oddit" not in top(app).splitlines()[2]
+
+
+async def test_pruning_beside_a_foreign_trainer_asks_twice(made: RunFactory) -> None:
+    made.checkpoint(40, recorded=False)
+    async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+        app = await opened(pilot)
+        await until_shown(pilot, "ckpt-40")
+        for answer in ("n", "y"):
+            await pilot.press("p", "2", "enter", "y")
+            await until_shown(pilot, "a trainer seems to be writing here")
+            assert "A file of a checkpoint changed" in top(app)
+            assert (made.run.root / "ckpt-10.index").exists()
+            await pilot.press(answer)
+        await until_shown(pilot, "moved to the trash")
+        await until(pilot, lambda: not (made.run.root / "ckpt-10.index").exists(), "it is gone")

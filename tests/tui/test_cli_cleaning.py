@@ -152,3 +152,14 @@ def test_a_pinned_checkpoint_stays(tool: Tool, ended: RunFactory) -> None:
     tool("prune", ended.run.root, "--keep-last", "1", "--yes")
     assert "ckpt-100" not in steps(ended.run)
     assert tool("pin", ended.run.root, "ckpt-100").code == 2
+
+
+def test_yes_is_not_enough_beside_a_foreign_trainer(tool: Tool, tmp_path: Path) -> None:
+    made = RunFactory(tmp_path)
+    for step in (1, 2, 3):
+        made.checkpoint(step, recorded=False)
+    words = ("prune", tmp_path, "--keep-last", "1", "--yes")
+    refused = tool(*words)
+    assert refused.code == 4
+    assert "--beside-trainer" in refused.words
+    assert tool(*words, "--beside-trainer").code == 0

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 from answering_trainer import AnsweringTrainer, moving_files
@@ -65,11 +70,67 @@ def test_tensorflows_list_follows_in_a_run_of_ours(ended: RunFactory) -> None:
 def test_the_list_of_a_foreign_directory_is_left_alone(tmp_path: Path) -> None:
     made = RunFactory(tmp_path)
     for step in (1, 2, 3):
-        made.checkpoint(step, recorded=False)
+        made.checkpoint(step, recorded=False, seconds_ago=7200)
     before = made.run.state_file.read_bytes()
     pruning.prune(made.run, ["ckpt-1"], through=TEST)
     assert made.run.state_file.read_bytes() == before
     assert "ckpt-1" not in names(made.run)
+
+
+@contextmanager
+def another_program(path: Path, mode: str) -> Iterator[int]:
+    """A process that has `path` open; yields its number."""
+    code = f"file = open({str(path)!r}, {mode!r}); print('open', flush=True); input()"
+    words = [sys.executable, "-c", code]
+    with subprocess.Popen(words, stdin=PIPE, stdout=PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        yield process.pid
+        process.communicate("\n")
+
+
+@pytest.fixture
+def somebody_elses(tmp_path: Path) -> RunFactory:
+    made = RunFactory(tmp_path)
+    for step in (1, 2, 3, 4):
+        made.checkpoint(step, recorded=False, seconds_ago=7200)
+    return made
+
+
+def test_beside_a_foreign_trainer_it_is_refused_until_the_person_insists(
+    somebody_elses: RunFactory,
+) -> None:
+    run = somebody_elses.run
+    before = files(run.root)
+    with another_program(run.root / "events.out", "w") as pid:
+        with pytest.raises(RefusedError, match=rf"Process {pid} .*--beside-trainer"):
+            pruning.prune(run, ["ckpt-1"], through=TEST)
+        assert {**files(run.root), "events.out": b""} == {**before, "events.out": b""}
+        pruning.prune(run, ["ckpt-1"], through=TEST, beside_trainer=True)
+    assert "ckpt-1" not in names(run)
+    assert files(run.root)["checkpoint"] == before["checkpoint"]
+
+
+def test_what_a_foreign_trainer_has_open_is_not_touched(somebody_elses: RunFactory) -> None:
+    run = somebody_elses.run
+    data = run.root / "ckpt-2.data-00000-of-00001"
+    with another_program(run.root / "events.out", "w"), another_program(data, "r"):
+        with pytest.raises(RefusedError, match="in use"):
+            pruning.prune(run, ["ckpt-2"], through=TEST, beside_trainer=True)
+        assert data.exists()
+
+
+def test_a_save_of_a_moment_ago_speaks_for_a_foreign_trainer(somebody_elses: RunFactory) -> None:
+    somebody_elses.checkpoint(5, recorded=False)
+    with pytest.raises(RefusedError, match=r"changed .* ago: a trainer seems to live"):
+        pruning.prune(somebody_elses.run, ["ckpt-1"], through=TEST)
+
+
+def test_a_reader_of_the_newest_is_no_trainer(somebody_elses: RunFactory) -> None:
+    run = somebody_elses.run
+    with another_program(run.root / "ckpt-4.index", "r"):
+        pruning.prune(run, ["ckpt-1"], through=TEST)
+    assert "ckpt-1" not in names(run)
 
 
 def test_a_live_trainer_does_it_itself(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tfckpt_tui.cli import JsonOption, RunArgument, acting_on_run
 from tfckpt_tui.command_line.steering import THROUGH, TimeoutOption, waiting
 from tfckpt_tui.commands import pruning
 from tfckpt_tui.commands.reporting import Json, list_checkpoints
-from tfckpt_tui.console import Progress, print_json, print_line, print_table
+from tfckpt_tui.console import Progress, print_json, print_line, print_table, print_words
 from tfckpt_tui.policy_input import parse_best
 
 
@@ -34,6 +34,11 @@ from tfckpt_tui.policy_input import parse_best
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan and do nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--beside-trainer",
+    is_flag=True,
+    help="With --yes: prune although a trainer of somebody else's seems to be writing there.",
+)
 @waiting
 @JsonOption
 @acting_on_run
@@ -45,6 +50,7 @@ def prune(
     keep_best: tuple[BestBy, ...],
     dry_run: bool,
     yes: bool,
+    beside_trainer: bool,
     no_wait: bool,
     timeout: float,
     as_json: bool,
@@ -57,7 +63,9 @@ def prune(
     policy = Policy(keep_last, keep_every, keep_every_hours, keep_best)
     if policy.is_empty:
         raise click.UsageError("Say what to keep, for example --keep-last 5.")
-    intended = plan(list_checkpoints(run), policy)
+    foreign = pruning.foreign_trainer(run)
+    in_use = foreign.open_checkpoints if foreign is not None else frozenset[str]()
+    intended = plan(list_checkpoints(run), policy, in_use=in_use)
     if not as_json:
         _print_plan(intended)
     if dry_run or not intended.deleted:
@@ -67,10 +75,15 @@ def prune(
     if not yes:
         count = humane.count(len(intended.deleted), "checkpoint")
         _ask_or_refuse(f"Move {count} to the trash?")
+        if foreign is not None and not beside_trainer:
+            print_words(f"{pruning.foreign_words(foreign)}: a trainer of somebody else's may live.")
+            _ask_or_refuse("What it restores or lists next may be gone then. Prune all the same?")
+            beside_trainer = True
     outcome = pruning.prune(
         run,
         [checkpoint.name for checkpoint in intended.deleted],
         through=THROUGH,
+        beside_trainer=beside_trainer,
         wait=not no_wait,
         timeout=timeout,
         on_change=Progress(),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tfckpt_trainer.catalog.foreign import Foreign, foreign_writers
 from tfckpt_trainer.catalog.pins import pin as write_pin
 from tfckpt_trainer.catalog.pins import unpin as remove_pin
 from tfckpt_trainer.catalog.prune import finish_interrupted_prunes, move_to_trash
@@ -19,6 +20,7 @@ from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.journal import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CommandKind, JournalEntry, JournalKind, TrashManifest
+from tfckpt_tui import humane
 from tfckpt_tui.commands.asking import DEFAULT_TIMEOUT, OnChange, ask
 
 LOCK_SECONDS = 5.0
@@ -42,11 +44,36 @@ class PruneOutcome:
     command: str | None = None
 
 
+def foreign_trainer(run: RunDirectory) -> Foreign | None:
+    """Returns what speaks for a live trainer that does not use our library; None if nothing does.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
+    now = time.time()
+    if trainer_answers(run, now):
+        return None
+    found = foreign_writers(run, now)
+    # Where our library trained, what is fresh is its own last save.
+    is_evidence = bool(found.processes) if run.run_file.exists() else found.is_likely
+    return found if is_evidence else None
+
+
+def foreign_words(found: Foreign) -> str:
+    """Returns in a sentence what speaks for a foreign trainer."""
+    if found.processes:
+        first, more = found.processes[0], len(found.processes) - 1
+        others = f" and {more} more" if more else ""
+        return f"Process {first.pid} ({first.command or first.name}){others} writes {first.file}"
+    return f"A file of a checkpoint changed {humane.duration(found.fresh_seconds or 0.0)} ago"
+
+
 def prune(
     run: RunDirectory,
     names: Sequence[str],
     *,
     through: str,
+    beside_trainer: bool = False,
     wait: bool = True,
     timeout: float = DEFAULT_TIMEOUT,
     on_change: OnChange | None = None,
@@ -57,12 +84,15 @@ def prune(
         run: The run directory.
         names: Which ones.
         through: Which front end asks, for the journal.
+        beside_trainer: Whether the person knows that a trainer which does not use our library
+            seems to be writing there.
         wait: Whether to wait for the trainer, where one lives.
         timeout: Seconds to wait for it.
         on_change: Told of each change while waiting.
 
     Raises:
-        RefusedError: One of them is protected; nothing was moved.
+        RefusedError: One of them is protected, or a foreign trainer seems to live; nothing was
+            moved.
         UsageError: One of them is not there.
     """
     if trainer_answers(run, time.time()):
@@ -80,12 +110,26 @@ def prune(
         result = command.result
         return PruneOutcome(result["trash"], tuple(result["names"]), result["bytes"])
     by, is_ours = requester(through), run.run_file.exists()
+    foreign = foreign_trainer(run)
+    if foreign is not None and not beside_trainer:
+        raise RefusedError(
+            f"{foreign_words(foreign)}: a trainer seems to live that does not use our library. "
+            "Nothing was moved. Stop it first, or give --beside-trainer."
+        )
+    in_use = foreign.open_checkpoints if foreign is not None else frozenset[str]()
     return _by_ourselves(
         run,
         JournalKind.PRUNE,
         by,
         # A trainer of somebody else's may live unseen, and would write its list over ours.
-        lambda: move_to_trash(run, names, by=by, now=time.time(), update_state_file=is_ours),
+        lambda: move_to_trash(
+            run,
+            names,
+            by=by,
+            now=time.time(),
+            update_state_file=is_ours and foreign is None,
+            in_use=in_use,
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import getters, on
@@ -30,6 +31,7 @@ from tfckpt_tui.widgets.keybar import KeyBar, KeyHint
 from tfckpt_tui.widgets.listing import Listing
 
 if TYPE_CHECKING:
+    from tfckpt_trainer.catalog.foreign import Foreign
     from tfckpt_tui.app import TfckptApp
 
 THROUGH = "terminal app"
@@ -169,9 +171,23 @@ class DashboardScreen(Screen[None]):
 
         def answered(names: tuple[str, ...] | None) -> None:
             if names:
-                self._prune_or_undo(CommandKind.PRUNE, names)
+                look = partial(pruning.foreign_trainer, self._run)
+                self.tfckpt.start_job("prune", look, partial(self._ask_twice, names))
 
         self.app.push_screen(PruneDialog(self._known), answered)
+
+    def _ask_twice(self, names: tuple[str, ...], foreign: Foreign | None) -> None:
+        """Prunes, after a second question where a trainer of somebody else's may live."""
+        from tfckpt_tui.screens.beside import BesideTrainerDialog
+
+        def answered(agreed: bool | None) -> None:
+            if agreed:
+                self._prune_or_undo(CommandKind.PRUNE, names, beside_trainer=True)
+
+        if foreign is None:
+            self._prune_or_undo(CommandKind.PRUNE, names)
+        else:
+            self.app.push_screen(BesideTrainerDialog(self._known, foreign, len(names)), answered)
 
     def _undo(self) -> None:
         from tfckpt_tui.screens.undo import UndoDialog
@@ -288,7 +304,9 @@ class DashboardScreen(Screen[None]):
             command.kind.value, lambda: box.wait(command, timeout=_FOLLOWED_SECONDS)
         )
 
-    def _prune_or_undo(self, kind: CommandKind, chosen: tuple[str, ...] | str) -> None:
+    def _prune_or_undo(
+        self, kind: CommandKind, chosen: tuple[str, ...] | str, *, beside_trainer: bool = False
+    ) -> None:
         """Lets the trainer do it where one lives, and does it under its lock where none does."""
         if self._known.trainer_answers:
             key = "names" if kind is CommandKind.PRUNE else "trash"
@@ -298,7 +316,9 @@ class DashboardScreen(Screen[None]):
 
         def work() -> str:
             if isinstance(chosen, tuple):
-                done = pruning.prune(self._run, chosen, through=THROUGH)
+                done = pruning.prune(
+                    self._run, chosen, through=THROUGH, beside_trainer=beside_trainer
+                )
                 return f"{humane.count(len(done.names), 'checkpoint')} moved to the trash."
             done = pruning.undo(self._run, chosen, through=THROUGH)
             return f"{humane.count(len(done.names), 'checkpoint')} came back from the trash."
