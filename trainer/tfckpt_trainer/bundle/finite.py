@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, is_inexact, numpy_dtype
-from tfckpt_trainer.bundle.index import TensorEntry
+from tfckpt_trainer.bundle.index import Index, TensorEntry
 from tfckpt_trainer.bundle.slices import Slice
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class FiniteScan:
     def __init__(self, entry: TensorEntry, part: Slice | None = None) -> None:
         self._entry = entry
         self._part = part
-        self._wanted = is_inexact(entry.dtype)
+        self._wanted = is_inexact(entry.dtype) and _is_whole(entry, part)
         self._rest = b""
         self._seen = self._nan = self._infinite = 0
         self._first: int | None = None
@@ -79,7 +80,7 @@ class FiniteScan:
             self._first = self._seen + int(np.argmin(finite))
 
 
-def merged(found: list[NotFinite]) -> tuple[NotFinite, ...]:
+def merged(found: Sequence[NotFinite], index: Index) -> tuple[NotFinite, ...]:
     """Adds up what was found in the parts of one tensor; the most comes first."""
     by_tensor: dict[str, NotFinite] = {}
     for one in found:
@@ -89,11 +90,20 @@ def merged(found: list[NotFinite]) -> tuple[NotFinite, ...]:
                 one.tensor,
                 known.nan + one.nan,
                 known.infinite + one.infinite,
-                known.elements + one.elements,
+                known.elements,
                 min(known.first, one.first),
             )
+        elif one.tensor in index.entries:
+            # Those of the parts without anything found count too.
+            one = replace(one, elements=index.entries[one.tensor].element_count)
         by_tensor[one.tensor] = one
     return tuple(sorted(by_tensor.values(), key=lambda one: (-one.nan - one.infinite, one.tensor)))
+
+
+def _is_whole(entry: TensorEntry, part: Slice | None) -> bool:
+    """Whether there are as many elements as the shape says: only then one has a place in it."""
+    size = ITEM_SIZES[entry.dtype] * entry.element_count
+    return entry.size == size and (part is None or len(part.extents) == len(entry.shape))
 
 
 def _unravelled(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:

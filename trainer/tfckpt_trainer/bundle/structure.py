@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,6 +18,9 @@ from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, shard_pa
 from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
 from tfckpt_trainer.errors import BundleError
+
+_Edges = tuple[tuple[int, int], ...]
+"""Where a part of a tensor begins and ends in each dimension."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +66,19 @@ def graph_findings(prefix: Path, index: Index) -> list[Finding]:
     for node in nodes:
         for attribute in node.attributes:
             key = attribute.checkpoint_key
-            # Some objects have several tensors under one key, such as `table-keys`.
-            place = bisect_left(names, key)
-            if place == len(names) or not names[place].startswith(key):
+            if key not in index.entries and not _has_several(names, key):
                 message = f"the object graph names {key}, and the index does not have it"
                 found.append(Finding("error", "object-graph", file, key, message))
     return found
+
+
+def _has_several(names: Sequence[str], key: str) -> bool:
+    """Whether there are tensors of one key, as some objects have them: `table-keys`."""
+    for start in (f"{key}-", f"{key}_"):
+        place = bisect_left(names, start)
+        if place < len(names) and names[place].startswith(start):
+            return True
+    return False
 
 
 def _size_findings(prefix: Path, index: Index) -> Iterator[Finding]:
@@ -137,7 +147,34 @@ def _slice_problem(index: Index, entry: TensorEntry) -> str:
         elements += math.prod(lengths)
     if elements != entry.element_count:
         return f"its parts have {elements} elements of {entry.element_count}"
-    return ""
+    return "its parts overlap" if _overlap(entry) else ""
+
+
+def _overlap(entry: TensorEntry) -> bool:
+    """Whether two parts share an element, looked for along the dimension that is cut most."""
+    boxes = [_edges(part, entry.shape) for part in entry.slices]
+    axes = range(len(entry.shape))
+    axis = max(axes, key=lambda axis: len({box[axis] for box in boxes}), default=None)
+    if axis is None:
+        return len(boxes) > 1
+    beside: list[_Edges] = []
+    for box in sorted(boxes, key=lambda box: box[axis]):
+        beside = [other for other in beside if other[axis][1] > box[axis][0]]
+        if any(_share(box, other) for other in beside):
+            return True
+        beside.append(box)
+    return False
+
+
+def _edges(part: Slice, shape: tuple[int, ...]) -> _Edges:
+    return tuple(
+        (start, start + (size if length == WHOLE else length))
+        for (start, length), size in zip(part.extents, shape, strict=True)
+    )
+
+
+def _share(one: _Edges, other: _Edges) -> bool:
+    return all(max(a, c) < min(b, d) for (a, b), (c, d) in zip(one, other, strict=True))
 
 
 def _box(part: Slice) -> str:

@@ -10,12 +10,13 @@ from typing import Literal
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.finite import FiniteScan, NotFinite, merged
 from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, read_index, shard_path
+from tfckpt_trainer.bundle.object_graph import KEY
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.slices import Slice
 from tfckpt_trainer.bundle.stored import computed_checksum
 from tfckpt_trainer.bundle.structure import Finding, graph_findings, structure_findings
 from tfckpt_trainer.bundle.table import INDEX_LIMIT, Table
-from tfckpt_trainer.errors import BundleError
+from tfckpt_trainer.errors import BundleError, DamagedFileError
 from tfckpt_trainer.rundir.files import read_bounded
 
 Progress = Callable[[int, int], None]
@@ -71,14 +72,15 @@ def verify(
     try:
         index = read_index(prefix)
         unused = Table(path).unused_damage()
+        content = read_bounded(path, INDEX_LIMIT)
     except FileNotFoundError:
         return Verification((_error("index-missing", path, f"{path.name} is missing"),))
-    except (BundleError, OSError) as error:
+    except (BundleError, DamagedFileError, OSError) as error:
         return Verification((_error("index", path, str(error)),))
     checks = _Checks(prefix, index, on_progress, cancelled, digests=digests, finite=finite)
     if unused:
         checks.add("warning", "index-unused", path, None, f"{path.name}: {unused}")
-    return checks.run()
+    return checks.run(content)
 
 
 def _error(kind: str, path: Path, message: str) -> Finding:
@@ -116,17 +118,17 @@ class _Checks:
         self._paths = [shard_path(prefix, number, count) for number in range(count)]
         self._total = sum(path.stat().st_size for path in self._paths if path.is_file())
 
-    def run(self) -> Verification:
-        index_file = index_path(self._prefix)
-        content = read_bounded(index_file, INDEX_LIMIT)
+    def run(self, content: bytes) -> Verification:
+        """Checks what the index, which has this `content`, tells of."""
         if self._digests:
-            self._checksums[index_file.name] = crc32c(content)
+            self._checksums[index_path(self._prefix).name] = crc32c(content)
         self._findings += structure_findings(self._prefix, self._index)
         complete = True
         try:
             for number, entries in enumerate(self._by_shard()):
                 self._check_shard(self._paths[number], entries)
-            self._findings += graph_findings(self._prefix, self._index)
+            if all(finding.tensor != KEY for finding in self._findings):
+                self._findings += graph_findings(self._prefix, self._index)
         except _Cancelled:
             complete = False
         return Verification(
@@ -134,7 +136,7 @@ class _Checks:
             self._tensors,
             self._done + len(content),
             self._checksums,
-            merged(self._not_finite),
+            merged(self._not_finite, self._index),
             complete,
         )
 
@@ -177,13 +179,13 @@ class _Checks:
                 continue
             if entry.offset > position and self._digests:
                 whole = self._read_through(shard, position, entry.offset, whole)
-            if entry.offset < position:
+            if entry.size and entry.offset < position:
                 message = f"{entry.name} shares bytes of {path.name} with another tensor"
                 self.add("error", "overlap", path, entry.name, message)
                 continue
             scan = FiniteScan(entry, part) if self._finite else None
             whole = self._check_tensor(path, shard, entry, whole, scan)
-            position = entry.offset + entry.size
+            position = max(position, entry.offset + entry.size)
         whole = self._read_through(shard, position, shard.size, whole)
         if self._digests:
             self._checksums[path.name] = whole
