@@ -146,9 +146,12 @@ class _Sums:
 def _is_rows(entry: TensorEntry) -> bool:
     """Whether its elements come in the order of memory, part after part."""
     return all(
-        length in (WHOLE, size)
+        len(part.extents) == len(entry.shape)
+        and all(
+            length in (WHOLE, size)
+            for (_, length), size in zip(part.extents[1:], entry.shape[1:], strict=True)
+        )
         for part in entry.slices
-        for (_, length), size in zip(part.extents[1:], entry.shape[1:], strict=True)
     )
 
 

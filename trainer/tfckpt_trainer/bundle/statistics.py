@@ -132,5 +132,7 @@ def _histogram(
     counts = np.zeros(BINS, np.int64)
     for chunk in numeric_chunks(prefix, index, entry):
         values = _real(chunk)
-        counts += np.histogram(values[np.isfinite(values)], BINS, (low, high))[0]
+        # Not `numpy.histogram`: it refuses a range that is too narrow for edges of its bins.
+        parts = (values[np.isfinite(values)] - low) / (high - low) * BINS
+        counts += np.bincount(np.minimum(parts.astype(np.int64), BINS - 1), minlength=BINS)
     return Histogram(low, high, tuple(int(count) for count in counts))

@@ -77,6 +77,8 @@ def read_integer(prefix: Path, entry: TensorEntry) -> int | None:
     """
     if entry.shape != () or not entry.dtype.startswith(("int", "uint")):
         return None
+    if entry.size != ITEM_SIZES[entry.dtype]:
+        return None
     with Shard(shard_path(prefix, entry.shard, entry.shard_count)) as shard:
         data = shard.read(entry.offset, entry.size)
     return int.from_bytes(data, "little", signed=entry.dtype.startswith("int"))
