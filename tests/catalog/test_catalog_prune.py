@@ -224,15 +224,15 @@ class TestTrash:
         prune(history, "ckpt-200", at=NOW)
         before = contents(history.root)
         size = sum(t.size for t in first.checkpoints)
-        assert empty_trash(history.run, before=NOW - 50) >= size
+        assert empty_trash(history.run, before=NOW - 50).freed >= size
         assert [t.name for m in list_trash(history.run) for t in m.checkpoints] == ["ckpt-200"]
-        assert empty_trash(history.run) > 0
+        assert empty_trash(history.run).freed > 0
         assert list(history.run.trash.iterdir()) == []
         assert contents(history.root) == before
-        assert empty_trash(history.run) == 0
+        assert empty_trash(history.run).freed == 0
 
     def test_without_a_trash(self, made):
-        assert empty_trash(made.run) == 0
+        assert empty_trash(made.run).freed == 0
         assert finish_interrupted_prunes(made.run) == []
         assert not made.run.control.exists()
 

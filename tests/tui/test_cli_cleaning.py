@@ -13,6 +13,7 @@ from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
 from rundir_factory import RunFactory, two_branches
 
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.command_line.cleaning import parse_age
 
 OLD = ["ckpt-400", "ckpt-300", "ckpt-200", "ckpt-100"]
 """What keeping the last two, one of them with the best loss, gives up; newest first."""
@@ -132,11 +133,11 @@ def test_a_live_trainer_is_asked_and_need_not_be_waited_for(tool: Tool, tmp_path
 
 def test_the_trash_is_emptied_only_when_confirmed(tool: Tool, ended: RunFactory) -> None:
     freed = tool("prune", ended.run.root, *RULES, "--yes", "--json").json["plan"]["freed_bytes"]
-    assert run_binary("trash", ended.run.root, "--empty").code == 4
+    assert run_binary("trash", ended.run.root, "empty").code == 4
     assert tool("trash", ended.run.root, "--yes").code == 2
-    young = tool("trash", ended.run.root, "--empty", "--older-than", "1", "--yes", "--json")
+    young = tool("trash", ended.run.root, "empty", "--older-than", "1", "--yes", "--json")
     assert young.json["freed_bytes"] == 0
-    emptied = tool("trash", ended.run.root, "--empty", "--yes", "--json")
+    emptied = tool("trash", ended.run.root, "empty", "--yes", "--json")
     assert emptied.json["freed_bytes"] >= freed
     assert list(ended.run.trash.iterdir()) == []
     said = tool("undo", ended.run.root)
@@ -163,3 +164,32 @@ def test_yes_is_not_enough_beside_a_foreign_trainer(tool: Tool, tmp_path: Path) 
     assert refused.code == 4
     assert "--beside-trainer" in refused.words
     assert tool(*words, "--beside-trainer").code == 0
+
+
+def test_emptying_by_age_leaves_what_is_younger_and_is_written_down(
+    tool: Tool, ended: RunFactory
+) -> None:
+    root = ended.run.root
+    assert tool("prune", root, "--keep-last", "2", "--yes").code == 0
+    kept = tool("trash", root, "empty", "--older-than", "12h", "--yes", "--json")
+    assert kept.json["names"] == []
+    gone = tool("trash", root, "empty", "--yes", "--json")
+    assert gone.json["names"]
+    assert gone.json["freed_bytes"] > 0
+    last = tool("journal", root, "--json").json["entries"][-1]
+    assert last["kind"] == "empty trash"
+    assert tool("trash", root, "--json").json["trash"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30m", 1800), ("12h", 43200), ("7d", 604800), ("2w", 1209600), ("3", 10800)],
+)
+def test_ages(text: str, seconds: float) -> None:
+    assert parse_age(text) == seconds
+
+
+def test_an_age_that_is_none_is_refused(tool: Tool, ended: RunFactory) -> None:
+    said = tool("trash", ended.run.root, "empty", "--older-than", "soon")
+    assert said.code == 2
+    assert "30m, 12h or 7d" in said.words

@@ -102,7 +102,7 @@ def test_json_of_what_cleans(tool: Tool, live: RunFactory) -> None:
     check("`prune`", tool("prune", root, *rules, "--yes").json)
     check("`trash`", tool("trash", root, "--json").json)
     check("`undo`", tool("undo", root, "--json").json)
-    check("`trash --empty`", tool("trash", root, "--empty", "--yes", "--json").json)
+    check("`trash empty`", tool("trash", root, "empty", "--yes", "--json").json)
 
 
 def test_json_of_a_launch_and_of_a_stop_by_force(tool: Tool, tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from tfckpt_trainer.catalog.retention import BestBy, Policy
+from tfckpt_trainer.catalog.retention import Policy, parse_best
 from tfckpt_trainer.errors import UsageError
 
 
@@ -24,19 +22,6 @@ def parse_policy(keep_last: str, keep_every: str, keep_best: str) -> Policy:
         keep_every_steps=_count(keep_every, "the number of steps"),
         keep_best=tuple(parse_best(part) for part in keep_best.split(",") if part.strip()),
     )
-
-
-def parse_best(text: str) -> BestBy:
-    """Returns the rule that `METRIC:min|max:COUNT` means.
-
-    Raises:
-        UsageError: It has another form.
-    """
-    parts = [part.strip() for part in text.rsplit(":", 2)]
-    if len(parts) == 3 and parts[0] and parts[1] in {"min", "max"} and parts[2].isdecimal():
-        mode: Literal["min", "max"] = "min" if parts[1] == "min" else "max"
-        return BestBy(parts[0], mode, int(parts[2]))
-    raise UsageError(f"{text.strip()!r} is not METRIC:min|max:COUNT, such as loss:min:3.")
 
 
 def _count(text: str, what: str) -> int | None:

@@ -10,6 +10,7 @@ from typing import Literal, TypeGuard
 from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.protection import protections
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.records import RetentionRules
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,45 @@ class Policy:
     def is_empty(self) -> bool:
         """Whether it has no rule."""
         return self == Policy()
+
+
+def policy_from(rules: RetentionRules) -> Policy:
+    """Returns the policy that rules from a file mean.
+
+    Raises:
+        UsageError: One of them makes no sense.
+    """
+    policy = Policy(
+        rules.keep_last,
+        rules.keep_every_steps,
+        rules.keep_every_hours,
+        tuple(parse_best(text) for text in rules.keep_best),
+    )
+    _check_numbers(policy)
+    return policy
+
+
+def rules_of(policy: Policy) -> RetentionRules:
+    """Returns a policy as it is written in files."""
+    return RetentionRules(
+        keep_last=policy.keep_last,
+        keep_every_steps=policy.keep_every_steps,
+        keep_every_hours=policy.keep_every_hours,
+        keep_best=[f"{best.metric}:{best.mode}:{best.count}" for best in policy.keep_best],
+    )
+
+
+def parse_best(text: str) -> BestBy:
+    """Returns the rule that `METRIC:min|max:COUNT` means.
+
+    Raises:
+        UsageError: It has another form.
+    """
+    parts = [part.strip() for part in text.rsplit(":", 2)]
+    if len(parts) == 3 and parts[0] and parts[1] in {"min", "max"} and parts[2].isdecimal():
+        mode: Literal["min", "max"] = "min" if parts[1] == "min" else "max"
+        return BestBy(parts[0], mode, int(parts[2]))
+    raise UsageError(f"{text.strip()!r} is not METRIC:min|max:COUNT, such as loss:min:3.")
 
 
 @dataclass(frozen=True)
@@ -137,7 +177,7 @@ def _decide(checkpoint: Checkpoint, reason: str) -> Decision:
     return Decision(checkpoint, False, f"{checkpoint.state.value}: it cannot be restored")
 
 
-def _check(policy: Policy, restorable: Sequence[Checkpoint]) -> None:
+def _check_numbers(policy: Policy) -> None:
     numbers: list[tuple[str, float | None]] = [
         ("keep-last", policy.keep_last),
         ("keep-every", policy.keep_every_steps),
@@ -147,6 +187,10 @@ def _check(policy: Policy, restorable: Sequence[Checkpoint]) -> None:
     for name, number in numbers:
         if number is not None and not (number > 0 and math.isfinite(number)):
             raise UsageError(f"{name} is {number}; it must be more than 0.")
+
+
+def _check(policy: Policy, restorable: Sequence[Checkpoint]) -> None:
+    _check_numbers(policy)
     # A metric that was never a number ranks nothing, and a rule that keeps nothing deletes all.
     known = sorted(
         {

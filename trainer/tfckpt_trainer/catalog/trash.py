@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -99,36 +100,51 @@ def locked_trash(run: RunDirectory) -> Iterator[None]:
         ) from None
 
 
-def empty_trash(run: RunDirectory, before: float | None = None) -> int:
+@dataclass(frozen=True)
+class Emptied:
+    """What was deleted for good: bytes that became free, and the names of the checkpoints."""
+
+    freed: int
+    names: tuple[str, ...]
+
+
+def empty_trash(
+    run: RunDirectory,
+    before: float | None = None,
+    *,
+    by: str | None = None,
+    until_freed: int | None = None,
+) -> Emptied:
     """Deletes for good what is in the trash; what is on its way there or back stays.
 
     Args:
         run: The run directory.
         before: Only what was pruned before this time, in seconds since the epoch.
-
-    Returns:
-        How many bytes were freed.
+        by: Only what was pruned by this one.
+        until_freed: Stop when so many bytes are free, the oldest first.
 
     Raises:
         RefusedError: A prune or an undo goes on, or the trash is a symbolic link.
         OSError: Something could not be deleted.
     """
     if not run.trash.is_dir():
-        return 0
-    freed = 0
+        return Emptied(0, ())
+    freed, names = 0, []
     with locked_trash(run):
-        for manifest in list_trash(run):
-            directory = run.trash / manifest.id
-            if manifest.phase is not TrashPhase.TRASHED:
-                continue
-            if before is None or manifest.at < before:
-                # Without its manifest the rest is garbage that the next emptying takes.
-                (directory / MANIFEST).unlink()
-                freed += _delete(directory)
         for directory in _directories(run):
+            # What an emptying that was cut off left: without its manifest it is garbage.
             if not os.path.lexists(directory / MANIFEST):
                 freed += _delete(directory)
-    return freed
+        for manifest in reversed(list_trash(run)):
+            if until_freed is not None and freed >= until_freed:
+                break
+            is_meant = (before is None or manifest.at < before) and by in (None, manifest.by)
+            if manifest.phase is TrashPhase.TRASHED and is_meant:
+                directory = run.trash / manifest.id
+                (directory / MANIFEST).unlink()
+                freed += _delete(directory)
+                names += [trashed.name for trashed in manifest.checkpoints]
+    return Emptied(freed, tuple(names))
 
 
 def _delete(directory: Path) -> int:

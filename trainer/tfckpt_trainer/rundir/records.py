@@ -32,6 +32,27 @@ class Ending(StrEnum):
     FAILED = "failed"
 
 
+class RetentionRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which checkpoints to keep, as it is written in files; None and an empty list are no rule.
+
+    Attributes:
+        keep_last: The newest so many.
+        keep_every_steps: One in every so many steps.
+        keep_every_hours: One in every so many hours.
+        keep_best: By metrics, each as `METRIC:min|max:COUNT`.
+        trash_hours: How long what a trainer moved to the trash by these rules stays there; None
+            is for good.
+        make_room: Whether a save that would not fit may empty the trash, the oldest first.
+    """
+
+    keep_last: int | None = None
+    keep_every_steps: int | None = None
+    keep_every_hours: float | None = None
+    keep_best: list[str] = []
+    trash_hours: float | None = None
+    make_room: bool = False
+
+
 class RunInfo(Document, frozen=True, kw_only=True):
     """`run.json`: who runs here.
 
@@ -48,6 +69,7 @@ class RunInfo(Document, frozen=True, kw_only=True):
         tensorboard: Directory of event files, relative to the run directory unless absolute.
         host: Where the chief runs.
         versions: Of Python, TensorFlow and Keras.
+        retention: By which the trainer prunes, if it does.
     """
 
     id: str
@@ -62,6 +84,7 @@ class RunInfo(Document, frozen=True, kw_only=True):
     tensorboard: str = ".tfckpt/tensorboard"
     host: str = ""
     versions: dict[str, str] = {}
+    retention: RetentionRules | None = None
 
 
 class Head(Document, frozen=True, kw_only=True):
@@ -351,6 +374,7 @@ class JournalKind(StrEnum):
     RESTORE = "restore"
     PRUNE = "prune"
     UNDO = "undo"
+    EMPTY = "empty trash"
     PAUSE = "pause"
     RESUME = "resume"
     STOP = "stop"

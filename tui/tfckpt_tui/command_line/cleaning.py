@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 
 import click
 
-from tfckpt_trainer.catalog.retention import BestBy, Plan, Policy, plan
-from tfckpt_trainer.catalog.trash import empty_trash, list_trash
-from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.catalog.retention import BestBy, Plan, Policy, parse_best, plan
+from tfckpt_trainer.catalog.trash import list_trash
+from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui import humane
 from tfckpt_tui.cli import JsonOption, RunArgument, acting_on_run
@@ -17,7 +18,21 @@ from tfckpt_tui.command_line.steering import THROUGH, TimeoutOption, waiting
 from tfckpt_tui.commands import pruning
 from tfckpt_tui.commands.reporting import Json, list_checkpoints
 from tfckpt_tui.console import Progress, print_json, print_line, print_table, print_words
-from tfckpt_tui.policy_input import parse_best
+
+_AGE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[mhdw]?)")
+_SECONDS = {"m": 60, "h": 3600, "": 3600, "d": 86400, "w": 604800}
+
+
+def parse_age(text: str) -> float:
+    """Returns how many seconds `30m`, `12h`, `7d` or `2w` are; a bare number is hours.
+
+    Raises:
+        UsageError: It has another form.
+    """
+    match = _AGE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is no age; give it as 30m, 12h or 7d.")
+    return float(match["number"]) * _SECONDS[match["unit"]]
 
 
 @click.command()
@@ -117,20 +132,25 @@ def undo(run: RunDirectory, trash: str | None, timeout: float, as_json: bool) ->
 
 @click.command()
 @RunArgument
-@click.option("--empty", is_flag=True, help="Delete for good what is in the trash.")
-@click.option("--older-than", type=float, metavar="HOURS", help="With --empty: only older prunes.")
+@click.argument("act", required=False, type=click.Choice(["empty"]), metavar="[empty]")
+@click.option(
+    "--older-than",
+    type=parse_age,
+    metavar="AGE",
+    help="Empty only what was pruned longer ago: 30m, 12h, 7d; hours without a letter.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @JsonOption
 @acting_on_run
 def trash(
-    run: RunDirectory, empty: bool, older_than: float | None, yes: bool, as_json: bool
+    run: RunDirectory, act: str | None, older_than: float | None, yes: bool, as_json: bool
 ) -> None:
-    """Show the trash, or empty it."""
-    if empty:
+    """Show the trash, or empty it: `trash RUN empty` deletes for good."""
+    if act == "empty":
         _empty_trash(run, older_than, yes, as_json)
         return
     if older_than is not None or yes:
-        raise click.UsageError("--older-than and --yes go with --empty.")
+        raise click.UsageError("--older-than and --yes go with `empty`.")
     now = time.time()
     manifests = list_trash(run)
     if as_json:
@@ -182,14 +202,20 @@ def unpin(run: RunDirectory, name: str, as_json: bool) -> None:
     _set_pin(run, name, pinned=False, as_json=as_json)
 
 
-def _empty_trash(run: RunDirectory, hours: float | None, yes: bool, as_json: bool) -> None:
-    if not yes:
-        _ask_or_refuse("Delete for good what is in the trash?")
-    freed = empty_trash(run, None if hours is None else time.time() - hours * 3600)
+def _empty_trash(run: RunDirectory, age: float | None, yes: bool, as_json: bool) -> None:
+    before = None if age is None else time.time() - age
+    going = [m for m in list_trash(run) if before is None or m.at < before]
+    checkpoints = [trashed for manifest in going for trashed in manifest.checkpoints]
+    if going and not yes:
+        what = humane.count(len(checkpoints), "checkpoint")
+        size = humane.size(sum(trashed.size for trashed in checkpoints))
+        _ask_or_refuse(f"Delete {what}, {size}, for good? No undo brings them back.")
+    emptied = pruning.empty(run, before, through=THROUGH)
     if as_json:
-        print_json({"freed_bytes": freed})
+        print_json({"freed_bytes": emptied.freed, "names": list(emptied.names)})
     else:
-        print_line(f"Freed {humane.size(freed)}.")
+        what = humane.count(len(emptied.names), "checkpoint")
+        print_line(f"Deleted {what} for good, freed {humane.size(emptied.freed)}.")
 
 
 def _set_pin(run: RunDirectory, name: str, *, pinned: bool, as_json: bool) -> None:

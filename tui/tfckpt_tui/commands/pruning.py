@@ -13,6 +13,7 @@ from tfckpt_trainer.catalog.pins import unpin as remove_pin
 from tfckpt_trainer.catalog.prune import finish_interrupted_prunes, move_to_trash
 from tfckpt_trainer.catalog.prune import undo as bring_back
 from tfckpt_trainer.catalog.scan import Catalog
+from tfckpt_trainer.catalog.trash import Emptied, empty_trash
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.commandbox import requester
 from tfckpt_trainer.rundir.documents import encode
@@ -165,6 +166,25 @@ def undo(
         requester(through),
         lambda: bring_back(run, trash, update_state_file=is_ours),
     )
+
+
+def empty(run: RunDirectory, before: float | None = None, *, through: str) -> Emptied:
+    """Deletes for good what is in the trash, or what was pruned before a time.
+
+    Raises:
+        RefusedError: A prune or an undo goes on.
+    """
+    emptied = empty_trash(run, before)
+    if emptied.names:
+        entry = JournalEntry(
+            at=time.time(),
+            kind=JournalKind.EMPTY,
+            message=f"Deleted for good: {', '.join(emptied.names)}.",
+            by=requester(through),
+            details={"names": list(emptied.names), "bytes": emptied.freed},
+        )
+        write_entry(run, entry)
+    return emptied
 
 
 def set_pin(run: RunDirectory, name: str, *, pinned: bool, through: str) -> None:

@@ -81,6 +81,7 @@ JOURNAL: Mapping[JournalKind, Sign] = {
     JournalKind.RESTORE: Sign("↩", "accent", "training went back in place"),
     JournalKind.PRUNE: Sign("−", "warn", "checkpoints were moved to the trash"),
     JournalKind.UNDO: Sign("+", "good", "checkpoints came back from the trash"),
+    JournalKind.EMPTY: Sign("×", "warn", "what was in the trash was deleted for good"),
     JournalKind.PAUSE: Sign("‖", "warn", "training was paused"),
     JournalKind.RESUME: Sign("▶", "good", "training went on"),
     JournalKind.STOP: Sign("■", "muted", "the run was stopped"),
