@@ -119,10 +119,11 @@ class _Graph:
         found = {}
         for number, path in self._paths.items():
             for attribute in self._nodes[number].attributes:
-                for name in _tensors_of(attribute.checkpoint_key, index):
+                names = _tensors_of(attribute.checkpoint_key, index)
+                for name in names:
                     entry = index.entries[name]
                     # Of several tensors of one object, such as a table, each is told apart.
-                    rest = name.removeprefix(attribute.checkpoint_key)
+                    rest = name.removeprefix(attribute.checkpoint_key) if len(names) > 1 else ""
                     shown = nice.get(number, "/".join(path)) + rest
                     role = self._role(number, path, attribute.name, entry)
                     found[name] = Variable(shown, entry, role, attribute.full_name)

@@ -1,0 +1,251 @@
+"""What the tensors of a checkpoint are for: of checkpoints as TensorFlow and Keras write them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bundle_writing import GRAPH_KEY, Object, array, graph, key_of, strings, variable, write
+from tfckpt_trainer.bundle.contents import Role, Variable, describe
+from tfckpt_trainer.bundle.index import read_index
+from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
+
+ONE = array(np.ones(3, np.float32))
+
+
+def contents_of(prefix: Path) -> dict[str, Variable]:
+    """Variables by path; no two have the same."""
+    index = read_index(prefix)
+    nodes = read_object_graph(prefix, index) if KEY in index.entries else None
+    found = describe(index, nodes)
+    assert {v.entry.name for v in found} == index.entries.keys() - {KEY}
+    by_path = {variable.path: variable for variable in found}
+    assert len(by_path) == len(found)
+    return by_path
+
+
+def with_role(found: dict[str, Variable], role: Role) -> list[str]:
+    return sorted(path for path, variable in found.items() if variable.role is role)
+
+
+def slots(found: dict[str, Variable]) -> dict[str, set[str]]:
+    """Names of slots by the path of their variable."""
+    by_owner: dict[str, set[str]] = {}
+    for one in found.values():
+        if one.role is Role.SLOT:
+            by_owner.setdefault(one.slot_of, set()).add(one.slot_name)
+    return by_owner
+
+
+# written by TensorFlow
+
+
+@pytest.fixture(scope="module")
+def tf():
+    import tensorflow
+
+    return tensorflow
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return tmp_path_factory.mktemp("contents")
+
+
+def keras_model(width: int = 4):
+    import keras
+
+    layers = [keras.layers.Dense(5, name="hidden"), keras.layers.BatchNormalization(name="norm")]
+    return keras.Sequential(
+        [keras.Input((width,)), *layers, keras.layers.Dense(1, name="out")], name="net"
+    )
+
+
+TRAINED = [
+    f"model/net/{layer}/{name}"
+    for layer, names in (("hidden", "bias kernel"), ("norm", "beta gamma"), ("out", "bias kernel"))
+    for name in names.split()
+]
+MOVING = ["model/net/norm/moving_mean", "model/net/norm/moving_variance"]
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_keras_model_is_known_by_its_own_names_whichever_way_the_optimizer_is_saved(
+    tf, root, compiled
+):
+    import keras
+
+    model, optimizer = keras_model(), keras.optimizers.Adam(1e-3)
+    prefix = root / f"keras-{compiled}"
+    if compiled:
+        model.compile(optimizer, "mse", metrics=["mae"])
+        model.fit(np.ones((4, 4)), np.ones((4, 1)), verbose=0)
+        tf.train.Checkpoint(model=model).write(str(prefix))
+    else:
+        optimizer.build(model.trainable_variables)
+        tf.train.Checkpoint(optimizer=optimizer, model=model).write(str(prefix))
+    found = contents_of(prefix)
+    assert with_role(found, Role.WEIGHT) == sorted(TRAINED + MOVING)
+    assert slots(found) == {path: {"momentums", "velocities"} for path in TRAINED}
+    names = {path.rpartition("/")[2] for path in with_role(found, Role.OPTIMIZER)}
+    assert names == {"_iterations", "_learning_rate"}
+    for one in found.values():
+        if one.role is Role.SLOT:
+            shapes = one.entry.shape, found[one.slot_of].entry.shape
+            assert shapes[0] == shapes[1]
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_an_optimizer_of_one_variable_has_a_slot_only_if_it_has_momentum(tf, root, momentum):
+    import keras
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, use_bias=False, name="d")])
+    optimizer = keras.optimizers.SGD(0.1, momentum=momentum)
+    optimizer.build(model.trainable_variables)
+    prefix = root / f"one-{momentum}"
+    tf.train.Checkpoint(net=model, opt=optimizer).write(str(prefix))
+    found = contents_of(prefix)
+    (weight,) = with_role(found, Role.WEIGHT)
+    assert weight.endswith("/d/kernel")
+    assert slots(found) == ({weight: {"momentums"}} if momentum else {})
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("Adagrad", {"accumulators"}),
+        ("RMSprop", {"velocities"}),
+        ("Ftrl", {"accumulators", "linears"}),
+        ("Lion", {"momentums"}),
+    ],
+)
+def test_the_slots_of_every_optimizer_of_keras(tf, root, kind, expected):
+    import keras
+
+    model, optimizer = keras_model(), getattr(keras.optimizers, kind)(0.1)
+    optimizer.build(model.trainable_variables)
+    tf.train.Checkpoint(model=model, optimizer=optimizer).write(str(root / kind))
+    found = slots(contents_of(root / kind))
+    assert found.keys() == set(TRAINED)
+    assert all(expected <= names for names in found.values())
+
+
+@pytest.mark.tensorflow
+def test_a_module_and_the_optimizers_of_tensorflow_1_in_a_checkpoint(tf, root):
+    class Module(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = tf.Variable(tf.ones([3, 4]), name="w")
+            self.scale = tf.Variable(2.0)
+            self.layers = [tf.Variable(tf.ones([2]), name="b")]
+
+    module = Module()
+    variables = [module.w, module.scale, module.layers[0]]
+    gradients = [(tf.ones_like(one), one) for one in variables]
+    paths = {"mod/w", "mod/scale", "mod/layers/0"}
+    for optimizer, names in (
+        (tf.compat.v1.train.MomentumOptimizer(0.1, 0.9), {"momentum"}),
+        (tf.compat.v1.train.AdamOptimizer(0.1), {"m", "v"}),
+    ):
+        optimizer.apply_gradients(gradients)
+        prefix = root / f"legacy-{len(names)}"
+        step = tf.Variable(3, dtype=tf.int64)
+        tf.train.Checkpoint(mod=module, opt=optimizer, global_step=step).write(str(prefix))
+        found = contents_of(prefix)
+        assert set(with_role(found, Role.WEIGHT)) == paths
+        assert slots(found) == dict.fromkeys(paths, names)
+        assert with_role(found, Role.STEP) == ["global_step"]
+        assert with_role(found, Role.OTHER) == []
+
+
+@pytest.mark.tensorflow
+def test_everything_that_is_no_weight(tf, root):
+    table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
+    table.insert(tf.constant(["a", "b"]), tf.constant([1, 2], tf.int64))
+    tf.train.Checkpoint(
+        table=table,
+        iterator=iter(tf.data.Dataset.range(10).shuffle(4)),
+        rng=tf.random.Generator.from_seed(1),
+        step=tf.Variable(7, dtype=tf.int64),
+        best_loss=tf.Variable(0.5),
+        words=tf.Variable(["a", "b"]),
+    ).write(str(root / "rest"))
+    assert {path: one.role for path, one in contents_of(root / "rest").items()} == {
+        "table-keys": Role.OTHER,
+        "table-values": Role.OTHER,
+        "iterator": Role.INPUT,
+        "rng/_state_var": Role.RANDOM,
+        "step": Role.STEP,
+        "best_loss": Role.OTHER,
+        "words": Role.OTHER,
+    }
+
+
+@pytest.mark.tensorflow
+def test_what_tensorflow_1_saved_by_name(tf, root):
+    v1 = tf.compat.v1
+    with tf.Graph().as_default():
+        kernel = v1.get_variable("layer/kernel", [3, 4])
+        cut = v1.get_variable("words", [10, 4], partitioner=v1.fixed_size_partitioner(3))
+        step = v1.train.get_or_create_global_step()
+        loss = tf.reduce_sum(kernel) + tf.reduce_sum(tf.convert_to_tensor(cut))
+        train = v1.train.AdamOptimizer().minimize(loss, global_step=step)
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(train)
+            v1.train.Saver().save(session, str(root / "tf1"))
+    found = contents_of(root / "tf1")
+    assert with_role(found, Role.WEIGHT) == ["layer/kernel", "words"]
+    assert slots(found) == {name: {"Adam", "Adam_1"} for name in ("layer/kernel", "words")}
+    assert with_role(found, Role.OPTIMIZER) == ["beta1_power", "beta2_power"]
+    assert with_role(found, Role.STEP) == ["global_step"]
+    assert found["words"].size == 160
+
+
+# written by hand
+
+
+def test_groups_come_in_order_and_count_every_tensor_once(tmp_path):
+    nodes = [Object({"a": 1, "z": 2, "step": 3}), Object({}, [variable("a")])]
+    nodes += [Object({}, [variable("z")]), Object({}, [variable("step")])]
+    tensors = {key_of("a"): ONE, key_of("z"): ONE, key_of("step"): array(np.int64(1))}
+    write(tmp_path / "c", {**tensors, "lost/.ATTRIBUTES/X": ONE, GRAPH_KEY: graph(nodes)})
+    found = contents_of(tmp_path / "c")
+    assert list(found) == ["a", "z", "lost.X", "step"]
+    assert Counter(one.group for one in found.values()) == {"model": 2, "rest": 2}
+
+
+def test_a_graph_with_circles_shared_objects_and_dangling_slots(tmp_path):
+    nodes = [
+        Object({"first": 1, "second": 1, "self": 0, "opt": 2}),
+        Object({"parent": 0, "w": 3}),
+        # One slot of no object, one of no variable, one of an object that holds no tensor.
+        Object({"owner": 0}, slots=[(3, "m", 99), (77, "m", 3), (3, "m", 1)]),
+        Object({}, [variable("first/w", "w")]),
+        Object({}, [variable("nobody")]),
+    ]
+    tensors = {key_of("first/w"): ONE, key_of("nobody"): ONE, GRAPH_KEY: graph(nodes)}
+    write(tmp_path / "c", tensors)
+    found = contents_of(tmp_path / "c")
+    assert {path: one.role for path, one in found.items()} == {
+        "first/w": Role.WEIGHT,
+        "nobody.VARIABLE_VALUE": Role.OTHER,
+    }
+
+
+def test_without_its_object_graph_the_names_still_tell_most(tmp_path):
+    names = ["model/kernel", "model/kernel/Adam", "step"]
+    tensors = {key_of(name): ONE for name in names[:2]} | {key_of("step"): array(np.int64(4))}
+    write(tmp_path / "c", {**tensors, GRAPH_KEY: strings([b""], ())})
+    found = {one.path: one.role for one in describe(read_index(tmp_path / "c"), None)}
+    assert found == {
+        "model/kernel": Role.WEIGHT,
+        "model/kernel/Adam": Role.SLOT,
+        "step": Role.STEP,
+    }
