@@ -29,8 +29,9 @@ def figures_of(tensor: Stored | Parts, prefix: Path) -> Statistics:
 
 def hold_against_numpy(found: Statistics, values: np.ndarray) -> None:
     """Compares with what numpy says of the same values in double precision."""
-    wide = np.abs(values.astype(np.complex128)) if np.iscomplexobj(values) else values
-    wide = wide.astype(np.float64).ravel()
+    with np.errstate(over="ignore", invalid="ignore"):
+        wide = np.abs(values.astype(np.complex128)) if np.iscomplexobj(values) else values
+        wide = wide.astype(np.float64).ravel()
     finite = wide[np.isfinite(wide)]
     assert found.elements == len(wide)
     assert found.zeros == np.count_nonzero(finite == 0)
@@ -119,6 +120,20 @@ def test_those_of_parts_are_those_of_the_whole(tmp_path: Path) -> None:
 def test_what_is_no_number_has_no_figures(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="a is string, no number"):
         figures_of(strings([b"one"]), tmp_path / "ckpt-1")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([0x7F800001, 0xFFA00000], np.uint32).view(np.float32),
+        np.array([1.7e308 + 1.7e308j, complex(math.nan, 1)]),
+        np.array([-1.7e308, 1.7e308, math.nan]),
+    ],
+)
+def test_no_value_makes_numpy_warn(tmp_path: Path, values: np.ndarray) -> None:
+    found = figures_of(array(values), tmp_path / "ckpt-1")
+    assert found.nan + found.infinite > 0
 
 
 @pytest.mark.parametrize("damage", ["cut", "part"])

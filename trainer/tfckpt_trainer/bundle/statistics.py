@@ -70,7 +70,8 @@ def statistics(prefix: Path, index: Index, entry: TensorEntry) -> Statistics:
 def _real(values: Numbers) -> NDArray[np.float64]:
     import numpy as np
 
-    return np.abs(values) if np.iscomplexobj(values) else values.real
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.abs(values) if np.iscomplexobj(values) else values.real
 
 
 class _Moments:

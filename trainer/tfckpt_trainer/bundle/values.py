@@ -53,9 +53,11 @@ def numeric_chunks(prefix: Path, index: Index, entry: TensorEntry) -> Iterator[N
 def _widened(values: NDArray[np.generic]) -> Numbers:
     import numpy as np
 
-    if np.iscomplexobj(values):
-        return values.astype(np.complex128)
-    return values.astype(np.float64)
+    # A signalling NaN becomes a quiet one, which is nothing to warn of.
+    with np.errstate(invalid="ignore"):
+        if np.iscomplexobj(values):
+            return values.astype(np.complex128)
+        return values.astype(np.float64)
 
 
 def _stored(prefix: Path, index: Index, entry: TensorEntry) -> list[TensorEntry]:
