@@ -9,6 +9,7 @@ from checkpoint_directory import NOW, CheckpointDirectory
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.files import look
+from tfckpt_trainer.catalog.prune import move_to_trash, undo
 from tfckpt_trainer.catalog.scan import Catalog
 from tfckpt_trainer.catalog.verifications import Verifications, remember
 from tfckpt_trainer.rundir.records import FoundFault, VerificationRecord
@@ -150,4 +151,16 @@ def test_it_is_remembered_of_a_run_that_cannot_be_written(made):
     made.run.control.mkdir()
     made.run.verifications_directory.write_text("no directory")
     verified(made, "ckpt-1")
+    assert made.scan()["ckpt-1"].state is CheckpointState.VERIFIED
+
+
+def test_a_verification_goes_to_the_trash_and_comes_back_with_its_checkpoint(made):
+    made.run.create()
+    for name in ("ckpt-1", "ckpt-2", "ckpt-3"):
+        made.tensorflow(name)
+    verified(made, "ckpt-1")
+    verified(made, "ckpt-3")
+    move_to_trash(made.run, ["ckpt-1"], by="test", now=NOW, update_state_file=True)
+    assert set(Verifications(made.run).look()) == {"ckpt-3"}
+    undo(made.run, None, update_state_file=True)
     assert made.scan()["ckpt-1"].state is CheckpointState.VERIFIED

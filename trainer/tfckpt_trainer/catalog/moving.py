@@ -25,6 +25,7 @@ def refuse_links(run: RunDirectory) -> None:
         run.control,
         run.trash,
         run.records_directory,
+        run.verifications_directory,
         run.saving_directory,
         run.control / "workers",
     ):
@@ -39,10 +40,15 @@ def check_files(trashed: TrashedCheckpoint) -> None:
         DamagedFileError: It names something else.
     """
     name = trashed.name
+    own = {
+        f".tfckpt/records/{name}.json",
+        f".tfckpt/verifications/{name}.json",
+        f".tfckpt/workers/{name}",
+    }
     for file in trashed.files:
         plain = file.removeprefix(".tfckpt/saving/")
         belongs = plain.startswith(name) and _SUFFIX.fullmatch(plain[len(name) :])
-        if not belongs and file not in (f".tfckpt/records/{name}.json", f".tfckpt/workers/{name}"):
+        if not belongs and file not in own:
             raise DamagedFileError(
                 f"A manifest in the trash gives {file!r} to checkpoint {name!r}, to which it "
                 "cannot belong; nothing was moved."
