@@ -5,17 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tfckpt_trainer.catalog.retention import BestBy, Policy
     from tfckpt_trainer.training import TrainingRun
 
 __version__ = "0.1.0"
 
-__all__ = ["TrainingRun", "__version__"]
+__all__ = ["BestBy", "Policy", "TrainingRun", "__version__"]
+
+_PLACES = {
+    "BestBy": "tfckpt_trainer.catalog.retention",
+    "Policy": "tfckpt_trainer.catalog.retention",
+    "TrainingRun": "tfckpt_trainer.training",
+}
 
 
 def __getattr__(name: str) -> object:
     # TrainingRun needs TensorFlow, which costs seconds; everything else here must not.
-    if name == "TrainingRun":
-        from tfckpt_trainer.training import TrainingRun
+    if name in _PLACES:
+        from importlib import import_module
 
-        return TrainingRun
+        return getattr(import_module(_PLACES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,7 +12,8 @@ import threading
 import keras
 import tensorflow as tf
 
-from tfckpt_trainer import TrainingRun
+from tfckpt_trainer import Policy, TrainingRun
+from tfckpt_trainer.catalog.retention import parse_best
 from tfckpt_trainer.training import create_strategy
 
 parser = argparse.ArgumentParser()
@@ -24,6 +25,10 @@ parser.add_argument("--width", type=int, default=16)
 parser.add_argument("--largest-file", type=int, help="bytes that the kernel lets a file have")
 parser.add_argument("--plain", action="store_true", help="a step and a reduction of one's own")
 parser.add_argument("--die-at-rename", type=int, help="kill it before this one, from step 15 on")
+parser.add_argument("--keep-last", type=int)
+parser.add_argument("--keep-best", type=parse_best, action="append", default=[])
+parser.add_argument("--trash-hours", type=float)
+parser.add_argument("--make-room", action="store_true")
 options = parser.parse_args()
 
 strategy = create_strategy(options.strategy, threads=1)
@@ -43,6 +48,9 @@ run = TrainingRun(
     total_steps=options.steps,
     save_every_steps=options.save_every,
     save_every_seconds=options.save_every_seconds,
+    retention=Policy(keep_last=options.keep_last, keep_best=tuple(options.keep_best)),
+    trash_hours=options.trash_hours,
+    make_room=options.make_room,
 )
 
 

@@ -21,6 +21,7 @@ from tfckpt_trainer.training.group import Message, WorkerGroup
 from tfckpt_trainer.training.heartbeat import Heartbeat
 from tfckpt_trainer.training.ledger import Ledger
 from tfckpt_trainer.training.restoring import RestoreOutcome, Restorer
+from tfckpt_trainer.training.retention import Janitor
 from tfckpt_trainer.training.saving import (
     SaveOutcome,
     Saver,
@@ -77,6 +78,7 @@ class Moves:
         gauges: Gauges,
         heartbeat: Heartbeat,
         curves: Curves,
+        janitor: Janitor,
     ) -> None:
         self._run = run
         self._group = group
@@ -87,6 +89,7 @@ class Moves:
         self._gauges = gauges
         self._heartbeat = heartbeat
         self._curves = curves
+        self._janitor = janitor
         self.position = Position()
 
     def begin(self) -> None:
@@ -142,6 +145,8 @@ class Moves:
             saved = outcome.name
             self._ledger.later(lambda: point_state_file_at(self._run, saved))
             self._note_save(outcome, trigger, command)
+            if self._group.is_chief:
+                self._janitor.after_save(saved)
         return outcome
 
     def find(self, name: str) -> Target:

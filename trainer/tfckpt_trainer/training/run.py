@@ -16,6 +16,7 @@ import msgspec
 import tensorflow as tf
 from filelock import FileLock, Timeout
 
+from tfckpt_trainer.catalog.retention import Policy, policy_from, rules_of
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.documents import load_if_there, store
@@ -31,6 +32,7 @@ from tfckpt_trainer.training.ledger import Ledger
 from tfckpt_trainer.training.moves import Moves
 from tfckpt_trainer.training.process import on_termination, on_uncaught_error, peers_watched
 from tfckpt_trainer.training.restoring import Restorer
+from tfckpt_trainer.training.retention import Housekeeping, Janitor
 from tfckpt_trainer.training.saving import Saver
 from tfckpt_trainer.training.service import Service
 from tfckpt_trainer.training.state import SharedState, WorkerState
@@ -76,6 +78,9 @@ class TrainingRun:
         extra: Mapping[str, Any] | None = None,
         worker_state: Mapping[str, Any] | None = None,
         tensorboard: str | Path | None = None,
+        retention: Policy | None = None,
+        trash_hours: float | None = 1.0,
+        make_room: bool = False,
     ) -> None:
         """Takes the parts of a training loop.
 
@@ -94,6 +99,11 @@ class TrainingRun:
             worker_state: More trackable objects that each worker has for itself, by name, such
                 as a `tf.random.Generator` made outside the strategy's scope.
             tensorboard: Directory of the event files; by default within the run directory.
+            retention: Which checkpoints to keep; what no rule keeps goes to the trash after each
+                save. By default all are kept.
+            trash_hours: How long what `retention` moved to the trash stays there, until it is
+                deleted for good; None is for ever. What a person pruned is never deleted so.
+            make_room: Whether a save that would not fit may empty the trash, the oldest first.
 
         Raises:
             UsageError: No run directory was given, or an option makes no sense.
@@ -117,6 +127,9 @@ class TrainingRun:
         self._inputs = Inputs(self._strategy, self._group, dataset) if dataset else None
         self._tensorboard = Path(tensorboard) if tensorboard else self._run.tensorboard
         self._lock = FileLock(self._run.trainer_lock)
+        self._housekeeping = Housekeeping(retention, trash_hours, make_room)
+        # Now, and not hours later: what makes no sense is refused.
+        policy_from(rules_of(retention or Policy()))
         self._attention = False
         self._exchanged = False
         self._assemble(
@@ -150,16 +163,18 @@ class TrainingRun:
             run, group.index, gauges, total_steps=self._total_steps, every_beat=self._every_beat
         )
         self._desk = Desk(box, save_every_seconds)
+        janitor = Janitor(run, self._housekeeping, self._ledger)
         self._moves = Moves(
             run,
             group,
             shared,
-            Saver(run, group, shared, own, world),
+            Saver(run, group, shared, own, world, janitor.make_room),
             Restorer(run, group, shared, own, world),
             self._ledger,
             gauges,
             self._heartbeat,
             self._curves,
+            janitor,
         )
         self._steering = Steering(
             group,
@@ -284,6 +299,7 @@ class TrainingRun:
                 worker_count=self._group.size,
                 replica_count=self._group.replicas,
                 total_steps=self._total_steps,
+                retention=self._housekeeping.rules,
                 tensorboard=str(_within(self._tensorboard, self.directory)),
                 host=socket.gethostname(),
                 versions={

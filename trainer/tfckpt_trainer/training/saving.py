@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -80,12 +80,14 @@ class Saver:
         shared: SharedState,
         own: WorkerState,
         world: Mapping[str, Any],
+        make_room: Callable[[int], int],
     ) -> None:
         self._run = run
         self._group = group
         self._shared = shared
         self._own = own
         self._world = dict(world)
+        self._make_room = make_room
 
     def save(self, request: SaveRequest, facts: WorkerFacts) -> SaveOutcome:
         """Saves the state of `request.step`.
@@ -126,6 +128,8 @@ class Saver:
             return {"name": None, "refused": True, "problem": problem}
         needed = self._shared.size + MARGIN_BYTES
         free = shutil.disk_usage(run.root).free
+        if free < needed and self._make_room(needed - free):
+            free = shutil.disk_usage(run.root).free
         if free < needed:
             problem = (
                 f"{request.name} needs {needed:,} bytes and {free:,} are free in {run.root}; "

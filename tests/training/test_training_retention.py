@@ -1,0 +1,103 @@
+"""The library's own retention: what no rule keeps goes to the trash while training goes on."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from cluster import Cluster
+from steered import SteeredRun
+
+from tfckpt_trainer.bundle.verify import verify
+from tfckpt_trainer.catalog.prune import undo
+from tfckpt_trainer.catalog.trash import list_trash
+from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.records import CheckpointRecord, RetentionRules, RunInfo
+
+pytestmark = pytest.mark.tensorflow
+
+
+def trained(run_dir: Path, *options: str, workers: int = 1) -> SteeredRun:
+    """A run that went to step 40 with a save every 5 steps."""
+    strategy = "multi-worker" if workers > 1 else "one-device"
+    arguments = ["--steps", "40", "--save-every", "5", *options]
+    with Cluster(run_dir, "steered.py", arguments, workers, strategy) as cluster:
+        assert cluster.wait() == [0] * workers, cluster.output()
+    return SteeredRun(cluster)
+
+
+def told(run: SteeredRun, kind: str) -> list[str]:
+    return [entry.message for entry in read_entries(run.run) if entry.kind.value == kind]
+
+
+def test_the_last_ones_stay_and_the_rest_can_be_brought_back(tmp_path):
+    run = trained(tmp_path / "run", "--keep-last", "2", workers=2)
+    assert run.names() == {"ckpt-35", "ckpt-40"}
+    assert all(verify(run.run.root / name).ok for name in run.names())
+    listed = re.findall(r'all_model_checkpoint_paths: "(.+)"', run.run.state_file.read_text())
+    assert listed == ["ckpt-35", "ckpt-40"]
+    assert {entry.by for entry in read_entries(run.run) if entry.kind.value == "prune"} == {
+        "retention"
+    }
+    assert load(run.run.run_file, RunInfo).retention == RetentionRules(keep_last=2)
+    undo(run.run, None, update_state_file=True)
+    assert run.names() == {"ckpt-30", "ckpt-35", "ckpt-40"}
+
+
+def test_the_best_stays_and_old_trash_is_deleted_for_good(tmp_path):
+    options = ("--keep-last", "1", "--keep-best", "loss:max:1", "--trash-hours", "0")
+    run = trained(tmp_path / "run", *options)
+    (best,) = run.names() - {"ckpt-40"}
+    loss = {
+        name: load(run.run.record(name), CheckpointRecord).metrics["loss"]
+        for name in (best, "ckpt-40")
+    }
+    assert loss[best] > loss["ckpt-40"]
+    # What the last save pruned is there still; a later one would empty it.
+    assert sum(len(manifest.checkpoints) for manifest in list_trash(run.run)) <= 1
+    assert told(run, "empty trash")
+
+
+def test_a_metric_that_nobody_reports_keeps_everything_and_is_said_once(tmp_path):
+    run = trained(tmp_path / "run", "--keep-last", "1", "--keep-best", "accuracy:max:1")
+    assert len(run.names()) == 8
+    (message,) = told(run, "refused")
+    assert "accuracy" in message
+    assert not list_trash(run.run)
+
+
+@pytest.fixture
+def disk_of_26_megabytes(tmp_path):
+    place = tmp_path / "disk"
+    place.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=26m", "tmpfs", str(place)]
+    if subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("make_room", [True, False])
+def test_a_save_empties_the_trash_only_if_it_may(disk_of_26_megabytes, make_room):
+    options = ["--keep-last", "1", "--width", "20000"]
+    options += ["--make-room"] if make_room else []
+    run_dir = disk_of_26_megabytes / "run"
+    arguments = ["--steps", "40", "--save-every", "5", *options]
+    with Cluster(run_dir, "steered.py", arguments, 1, "one-device") as cluster:
+        (status,) = cluster.wait()
+    run = SteeredRun(cluster)
+    if make_room:
+        assert status == 0, cluster.output()
+        assert "ckpt-40" in run.names()
+        assert all("to make room" in message for message in told(run, "empty trash"))
+        assert told(run, "empty trash")
+        assert not told(run, "refused")
+    else:
+        # The last save is refused too, and a run that cannot save its end has failed.
+        assert status != 0
+        assert "are free in" in told(run, "refused")[0]
+        assert not told(run, "empty trash")
+        assert len(list_trash(run.run)) >= 1
