@@ -16,6 +16,7 @@ from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.remarks import Remark
 from tfckpt_trainer.catalog.scan import Catalog
 from tfckpt_trainer.catalog.trash import list_trash
+from tfckpt_trainer.catalog.verifications import verification_places
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.documents import DocumentT, load_if_there
@@ -55,7 +56,6 @@ FULL_LOOK_SECONDS = 15.0
 RACY_SECONDS = 2.0
 """A directory that changed this short ago may change again within the same time stamp."""
 
-_UNSETTLED = {CheckpointState.WRITING, CheckpointState.ORPHANED, CheckpointState.INCOMPLETE}
 ResultT = TypeVar("ResultT")
 
 
@@ -170,17 +170,21 @@ class Look:
             run.head_file,
             run.state_file,
             run.saving_directory,
+            *verification_places(run),
         )
         signature = _signature(watched)
         newest = max(changed for changed, _ in signature) / 1e9
         settled = (
             signature == self._known_signature
             and self._known_at - newest > RACY_SECONDS
-            and now - self._known_at < FULL_LOOK_SECONDS
-            and not any(checkpoint.state in _UNSETTLED for checkpoint in self._known[:64])
+            # A clock that was set back must not make what is known look fresh for hours.
+            and 0 <= now - self._known_at < FULL_LOOK_SECONDS
+            and not self._catalog.put_off
+            # What is written comes first; the passing of time alone makes it something else.
+            and not any(c.state is CheckpointState.WRITING for c in self._known[:1])
         )
         if not settled:
-            found = self._try(lambda: self._catalog.scan(now), None)
+            found = self._try(lambda: self._catalog.scan(now, in_haste=True), None)
             if found is not None:
                 self._known, self._known_signature, self._known_at = found, signature, now
                 self._remarks = self._try(lambda: self._catalog.remarks(now), self._remarks)

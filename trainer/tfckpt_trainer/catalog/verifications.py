@@ -24,9 +24,8 @@ class Verifications:
     """
 
     def __init__(self, run: RunDirectory) -> None:
-        self._places = (
-            Documents(run.verifications_directory, VerificationRecord),
-            Documents(_cache_of(run), VerificationRecord),
+        self._places = tuple(
+            Documents(place, VerificationRecord) for place in verification_places(run)
         )
 
     def look(self) -> dict[str, VerificationRecord]:
@@ -51,6 +50,11 @@ class Verifications:
         """Returns the newest verification of checkpoint `name` at the last look."""
         found = [place.found[name] for place in self._places if name in place.found]
         return max(found, key=lambda record: record.verified_at, default=None)
+
+
+def verification_places(run: RunDirectory) -> tuple[Path, Path]:
+    """Returns the directories in which verifications of a run may lie."""
+    return run.verifications_directory, _cache_of(run)
 
 
 def holds_for(record: VerificationRecord, files: Iterable[FileFact]) -> bool:
