@@ -1,0 +1,162 @@
+"""What resuming brings back and what not, as the files of a checkpoint tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bundle_writing import (
+    GRAPH_KEY,
+    Object,
+    Stored,
+    array,
+    graph,
+    key_of,
+    strings,
+    variable,
+    variants,
+    write,
+)
+from tfckpt_trainer.bundle.contents import describe
+from tfckpt_trainer.bundle.index import read_index
+from tfckpt_trainer.bundle.object_graph import read_object_graph
+from tfckpt_trainer.catalog.resuming import returning
+from tfckpt_trainer.rundir.records import CheckpointRecord
+
+WEIGHTS, SLOTS, STEP, SCHEDULE = "weights", "slot variables", "step", "learning-rate schedule"
+INPUT, RANDOM, CALLBACKS = "position in the input", "random states", "callbacks' best so far"
+
+ONES = np.ones((2, 3), np.float32)
+COUNTER = np.int64(1500)
+
+
+def returned(
+    prefix: Path, saved: dict[str, object], record: CheckpointRecord | None = None
+) -> dict[str, tuple[bool | None, str]]:
+    """Saves objects by their paths, with an optimizer like that of Keras if it has any."""
+    nodes = [Object({})]
+    tensors: dict[str, Stored] = {}
+    for path, values in saved.items():
+        place = _object(nodes, path)
+        key = key_of(path)
+        if isinstance(values, Stored):
+            key = f"{path}/.ATTRIBUTES/ITERATOR_STATE"
+            nodes[place].attributes = [("ITERATOR", "", key)]
+        else:
+            nodes[place].attributes = [variable(path)]
+        tensors[key] = values if isinstance(values, Stored) else array(values)
+    write(prefix, {**tensors, GRAPH_KEY: graph(nodes)})  # type: ignore[arg-type]
+    index = read_index(prefix)
+    found = returning(prefix, describe(index, read_object_graph(prefix)), record)
+    assert [one.what for one in found] == [
+        WEIGHTS, SLOTS, STEP, SCHEDULE, INPUT, RANDOM, CALLBACKS,
+    ]  # fmt: skip
+    return {one.what: (one.comes_back, one.how) for one in found}
+
+
+def _object(nodes: list[Object], path: str) -> int:
+    place = 0
+    for name in path.split("/"):
+        if name not in nodes[place].children:
+            nodes.append(Object({}))
+            nodes[place].children[name] = len(nodes) - 1
+        place = nodes[place].children[name]
+    return place
+
+
+def recorded(*contents: str, step: int = 42) -> CheckpointRecord:
+    return CheckpointRecord(
+        name="c",
+        step=step,
+        branch=0,
+        sequence=1,
+        saved_at=1.7e9,
+        trigger="command",
+        contents=list(contents),
+    )
+
+
+ADAM = {
+    "opt/_trainable_variables/0": ONES,
+    "opt/_iterations": COUNTER,
+    "opt/_momentums/0": ONES,
+    "opt/_velocities/0": ONES,
+}
+
+
+def test_weights_alone_bring_back_nothing_else(tmp_path: Path) -> None:
+    back = returned(tmp_path / "c", {"net/kernel": ONES, "net/bias": ONES})
+    assert back[WEIGHTS] == (True, "2 variables")
+    assert {what for what, (comes, _) in back.items() if comes} == {WEIGHTS}
+    assert "momentum starts anew" in back[SLOTS][1]
+    assert "counting starts anew" in back[STEP][1]
+
+
+def test_an_optimizer_brings_back_its_slots_its_step_and_its_schedule(tmp_path: Path) -> None:
+    back = returned(tmp_path / "c", ADAM)
+    assert back[SLOTS] == (True, "2 variables: momentums, velocities")
+    assert back[STEP] == (True, "opt/_iterations = 1,500")
+    assert back[SCHEDULE] == (True, "it follows from the iterations, which are in it")
+    back = returned(tmp_path / "c", ADAM | {"opt/_learning_rate": np.float32(0.1)})
+    assert back[SCHEDULE] == (True, "the rate is the variable opt/_learning_rate")
+
+
+def test_an_optimizer_without_slots_is_not_judged(tmp_path: Path) -> None:
+    back = returned(tmp_path / "c", dict(list(ADAM.items())[:2]))
+    assert back[SLOTS] == (None, "none yet, or this optimizer has none")
+
+
+def test_a_step_of_its_own_comes_before_the_iterations_and_both_before_the_record(
+    tmp_path: Path,
+) -> None:
+    back = returned(tmp_path / "c", ADAM | {"step": np.int64(7)}, recorded())
+    assert back[STEP] == (True, "step = 7")
+    assert returned(tmp_path / "c", ADAM, recorded())[STEP] == (True, "opt/_iterations = 1,500")
+    back = returned(tmp_path / "c", {"net/kernel": ONES}, recorded())
+    assert back[STEP] == (True, "42, from its record")
+
+
+@pytest.mark.parametrize("damage", ["cut", "missing"])
+def test_a_step_that_cannot_be_read_does_not_come_back(tmp_path: Path, damage: str) -> None:
+    prefix = tmp_path / "c"
+    returned(prefix, {"step": COUNTER})
+    index = read_index(prefix)
+    found = describe(index, read_object_graph(prefix))
+    data = prefix.with_name("c.data-00000-of-00001")
+    if damage == "cut":
+        data.write_bytes(b"")
+    else:
+        data.unlink()
+    step = next(one for one in returning(prefix, found, None) if one.what == STEP)
+    assert step.comes_back is False
+
+
+def test_the_position_in_the_input_is_an_iterator_or_lies_beside(tmp_path: Path) -> None:
+    back = returned(tmp_path / "c", {"data": variants([b"state"])})
+    assert back[INPUT] == (True, "the iterator data")
+    back = returned(tmp_path / "c", {"net/kernel": ONES}, recorded("model", "input position"))
+    assert back[INPUT] == (True, "of each worker, in files beside it")
+    assert returned(tmp_path / "c", {"net/kernel": ONES})[INPUT][0] is False
+
+
+def test_random_states_are_those_of_generators_or_lie_beside(tmp_path: Path) -> None:
+    seeds = {"rng/_state_var": np.zeros(3, np.int64), "drop/seed_generator_state": np.zeros(2)}
+    back = returned(tmp_path / "c", seeds)
+    assert back[RANDOM] == (True, "2 variables; not those of Python and NumPy")
+    assert back[WEIGHTS][0] is False
+    back = returned(tmp_path / "c", {"net/kernel": ONES}, recorded("random state"))
+    assert back[RANDOM] == (True, "of each worker, in files beside it")
+
+
+def test_the_best_so_far_comes_back_where_the_program_saved_it(tmp_path: Path) -> None:
+    back = returned(tmp_path / "c", {"net/kernel": ONES, "best_loss": np.float32(0.5)})
+    assert back[CALLBACKS] == (True, "the variable best_loss")
+    assert returned(tmp_path / "c", {"net/kernel": ONES})[CALLBACKS][0] is False
+
+
+def test_texts_are_no_weights(tmp_path: Path) -> None:
+    write(tmp_path / "c", {"words": strings([b"a"])})
+    found = returning(tmp_path / "c", describe(read_index(tmp_path / "c"), None), None)
+    assert found[0].comes_back is False
