@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
+from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.look import Look
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
-from tfckpt_tui.watching import Watch
+from tfckpt_tui.watching import Doubt, Watch
 
 POLL_SECONDS = 0.5
 """How often the directory is looked at without any event."""
@@ -71,7 +72,10 @@ class Monitor:
             run.pins_directory,
             run.active,
         )
-        self._watch = Watch(directories, self._wake.set) if poll is None else None
+        self._watch = Watch(directories, self._take_hint) if poll is None else None
+        self._doubt = Doubt()
+        self._hinted = False
+        self._root = run.root
 
     def start(self, on_snapshot: Callable[[RunSnapshot], None]) -> None:
         """Starts looking; `on_snapshot` is called in the monitor's thread."""
@@ -84,6 +88,10 @@ class Monitor:
         """Asks for a look at once, from any thread."""
         self._wake.set()
 
+    def _take_hint(self) -> None:
+        self._hinted = True
+        self._wake.set()
+
     def stop(self) -> None:
         """Ends the thread; one that is stuck in a dead file system is left behind, a daemon."""
         self._stopped.set()
@@ -94,12 +102,12 @@ class Monitor:
     def _work(self, on_snapshot: Callable[[RunSnapshot], None]) -> None:
         while not self._stopped.is_set():
             began = time.monotonic()
+            if self._watch is not None:
+                self._watch.refresh()
             snapshot = self._snapshot()
             if self._stopped.is_set():
                 break
             on_snapshot(snapshot)
-            if self._watch is not None:
-                self._watch.refresh()
             spent = time.monotonic() - began
             # A directory so large or a file system so slow that looking costs: look less often.
             pause = max(self._poll, spent / LOOK_SHARE)
@@ -111,10 +119,29 @@ class Monitor:
 
     def _snapshot(self) -> RunSnapshot:
         now = self._clock()
+        hinted, self._hinted = self._hinted, False
+        before = self._last
         try:
-            self._last = self._look.snapshot(now)
+            self._last = self._with_doubts(self._look.snapshot(now), before, hinted)
         except Exception as error:
             # A defect of ours must be seen, and must not leave a frozen picture behind.
             problem = clean(f"Looking failed ({type(error).__name__}: {error}); please report it.")
             return replace(self._last, at=now, problems=(*self._last.problems, problem))
         return self._last
+
+    def _with_doubts(self, found: RunSnapshot, before: RunSnapshot, hinted: bool) -> RunSnapshot:
+        """Adds to a snapshot why news may come late."""
+        if self._watch is None:
+            return found
+        if found.checkpoints is not before.checkpoints:
+            known = {checkpoint.name for checkpoint in before.checkpoints}
+            is_new = bool(known) and any(c.name not in known for c in found.checkpoints)
+            self._doubt.take(is_new=is_new, hinted=hinted)
+        elif hinted:
+            self._doubt.take(is_new=False, hinted=True)
+        problem = self._watch.problem
+        if not problem and self._doubt.is_sure:
+            remote = is_network_file_system(self._root)
+            where = "on this network file system" if remote else "here"
+            problem = f"No file events come {where}; looking every {self._poll:g} s."
+        return replace(found, problems=(*found.problems, problem)) if problem else found
