@@ -46,6 +46,7 @@ def _streamed(shard: Shard, offset: int, size: int, value: int, on_chunk: OnChun
     for data in shard.chunks(offset, size):
         value = crc32c(data, value)
         on_chunk(data)
+        del data
     return value
 
 

@@ -1,0 +1,146 @@
+"""The rate of verifying, against a plain CRC32C of the same files and against TensorFlow.
+
+    python tests/benchmarks/verify.py [--rounds N] [--directory DIR] [--no-tensorflow]
+
+A plain CRC32C reads the files with the same reads of 1 MiB and computes the same google-crc32c
+over them, knowing nothing of tensors. It, `verify`, and parsing alone (reading the index and
+looking at sizes, which is the fixed cost) take turns in one process; the files are in the page
+cache, which is where verifying is measured against the processor and not against the disk.
+TensorFlow reads every tensor of the checkpoint in a process of its own, and so does
+`tfckpt-tui verify`, both with their imports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+SCRIPTS = Path(__file__).with_name("scripts")
+sys.path.insert(0, str(SCRIPTS))
+import google_crc32c
+from made_checkpoints import make
+
+from tfckpt_trainer.bundle.index import read_index
+from tfckpt_trainer.bundle.shard import CHUNK
+from tfckpt_trainer.bundle.structure import structure_findings
+from tfckpt_trainer.bundle.verify import verify
+
+KINDS = {
+    "1 GB in 100 tensors": (100, 1_000_000_000),
+    "400 MB in 2,000 tensors": (2_000, 400_000_000),
+    "4 MB in 2,000 tensors": (2_000, 4_000_000),
+    "300 KB in 30 tensors": (30, 300_000),
+}
+PLAIN, FINITE, PARSING = "plain CRC32C", "verify, looking for what is not finite", "parsing alone"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--directory", help="where to write the checkpoints, for a real disk")
+    parser.add_argument("--no-tensorflow", action="store_true")
+    options = parser.parse_args()
+    for title, (tensors, size) in KINDS.items():
+        with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+            prefix = Path(directory) / "ckpt-1"
+            total = make(prefix, tensors, size)
+            report(title, total, measure(prefix, options.rounds))
+            if not options.no_tensorflow:
+                against_tensorflow(prefix, max(1, options.rounds // 2))
+
+
+def measure(prefix: Path, rounds: int) -> dict[str, list[float]]:
+    """Returns seconds by what was done."""
+    files = sorted(prefix.parent.glob(f"{prefix.name}.*"))
+    actions: dict[str, Callable[[], object]] = {
+        PLAIN: partial(plain, files),
+        "verify": partial(verified, prefix),
+        "verify, with digests of whole files": partial(verified, prefix, digests=True),
+        FINITE: partial(verified, prefix, finite=True),
+        PARSING: partial(parse, prefix),
+    }
+    times: dict[str, list[float]] = {what: [] for what in actions}
+    for action in actions.values():
+        action()
+    for _ in range(rounds):
+        for what, action in actions.items():
+            began = time.perf_counter()
+            action()
+            times[what].append(time.perf_counter() - began)
+    return times
+
+
+def plain(files: list[Path]) -> int:
+    value = 0
+    for path in files:
+        descriptor = os.open(path, os.O_RDONLY)
+        offset = 0
+        while data := os.pread(descriptor, CHUNK, offset):
+            value = google_crc32c.extend(value, data)
+            offset += len(data)
+        os.close(descriptor)
+    return value
+
+
+def verified(prefix: Path, *, digests: bool = False, finite: bool = False) -> None:
+    found = verify(prefix, digests=digests, finite=finite)
+    assert found.ok and not found.not_finite
+
+
+def parse(prefix: Path) -> None:
+    assert structure_findings(prefix, read_index(prefix)) == []
+
+
+def report(title: str, total: int, times: dict[str, list[float]]) -> None:
+    print(f"{title} ({total / 1e6:.1f} MB)")
+    base = times[PLAIN]
+    for what, values in times.items():
+        middle = statistics.median(values)
+        shown = f"  {what}: {middle * 1e3:.1f} ms ({min(values) * 1e3:.1f}–{max(values) * 1e3:.1f})"
+        if what == PARSING:
+            print(shown)
+            continue
+        ratio = statistics.median(b / v for v, b in zip(values, base, strict=True))
+        print(f"{shown}, {total / middle / 1e9:.2f} GB/s, {100 * ratio:.0f} % of the plain rate")
+
+
+def against_tensorflow(prefix: Path, rounds: int) -> None:
+    """Compares processes that read everything: TensorFlow, and `tfckpt-tui verify`."""
+    script = [sys.executable, str(SCRIPTS / "made_checkpoints.py"), str(prefix)]
+    ours = [sys.executable, "-m", "tfckpt_tui.cli", "verify", str(prefix.parent), "--again"]
+    whole: list[float] = []
+    reading: list[float] = []
+    theirs: list[float] = []
+    bare: list[float] = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        subprocess.run(ours, check=True, capture_output=True)
+        whole.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        verify(prefix)
+        bare.append(time.perf_counter() - began)
+        said = subprocess.run(script, check=True, capture_output=True, text=True).stdout.split()
+        reading.append(float(said[1]))
+        theirs.append(float(said[0]) + float(said[1]))
+    print(
+        f"  TensorFlow reading every tensor: {statistics.median(theirs):.2f} s with its import, "
+        f"{statistics.median(reading):.3f} s without; `tfckpt-tui verify` "
+        f"{statistics.median(whole):.2f} s with everything, verify {statistics.median(bare):.3f} s;"
+        f" {median_ratio(theirs, whole):.1f} and {median_ratio(reading, bare):.1f} times as fast"
+    )
+
+
+def median_ratio(theirs: list[float], ours: list[float]) -> float:
+    return statistics.median(a / b for a, b in zip(theirs, ours, strict=True))
+
+
+if __name__ == "__main__":
+    main()
