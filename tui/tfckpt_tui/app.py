@@ -24,6 +24,7 @@ from textual.theme import BUILTIN_THEMES
 from tfckpt_trainer.catalog.checkpoints import CheckpointState
 from tfckpt_trainer.errors import ExitCode, TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.config import Config, read_config
 from tfckpt_tui.log_tail import LogTail, log_path
 from tfckpt_tui.messages import JobDone, JobFailed, SnapshotTaken, VerificationEnded
 from tfckpt_tui.monitor import Monitor, Watcher
@@ -78,6 +79,7 @@ class TfckptApp(App[int]):
         read_only: bool = False,
         poll: float | None = None,
         monitor: Watcher | None = None,
+        config: Config | None = None,
     ) -> None:
         """Makes the app.
 
@@ -86,8 +88,10 @@ class TfckptApp(App[int]):
             read_only: Whether every action that changes something is switched off.
             poll: Seconds between looks, where file events are not to be relied on.
             monitor: Gives the snapshots; by default it watches `run`.
+            config: What the person set for all runs.
         """
         super().__init__()
+        self.config = config or Config()
         self.run_directory = run
         self.read_only = read_only
         self.snapshot: RunSnapshot | None = None
@@ -268,7 +272,7 @@ def main(run: RunDirectory, *, read_only: bool = False, poll: float | None = Non
             "`tfckpt-tui ls --json` and the other commands.\n"
         )
         return ExitCode.USAGE
-    app = TfckptApp(run, read_only=read_only, poll=poll)
+    app = TfckptApp(run, read_only=read_only, poll=poll, config=read_config())
     app.run()
     return app.return_code or 0
 

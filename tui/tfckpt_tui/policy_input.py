@@ -24,6 +24,16 @@ def parse_policy(keep_last: str, keep_every: str, keep_best: str) -> Policy:
     )
 
 
+def rules_in_words(policy: Policy) -> dict[str, str]:
+    """Returns what to type for a policy, by the names of the inputs."""
+    best = ", ".join(f"{one.metric}:{one.mode}:{one.count}" for one in policy.keep_best)
+    return {
+        "keep-last": str(policy.keep_last or ""),
+        "keep-every": str(policy.keep_every_steps or ""),
+        "keep-best": best,
+    }
+
+
 def _count(text: str, what: str) -> int | None:
     digits = text.strip().replace(",", "")
     if not digits:

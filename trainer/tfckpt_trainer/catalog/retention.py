@@ -44,6 +44,18 @@ class Policy:
         """Whether it has no rule."""
         return self == Policy()
 
+    def __str__(self) -> str:
+        """Returns the rules in words, such as `keep the last 5, the best 3 by min loss`."""
+        rules = []
+        if self.keep_last is not None:
+            rules.append(f"the last {self.keep_last}")
+        if self.keep_every_steps is not None:
+            rules.append(f"one every {self.keep_every_steps} steps")
+        if self.keep_every_hours is not None:
+            rules.append(f"one every {self.keep_every_hours:g} h")
+        rules += [f"the best {best.count} by {best.mode} {best.metric}" for best in self.keep_best]
+        return f"keep {', '.join(rules)}" if rules else "keep all"
+
 
 def policy_from(rules: RetentionRules) -> Policy:
     """Returns the policy that rules from a file mean.

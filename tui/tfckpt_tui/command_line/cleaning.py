@@ -5,18 +5,22 @@ from __future__ import annotations
 import re
 import sys
 import time
+from pathlib import Path
 
 import click
 
 from tfckpt_trainer.catalog.retention import BestBy, Plan, Policy, parse_best, plan
 from tfckpt_trainer.catalog.trash import list_trash
 from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.rundir.documents import load_if_there
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import RunInfo
 from tfckpt_tui import humane
 from tfckpt_tui.cli import JsonOption, RunArgument, acting_on_run
 from tfckpt_tui.command_line.steering import THROUGH, TimeoutOption, waiting
 from tfckpt_tui.commands import pruning
 from tfckpt_tui.commands.reporting import Json, list_checkpoints
+from tfckpt_tui.config import default_policy, read_config
 from tfckpt_tui.console import Progress, print_json, print_line, print_table, print_words
 
 _AGE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[mhdw]?)")
@@ -47,6 +51,12 @@ def parse_age(text: str) -> float:
     metavar="METRIC:min|max:N",
     help="Keep the best N by a metric; may be given several times.",
 )
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Take the rules from the [retention] section of this file.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the plan and do nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option(
@@ -63,6 +73,7 @@ def prune(
     keep_every: int | None,
     keep_every_hours: float | None,
     keep_best: tuple[BestBy, ...],
+    config: Path | None,
     dry_run: bool,
     yes: bool,
     beside_trainer: bool,
@@ -72,12 +83,21 @@ def prune(
 ) -> None:
     """Move to the trash what no rule keeps; `undo` brings it back.
 
-    The newest that can be restored, the one training goes on from, the last verified one and
-    pinned ones always stay.
+    Without rules it goes by the trainer's own policy, else by the [retention] section of the
+    configuration file. The newest that can be restored, the one training goes on from, the last
+    verified one and pinned ones always stay.
     """
     policy = Policy(keep_last, keep_every, keep_every_hours, keep_best)
+    if not policy.is_empty and config is not None:
+        raise click.UsageError("Give either rules or --config.")
     if policy.is_empty:
-        raise click.UsageError("Say what to keep, for example --keep-last 5.")
+        info = load_if_there(run.run_file, RunInfo) if config is None else None
+        policy, source = default_policy(info, read_config(config))
+        if policy.is_empty:
+            raise click.UsageError(
+                f"Say what to keep, for example --keep-last 5; {source} has no such rule."
+            )
+        print_words(f"By {source}: {policy}.")
     foreign = pruning.foreign_trainer(run)
     in_use = foreign.open_checkpoints if foreign is not None else frozenset[str]()
     intended = plan(list_checkpoints(run), policy, in_use=in_use)

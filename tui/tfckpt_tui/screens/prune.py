@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import ClassVar
 
 from textual import on
@@ -11,10 +12,10 @@ from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tfckpt_trainer.catalog.retention import Plan, plan
+from tfckpt_trainer.catalog.retention import Plan, Policy, plan
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_tui import humane
-from tfckpt_tui.policy_input import parse_policy
+from tfckpt_tui.policy_input import parse_policy, rules_in_words
 from tfckpt_tui.screens.dialog import Choice, Dialog
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
@@ -35,10 +36,22 @@ class PruneDialog(Dialog[tuple[str, ...]]):
         Binding("pagedown", "scroll_plan(8)", show=False),
     ]
 
-    def __init__(self, snapshot: RunSnapshot) -> None:
+    def __init__(self, snapshot: RunSnapshot, policy: Policy, source: str) -> None:
+        """Makes the dialog.
+
+        Args:
+            snapshot: Of the run.
+            policy: What it begins with; an empty one is a rule of ours.
+            source: Where that comes from, in words.
+        """
         super().__init__(snapshot)
         self.add_class("-large")
-        self._rules = {"keep-last": _DEFAULT_LAST, "keep-every": "", "keep-best": ""}
+        self._source = source
+        self._hours = policy.keep_every_hours
+        self._rules = rules_in_words(policy)
+        if policy.is_empty:
+            self._source, self._rules = "", {**self._rules, "keep-last": _DEFAULT_LAST}
+        self._first_rules = dict(self._rules)
         self._plan: Plan | None = None
         self._problem = ""
         self._replan()
@@ -72,6 +85,10 @@ class PruneDialog(Dialog[tuple[str, ...]]):
 
     def text(self) -> Iterable[Iterable[Span]]:
         """Returns what the plan frees."""
+        if self._source and self._rules == self._first_rules:
+            yield ((f"By {self._source}.", "muted"),)
+        if self._hours is not None:
+            yield ((f"One in every {self._hours:g} h is kept too.", "muted"),)
         if self._plan is None:
             return
         count = len(self._plan.deleted)
@@ -111,6 +128,7 @@ class PruneDialog(Dialog[tuple[str, ...]]):
         rules = self._rules
         try:
             policy = parse_policy(rules["keep-last"], rules["keep-every"], rules["keep-best"])
+            policy = replace(policy, keep_every_hours=self._hours)
             self._plan = plan(self.snapshot.checkpoints, policy)
             self._problem = ""
         except TfckptError as error:

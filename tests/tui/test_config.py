@@ -1,0 +1,112 @@
+"""The configuration file, and which policy a prune goes by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from app_driving import until_shown
+from command_running import Tool
+from rundir_factory import RunFactory
+
+from tfckpt_trainer.catalog.retention import BestBy, Policy
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.records import RetentionRules, RunInfo
+from tfckpt_tui.app import TfckptApp
+from tfckpt_tui.config import Config, config_path, default_policy, read_config
+
+OWN = RunInfo(id="run", created_at=0.0, retention=RetentionRules(keep_last=7))
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
+    return Tool(capsys)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the configuration file belongs; it is not there yet."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    config_path().parent.mkdir(parents=True)
+    return config_path()
+
+
+def test_all_rules_are_read(home: Path) -> None:
+    home.write_text(
+        "[retention]\nkeep_last = 3\nkeep_every_steps = 1000\nkeep_every_hours = 6\n"
+        'keep_best = ["loss:min:2", "accuracy:max:1"]\n'
+    )
+    policy, source = default_policy(None, read_config())
+    assert policy == Policy(3, 1000, 6.0, (BestBy("loss", "min", 2), BestBy("accuracy", "max", 1)))
+    assert source == "the configuration file"
+
+
+def test_without_a_file_there_is_no_rule(home: Path) -> None:
+    assert default_policy(None, read_config())[0].is_empty
+
+
+def test_the_trainers_own_policy_comes_first(home: Path) -> None:
+    home.write_text("[retention]\nkeep_last = 3\n")
+    assert default_policy(OWN, read_config()) == (Policy(7), "the trainer's own policy")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[retention]\nkeep_lst = 3\n", "kep|keep_lst"),
+        ("[retention]\nkeep_last = 'x'\n", "keep_last"),
+        ("[retention]\nkeep_last = 0\n", "must be more than 0"),
+        ("[retention]\nkeep_best = ['loss']\n", "METRIC:min|max:COUNT"),
+        ("[other]\n", "other"),
+        ("keep_last = 3", "keep_last"),
+        ("[retention", "is no TOML"),
+        ("\x00", "is no TOML"),
+    ],
+)
+def test_what_makes_no_sense_is_told_with_the_file(home: Path, text: str, message: str) -> None:
+    home.write_text(text)
+    with pytest.raises(UsageError) as error:
+        read_config()
+    assert str(home) in str(error.value)
+    assert any(part in str(error.value) for part in message.split("|"))
+
+
+def test_prune_goes_by_it_and_says_so(tool: Tool, home: Path, tmp_path: Path) -> None:
+    made = RunFactory(tmp_path / "run")
+    made.run.root.mkdir()
+    for step in (1, 2, 3):
+        made.checkpoint(step, recorded=False, seconds_ago=7200)
+    nothing = tool("prune", made.run.root, "--dry-run")
+    assert nothing.code == 2
+    home.write_text("[retention]\nkeep_last = 1\n")
+    said = tool("prune", made.run.root, "--dry-run")
+    assert said.code == 0
+    assert "By the configuration file: keep the last 1." in said.words
+    assert "2 checkpoints to delete" in said.data
+
+
+def test_a_file_can_be_named(tool: Tool, home: Path, tmp_path: Path) -> None:
+    made = RunFactory(tmp_path / "run").create(retention=RetentionRules(keep_last=1))
+    for step in (1, 2, 3):
+        made.checkpoint(step, seconds_ago=7200)
+    own = tmp_path / "rules.toml"
+    own.write_text("[retention]\nkeep_last = 2\n")
+    said = tool("prune", made.run.root, "--dry-run", "--config", own)
+    assert "1 checkpoint to delete" in said.data
+    assert "2 checkpoints to delete" in tool("prune", made.run.root, "--dry-run").data
+    missing = tool("prune", made.run.root, "--config", tmp_path / "none.toml")
+    assert missing.code == 2
+    both = tool("prune", made.run.root, "--config", own, "--keep-last", "1")
+    assert both.code == 2
+
+
+async def test_the_dialog_begins_with_it(tmp_path: Path) -> None:
+    made = RunFactory(tmp_path)
+    for step in (1, 2, 3):
+        made.checkpoint(step, recorded=False, seconds_ago=7200)
+    config = Config(RetentionRules(keep_last=1))
+    async with TfckptApp(made.run, config=config).run_test(size=(120, 40)) as pilot:
+        await until_shown(pilot, "ckpt-3")
+        await pilot.press("p")
+        await until_shown(pilot, "By the configuration file.")
+        await until_shown(pilot, "2 checkpoints go to the trash")
