@@ -15,6 +15,7 @@ from enum import StrEnum
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES
 from tfckpt_trainer.bundle.index import Index, TensorEntry
 from tfckpt_trainer.bundle.object_graph import KEY, VALUE_ATTRIBUTE, Node
+from tfckpt_trainer.bundle.structure import several_of
 
 _SUFFIX = "/.ATTRIBUTES/"
 _OPTIMIZER_CHILDREN = {"_iterations", "_trainable_variables"}
@@ -115,15 +116,16 @@ class _Graph:
 
     def variables(self, index: Index) -> dict[str, Variable]:
         """Returns the variables by the names of their tensors."""
-        nice = self._nice_paths()
+        nice, names = self._nice_paths(), sorted(index.entries)
         found = {}
         for number, path in self._paths.items():
             for attribute in self._nodes[number].attributes:
-                names = _tensors_of(attribute.checkpoint_key, index)
-                for name in names:
+                key = attribute.checkpoint_key
+                own = [key] if key in index.entries else several_of(key, names)
+                for name in own:
                     entry = index.entries[name]
                     # Of several tensors of one object, such as a table, each is told apart.
-                    rest = name.removeprefix(attribute.checkpoint_key) if len(names) > 1 else ""
+                    rest = name.removeprefix(key) if len(own) > 1 else ""
                     shown = nice.get(number, "/".join(path)) + rest
                     role = self._role(number, path, attribute.name, entry)
                     found[name] = Variable(shown, entry, role, attribute.full_name)
@@ -225,13 +227,6 @@ def _value_of(node: Node) -> str | None:
         if attribute.name == VALUE_ATTRIBUTE:
             return attribute.full_name
     return None
-
-
-def _tensors_of(key: str, index: Index) -> list[str]:
-    """Returns the tensors of one attribute: some objects store several under one key."""
-    if key in index.entries:
-        return [key]
-    return [name for name in index.entries if name.startswith((f"{key}-", f"{key}_"))]
 
 
 def _plain_role(name: str, entry: TensorEntry, *, at_root: bool) -> Role:

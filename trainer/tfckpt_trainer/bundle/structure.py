@@ -66,19 +66,26 @@ def graph_findings(prefix: Path, index: Index) -> list[Finding]:
     for node in nodes:
         for attribute in node.attributes:
             key = attribute.checkpoint_key
-            if key not in index.entries and not _has_several(names, key):
+            if key not in index.entries and not several_of(key, names):
                 message = f"the object graph names {key}, and the index does not have it"
                 found.append(Finding("error", "object-graph", file, key, message))
     return found
 
 
-def _has_several(names: Sequence[str], key: str) -> bool:
-    """Whether there are tensors of one key, as some objects have them: `table-keys`."""
+def several_of(key: str, names: Sequence[str]) -> list[str]:
+    """Returns the tensors of an attribute that are not under its own key, such as `table-keys`.
+
+    Args:
+        key: The key of the attribute.
+        names: Those of all tensors, sorted: in a large graph very many may be asked for.
+    """
+    found = []
     for start in (f"{key}-", f"{key}_"):
         place = bisect_left(names, start)
-        if place < len(names) and names[place].startswith(start):
-            return True
-    return False
+        while place < len(names) and names[place].startswith(start):
+            found.append(names[place])
+            place += 1
+    return found
 
 
 def _size_findings(prefix: Path, index: Index) -> Iterator[Finding]:
