@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from command_running import BINARY, Said, Tool, run_binary
 from json_reference import check
-from rundir_factory import RunFactory
+from rundir_factory import RunFactory, two_branches
 
 from bundle_writing import (
     GRAPH_KEY,
@@ -582,6 +582,24 @@ def checked_by(root: Path, script: str) -> list[object]:
     """A check in Python, in which `step` is that of the checkpoint."""
     prepared = "import os, sys; step = int(sys.argv[1].rpartition('-')[2]); " + script
     return ["bisect", root, "--json", "--", sys.executable, "-c", prepared]
+
+
+@pytest.mark.parametrize(
+    ("words", "row"),
+    [
+        ([], "4 checkpoints from ckpt-100 to ckpt-b1-400"),
+        (["--to", "500"], "5 checkpoints from ckpt-100 to ckpt-500"),
+        (["--from", "200"], "3 checkpoints from ckpt-200 to ckpt-b1-400"),
+    ],
+)
+def test_bisect_follows_the_branch_on_which_its_end_was_reached(
+    tool: Tool, tmp_path: Path, words: list[str], row: str
+) -> None:
+    two_branches(tmp_path)
+    said = tool("bisect", tmp_path, *words, "--", "true")
+    assert (said.code, said.data.splitlines()[0]) == (0, row)
+    said = tool("bisect", tmp_path, "--from", "500", "--", "true")
+    assert "ckpt-500 did not lead to ckpt-b1-400" in said.words
 
 
 def test_json_of_bisect_is_as_documented(tool: Tool, tmp_path: Path) -> None:
