@@ -26,7 +26,7 @@ NUMBERS = {
     "int64": 9, "bool": 10, "bfloat16": 14, "uint16": 17, "complex128": 18, "float16": 19,
     "uint32": 22, "uint64": 23, "float8_e5m2": 24, "float8_e4m3fn": 25, "float8_e4m3fnuz": 26,
     "float8_e4m3b11fnuz": 27, "float8_e5m2fnuz": 28, "int4": 29, "uint4": 30, "int2": 31,
-    "uint2": 32,
+    "uint2": 32, "float4_e2m1fn": 33,
 }  # fmt: skip
 """Numbers of element types, by the names of numpy and ml_dtypes."""
 

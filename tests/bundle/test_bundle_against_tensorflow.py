@@ -126,9 +126,7 @@ def test_slices_add_up_to_the_tensor(tf, checkpoints):
 def test_what_tensorflow_wrote_verifies(checkpoints, kind):
     seen = []
     prefix = checkpoints[kind]
-    found = verify(
-        prefix, on_progress=lambda done, total: seen.append((done, total)), digests=True
-    )
+    found = verify(prefix, on_progress=lambda done, total: seen.append((done, total)), digests=True)
     assert found.findings == ()
     assert found.tensors == len(read_index(prefix).stored())
     assert seen[-1][0] == seen[-1][1] > 0

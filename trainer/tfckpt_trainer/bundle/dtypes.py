@@ -12,7 +12,7 @@ ITEM_SIZES = {
     "int64": 8, "bool": 1, "qint8": 1, "quint8": 1, "qint32": 4, "bfloat16": 2, "qint16": 2,
     "quint16": 2, "uint16": 2, "complex128": 16, "float16": 2, "uint32": 4, "uint64": 8,
     "float8_e5m2": 1, "float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e4m3b11fnuz": 1,
-    "float8_e5m2fnuz": 1, "int4": 1, "uint4": 1, "int2": 1, "uint2": 1,
+    "float8_e5m2fnuz": 1, "float4_e2m1fn": 1, "int4": 1, "uint4": 1, "int2": 1, "uint2": 1,
 }  # fmt: skip
 """Bytes of an element as it is stored; types of less than a byte take a whole one."""
 

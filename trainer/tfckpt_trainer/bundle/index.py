@@ -27,6 +27,7 @@ DTYPES = {
     20: "resource", 21: "variant", 22: "uint32", 23: "uint64", 24: "float8_e5m2",
     25: "float8_e4m3fn", 26: "float8_e4m3fnuz", 27: "float8_e4m3b11fnuz", 28: "float8_e5m2fnuz",
     29: "int4", 30: "uint4", 31: "int2", 32: "uint2",
+    33: "float4_e2m1fn",
 }  # fmt: skip
 """Names of `tensorflow/core/framework/types.proto`, as `tf.DType.name` gives them."""
 

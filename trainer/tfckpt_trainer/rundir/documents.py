@@ -71,7 +71,7 @@ def decode(data: bytes, kind: type[DocumentT], source: str) -> DocumentT:
         unknown = {key: value for key, value in raw.items() if key not in known}
         fields = {key: value for key, value in raw.items() if key in known}
         return msgspec.convert({**fields, "unknown": unknown}, kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedFileError(
             f"{source} is not a valid {kind.__name__}: {error}. Move it away, or restore it."
         ) from error
