@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from tfckpt_trainer.bundle.checksum import unmask
@@ -183,7 +184,7 @@ def _entry(name: str, data: bytes, shard_count: int) -> TensorEntry:
         if number == 1:
             dtype = value
         elif number == 2 and kind == BYTES:
-            shape = _shape(name, content)
+            shape = _known_shape(content)
         elif number == 3:
             shard = signed64(value)
         elif number == 4:
@@ -209,7 +210,9 @@ def _entry(name: str, data: bytes, shard_count: int) -> TensorEntry:
     )
 
 
-def _shape(name: str, data: bytes) -> tuple[int, ...]:
+@lru_cache(maxsize=1024)
+def _known_shape(data: bytes) -> tuple[int, ...]:
+    """Decodes a `TensorShapeProto`; thousands of tensors have a few shapes between them."""
     shape = []
     for number, kind, _, content in fields(data):
         if number == 2 and kind == BYTES:
@@ -218,12 +221,12 @@ def _shape(name: str, data: bytes) -> tuple[int, ...]:
                 if inner == 1:
                     size = signed64(value)
             if size < 0:
-                raise WireError(f"{name} has a dimension of {size}")
+                raise WireError(f"a tensor has a dimension of {size}")
             shape.append(size)
     if len(shape) > MAX_RANK:
-        raise WireError(f"{name} has {len(shape)} dimensions")
+        raise WireError(f"a tensor has {len(shape)} dimensions")
     if math.prod(shape) > MAX_ELEMENTS:
-        raise WireError(f"{name} has more elements than can be counted")
+        raise WireError("a tensor has more elements than can be counted")
     return tuple(shape)
 
 

@@ -16,6 +16,7 @@ from tfckpt_trainer.rundir.files import read_bounded, write_atomic
 
 _LINE = re.compile(rb'\s*(?P<field>\w+)\s*:\s*(?:"(?P<text>(?:[^"\\\n]|\\.)*)"|(?P<number>\S+))\s*')
 _ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
+_LISTED = b'all_model_checkpoint_paths: "'
 _SIMPLE = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 
 
@@ -61,6 +62,9 @@ def read_state_file(path: Path) -> StateFile | None:
     stamps: list[float] = []
     preserved: float | None = None
     for line in data.splitlines():
+        if _is_plain_path(line):
+            paths.append(os.fsdecode(line[len(_LISTED) : -1]))
+            continue
         if not line.strip() or line.lstrip().startswith(b"#"):
             continue
         field, text, number = _parse(line, path)
@@ -88,6 +92,16 @@ def write_state_file(path: Path, state: StateFile) -> None:
     if state.last_preserved is not None:
         lines.append(f"last_preserved_timestamp: {state.last_preserved!r}".encode())
     write_atomic(path, b"\n".join(lines) + b"\n")
+
+
+def _is_plain_path(line: bytes) -> bool:
+    """Whether a line lists a path as managers write it; they list thousands of them."""
+    return (
+        line.startswith(_LISTED)
+        and line.endswith(b'"')
+        and line.count(b'"') == 2
+        and b"\\" not in line
+    )
 
 
 def _parse(line: bytes, path: Path) -> tuple[bytes, str | None, float | None]:

@@ -116,6 +116,15 @@ class Table:
             )
         return content
 
+    def _lengths(self, block: bytes, position: int, offset: int) -> tuple[int, int, int, int]:
+        try:
+            shared, position = read_varint(block, position)
+            rest, position = read_varint(block, position)
+            length, position = read_varint(block, position)
+        except WireError as error:
+            raise BundleError(self.name, offset + position, str(error)) from error
+        return shared, rest, length, position
+
     def _block_entries(self, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
         block = self._block(offset, size)
         if size < 4:
@@ -126,12 +135,13 @@ class Table:
             raise BundleError(self.name, offset, "block has more restarts than bytes")
         key, position = b"", 0
         while position < limit:
-            try:
-                shared, position = read_varint(block, position)
-                rest, position = read_varint(block, position)
-                length, position = read_varint(block, position)
-            except WireError as error:
-                raise BundleError(self.name, offset + position, str(error)) from error
+            head = block[position : position + 3]
+            if len(head) == 3 and max(head) < 0x80:
+                # Nearly always; three calls would take a third of the time of a whole index.
+                shared, rest, length = head
+                position += 3
+            else:
+                shared, rest, length, position = self._lengths(block, position, offset)
             end = position + rest + length
             if shared > len(key) or end > limit:
                 raise BundleError(self.name, offset + position, "an entry is cut off")

@@ -30,16 +30,24 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 def fields(data: bytes) -> Iterator[Field]:
     """Yields the fields of one message in the order of the file."""
-    position = 0
-    while position < len(data):
-        key, position = read_varint(data, position)
+    position, end = 0, len(data)
+    while position < end:
+        # Nearly all numbers take one byte, and a call for each would take most of the time.
+        key = data[position]
+        position += 1
+        if key >= 0x80:
+            key, position = read_varint(data, position - 1)
         number, kind = key >> 3, key & 7
-        if kind == VARINT:
-            value, position = read_varint(data, position)
-            yield number, kind, value, b""
-            continue
-        if kind == BYTES:
-            length, position = read_varint(data, position)
+        if kind in (VARINT, BYTES):
+            if position < end and data[position] < 0x80:
+                value = data[position]
+                position += 1
+            else:
+                value, position = read_varint(data, position)
+            if kind == VARINT:
+                yield number, kind, value, b""
+                continue
+            length = value
         elif kind in (FIXED32, FIXED64):
             length = 4 if kind == FIXED32 else 8
         else:
