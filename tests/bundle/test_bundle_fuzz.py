@@ -244,6 +244,13 @@ def test_protocol_buffers_of_garbage(data):
         list(fields(data))
 
 
+def test_a_length_of_more_than_64_bits_is_damage(place):
+    text = strings([b"abc"])
+    text.chunks = [b"\xff" * 9 + b"\x7f" + b"".join(text.chunks)[1:]]
+    write(place / "ckpt", {"text": text})
+    assert [finding.kind for finding in verify(place / "ckpt").findings] == ["checksum"]
+
+
 EXTENTS = st.lists(
     st.tuples(st.integers(0, 1 << 62), st.one_of(st.just(WHOLE), st.integers(0, 1 << 62))),
     max_size=8,

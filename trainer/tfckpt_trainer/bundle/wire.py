@@ -24,6 +24,8 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if value >> 64:
+                raise WireError("a number has more than 64 bits")
             return value, position
         shift += 7
 
