@@ -214,7 +214,7 @@ def test_numbers_are_those_that_tensorflow_reads(tf, checkpoints, kind):
                 ours, theirs = np.sort(ours), np.sort(theirs)
             assert np.array_equal(ours, theirs), name
             compared += 1
-    assert compared >= 4
+    assert compared >= 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
