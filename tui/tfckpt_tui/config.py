@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,11 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records import RetentionRules, RunInfo
 
 _SIZE_LIMIT = 1 << 20
+_KEYS = ", ".join(name for name in RetentionRules.__struct_fields__ if name != "make_room")
+
+
+class RetentionSection(RetentionRules, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The rules as a person writes them, where a key that nobody knows is a slip."""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,12 +28,28 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         retention: Which checkpoints `prune` keeps where neither it nor the run says otherwise.
     """
 
-    retention: RetentionRules | None = None
+    retention: RetentionSection | None = None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a prune goes by.
+
+    Attributes:
+        policy: An empty one says that there is none.
+        source: Where it comes from, in words; of an empty one, why there is none.
+        trash_hours: After how long it also deletes for good what is in the trash, if ever.
+    """
+
+    policy: Policy
+    source: str
+    trash_hours: float | None = None
 
 
 def config_path() -> Path:
     """Returns where the configuration file is, whether it exists or not."""
-    place = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    # Not Path.home(), which raises for a user that no password file knows, as in containers.
+    place = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return Path(place) / "tfckpt-tui" / "config.toml"
 
 
@@ -45,7 +67,7 @@ def read_config(path: Path | None = None) -> Config:
         data = place.read_bytes()[:_SIZE_LIMIT]
         raw = tomllib.loads(data.decode())
         config = msgspec.convert(raw, Config)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         if path is None:
             return Config()
         raise UsageError(f"{path} does not exist; name another file with --config.") from None
@@ -54,23 +76,38 @@ def read_config(path: Path | None = None) -> Config:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{place} is no TOML: {error}.") from error
     except msgspec.ValidationError as error:
-        known = ", ".join(RetentionRules.__struct_fields__)
-        raise UsageError(f"{place}: {error}. Keys of [retention] are {known}.") from error
-    if config.retention is not None:
-        try:
-            policy_from(config.retention)
-        except UsageError as error:
-            raise UsageError(f"{place}, [retention]: {error}") from error
+        raise UsageError(f"{place}: {error}. Keys of [retention] are {_KEYS}.") from error
+    _check(place, config.retention or RetentionSection())
     return config
 
 
-def default_policy(info: RunInfo | None, config: Config) -> tuple[Policy, str]:
-    """Returns the policy to prune by where none is given, and in words where it comes from.
-
-    The trainer's own comes first. An empty policy says that there is none.
-    """
+def default_rules(info: RunInfo | None, config: Config) -> Rules:
+    """Returns what to prune by where nothing is given: the trainer's own policy comes first."""
     if info is not None and info.retention is not None:
-        policy = policy_from(info.retention)
+        try:
+            policy = policy_from(info.retention)
+        except UsageError as error:
+            # To pass it over would delete what the trainer means to keep.
+            return Rules(
+                Policy(), f"run.json has a policy that makes no sense: {str(error).rstrip('.')}"
+            )
         if not policy.is_empty:
-            return policy, "the trainer's own policy"
-    return policy_from(config.retention or RetentionRules()), "the configuration file"
+            return Rules(policy, "the trainer's own policy")
+    section = config.retention or RetentionSection()
+    policy = policy_from(section)
+    if policy.is_empty:
+        why = f"neither the trainer of this run nor {config_path()} has a rule"
+        return Rules(policy, why)
+    return Rules(policy, "the configuration file", section.trash_hours)
+
+
+def _check(place: Path, section: RetentionSection) -> None:
+    try:
+        policy_from(section)
+    except UsageError as error:
+        raise UsageError(f"{place}, [retention]: {error}") from error
+    if section.make_room:
+        raise UsageError(
+            f"{place}, [retention]: make_room is for a trainer, which would not fit a save; give "
+            "it to TrainingRun(make_room=True)."
+        )

@@ -58,7 +58,7 @@ class Policy:
 
 
 def policy_from(rules: RetentionRules) -> Policy:
-    """Returns the policy that rules from a file mean.
+    """Returns the policy that rules mean.
 
     Raises:
         UsageError: One of them makes no sense.
@@ -70,6 +70,9 @@ def policy_from(rules: RetentionRules) -> Policy:
         tuple(parse_best(text) for text in rules.keep_best),
     )
     _check_numbers(policy)
+    hours = rules.trash_hours
+    if hours is not None and not (hours >= 0 and math.isfinite(hours)):
+        raise UsageError(f"trash_hours is {hours}; it must be 0 or more.")
     return policy
 
 

@@ -32,7 +32,7 @@ class Ending(StrEnum):
     FAILED = "failed"
 
 
-class RetentionRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RetentionRules(msgspec.Struct, frozen=True, kw_only=True):
     """Which checkpoints to keep, as it is written in files; None and an empty list are no rule.
 
     Attributes:

@@ -9,7 +9,7 @@ import msgspec
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.prune import move_to_trash
-from tfckpt_trainer.catalog.retention import Policy, plan, rules_of
+from tfckpt_trainer.catalog.retention import Policy, plan, policy_from, rules_of
 from tfckpt_trainer.catalog.scan import Catalog
 from tfckpt_trainer.catalog.trash import empty_trash
 from tfckpt_trainer.errors import TfckptError, UsageError
@@ -44,6 +44,20 @@ class Housekeeping:
         rules = rules_of(policy)
         hours = None if policy.is_empty else self.trash_hours
         return msgspec.structs.replace(rules, trash_hours=hours, make_room=self.make_room)
+
+    def check(self) -> None:
+        """Refuses what makes no sense: at the start, and not at a save hours later.
+
+        Raises:
+            UsageError: It names the option and its value.
+        """
+        rules = msgspec.structs.replace(
+            rules_of(self.policy or Policy()), trash_hours=self.trash_hours
+        )
+        try:
+            policy_from(msgspec.convert(msgspec.to_builtins(rules), RetentionRules))
+        except msgspec.ValidationError as error:
+            raise UsageError(f"retention={self.policy!r} makes no sense: {error}.") from error
 
 
 class Janitor:

@@ -16,7 +16,7 @@ import msgspec
 import tensorflow as tf
 from filelock import FileLock, Timeout
 
-from tfckpt_trainer.catalog.retention import Policy, policy_from, rules_of
+from tfckpt_trainer.catalog.retention import Policy
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.documents import load_if_there, store
@@ -128,8 +128,7 @@ class TrainingRun:
         self._tensorboard = Path(tensorboard) if tensorboard else self._run.tensorboard
         self._lock = FileLock(self._run.trainer_lock)
         self._housekeeping = Housekeeping(retention, trash_hours, make_room)
-        # Now, and not hours later: what makes no sense is refused.
-        policy_from(rules_of(retention or Policy()))
+        self._housekeeping.check()
         self._attention = False
         self._exchanged = False
         self._assemble(

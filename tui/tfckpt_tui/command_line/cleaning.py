@@ -20,7 +20,7 @@ from tfckpt_tui.cli import JsonOption, RunArgument, acting_on_run
 from tfckpt_tui.command_line.steering import THROUGH, TimeoutOption, waiting
 from tfckpt_tui.commands import pruning
 from tfckpt_tui.commands.reporting import Json, list_checkpoints
-from tfckpt_tui.config import default_policy, read_config
+from tfckpt_tui.config import default_rules, read_config
 from tfckpt_tui.console import Progress, print_json, print_line, print_table, print_words
 
 _AGE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[mhdw]?)")
@@ -92,12 +92,11 @@ def prune(
         raise click.UsageError("Give either rules or --config.")
     if policy.is_empty:
         info = load_if_there(run.run_file, RunInfo) if config is None else None
-        policy, source = default_policy(info, read_config(config))
-        if policy.is_empty:
-            raise click.UsageError(
-                f"Say what to keep, for example --keep-last 5; {source} has no such rule."
-            )
-        print_words(f"By {source}: {policy}.")
+        rules = default_rules(info, read_config(config))
+        if rules.policy.is_empty:
+            raise click.UsageError(f"Say what to keep, as in --keep-last 5: {rules.source}.")
+        policy = rules.policy
+        print_words(f"By {rules.source}: {policy}.")
     foreign = pruning.foreign_trainer(run)
     in_use = foreign.open_checkpoints if foreign is not None else frozenset[str]()
     intended = plan(list_checkpoints(run), policy, in_use=in_use)

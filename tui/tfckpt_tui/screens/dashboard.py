@@ -23,7 +23,7 @@ from tfckpt_tui.commands import pruning
 from tfckpt_tui.commands.asking import ask
 from tfckpt_tui.commands.choosing import two_to_compare
 from tfckpt_tui.commands.table import ACTIONS, action
-from tfckpt_tui.config import default_policy
+from tfckpt_tui.config import default_rules
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
 from tfckpt_tui.verifier import Outcome
@@ -175,8 +175,8 @@ class DashboardScreen(Screen[None]):
                 look = partial(pruning.foreign_trainer, self._run)
                 self.tfckpt.start_job("prune", look, partial(self._ask_twice, names))
 
-        policy, source = default_policy(self._known.info, self.tfckpt.config)
-        self.app.push_screen(PruneDialog(self._known, policy, source), answered)
+        rules = default_rules(self._known.info, self.tfckpt.config)
+        self.app.push_screen(PruneDialog(self._known, rules), answered)
 
     def _ask_twice(self, names: tuple[str, ...], foreign: Foreign | None) -> None:
         """Prunes, after a second question where a trainer of somebody else's may live."""

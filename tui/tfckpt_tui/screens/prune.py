@@ -12,9 +12,10 @@ from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tfckpt_trainer.catalog.retention import Plan, Policy, plan
+from tfckpt_trainer.catalog.retention import Plan, plan
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_tui import humane
+from tfckpt_tui.config import Rules
 from tfckpt_tui.policy_input import parse_policy, rules_in_words
 from tfckpt_tui.screens.dialog import Choice, Dialog
 from tfckpt_tui.snapshot import RunSnapshot
@@ -36,20 +37,19 @@ class PruneDialog(Dialog[tuple[str, ...]]):
         Binding("pagedown", "scroll_plan(8)", show=False),
     ]
 
-    def __init__(self, snapshot: RunSnapshot, policy: Policy, source: str) -> None:
+    def __init__(self, snapshot: RunSnapshot, first: Rules) -> None:
         """Makes the dialog.
 
         Args:
             snapshot: Of the run.
-            policy: What it begins with; an empty one is a rule of ours.
-            source: Where that comes from, in words.
+            first: What it begins with; where there is none, with a rule of ours.
         """
         super().__init__(snapshot)
         self.add_class("-large")
-        self._source = source
-        self._hours = policy.keep_every_hours
-        self._rules = rules_in_words(policy)
-        if policy.is_empty:
+        self._source = first.source
+        self._hours = first.policy.keep_every_hours
+        self._rules = rules_in_words(first.policy)
+        if first.policy.is_empty:
             self._source, self._rules = "", {**self._rules, "keep-last": _DEFAULT_LAST}
         self._first_rules = dict(self._rules)
         self._plan: Plan | None = None
