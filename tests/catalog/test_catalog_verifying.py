@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checkpoint_directory import CheckpointDirectory
 
 from bundle_writing import array, write
 from tfckpt_trainer.bundle.checksum import crc32c
@@ -79,10 +80,12 @@ def test_a_sound_one_leaves_a_record_of_exactly_these_files(run: RunDirectory) -
     assert (found.record.name, found.record.verified_at, found.record.tensors) == (NAME, 1234.0, 1)
     assert found.record.findings == []
     facts = look(run.root)[NAME].facts
-    assert holds_for(found.record, facts)
-    assert set(found.record.files) == {path.name for path in run.root.glob(f"{NAME}.*")}
+    assert holds_for(found.record, facts, run.root)
+    own = run.worker_state_directory(NAME).glob("*")
+    everything = [*run.root.glob(f"{NAME}.*"), *own]
+    assert set(found.record.files) == {str(path.relative_to(run.root)) for path in everything}
     os.utime(run.root / f"{NAME}.index", (1, 1))
-    assert not holds_for(found.record, look(run.root)[NAME].facts)
+    assert not holds_for(found.record, look(run.root)[NAME].facts, run.root)
 
 
 def test_another_save_of_the_same_size_is_not_what_was_recorded(run: RunDirectory) -> None:
@@ -171,7 +174,7 @@ def test_a_save_that_comes_between_is_waited_out(run: RunDirectory) -> None:
     assert found is not None
     assert found.ok
     assert rewriter.reads == 3
-    assert holds_for(found.record, look(run.root)[NAME].facts)
+    assert holds_for(found.record, look(run.root)[NAME].facts, run.root)
 
 
 def test_what_never_holds_still_is_refused(run: RunDirectory) -> None:
@@ -200,4 +203,18 @@ def test_a_look_that_is_kept_sees_what_changed(run: RunDirectory) -> None:
     assert first is not None
     assert second is not None
     assert first.record.files != second.record.files
-    assert holds_for(second.record, look(run.root)[NAME].facts)
+    assert holds_for(second.record, look(run.root)[NAME].facts, run.root)
+
+
+def test_what_happens_to_a_workers_own_file_makes_it_unknown_again(tmp_path):
+    made = CheckpointDirectory(tmp_path / "run")
+    name = made.ours(5)
+    own = made.run.worker_state_directory(name) / "worker-0.index"
+    found = verify_checkpoint(made.run, name)
+    assert found is not None
+    facts = look(made.run.root)[name].facts
+    assert holds_for(found.record, facts, made.run.root)
+    content = bytearray(own.read_bytes())
+    content[8] ^= 1
+    own.write_bytes(content)
+    assert not holds_for(found.record, facts, made.run.root)

@@ -7,6 +7,7 @@ no proof. Processes of other machines, and of other users unless we are root, ar
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ class Foreign:
         fresh_seconds: How long ago a file of a checkpoint was last changed, by whomever; None
             where all has been quiet for so long that no save can be under way.
         open_checkpoints: Those of which any other process has a file open, be it to read.
+        fresh_checkpoints: Those that changed so lately that a save of them may be under way.
         unseen_processes: Of how many processes the open files may not be looked at.
         other_machines: Whether processes of other machines may write there.
     """
@@ -61,6 +63,12 @@ class Foreign:
     open_checkpoints: frozenset[str]
     unseen_processes: int = 0
     other_machines: bool = False
+    fresh_checkpoints: frozenset[str] = frozenset()
+
+    @property
+    def in_use(self) -> frozenset[str]:
+        """What it may be reading or writing: these are not touched."""
+        return self.open_checkpoints | self.fresh_checkpoints
 
     @property
     def is_likely(self) -> bool:
@@ -97,12 +105,15 @@ def foreign_writers(run: RunDirectory, now: float) -> Foreign:
             writers.setdefault(opened.pid, opened)
     files = look(run.root)
     names = {_checkpoint_of(opened.file) for opened in found if opened.pid != os.getpid()}
+    quiet = quiet_seconds_of(run.root)
+    fresh = {name: age for name, found in files.items() if (age := _age(found, now)) <= quiet}
     return Foreign(
         processes=tuple(_describe(opened) for opened in writers.values()),
-        fresh_seconds=_fresh_seconds(files, now, quiet_seconds_of(run.root)),
+        fresh_seconds=min(fresh.values(), default=None),
         open_checkpoints=frozenset(names & files.keys()),
         unseen_processes=unseen,
         other_machines=is_network_file_system(run.root),
+        fresh_checkpoints=frozenset(fresh),
     )
 
 
@@ -181,10 +192,10 @@ def _checkpoint_of(file: str) -> str:
     return first.removesuffix(_TEMPORARY) if rest else owner_of(first)
 
 
-def _fresh_seconds(files: dict[str, Files], now: float, quiet: float) -> float | None:
-    times = [fact.modified_at for found in files.values() for fact in found.facts]
-    times += [f.temporary_at for f in files.values() if f.temporary_at is not None]
+def _age(files: Files, now: float) -> float:
+    """Returns how long ago a checkpoint was last changed."""
+    times = [fact.modified_at for fact in files.facts]
+    if files.temporary_at is not None:
+        times.append(files.temporary_at)
     # A time in the future is that of a clock that was set back, or of another machine's.
-    ages = [abs(now - at) for at in times]
-    newest = min(ages, default=quiet + 1)
-    return newest if newest <= quiet else None
+    return min((abs(now - at) for at in times), default=math.inf)

@@ -140,7 +140,7 @@ def judge(
         return _without_index(evidence, moment)
     if _is_being_written_again(evidence, index, moment):
         return _passing(evidence, CheckpointState.WRITING, "It is being written again.")
-    fault = _found_fault(evidence)
+    fault = _found_fault(root, evidence)
     if fault is not None:
         return fault
     if depth is Depth.NAMES:
@@ -208,7 +208,7 @@ def _with_index(
     problem = _problem_of_worker_state(root, record) if record is not None and not put_off else ""
     if problem:
         return Verdict(CheckpointState.INCOMPLETE, count, problem)
-    verified_at = _verified_at(evidence)
+    verified_at = _verified_at(root, evidence)
     if verified_at is not None:
         state = CheckpointState.VERIFIED
         return Verdict(state, count, put_off=put_off, verified_at=verified_at)
@@ -237,9 +237,9 @@ def _likely_count(shards: Mapping[tuple[int, int], FileFact]) -> int:
     return max(whole or counts, default=1) or 1
 
 
-def _found_fault(evidence: Evidence) -> Verdict | None:
+def _found_fault(root: Path, evidence: Evidence) -> Verdict | None:
     """Returns what a verification that holds says against a checkpoint."""
-    verification = _holding_verification(evidence)
+    verification = _holding_verification(root, evidence)
     fault = verification.fault if verification is not None else None
     if verification is None or fault is None:
         return None
@@ -252,8 +252,8 @@ def _found_fault(evidence: Evidence) -> Verdict | None:
     )
 
 
-def _verified_at(evidence: Evidence) -> float | None:
-    verification, record = _holding_verification(evidence), evidence.record
+def _verified_at(root: Path, evidence: Evidence) -> float | None:
+    verification, record = _holding_verification(root, evidence), evidence.record
     if verification is not None:
         return verification.verified_at
     if record is not None and _as_recorded(evidence.files, record):
@@ -261,9 +261,10 @@ def _verified_at(evidence: Evidence) -> float | None:
     return None
 
 
-def _holding_verification(evidence: Evidence) -> VerificationRecord | None:
+def _holding_verification(root: Path, evidence: Evidence) -> VerificationRecord | None:
     found = evidence.verification
-    return found if found is not None and holds_for(found, evidence.files.facts) else None
+    holds = found is not None and holds_for(found, evidence.files.facts, root)
+    return found if holds else None
 
 
 def _unreadable(

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tfckpt_trainer.catalog.documents import Documents
-from tfckpt_trainer.catalog.files import FileFact
+from tfckpt_trainer.catalog.files import FileFact, identity_of
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.files import make_directory
-from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records import VerificationRecord
 
 
@@ -57,14 +57,28 @@ def verification_places(run: RunDirectory) -> tuple[Path, Path]:
     return run.verifications_directory, _cache_of(run)
 
 
-def holds_for(record: VerificationRecord, files: Iterable[FileFact]) -> bool:
+def holds_for(record: VerificationRecord, files: Iterable[FileFact], root: Path) -> bool:
     """Whether the files are those that were verified, and none was changed since.
 
     A `.meta`, the graph of a checkpoint of TensorFlow 1, is no part of what is verified.
+
+    Args:
+        record: What was found.
+        files: Of the checkpoint, as they are now.
+        root: The run directory, in which the workers' own files are looked at.
     """
     verified = {name: who for name, who in record.files.items() if not name.endswith(".meta")}
     there = {fact.name: fact.identity for fact in files if not fact.name.endswith(".meta")}
-    return verified == there
+    own = {name: who for name, who in verified.items() if name not in there}
+    return (
+        verified.keys() >= there.keys()
+        and all(verified[name] == who for name, who in there.items())
+        and all(_is_inside(name) and identity_of(root / name) == who for name, who in own.items())
+    )
+
+
+def _is_inside(name: str) -> bool:
+    return all(is_plain_name(part) for part in name.split("/"))
 
 
 def remember(run: RunDirectory, record: VerificationRecord, *, into_run: bool = True) -> None:

@@ -13,8 +13,8 @@ from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.structure import Finding
 from tfckpt_trainer.bundle.verify import Progress, verify
-from tfckpt_trainer.catalog.files import Look
-from tfckpt_trainer.catalog.listing import FileFact
+from tfckpt_trainer.catalog.files import Identity, Look, identity_of
+from tfckpt_trainer.catalog.history import entries_of
 from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import load_if_there
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
@@ -79,13 +79,13 @@ def verify_checkpoint(
     """
     files = files if files is not None else Look(run.root)
     for _ in range(_ATTEMPTS):
-        before = _facts(files, name)
+        before = _identities(run, files, name)
         began, ticked = clock(), time.perf_counter()
         found = verify(run.root / name, on_progress=on_progress, cancelled=cancelled, finite=finite)
         if not found.complete:
             return None
         findings = [*found.findings, *_record_findings(run, name)]
-        if _facts(files, name) != before:
+        if _identities(run, files, name) != before:
             # A save or a rotation came between: what was found is of no checkpoint at all.
             continue
         record = VerificationRecord(
@@ -94,19 +94,27 @@ def verify_checkpoint(
             seconds=time.perf_counter() - ticked,
             bytes=found.bytes,
             tensors=found.tensors,
-            files={fact.name: fact.identity for fact in before},
+            files=before,
             findings=[_fault(finding) for finding in findings],
         )
         return Verified(record, found.not_finite)
     raise RefusedError(f"{name} changes while it is read: it is being written. Try again later.")
 
 
-def _facts(files: Look, name: str) -> tuple[FileFact, ...]:
+def _identities(run: RunDirectory, files: Look, name: str) -> dict[str, Identity]:
+    """Returns size, time and inode of every file of a checkpoint, the workers' own included."""
     files.refresh([name])
     found = files.files.get(name)
     if found is None:
         raise UsageError(f"There is no checkpoint {name}; list them with `tfckpt-tui ls`.")
-    return found.facts
+    identities = {fact.name: fact.identity for fact in found.facts}
+    own = run.worker_state_directory(name)
+    for entry in entries_of(own):
+        path = own / entry.name
+        identity = identity_of(path)
+        if identity is not None and entry.is_file(follow_symlinks=False):
+            identities[path.relative_to(run.root).as_posix()] = identity
+    return identities
 
 
 def _fault(finding: Finding) -> FoundFault:

@@ -25,11 +25,12 @@ class Memory:
     def __init__(self, run: RunDirectory) -> None:
         self._records = Verifications(run).look()
         self._files = look(run.root)
+        self._root = run.root
 
     def of(self, name: str) -> Verified | None:
         """Returns what was found of checkpoint `name`, if no file of it changed since."""
         record, files = self._records.get(name), self._files.get(name)
-        if record is None or files is None or not holds_for(record, files.facts):
+        if record is None or files is None or not holds_for(record, files.facts, self._root):
             return None
         return Verified(record, remembered=True)
 
