@@ -197,3 +197,16 @@ async def test_pruning_beside_a_foreign_trainer_asks_twice(made: RunFactory) -> 
             await pilot.press(answer)
         await until_shown(pilot, "moved to the trash")
         await until(pilot, lambda: not (made.run.root / "ckpt-10.index").exists(), "it is gone")
+
+
+async def test_what_a_foreign_trainer_just_wrote_is_not_pruned(made: RunFactory) -> None:
+    for name in ("best-1", "ckpt-40"):
+        made.checkpoint(40, name=name, recorded=False)
+    async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+        await opened(pilot)
+        await until_shown(pilot, "best-1")
+        await pilot.press("p", "1", "enter", "y")
+        await until_shown(pilot, "move 3 checkpoints to the trash")
+        await pilot.press("y")
+        await until_shown(pilot, "3 checkpoints moved to the trash")
+        assert (made.run.root / "best-1.index").exists()

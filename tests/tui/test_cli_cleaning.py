@@ -157,13 +157,16 @@ def test_a_pinned_checkpoint_stays(tool: Tool, ended: RunFactory) -> None:
 
 def test_yes_is_not_enough_beside_a_foreign_trainer(tool: Tool, tmp_path: Path) -> None:
     made = RunFactory(tmp_path)
-    for step in (1, 2, 3):
-        made.checkpoint(step, recorded=False)
+    for step in (1, 2, 3, 4):
+        made.checkpoint(step, recorded=False, seconds_ago=7200 if step < 3 else 0)
     words = ("prune", tmp_path, "--keep-last", "1", "--yes")
     refused = tool(*words)
     assert refused.code == 4
     assert "--beside-trainer" in refused.words
+    assert steps(made.run) == ["ckpt-1", "ckpt-2", "ckpt-3", "ckpt-4"]
     assert tool(*words, "--beside-trainer").code == 0
+    # ckpt-3 was written a moment ago.
+    assert steps(made.run) == ["ckpt-3", "ckpt-4"]
 
 
 def test_emptying_by_age_leaves_what_is_younger_and_is_written_down(

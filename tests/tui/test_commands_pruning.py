@@ -126,6 +126,24 @@ def test_a_save_of_a_moment_ago_speaks_for_a_foreign_trainer(somebody_elses: Run
         pruning.prune(somebody_elses.run, ["ckpt-1"], through=TEST)
 
 
+def test_what_was_written_a_moment_ago_is_not_touched(somebody_elses: RunFactory) -> None:
+    for name in ("best-1", "ckpt-5"):
+        somebody_elses.checkpoint(1, name=name, recorded=False)
+    with pytest.raises(RefusedError, match="best-1 is not pruned: in use"):
+        pruning.prune(somebody_elses.run, ["best-1"], through=TEST, beside_trainer=True)
+    assert "best-1" in names(somebody_elses.run)
+
+
+def test_an_undo_leaves_the_list_of_a_foreign_trainer_alone(ended: RunFactory) -> None:
+    run = ended.run
+    pruning.prune(run, ["ckpt-100"], through=TEST)
+    before = run.state_file.read_bytes()
+    with another_program(run.root / "events.out", "w"):
+        pruning.undo(run, through=TEST)
+    assert "ckpt-100" in names(run)
+    assert run.state_file.read_bytes() == before
+
+
 def test_a_reader_of_the_newest_is_no_trainer(somebody_elses: RunFactory) -> None:
     run = somebody_elses.run
     with another_program(run.root / "ckpt-4.index", "r"):

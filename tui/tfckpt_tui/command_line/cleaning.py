@@ -98,7 +98,7 @@ def prune(
         policy = rules.policy
         print_words(f"By {rules.source}: {policy}.")
     foreign = pruning.foreign_trainer(run)
-    in_use = foreign.open_checkpoints if foreign is not None else frozenset[str]()
+    in_use = foreign.in_use if foreign is not None else frozenset[str]()
     intended = plan(list_checkpoints(run), policy, in_use=in_use)
     if not as_json:
         _print_plan(intended)

@@ -117,7 +117,7 @@ def prune(
             f"{foreign_words(foreign)}: a trainer seems to live that does not use our library. "
             "Nothing was moved. Stop it first, or give --beside-trainer."
         )
-    in_use = foreign.open_checkpoints if foreign is not None else frozenset[str]()
+    in_use = foreign.in_use if foreign is not None else frozenset[str]()
     return _by_ourselves(
         run,
         JournalKind.PRUNE,
@@ -159,12 +159,12 @@ def undo(
         )
         result = command.result
         return PruneOutcome(result["trash"], tuple(result["names"]), result["bytes"])
-    is_ours = run.run_file.exists()
+    is_alone = run.run_file.exists() and foreign_trainer(run) is None
     return _by_ourselves(
         run,
         JournalKind.UNDO,
         requester(through),
-        lambda: bring_back(run, trash, update_state_file=is_ours),
+        lambda: bring_back(run, trash, update_state_file=is_alone),
     )
 
 

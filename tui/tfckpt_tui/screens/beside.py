@@ -29,9 +29,14 @@ class BesideTrainerDialog(Dialog[bool]):
         yield ()
         yield (
             ("It does not use our library and cannot be asked. ", ""),
-            ("Its list of checkpoints is left alone, and so is what it has open. ", ""),
+            ("Its list of checkpoints is left alone, and so is what it has open or wrote ", ""),
+            ("a moment ago. ", ""),
             ("What it wants to restore next may be in the trash then: u brings it back.", ""),
         )
+
+    def refusal(self) -> str:
+        """Returns why nothing can go."""
+        return "" if self._count else "All that would go was just written, or is open."
 
     def choices(self) -> list[Choice[bool]]:
         """Returns no and yes."""

@@ -182,14 +182,16 @@ class DashboardScreen(Screen[None]):
         """Prunes, after a second question where a trainer of somebody else's may live."""
         from tfckpt_tui.screens.beside import BesideTrainerDialog
 
-        def answered(agreed: bool | None) -> None:
-            if agreed:
-                self._prune_or_undo(CommandKind.PRUNE, names, beside_trainer=True)
-
         if foreign is None:
             self._prune_or_undo(CommandKind.PRUNE, names)
-        else:
-            self.app.push_screen(BesideTrainerDialog(self._known, foreign, len(names)), answered)
+            return
+        free = tuple(name for name in names if name not in foreign.in_use)
+
+        def answered(agreed: bool | None) -> None:
+            if agreed:
+                self._prune_or_undo(CommandKind.PRUNE, free, beside_trainer=True)
+
+        self.app.push_screen(BesideTrainerDialog(self._known, foreign, len(free)), answered)
 
     def _undo(self) -> None:
         from tfckpt_tui.screens.undo import UndoDialog
