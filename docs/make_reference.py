@@ -84,7 +84,7 @@ def option_words(option: click.Option) -> str:
         return ", ".join(f"`{name}`" for name in [*names, *option.secondary_opts])
     taken = option.metavar or {"integer": "N", "integer range": "N"}.get(option.type.name, "TEXT")
     if isinstance(option.type, click.Path):
-        taken = "DIR"
+        taken = option.metavar or "DIR"
     return f"`{names[0]} {taken}`".replace("|", "\\|")
 
 

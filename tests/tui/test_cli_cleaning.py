@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from answering_trainer import AnsweringTrainer, moving_files
 from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
+from msgspec.structs import replace
 from rundir_factory import RunFactory, two_branches
 
+from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import TrashManifest
 from tfckpt_tui.command_line.cleaning import parse_age
 
 OLD = ["ckpt-400", "ckpt-300", "ckpt-200", "ckpt-100"]
@@ -71,6 +75,71 @@ def test_where_nothing_is_to_go_nothing_is_asked(tool: Tool, ended: RunFactory) 
     said = tool("prune", ended.run.root, "--keep-last", "100")
     assert said.code == 0
     assert "0 checkpoints to delete" in said.data
+
+
+def test_names_and_steps_go_and_nothing_else(tool: Tool, ended: RunFactory) -> None:
+    before = steps(ended.run)
+    plan = tool("prune", ended.run.root, "ckpt-100", "300", "--dry-run", "--json").json["plan"]
+    assert [(d["name"], d["keep"]) for d in plan["decisions"]] == [
+        ("ckpt-300", False),
+        ("ckpt-100", False),
+    ]
+    said = tool("prune", ended.run.root, "ckpt-100", "300", "--yes")
+    assert (said.code, "2 checkpoints to delete" in said.data) == (0, True)
+    assert set(before) - set(steps(ended.run)) == {"ckpt-100", "ckpt-300"}
+
+
+def test_a_protected_name_is_refused_and_with_it_all_others(tool: Tool, ended: RunFactory) -> None:
+    before = steps(ended.run)
+    tool("pin", ended.run.root, "ckpt-100")
+    words = ("prune", ended.run.root, "ckpt-200", "ckpt-100")
+    said = tool(*words, "--yes")
+    assert (said.code, "ckpt-100 is not pruned: pinned. Nothing was moved" in said.words) == (
+        4,
+        True,
+    )
+    assert tool(*words, "--dry-run").code == 0
+    assert steps(ended.run) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["ckpt-7"], "no checkpoint ckpt-7"),
+        (["../ckpt-100"], "no checkpoint ../ckpt-100"),
+        (["ckpt-100", "--keep-last", "1"], "one of the three"),
+        (["ckpt-100", "--config", "x.toml"], "one of the three"),
+    ],
+)
+def test_names_that_make_no_sense(
+    tool: Tool, ended: RunFactory, words: list[str], message: str
+) -> None:
+    said = tool("prune", ended.run.root, *words, "--yes")
+    assert said.code == 2
+    assert message in said.words
+
+
+def test_rules_of_a_file_may_delete_for_good_what_lay_long_in_the_trash(
+    tool: Tool, ended: RunFactory, tmp_path: Path
+) -> None:
+    root = ended.run.root
+    rules = tmp_path / "rules.toml"
+    rules.write_text("[retention]\nkeep_last = 4\ntrash_hours = 24\n")
+    words = ("prune", root, "--config", rules, "--yes", "--json")
+    first = tool(*words).json
+    assert first["trash"]
+    assert first["emptied"] == {"freed_bytes": 0, "names": []}
+    manifest = ended.run.trash / first["trash"] / "manifest.json"
+    store(manifest, replace(load(manifest, TrashManifest), at=time.time() - 25 * 3600))
+    dry = tool("prune", root, "--config", rules, "--dry-run")
+    assert "to delete for good: long enough in the trash" in dry.data
+    assert run_binary("prune", root, "--config", rules).code == 4
+    assert manifest.exists()
+    second = tool(*words).json
+    assert second["trash"] is None
+    gone = [d["name"] for d in first["plan"]["decisions"] if not d["keep"]]
+    assert sorted(second["emptied"]["names"]) == sorted(gone)
+    assert not manifest.exists()
 
 
 def test_without_a_terminal_nothing_is_done_unconfirmed(ended: RunFactory) -> None:

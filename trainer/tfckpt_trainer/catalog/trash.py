@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,12 +108,27 @@ class Emptied:
     names: tuple[str, ...]
 
 
+def trashed_before(run: RunDirectory, before: float | None = None) -> tuple[TrashManifest, ...]:
+    """Returns what emptying would delete for good, newest first.
+
+    Args:
+        run: The run directory.
+        before: Only what was pruned before this time, in seconds since the epoch.
+    """
+    return tuple(
+        manifest
+        for manifest in list_trash(run)
+        if manifest.phase is TrashPhase.TRASHED and (before is None or manifest.at < before)
+    )
+
+
 def empty_trash(
     run: RunDirectory,
     before: float | None = None,
     *,
     by: str | None = None,
     until_freed: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
 ) -> Emptied:
     """Deletes for good what is in the trash; what is on its way there or back stays.
 
@@ -122,6 +137,7 @@ def empty_trash(
         before: Only what was pruned before this time, in seconds since the epoch.
         by: Only what was pruned by this one.
         until_freed: Stop when so many bytes are free, the oldest first.
+        on_progress: Told after each file how many bytes are free.
 
     Raises:
         RefusedError: A prune or an undo goes on, or the trash is a symbolic link.
@@ -134,25 +150,38 @@ def empty_trash(
         for directory in _directories(run):
             # What an emptying that was cut off left: without its manifest it is garbage.
             if not os.path.lexists(directory / MANIFEST):
-                freed += _delete(directory)
-        for manifest in reversed(list_trash(run)):
+                freed = _delete(directory, freed, on_progress)
+        for manifest in reversed(trashed_before(run, before)):
             if until_freed is not None and freed >= until_freed:
                 break
-            is_meant = (before is None or manifest.at < before) and by in (None, manifest.by)
-            if manifest.phase is TrashPhase.TRASHED and is_meant:
+            if by in (None, manifest.by):
                 directory = run.trash / manifest.id
                 (directory / MANIFEST).unlink()
-                freed += _delete(directory)
+                freed = _delete(directory, freed, on_progress)
                 names += [trashed.name for trashed in manifest.checkpoints]
     return Emptied(freed, tuple(names))
 
 
-def _delete(directory: Path) -> int:
-    size = 0
+def _delete(directory: Path, freed: int, on_progress: Callable[[int], None] | None) -> int:
+    """Deletes a directory; returns how many bytes are free by then, `freed` of them before."""
     for place, _, names in os.walk(directory):
-        size += sum(os.lstat(os.path.join(place, name)).st_size for name in names)
+        if Path(place) != directory:
+            freed += sum(os.lstat(os.path.join(place, name)).st_size for name in names)
+    # The data files lie on top, and take their time. Nothing is deleted through a link, even if
+    # one is put in the way meanwhile.
+    top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        with os.scandir(top) as entries:
+            files = [entry for entry in entries if not entry.is_dir(follow_symlinks=False)]
+        for file in files:
+            freed += os.lstat(file.name, dir_fd=top).st_size
+            os.unlink(file.name, dir_fd=top)
+            if on_progress is not None:
+                on_progress(freed)
+    finally:
+        os.close(top)
     shutil.rmtree(directory)
-    return size
+    return freed
 
 
 def _directories(run: RunDirectory) -> Iterator[Path]:

@@ -5,23 +5,28 @@ from __future__ import annotations
 import re
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from tfckpt_trainer.catalog.retention import BestBy, Plan, Policy, parse_best, plan
-from tfckpt_trainer.catalog.trash import list_trash
+from tfckpt_trainer.catalog.foreign import Foreign
+from tfckpt_trainer.catalog.retention import BestBy, Plan, Policy, parse_best, plan, plan_of_names
+from tfckpt_trainer.catalog.trash import Emptied, list_trash, trashed_before
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import load_if_there
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import RunInfo
+from tfckpt_trainer.rundir.records import RunInfo, TrashManifest
 from tfckpt_tui import humane
 from tfckpt_tui.cli import JsonOption, RunArgument, acting_on_run
 from tfckpt_tui.command_line.steering import THROUGH, TimeoutOption, waiting
 from tfckpt_tui.commands import pruning
+from tfckpt_tui.commands.choosing import choose
+from tfckpt_tui.commands.pruning import PruneOutcome
 from tfckpt_tui.commands.reporting import Json, list_checkpoints
 from tfckpt_tui.config import default_rules, read_config
-from tfckpt_tui.console import Progress, print_json, print_line, print_table, print_words
+from tfckpt_tui.console import Meter, Progress, print_json, print_line, print_table, print_words
 
 _AGE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[mhdw]?)")
 _SECONDS = {"m": 60, "h": 3600, "": 3600, "d": 86400, "w": 604800}
@@ -39,8 +44,30 @@ def parse_age(text: str) -> float:
     return float(match["number"]) * _SECONDS[match["unit"]]
 
 
+@dataclass(frozen=True)
+class _Intent:
+    """What a prune would do.
+
+    Attributes:
+        plan: What it moves to the trash.
+        refusal: Why it moves nothing: what was named is protected.
+        before: What was pruned before this time is deleted for good; None where nothing is.
+        overdue: That is this.
+    """
+
+    plan: Plan
+    refusal: str = ""
+    before: float | None = None
+    overdue: tuple[TrashManifest, ...] = ()
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.plan.deleted or self.refusal or self.overdue)
+
+
 @click.command()
 @RunArgument
+@click.argument("names", nargs=-1, metavar="[CKPT]...")
 @click.option("--keep-last", type=int, metavar="N", help="Keep the newest N.")
 @click.option("--keep-every", type=int, metavar="N", help="Keep one in every N steps.")
 @click.option("--keep-every-hours", type=float, metavar="H", help="Keep one in every H hours.")
@@ -69,6 +96,7 @@ def parse_age(text: str) -> float:
 @acting_on_run
 def prune(
     run: RunDirectory,
+    names: tuple[str, ...],
     keep_last: int | None,
     keep_every: int | None,
     keep_every_hours: float | None,
@@ -81,57 +109,46 @@ def prune(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Move to the trash what no rule keeps; `undo` brings it back.
+    """Move to the trash what no rule keeps, or the named ones; `undo` brings them back.
 
-    Without rules it goes by the trainer's own policy, else by the [retention] section of the
-    configuration file. The newest that can be restored, the one training goes on from, the last
+    CKPT is a name or a step. Without names and rules it goes by the trainer's own policy, else by
+    the [retention] section of the configuration file, whose trash_hours also deletes for good what
+    was pruned longer ago. The newest that can be restored, the one training goes on from, the last
     verified one and pinned ones always stay.
     """
     policy = Policy(keep_last, keep_every, keep_every_hours, keep_best)
-    if not policy.is_empty and config is not None:
-        raise click.UsageError("Give either rules or --config.")
-    if policy.is_empty:
-        info = load_if_there(run.run_file, RunInfo) if config is None else None
-        rules = default_rules(info, read_config(config))
-        if rules.policy.is_empty:
-            raise click.UsageError(f"Say what to keep, as in --keep-last 5: {rules.source}.")
-        policy = rules.policy
-        print_words(f"By {rules.source}: {policy}.")
+    if [bool(names), not policy.is_empty, config is not None].count(True) > 1:
+        raise click.UsageError("Give checkpoints, rules or --config: one of the three.")
     foreign = pruning.foreign_trainer(run)
     in_use = foreign.in_use if foreign is not None else frozenset[str]()
-    intended = plan(list_checkpoints(run), policy, in_use=in_use)
+    intent = _by_names(run, names, in_use) if names else _by_rules(run, policy, config, in_use)
     if not as_json:
-        _print_plan(intended)
-    if dry_run or not intended.deleted:
+        _print_plan(intent)
+    if dry_run or intent.is_nothing:
         if as_json:
-            print_json({"plan": _plan_data(intended), "trash": None, "command": None})
+            print_json(_outcome_data(intent))
         return
+    if intent.refusal:
+        raise RefusedError(f"{intent.refusal} Nothing was moved.")
     if not yes:
-        count = humane.count(len(intended.deleted), "checkpoint")
-        _ask_or_refuse(f"Move {count} to the trash?")
-        if foreign is not None and not beside_trainer:
-            print_words(f"{pruning.foreign_words(foreign)}: a trainer of somebody else's may live.")
-            _ask_or_refuse("What it restores or lists next may be gone then. Prune all the same?")
-            beside_trainer = True
-    outcome = pruning.prune(
-        run,
-        [checkpoint.name for checkpoint in intended.deleted],
-        through=THROUGH,
-        beside_trainer=beside_trainer,
-        wait=not no_wait,
-        timeout=timeout,
-        on_change=Progress(),
-    )
-    if as_json:
-        told = {"trash": outcome.trash, "command": outcome.command}
-        print_json({"plan": _plan_data(intended), **told})
-    elif outcome.command is not None:
-        print_line(f"Asked for: {outcome.command}")
-    else:
-        print_line(
-            f"Moved {humane.count(len(outcome.names), 'checkpoint')} to the trash "
-            f"({humane.size(outcome.size)}); `tfckpt-tui undo {run.root}` brings them back."
+        _confirm(intent, None if beside_trainer else foreign)
+        beside_trainer = beside_trainer or foreign is not None
+    outcome = None
+    if intent.plan.deleted:
+        outcome = pruning.prune(
+            run,
+            [checkpoint.name for checkpoint in intent.plan.deleted],
+            through=THROUGH,
+            beside_trainer=beside_trainer,
+            wait=not no_wait,
+            timeout=timeout,
+            on_change=Progress(),
         )
+    emptied = _delete_for_good(run, intent.before, intent.overdue) if intent.overdue else None
+    if as_json:
+        print_json(_outcome_data(intent, outcome, emptied))
+    else:
+        _print_outcome(run, outcome, emptied)
 
 
 @click.command()
@@ -221,20 +238,76 @@ def unpin(run: RunDirectory, name: str, as_json: bool) -> None:
     _set_pin(run, name, pinned=False, as_json=as_json)
 
 
+def _by_names(run: RunDirectory, texts: Sequence[str], in_use: frozenset[str]) -> _Intent:
+    checkpoints = list_checkpoints(run)
+    chosen = {choose(checkpoints, text).name for text in texts}
+    made = plan_of_names(checkpoints, chosen, in_use=in_use)
+    told = Plan(tuple(d for d in made.decisions if d.checkpoint.name in chosen))
+    kept = next((d for d in told.decisions if d.keep), None)
+    return _Intent(told, f"{kept.checkpoint.name} is not pruned: {kept.reason}." if kept else "")
+
+
+def _by_rules(
+    run: RunDirectory, policy: Policy, config: Path | None, in_use: frozenset[str]
+) -> _Intent:
+    if not policy.is_empty:
+        return _Intent(plan(list_checkpoints(run), policy, in_use=in_use))
+    info = load_if_there(run.run_file, RunInfo) if config is None else None
+    rules = default_rules(info, read_config(config))
+    if rules.policy.is_empty:
+        raise click.UsageError(f"Say what to keep, as in --keep-last 5: {rules.source}.")
+    print_words(f"By {rules.source}: {rules.policy}.")
+    made = plan(list_checkpoints(run), rules.policy, in_use=in_use)
+    if rules.trash_hours is None:
+        return _Intent(made)
+    before = time.time() - rules.trash_hours * 3600
+    return _Intent(made, before=before, overdue=trashed_before(run, before))
+
+
+def _confirm(intent: _Intent, foreign: Foreign | None) -> None:
+    """Asks a person; a second time where a trainer of somebody else's may live."""
+    count, lost = len(intent.plan.deleted), _lost(intent.overdue)
+    if not count:
+        _ask_or_refuse(f"Delete {lost} of the trash for good?")
+        return
+    also = f", and delete {lost} of the trash for good" if intent.overdue else ""
+    _ask_or_refuse(f"Move {humane.count(count, 'checkpoint')} to the trash{also}?")
+    if foreign is not None:
+        print_words(f"{pruning.foreign_words(foreign)}: a trainer of somebody else's may live.")
+        _ask_or_refuse("What it restores or lists next may be gone then. Prune all the same?")
+
+
 def _empty_trash(run: RunDirectory, age: float | None, yes: bool, as_json: bool) -> None:
     before = None if age is None else time.time() - age
-    going = [m for m in list_trash(run) if before is None or m.at < before]
-    checkpoints = [trashed for manifest in going for trashed in manifest.checkpoints]
+    going = trashed_before(run, before)
     if going and not yes:
-        what = humane.count(len(checkpoints), "checkpoint")
-        size = humane.size(sum(trashed.size for trashed in checkpoints))
-        _ask_or_refuse(f"Delete {what}, {size}, for good? No undo brings them back.")
-    emptied = pruning.empty(run, before, through=THROUGH)
+        _ask_or_refuse(f"Delete {_lost(going)}, for good? No undo brings them back.")
+    emptied = _delete_for_good(run, before, going)
     if as_json:
-        print_json({"freed_bytes": emptied.freed, "names": list(emptied.names)})
+        print_json(_emptied_data(emptied))
     else:
-        what = humane.count(len(emptied.names), "checkpoint")
-        print_line(f"Deleted {what} for good, freed {humane.size(emptied.freed)}.")
+        _print_emptied(emptied)
+
+
+def _delete_for_good(
+    run: RunDirectory, before: float | None, going: Sequence[TrashManifest]
+) -> Emptied:
+    meter = Meter("deleting")
+    try:
+        return pruning.empty(
+            run, before, through=THROUGH, on_progress=lambda freed: meter(freed, _size(going))
+        )
+    finally:
+        meter.close()
+
+
+def _lost(going: Sequence[TrashManifest]) -> str:
+    count = sum(len(manifest.checkpoints) for manifest in going)
+    return f"{humane.count(count, 'checkpoint')}, {humane.size(_size(going))}"
+
+
+def _size(going: Sequence[TrashManifest]) -> int:
+    return sum(trashed.size for manifest in going for trashed in manifest.checkpoints)
 
 
 def _set_pin(run: RunDirectory, name: str, *, pinned: bool, as_json: bool) -> None:
@@ -245,7 +318,7 @@ def _set_pin(run: RunDirectory, name: str, *, pinned: bool, as_json: bool) -> No
         print_line(f"{'Pinned' if pinned else 'Unpinned'} {name}.")
 
 
-def _print_plan(intended: Plan) -> None:
+def _print_plan(intent: _Intent) -> None:
     rows = [
         (
             "keep" if decision.keep else "delete",
@@ -253,26 +326,58 @@ def _print_plan(intended: Plan) -> None:
             humane.size(decision.checkpoint.size),
             decision.reason,
         )
-        for decision in intended.decisions
+        for decision in intent.plan.decisions
     ]
     print_table(("PLAN", "CHECKPOINT", "SIZE", "REASON"), rows, right={2})
-    count = humane.count(len(intended.deleted), "checkpoint")
-    print_line(f"{count} to delete, {humane.size(intended.freed_bytes)}.")
+    count = humane.count(len(intent.plan.deleted), "checkpoint")
+    print_line(f"{count} to delete, {humane.size(intent.plan.freed_bytes)}.")
+    if intent.overdue:
+        print_line(f"{_lost(intent.overdue)} to delete for good: long enough in the trash.")
 
 
-def _plan_data(intended: Plan) -> Json:
+def _print_outcome(
+    run: RunDirectory, outcome: PruneOutcome | None, emptied: Emptied | None
+) -> None:
+    if outcome is not None and outcome.command is not None:
+        print_line(f"Asked for: {outcome.command}")
+    elif outcome is not None:
+        print_line(
+            f"Moved {humane.count(len(outcome.names), 'checkpoint')} to the trash "
+            f"({humane.size(outcome.size)}); `tfckpt-tui undo {run.root}` brings them back."
+        )
+    if emptied is not None:
+        _print_emptied(emptied)
+
+
+def _print_emptied(emptied: Emptied) -> None:
+    what = humane.count(len(emptied.names), "checkpoint")
+    print_line(f"Deleted {what} for good, freed {humane.size(emptied.freed)}.")
+
+
+def _outcome_data(
+    intent: _Intent, outcome: PruneOutcome | None = None, emptied: Emptied | None = None
+) -> Json:
     return {
-        "freed_bytes": intended.freed_bytes,
-        "decisions": [
-            {
-                "name": decision.checkpoint.name,
-                "keep": decision.keep,
-                "reason": decision.reason,
-                "bytes": decision.checkpoint.size,
-            }
-            for decision in intended.decisions
-        ],
+        "plan": {
+            "freed_bytes": intent.plan.freed_bytes,
+            "decisions": [
+                {
+                    "name": decision.checkpoint.name,
+                    "keep": decision.keep,
+                    "reason": decision.reason,
+                    "bytes": decision.checkpoint.size,
+                }
+                for decision in intent.plan.decisions
+            ],
+        },
+        "trash": outcome.trash if outcome else None,
+        "command": outcome.command if outcome else None,
+        "emptied": _emptied_data(emptied or Emptied(0, ())),
     }
+
+
+def _emptied_data(emptied: Emptied) -> Json:
+    return {"freed_bytes": emptied.freed, "names": list(emptied.names)}
 
 
 def _ask_or_refuse(question: str) -> None:

@@ -168,13 +168,19 @@ def undo(
     )
 
 
-def empty(run: RunDirectory, before: float | None = None, *, through: str) -> Emptied:
+def empty(
+    run: RunDirectory,
+    before: float | None = None,
+    *,
+    through: str,
+    on_progress: Callable[[int], None] | None = None,
+) -> Emptied:
     """Deletes for good what is in the trash, or what was pruned before a time.
 
     Raises:
         RefusedError: A prune or an undo goes on.
     """
-    emptied = empty_trash(run, before)
+    emptied = empty_trash(run, before, on_progress=on_progress)
     if emptied.names:
         entry = JournalEntry(
             at=time.time(),
