@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.foreign import foreign_writers
 from tfckpt_trainer.catalog.prune import move_to_trash
-from tfckpt_trainer.catalog.retention import Policy, plan, policy_from, rules_of
+from tfckpt_trainer.catalog.retention import Plan, Policy, plan, policy_from, rules_of
 from tfckpt_trainer.catalog.scan import Catalog
-from tfckpt_trainer.catalog.trash import empty_trash
-from tfckpt_trainer.errors import TfckptError, UsageError
+from tfckpt_trainer.catalog.trash import Emptied, empty_trash
+from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
+from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import JournalKind, RetentionRules
+from tfckpt_trainer.rundir.records import CommandKind, JournalKind, RetentionRules
 from tfckpt_trainer.training.ledger import Ledger
 
 BY = "retention"
 """Who pruned, in the trash and in the journal."""
+
+PATIENCE_SECONDS = 1.0
+"""How long training waits for somebody else who is at the trash; the next save tries again."""
 
 
 @dataclass(frozen=True)
@@ -61,17 +69,23 @@ class Housekeeping:
 
 
 class Janitor:
-    """Applies the rules as the chief; whatever fails is written down, and training goes on."""
+    """Applies the rules as the chief; whatever fails is written down, and training goes on.
+
+    Moving a checkpoint to the trash is quick and done between two steps. Deleting takes as long
+    as the disk wants, and is done in a thread.
+    """
 
     def __init__(self, run: RunDirectory, housekeeping: Housekeeping, ledger: Ledger) -> None:
         self._run = run
         self._housekeeping = housekeeping
         self._ledger = ledger
         self._catalog = Catalog(run)
+        self._box = CommandBox(run)
         self._waits_for: frozenset[str] = frozenset()
+        self._deleting: threading.Thread | None = None
 
     def after_save(self, parent: str | None) -> None:
-        """Prunes by the policy, and empties what was long enough in the trash.
+        """Prunes by the policy, and has deleted what was long enough in the trash.
 
         Args:
             parent: The checkpoint that was saved or restored last; it stays.
@@ -79,11 +93,16 @@ class Janitor:
         policy = self._housekeeping.policy
         if policy is None or policy.is_empty:
             return
-        try:
+        self._wait_for_deleting(PATIENCE_SECONDS)
+        with self._written_down("Retention"):
             self._prune(policy, frozenset({parent} if parent else ()))
-            self._empty_old()
-        except (TfckptError, OSError) as error:
-            self._ledger.note(JournalKind.FAILED, f"Retention: {error}", by=BY)
+        hours = self._housekeeping.trash_hours
+        if hours is not None and self._deleting is None:
+            # No daemon: what was begun is done before the process ends.
+            self._deleting = threading.Thread(
+                target=self._delete_old, args=(hours,), name="tfckpt-janitor"
+            )
+            self._deleting.start()
 
     def make_room(self, needed: int) -> int:
         """Empties the trash until `needed` bytes are free, if the rules allow it.
@@ -93,34 +112,54 @@ class Janitor:
         """
         if not self._housekeeping.make_room:
             return 0
-        try:
+        self._wait_for_deleting(None)
+        emptied = Emptied(0, ())
+        with self._written_down("Making room"):
             emptied = empty_trash(self._run, until_freed=needed)
-        except (TfckptError, OSError) as error:
-            self._ledger.note(JournalKind.FAILED, f"Making room: {error}", by=BY)
-            return 0
         if emptied.names:
-            why = f"to make room for a save: {', '.join(emptied.names)}"
-            self._note_emptied(why, emptied.names, emptied.freed)
+            self._note_emptied(f"to make room for a save: {', '.join(emptied.names)}", emptied)
         return emptied.freed
 
-    def _prune(self, policy: Policy, in_use: frozenset[str]) -> None:
+    def _prune(self, policy: Policy, saved: frozenset[str]) -> None:
         now = time.time()
         checkpoints = self._catalog.scan(now)
         if self._misses_a_metric(policy, checkpoints):
             return
-        going = plan(checkpoints, policy, in_use=in_use).deleted
-        # What it did not save itself is not its own to move.
-        names = [c.name for c in going if c.restorable and c.record is not None]
+        in_use = saved | self._asked_for()
+        if not self._names_of(plan(checkpoints, policy, in_use=in_use)):
+            return
+        # Somebody may be reading one now, as an evaluator does. To find out costs milliseconds.
+        in_use |= foreign_writers(self._run, now).open_checkpoints
+        names = self._names_of(plan(checkpoints, policy, in_use=in_use))
         if not names:
             return
         manifest = move_to_trash(
-            self._run, names, by=BY, now=now, update_state_file=True, in_use=in_use
+            self._run,
+            names,
+            by=BY,
+            now=now,
+            update_state_file=True,
+            in_use=in_use,
+            patience=PATIENCE_SECONDS,
         )
         self._ledger.note(
             JournalKind.PRUNE,
             f"Moved to the trash: {', '.join(names)}.",
             by=BY,
             details={"trash": manifest.id, "names": names},
+        )
+
+    def _names_of(self, made: Plan) -> list[str]:
+        """Returns what goes by a plan: what the library did not save is not its own to move."""
+        return [c.name for c in made.deleted if c.restorable and c.record is not None]
+
+    def _asked_for(self) -> frozenset[str]:
+        """Returns to which checkpoints somebody asked to go back: that is done after the save."""
+        waiting = [*self._box.pending(), *self._box.working()]
+        return frozenset(
+            str(command.arguments.get("name"))
+            for command in waiting
+            if command.kind is CommandKind.RESTORE
         )
 
     def _misses_a_metric(self, policy: Policy, checkpoints: tuple[Checkpoint, ...]) -> bool:
@@ -132,7 +171,7 @@ class Janitor:
             except UsageError:
                 missing.add(best.metric)
         if missing - self._waits_for:
-            self._waits_for = frozenset(missing)
+            self._waits_for |= missing
             names = ", ".join(sorted(missing))
             self._ledger.note(
                 JournalKind.REFUSED,
@@ -141,18 +180,30 @@ class Janitor:
             )
         return bool(missing)
 
-    def _empty_old(self) -> None:
-        hours = self._housekeeping.trash_hours
-        if hours is None:
-            return
-        emptied = empty_trash(self._run, time.time() - hours * 3600, by=BY)
-        if emptied.names:
-            self._note_emptied(", ".join(emptied.names), emptied.names, emptied.freed)
+    def _delete_old(self, hours: float) -> None:
+        with self._written_down("Emptying the trash"):
+            emptied = empty_trash(self._run, time.time() - hours * 3600, by=BY)
+            if emptied.names:
+                self._note_emptied(", ".join(emptied.names), emptied)
 
-    def _note_emptied(self, what: str, names: tuple[str, ...], freed: int) -> None:
+    def _wait_for_deleting(self, seconds: float | None) -> None:
+        if self._deleting is not None:
+            self._deleting.join(seconds)
+            if not self._deleting.is_alive():
+                self._deleting = None
+
+    @contextmanager
+    def _written_down(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (TfckptError, OSError) as error:
+            kind = JournalKind.REFUSED if isinstance(error, RefusedError) else JournalKind.FAILED
+            self._ledger.note(kind, f"{what}: {error}", by=BY)
+
+    def _note_emptied(self, what: str, emptied: Emptied) -> None:
         self._ledger.note(
             JournalKind.EMPTY,
             f"Deleted for good {what}.",
             by=BY,
-            details={"names": list(names), "bytes": freed},
+            details={"names": list(emptied.names), "bytes": emptied.freed},
         )
