@@ -53,6 +53,9 @@ OUTCOMES_KEPT = 20
 FULL_LOOK_SECONDS = 15.0
 """After this time everything is looked at again, whatever the times of the files say."""
 
+REMARK_SECONDS = 3.0
+"""How long what is odd in the directory is taken to be as it was, while files come and go."""
+
 RACY_SECONDS = 2.0
 """A directory that changed this short ago may change again within the same time stamp."""
 
@@ -108,7 +111,7 @@ class Look:
             workers=workers,
             supervisor=supervisor,
             checkpoints=checkpoints,
-            remarks=self._remarks,
+            remarks=self._newest_remarks(now),
             pending=tuple(pending),
             working=tuple(command for command in working if not command.state.is_final),
             finished=self._outcomes(),
@@ -127,6 +130,8 @@ class Look:
         self._catalog = Catalog(run)
         self._known: tuple[Checkpoint, ...] = ()
         self._remarks: tuple[Remark, ...] = ()
+        self._remarks_are_old = False
+        self._remarked_at = 0.0
         self._known_signature: tuple[tuple[int, int], ...] | None = None
         self._known_at = 0.0
         self._journal: deque[JournalEntry] = deque(maxlen=JOURNAL_KEPT)
@@ -187,8 +192,15 @@ class Look:
             found = self._try(lambda: self._catalog.scan(now, in_haste=True), None)
             if found is not None:
                 self._known, self._known_signature, self._known_at = found, signature, now
-                self._remarks = self._try(lambda: self._catalog.remarks(now), self._remarks)
+                self._remarks_are_old = True
         return self._known
+
+    def _newest_remarks(self, now: float) -> tuple[Remark, ...]:
+        """Returns what is odd; in a directory of thousands that costs more than the look."""
+        if self._remarks_are_old and not 0 <= now - self._remarked_at < REMARK_SECONDS:
+            self._remarks = self._try(lambda: self._catalog.remarks(now), self._remarks)
+            self._remarks_are_old, self._remarked_at = False, now
+        return self._remarks
 
     def _trash(self, now: float) -> tuple[TrashManifest, ...]:
         signature = _signature((self._run.trash,))

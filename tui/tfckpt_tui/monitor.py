@@ -113,7 +113,8 @@ class Monitor:
             pause = max(self._poll, spent / LOOK_SHARE)
             if self._wake.wait(pause) and not self._stopped.is_set():
                 self._wake.clear()
-                self._stopped.wait(max(DEBOUNCE_SECONDS, 4 * spent))
+                # A burst takes at most half of a core, whatever a look costs.
+                self._stopped.wait(max(DEBOUNCE_SECONDS, spent))
         if self._watch is not None:
             self._watch.stop()
 
