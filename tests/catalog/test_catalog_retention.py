@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
@@ -153,17 +153,18 @@ METRIC = st.one_of(
     st.sampled_from([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, 1.0]),
     st.floats(allow_nan=True),
 )
+STATE = st.sampled_from(CheckpointState)
 CHECKPOINT = st.builds(
     Checkpoint,
     name=st.just(""),
     step=st.one_of(st.none(), st.integers(0, 10), st.integers(0, 10**18)),
     branch=st.integers(0, 2),
-    state=st.sampled_from(CheckpointState),
+    state=st.one_of(st.sampled_from([COMPLETE, CheckpointState.VERIFIED]), STATE),
     size=st.integers(0, 10**12),
     shards=st.just(1),
     saved_at=st.one_of(st.floats(0, 1e6), st.floats(allow_nan=True)),
     metrics=st.dictionaries(st.sampled_from(["loss", "accuracy"]), METRIC),
-    pinned=st.booleans(),
+    pinned=st.sampled_from([False, False, False, False, True]),
 )
 HISTORY = st.lists(CHECKPOINT, max_size=12).map(
     lambda found: [replace(c, name=f"n{place}") for place, c in enumerate(found)]
@@ -171,9 +172,11 @@ HISTORY = st.lists(CHECKPOINT, max_size=12).map(
 POLICY = st.builds(
     Policy,
     keep_last=st.one_of(st.none(), st.integers(1, 5)),
-    keep_every_steps=st.one_of(st.none(), st.integers(1, 10**18)),
+    keep_every_steps=st.one_of(st.none(), st.integers(1, 10), st.integers(1, 10**18)),
     keep_every_hours=st.one_of(
-        st.none(), st.floats(min_value=0, exclude_min=True, allow_infinity=False)
+        st.none(),
+        st.sampled_from([0.5, 1.0, 24.0]),
+        st.floats(min_value=0, exclude_min=True, allow_infinity=False),
     ),
     keep_best=st.lists(
         st.builds(
@@ -187,14 +190,75 @@ POLICY = st.builds(
 )
 
 
-def numbers(history, metric):
-    values = [c.metrics.get(metric) for c in history if c.restorable]
-    return [value for value in values if value is not None and math.isfinite(value)]
+def numbers_by_place(history, metric):
+    values = [(place, c.metrics.get(metric)) for place, c in enumerate(history) if c.restorable]
+    return [entry for entry in values if entry[1] is not None and math.isfinite(entry[1])]
 
 
-@given(HISTORY, POLICY, st.sets(st.integers(0, 11)), st.integers(0, 11))
-def test_what_must_stay_stays(history, policy, used, head):
-    assume(all(numbers(history, best.metric) for best in policy.keep_best))
+def all_rules_can_be_applied(history, policy):
+    return all(numbers_by_place(history, best.metric) for best in policy.keep_best)
+
+
+def kept_by_rules(history, policy):
+    """The names that the rules keep, by counting for each what is better: slow and simple."""
+    good = [(place, c) for place, c in enumerate(history) if c.restorable]
+
+    def goes_before(mine, better):
+        return sum(better(other, *mine) for other in good if other[0] != mine[0])
+
+    def is_first(mine, same_span, value):
+        # Of equal ones the newer comes first.
+        return not goes_before(
+            mine,
+            lambda other, place, c: (
+                same_span(other[1], c) and (value(other[1]), other[0]) < (value(c), place)
+            ),
+        )
+
+    def is_kept(mine):
+        place, c = mine
+        if goes_before(mine, lambda other, place, _: other[0] < place) < (policy.keep_last or 0):
+            return True
+        every = policy.keep_every_steps
+        if (
+            every
+            and c.step is not None
+            and is_first(
+                mine,
+                lambda a, b: (
+                    a.branch == b.branch
+                    and a.step is not None
+                    and a.step // every == b.step // every
+                ),
+                lambda a: a.step,
+            )
+        ):
+            return True
+        hours = policy.keep_every_hours
+        if hours and is_first(
+            mine,
+            lambda a, b: a.saved_at / 3600 // hours == b.saved_at / 3600 // hours,
+            lambda a: a.saved_at,
+        ):
+            return True
+        for best in policy.keep_best:
+            sign = 1 if best.mode == "min" else -1
+            value = c.metrics.get(best.metric)
+            if value is None or not math.isfinite(value):
+                continue
+            ranked = [(sign * n, other) for other, n in numbers_by_place(history, best.metric)]
+            better = sum(entry < (sign * value, place) for entry in ranked)
+            if better < best.count:
+                return True
+        return False
+
+    return {mine[1].name for mine in good if is_kept(mine)}
+
+
+@settings(max_examples=300)
+@given(HISTORY, POLICY, st.sets(st.integers(0, 11), max_size=3), st.integers(0, 11))
+def test_what_goes_is_exactly_what_no_rule_and_no_protection_keeps(history, policy, used, head):
+    assume(all_rules_can_be_applied(history, policy))
     history = [
         replace(c, is_head=place == head and c.restorable) for place, c in enumerate(history)
     ]
@@ -202,22 +266,60 @@ def test_what_must_stay_stays(history, policy, used, head):
     made = plan(history, policy, in_use=in_use)
     assert [d.checkpoint for d in made.decisions] == history
     assert all(d.reason for d in made.decisions)
-    left = [d.checkpoint for d in made.decisions if d.keep]
-    restorable = [c for c in history if c.restorable]
-    assert set(map(id, restorable[:1])) <= set(map(id, left))
-    for gone in made.deleted:
-        assert not (gone.pinned or gone.is_head or gone.name in in_use)
-        assert gone.state in {"complete", "verified", "incomplete", "orphaned"}
+    restorable = [c.name for c in history if c.restorable]
     verified = [c.name for c in history if c.state is CheckpointState.VERIFIED]
-    assert verified[:1] == [c.name for c in left if c.name in verified[:1]]
-    for best in policy.keep_best:
-        choose = min if best.mode == "min" else max
-        assert choose(numbers(left, best.metric)) == choose(numbers(history, best.metric))
+    must_stay = {*restorable[:1], *verified[:1], *in_use, *kept_by_rules(history, policy)}
+    never = {CheckpointState.WRITING, CheckpointState.TRASHED, CheckpointState.CORRUPT}
+    must_stay |= {c.name for c in history if c.pinned or c.is_head or c.state in never}
+    goes = {c.name for c in history} - must_stay
+    if policy.is_empty or not restorable:
+        goes = set()
+    assert {c.name for c in made.deleted} == goes
+    assert made.freed_bytes == sum(c.size for c in history if c.name in goes)
+
+
+@given(HISTORY, POLICY, POLICY)
+def test_more_rules_never_delete_more(history, policy, more):
+    both = replace(
+        policy,
+        keep_last=max((n for n in (policy.keep_last, more.keep_last) if n), default=None),
+        keep_best=policy.keep_best + more.keep_best,
+    )
+    assume(not policy.is_empty and all_rules_can_be_applied(history, both))
+    gone = {c.name for c in plan(history, policy).deleted}
+    assert {c.name for c in plan(history, both).deleted} <= gone
+
+
+@given(HISTORY, POLICY, st.data())
+def test_what_cannot_be_restored_decides_nothing_for_others(history, policy, data):
+    assume(all_rules_can_be_applied(history, policy))
+    broken = replace(
+        data.draw(CHECKPOINT),
+        name="broken",
+        state=data.draw(
+            st.sampled_from([s for s in CheckpointState if not s.restorable]), label="state"
+        ),
+    )
+    place = data.draw(st.integers(0, len(history)))
+    gone = {c.name for c in plan([*history[:place], broken, *history[place:]], policy).deleted}
+    assert gone - {"broken"} == {c.name for c in plan(history, policy).deleted}
+
+
+@given(HISTORY, POLICY, st.sampled_from(["min", "max"]))
+def test_a_metric_without_a_number_is_refused_whatever_else_is_asked(history, policy, mode):
+    policy = replace(policy, keep_best=(*policy.keep_best, BestBy("perplexity", mode, 1)))
+    # Only what cannot be restored has a number, and that is no reason to delete the rest.
+    values = {True: math.nan, False: 1.0}
+    history = [
+        replace(c, metrics={**c.metrics, "perplexity": values[c.restorable]}) for c in history
+    ]
+    with pytest.raises(UsageError):
+        plan(history, policy)
 
 
 @given(HISTORY, POLICY)
 def test_a_plan_carried_out_leaves_nothing_more_to_delete(history, policy):
-    assume(all(numbers(history, best.metric) for best in policy.keep_best))
+    assume(all_rules_can_be_applied(history, policy))
     made = plan(history, policy)
     assert plan(history, policy) == made or any(math.isnan(c.saved_at) for c in history)
     left = [d.checkpoint for d in made.decisions if d.keep]
