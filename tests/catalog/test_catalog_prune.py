@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
+import tempfile
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,10 +18,13 @@ from checkpoint_directory import (
     latest_name,
     listed_names,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tfckpt_trainer.catalog.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.pins import pin
 from tfckpt_trainer.catalog.prune import finish_interrupted_prunes, move_to_trash, undo
+from tfckpt_trainer.catalog.retention import BestBy, Policy, plan
 from tfckpt_trainer.catalog.trash import empty_trash, list_trash, locked_trash
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import load, store
@@ -231,6 +237,18 @@ class TestTrash:
         assert contents(history.root) == before
         assert empty_trash(history.run).freed == 0
 
+    def test_what_was_begun_is_deleted_with_the_rest_and_progress_is_told(self, history):
+        cut = prune(history, "ckpt-100")
+        (history.run.trash / cut.id / "manifest.json").unlink()
+        prune(history, "ckpt-200")
+        (history.run.trash / cut.id / ".tfckpt" / "more").write_bytes(b"123")
+        told = []
+        emptied = empty_trash(history.run, on_progress=told.append)
+        assert emptied.names == ("ckpt-200",)
+        assert told == sorted(told)
+        assert told[-1] == emptied.freed
+        assert list(history.run.trash.iterdir()) == []
+
     def test_without_a_trash(self, made):
         assert empty_trash(made.run).freed == 0
         assert finish_interrupted_prunes(made.run) == []
@@ -273,6 +291,77 @@ class TestTrash:
             ):
                 with pytest.raises(RefusedError, match="goes on"):
                     act()
+
+
+NUMBERS = st.sampled_from([math.nan, None, 0.1, 0.1, 0.5, 3.0])
+SAVES = st.lists(st.tuples(st.integers(1, 3), NUMBERS, st.sampled_from("ssssrptwd")), max_size=9)
+POLICIES = st.builds(
+    Policy,
+    keep_last=st.none() | st.integers(1, 3),
+    keep_every_steps=st.none() | st.integers(1, 20),
+    keep_every_hours=st.none() | st.sampled_from([0.5, 2.0]),
+    keep_best=st.lists(
+        st.builds(BestBy, st.just("loss"), st.sampled_from(["min", "max"]), st.integers(1, 2)),
+        max_size=1,
+    ).map(tuple),
+)
+
+
+class TestPlansOfRealDirectories:
+    @settings(max_examples=40, deadline=None)
+    @given(SAVES, POLICIES)
+    def test_a_plan_carried_out_is_stable_and_can_be_undone(self, saves, policy):
+        with tempfile.TemporaryDirectory() as place:
+            made = trained(Path(place) / "run", saves)
+            before, seen = contents(made.root), made.scan()
+            try:
+                going = [c.name for c in plan(list(seen.values()), policy).deleted]
+            except UsageError:
+                assert not any(usable(c) for c in seen.values())
+                return
+            if not going:
+                return
+            prune(made, *going)
+            after = made.scan()
+            assert list(after) == [name for name in seen if name not in going]
+            assert plan(list(after.values()), policy).deleted == ()
+            assert [n for n, c in after.items() if c.is_head] == [
+                n for n, c in seen.items() if c.is_head
+            ]
+            assert latest_name(made.root) in after
+            undo(made.run, None, update_state_file=True)
+            assert made.scan() == seen
+            after_all = contents(made.root)
+            assert {**after_all, "checkpoint": b""} == {**before, "checkpoint": b""}
+
+
+def usable(checkpoint) -> bool:
+    value = checkpoint.metrics.get("loss")
+    return checkpoint.restorable and value is not None and math.isfinite(value)
+
+
+def trained(root: Path, saves) -> CheckpointDirectory:
+    """A directory in which somebody saved, went back, pinned, and something was damaged."""
+    made = CheckpointDirectory(root)
+    made.ours(1, metrics={"loss": 1.0})
+    names, branch, step = ["ckpt-1"], 0, 1
+    for place, (length, loss, act) in enumerate(saves):
+        age = LONG_AGO * (len(saves) + 1 - place)
+        step += length
+        name = made.ours(step, branch, age=age, metrics={"loss": loss})
+        if act == "r":
+            branch, step = branch + 1, 1
+            made.restored("ckpt-1", 1, branch)
+        elif act == "p":
+            pin(made.run, names[-1])
+        elif act == "t":
+            made.tensorflow(f"model-{place}", age=age)
+        elif act == "w":
+            made.temporary(f"other-{place}", age=age)
+        elif act == "d":
+            next(made.root.glob(f"{name}.data*")).unlink()
+        names.append(name)
+    return made
 
 
 class TestHostile:

@@ -34,7 +34,6 @@ from tfckpt_trainer.catalog.scan import Catalog
 from tfckpt_trainer.catalog.state_list import list_entries, put_on_list, take_off_list
 from tfckpt_trainer.catalog.states import Evidence
 from tfckpt_trainer.catalog.trash import (
-    LOCK_SECONDS,
     MANIFEST,
     TrashLook,
     find_in_trash,
@@ -56,7 +55,7 @@ def move_to_trash(
     now: float,
     update_state_file: bool,
     in_use: frozenset[str] = frozenset(),
-    patience: float = LOCK_SECONDS,
+    patience: float | None = None,
 ) -> TrashManifest:
     """Moves the checkpoints `names` to the trash, all or none.
 
@@ -68,7 +67,7 @@ def move_to_trash(
         update_state_file: Whether to take them off TensorFlow's list. Not beside a live trainer
             of somebody else's, which would write its own list over ours.
         in_use: Names of what is being read or written.
-        patience: Seconds to wait for another prune, undo or emptying.
+        patience: Seconds to wait for another prune, undo or emptying, if not the usual ones.
 
     Raises:
         UsageError: A name is not there, or none was given.

@@ -82,12 +82,12 @@ def find_in_trash(run: RunDirectory, identifier: str | None) -> TrashManifest:
 
 
 @contextmanager
-def locked_trash(run: RunDirectory, patience: float = LOCK_SECONDS) -> Iterator[None]:
+def locked_trash(run: RunDirectory, patience: float | None = None) -> Iterator[None]:
     """Keeps every other prune, undo and emptying of this run waiting.
 
     Args:
         run: The run directory.
-        patience: Seconds to wait for another one.
+        patience: Seconds to wait for another one, if not the usual ones.
 
     Raises:
         RefusedError: Another one goes on for long, or a link stands where a directory must be.
@@ -96,7 +96,7 @@ def locked_trash(run: RunDirectory, patience: float = LOCK_SECONDS) -> Iterator[
         if directory.is_symlink():
             raise RefusedError(f"{directory} is a symbolic link; nothing is moved through it.")
     try:
-        with FileLock(run.trash_lock, timeout=patience):
+        with FileLock(run.trash_lock, timeout=LOCK_SECONDS if patience is None else patience):
             yield
     except Timeout:
         raise RefusedError(
