@@ -27,12 +27,14 @@ from tfckpt_trainer.rundir.records import JournalKind, RunInfo, SupervisorState
 from waiting import wait_until
 
 LAUNCHER = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.launch.local import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.documents import load
+# As in a shell, whatever started the tests: under nohup they would inherit that it is ignored.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 try:
     print(launch(load(Path(sys.argv[1]), LaunchOptions)).pid, flush=True)
     time.sleep(float(sys.argv[2]))
