@@ -134,6 +134,18 @@ def test_only_a_name_deletes_a_damaged_one():
     assert [c.name for c in plan_of_names(history, ["ckpt-1"]).deleted] == ["ckpt-1"]
 
 
+def test_the_newest_and_the_last_verified_stay_whatever_the_rules():
+    verified = [checkpoint(n, state=CheckpointState.VERIFIED) for n in (2, 1)]
+    history = [*newest_first(4, 3), *verified, checkpoint(0, metrics={"loss": 1.0})]
+    assert deleted(history, keep_best=(BestBy("loss", "min", 1),)) == {3, 1}
+
+
+def test_what_a_manager_let_go_goes_only_by_name():
+    history = [*newest_first(6, 7, 8), *newest_first(1, 4, let_go=True)]
+    assert deleted(history, keep_last=1) == {7, 6}
+    assert [c.step for c in plan_of_names(history, ["ckpt-4"]).deleted] == [4]
+
+
 def test_names_are_deleted_unless_protected():
     history = [checkpoint(3), checkpoint(2, pinned=True), checkpoint(1)]
     made = plan_of_names(history, ["ckpt-1", "ckpt-2", "ckpt-3"])
@@ -165,6 +177,7 @@ CHECKPOINT = st.builds(
     saved_at=st.one_of(st.floats(0, 1e6), st.floats(allow_nan=True)),
     metrics=st.dictionaries(st.sampled_from(["loss", "accuracy"]), METRIC),
     pinned=st.sampled_from([False, False, False, False, True]),
+    let_go=st.sampled_from([False, False, False, True]),
 )
 HISTORY = st.lists(CHECKPOINT, max_size=12).map(
     lambda found: [replace(c, name=f"n{place}") for place, c in enumerate(found)]
@@ -271,6 +284,7 @@ def test_what_goes_is_exactly_what_no_rule_and_no_protection_keeps(history, poli
     must_stay = {*restorable[:1], *verified[:1], *in_use, *kept_by_rules(history, policy)}
     never = {CheckpointState.WRITING, CheckpointState.TRASHED, CheckpointState.CORRUPT}
     must_stay |= {c.name for c in history if c.pinned or c.is_head or c.state in never}
+    must_stay |= {c.name for c in history if c.let_go and c.restorable}
     goes = {c.name for c in history} - must_stay
     if policy.is_empty or not restorable:
         goes = set()

@@ -12,15 +12,23 @@ import pytest
 
 from tfckpt_trainer.catalog.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.prune import move_to_trash, undo
+from tfckpt_trainer.catalog.retention import Policy, plan
 from tfckpt_trainer.catalog.scan import Catalog
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 SCRIPT = Path(__file__).parent / "scripts" / "manager.py"
 
 
-def manage(directory: Path, *, saves: int, kept: int) -> dict:
+def manage(directory: Path, *, saves: int, kept: int, hours: float | None = None) -> dict:
     run = subprocess.run(
-        [sys.executable, SCRIPT, directory, str(saves), str(kept)],
+        [
+            sys.executable,
+            SCRIPT,
+            directory,
+            str(saves),
+            str(kept),
+            *([str(hours)] if hours else []),
+        ],
         capture_output=True,
         text=True,
         timeout=120,
@@ -49,3 +57,18 @@ def test_a_manager_goes_on_after_a_prune_and_an_undo(tmp_path):
     last = manage(run.root, saves=1, kept=3)
     assert last["known"] == ["ckpt-3", "ckpt-4", "ckpt-5"]
     assert [c.name for c in Catalog(run).scan(time.time())] == ["ckpt-5", "ckpt-4", "ckpt-3"]
+
+
+@pytest.mark.tensorflow
+def test_what_a_manager_keeps_for_good_no_rule_deletes(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    assert manage(run.root, saves=5, kept=2, hours=1e-9)["known"] == ["ckpt-4", "ckpt-5"]
+    for _ in range(2):
+        # It stays so when the list is down to one.
+        found = Catalog(run).scan(time.time())
+        going = [c.name for c in plan(found, Policy(keep_last=1)).deleted]
+        if going:
+            move_to_trash(run, going, by="me", now=time.time(), update_state_file=True)
+            assert going == ["ckpt-4"]
+    assert [c.name for c in found] == ["ckpt-5", "ckpt-3", "ckpt-2", "ckpt-1"]
+    assert [c.name for c in found if c.let_go] == ["ckpt-3", "ckpt-2", "ckpt-1"]

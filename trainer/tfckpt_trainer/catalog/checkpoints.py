@@ -41,6 +41,8 @@ class Checkpoint:
         pinned: Whether a person said that it is never to be pruned.
         is_head: Whether a cold start goes on from it.
         listed: Whether TensorFlow's state file names it.
+        let_go: Whether a manager of TensorFlow's writes that file and does not name it, as it
+            does with what it keeps for good; no manager ever deletes it.
         problem: Why it cannot be restored, in words; empty if it can.
         verified_at: When all bytes of these very files were last read and compared, whatever
             was found; None if never, as far as is known.
@@ -60,6 +62,7 @@ class Checkpoint:
     pinned: bool = False
     is_head: bool = False
     listed: bool = False
+    let_go: bool = False
     problem: str = ""
     verified_at: float | None = None
     record: CheckpointRecord | None = None

@@ -187,6 +187,8 @@ def _decide(checkpoint: Checkpoint, reason: str) -> Decision:
         return Decision(checkpoint, True, reason)
     if checkpoint.state is CheckpointState.CORRUPT:
         return Decision(checkpoint, True, "damaged: delete it by name, once it is of no use")
+    if checkpoint.restorable and checkpoint.let_go:
+        return Decision(checkpoint, True, "its manager may keep it for good: delete it by name")
     if checkpoint.restorable:
         return Decision(checkpoint, False, "no rule keeps it")
     return Decision(checkpoint, False, f"{checkpoint.state.value}: it cannot be restored")

@@ -210,20 +210,24 @@ class Catalog:
 
     def _finished(self) -> tuple[Checkpoint, ...]:
         """Adds what the directory says around the files: list, pins, where a start goes on."""
-        listed, pins = self._around.listed, self._around.pins
+        listed, pins, managed = self._around.listed, self._around.pins, self._around.is_managed
         ordered = _in_order([known.checkpoint for known in self._known.values()], listed)
         head = self._head(ordered)
         checkpoints = []
         for checkpoint in ordered:
             name = checkpoint.name
             pinned, is_head, is_listed = name in pins, name == head, name in listed
-            if (pinned, is_head, is_listed) != (
+            let_go = managed and not is_listed and checkpoint.record is None
+            if (pinned, is_head, is_listed, let_go) != (
                 checkpoint.pinned,
                 checkpoint.is_head,
                 checkpoint.listed,
+                checkpoint.let_go,
             ):
                 known = self._known[name]
-                checkpoint = replace(checkpoint, pinned=pinned, is_head=is_head, listed=is_listed)
+                checkpoint = replace(
+                    checkpoint, pinned=pinned, is_head=is_head, listed=is_listed, let_go=let_go
+                )
                 self._known[name] = _Known(known.evidence, known.verdict, checkpoint)
             checkpoints.append(checkpoint)
         return tuple(checkpoints)
@@ -289,6 +293,11 @@ class _Around:
         self.listed: dict[str, int] = {}
         self.pins: frozenset[str] = frozenset()
         self.head = read_head(run)
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether a manager of TensorFlow's wrote the list; `Checkpoint.save` notes no time."""
+        return self.state is not None and self.state.last_preserved is not None
 
     def refresh(self) -> bool:
         """Looks again; returns whether anything is another than it was."""
