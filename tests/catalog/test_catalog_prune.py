@@ -25,7 +25,7 @@ from tfckpt_trainer.catalog.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.pins import pin
 from tfckpt_trainer.catalog.prune import finish_interrupted_prunes, move_to_trash, undo
 from tfckpt_trainer.catalog.retention import BestBy, Policy, plan
-from tfckpt_trainer.catalog.trash import empty_trash, list_trash, locked_trash
+from tfckpt_trainer.catalog.trash import RETENTION, empty_trash, list_trash, locked_trash
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.records import TrashedCheckpoint, TrashManifest, TrashPhase
@@ -173,6 +173,14 @@ class TestUndo:
         assert "ckpt-200" not in history.scan()
         undo(history.run, None, update_state_file=True)
         assert listed_names(history.root) == ["ckpt-50", "ckpt-100", "ckpt-200", "ckpt-300"]
+
+    def test_what_a_person_pruned_comes_before_what_a_trainer_pruned_since(self, history):
+        mine = prune(history, "ckpt-100", at=NOW)
+        theirs = move_to_trash(
+            history.run, ["ckpt-200"], by=RETENTION, now=NOW + 10, update_state_file=True
+        )
+        assert undo(history.run, None, update_state_file=True).id == mine.id
+        assert undo(history.run, None, update_state_file=True).id == theirs.id
 
     def test_after_more_was_saved(self, history):
         prune(history, "ckpt-100")

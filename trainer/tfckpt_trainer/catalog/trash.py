@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records import TrashManifest, TrashPhase
 
 MANIFEST = "manifest.json"
+RETENTION = "retention"
+"""Who pruned, where a trainer did by its own rules."""
 LOCK_SECONDS = 10.0
 
 
@@ -66,19 +68,34 @@ def list_trash(run: RunDirectory) -> list[TrashManifest]:
 
 
 def find_in_trash(run: RunDirectory, identifier: str | None) -> TrashManifest:
-    """Returns one prune by its id, or the newest.
+    """Returns one prune by its id, or the one that an undo means.
 
     Raises:
         UsageError: There is none.
     """
     manifests = list_trash(run)
-    for manifest in manifests:
-        if identifier in (None, manifest.id):
-            return manifest
+    if identifier is None:
+        found = next_to_undo(manifests)
+    else:
+        found = next((m for m in manifests if m.id == identifier), None)
+    if found is not None:
+        return found
     if not manifests:
         raise UsageError(f"The trash of {run.root} is empty; there is nothing to bring back.")
     known = ", ".join(manifest.id for manifest in manifests[:5])
     raise UsageError(f"There is no {identifier} in the trash; the newest are {known}.")
+
+
+def next_to_undo(manifests: Sequence[TrashManifest]) -> TrashManifest | None:
+    """Returns the newest prune that a person asked for, else the newest; None of none.
+
+    A trainer prunes after each save, and would at once prune again what comes back.
+
+    Args:
+        manifests: What is in the trash, newest first.
+    """
+    asked_for = (manifest for manifest in manifests if manifest.by != RETENTION)
+    return next(asked_for, next(iter(manifests), None))
 
 
 @contextmanager
@@ -124,6 +141,11 @@ def trashed_before(run: RunDirectory, before: float | None = None) -> tuple[Tras
         for manifest in list_trash(run)
         if manifest.phase is TrashPhase.TRASHED and (before is None or manifest.at < before)
     )
+
+
+def trashed_bytes(run: RunDirectory) -> int:
+    """Returns how many bytes emptying the trash would free."""
+    return sum(trashed.size for m in trashed_before(run) for trashed in m.checkpoints)
 
 
 def empty_trash(

@@ -15,15 +15,12 @@ from tfckpt_trainer.catalog.foreign import foreign_writers
 from tfckpt_trainer.catalog.prune import move_to_trash
 from tfckpt_trainer.catalog.retention import Plan, Policy, plan, policy_from, rules_of
 from tfckpt_trainer.catalog.scan import Catalog
-from tfckpt_trainer.catalog.trash import Emptied, empty_trash
+from tfckpt_trainer.catalog.trash import RETENTION, Emptied, empty_trash
 from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CommandKind, JournalKind, RetentionRules
 from tfckpt_trainer.training.ledger import Ledger
-
-BY = "retention"
-"""Who pruned, in the trash and in the journal."""
 
 PATIENCE_SECONDS = 1.0
 """How long training waits for somebody else who is at the trash; the next save tries again."""
@@ -136,7 +133,7 @@ class Janitor:
         manifest = move_to_trash(
             self._run,
             names,
-            by=BY,
+            by=RETENTION,
             now=now,
             update_state_file=True,
             in_use=in_use,
@@ -145,7 +142,7 @@ class Janitor:
         self._ledger.note(
             JournalKind.PRUNE,
             f"Moved to the trash: {', '.join(names)}.",
-            by=BY,
+            by=RETENTION,
             details={"trash": manifest.id, "names": names},
         )
 
@@ -176,13 +173,13 @@ class Janitor:
             self._ledger.note(
                 JournalKind.REFUSED,
                 f"Retention: no checkpoint has a finite value of {names} yet; all are kept.",
-                by=BY,
+                by=RETENTION,
             )
         return bool(missing)
 
     def _delete_old(self, hours: float) -> None:
         with self._written_down("Emptying the trash"):
-            emptied = empty_trash(self._run, time.time() - hours * 3600, by=BY)
+            emptied = empty_trash(self._run, time.time() - hours * 3600, by=RETENTION)
             if emptied.names:
                 self._note_emptied(", ".join(emptied.names), emptied)
 
@@ -198,12 +195,12 @@ class Janitor:
             yield
         except (TfckptError, OSError) as error:
             kind = JournalKind.REFUSED if isinstance(error, RefusedError) else JournalKind.FAILED
-            self._ledger.note(kind, f"{what}: {error}", by=BY)
+            self._ledger.note(kind, f"{what}: {error}", by=RETENTION)
 
     def _note_emptied(self, what: str, emptied: Emptied) -> None:
         self._ledger.note(
             JournalKind.EMPTY,
             f"Deleted for good {what}.",
-            by=BY,
+            by=RETENTION,
             details={"names": list(emptied.names), "bytes": emptied.freed},
         )

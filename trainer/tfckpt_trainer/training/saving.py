@@ -16,6 +16,7 @@ import tensorflow as tf
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
 from tfckpt_trainer.bundle.verify import verify
+from tfckpt_trainer.catalog.trash import trashed_bytes
 from tfckpt_trainer.errors import DamagedFileError, TfckptError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.files import make_directory, sync_directory, sync_file
@@ -132,8 +133,9 @@ class Saver:
             free = shutil.disk_usage(run.root).free
         if free < needed:
             problem = (
-                f"{request.name} needs {needed:,} bytes and {free:,} are free in {run.root}; "
-                "prune checkpoints, empty the trash, or free disk space. Training goes on."
+                f"{request.name} needs {needed:,} bytes and {free:,} are free in {run.root}, "
+                f"beside {trashed_bytes(run):,} in its trash; empty that, prune checkpoints, or "
+                "free disk space. Training goes on."
             )
             return {"name": None, "refused": True, "problem": problem}
         return {}

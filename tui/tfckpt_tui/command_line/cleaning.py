@@ -153,7 +153,9 @@ def prune(
 
 @click.command()
 @RunArgument
-@click.option("--trash", metavar="ID", help="Which prune; the newest by default.")
+@click.option(
+    "--trash", metavar="ID", help="Which prune; by default the newest that a person asked for."
+)
 @TimeoutOption
 @JsonOption
 @acting_on_run

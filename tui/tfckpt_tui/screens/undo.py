@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tfckpt_trainer.catalog.trash import RETENTION, next_to_undo
 from tfckpt_tui import humane
 from tfckpt_tui.screens.dialog import Choice, Dialog
 from tfckpt_tui.text import clean
@@ -13,15 +14,15 @@ _MOST_NAMES = 8
 
 
 class UndoDialog(Dialog[str]):
-    """Answers with the id of the prune to undo: the newest one."""
+    """Answers with the id of the prune to undo: the newest that a person asked for."""
 
     caption = " undo the last prune "
 
     def text(self) -> Iterable[Iterable[Span]]:
         """Returns what would come back."""
-        if not self.snapshot.trash:
+        manifest = next_to_undo(self.snapshot.trash)
+        if manifest is None:
             return
-        manifest = self.snapshot.trash[0]
         count = len(manifest.checkpoints)
         size = sum(checkpoint.size for checkpoint in manifest.checkpoints)
         ago = humane.age(max(0.0, self.snapshot.at - manifest.at))
@@ -30,6 +31,8 @@ class UndoDialog(Dialog[str]):
             (f" ({humane.size(size)}) come back from the trash.", ""),
         )
         yield ((f"Pruned {ago} ago by {clean(manifest.by)}.", "muted"),)
+        if manifest.by == RETENTION:
+            yield (("The trainer's rules prune it again after the next save: pin it.", "warn"),)
         yield ()
         for checkpoint in manifest.checkpoints[:_MOST_NAMES]:
             yield (
@@ -46,5 +49,6 @@ class UndoDialog(Dialog[str]):
 
     def choices(self) -> list[Choice[str]]:
         """Returns no and yes."""
-        newest = self.snapshot.trash[0].id if self.snapshot.trash else None
-        return [Choice("n", "cancel", None), Choice("y", "bring back", newest, "primary")]
+        manifest = next_to_undo(self.snapshot.trash)
+        answer = manifest.id if manifest is not None else None
+        return [Choice("n", "cancel", None), Choice("y", "bring back", answer, "primary")]
