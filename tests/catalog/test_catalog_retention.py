@@ -58,6 +58,13 @@ def test_one_every_so_many_hours_stays():
     assert deleted(history, keep_every_hours=1) == {2, 3, 5, 6, 7, 9, 10, 11}
 
 
+def test_of_equal_steps_and_times_the_newer_is_the_first():
+    twice = [checkpoint(5, name=name) for name in ("newer", "older")]
+    for policy in (Policy(keep_every_steps=5), Policy(keep_every_hours=5)):
+        made = plan([checkpoint(10), *twice], policy)
+        assert [c.name for c in made.deleted] == ["older"]
+
+
 def test_the_best_stay():
     losses = {1: 0.5, 2: 0.1, 3: 0.4, 4: 0.2, 5: 0.9}
     history = [checkpoint(n, metrics={"loss": losses[n]}) for n in (5, 4, 3, 2, 1)]
