@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,17 @@ from steered import SteeredRun
 
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.prune import undo
+from tfckpt_trainer.catalog.scan import Catalog
 from tfckpt_trainer.catalog.trash import list_trash
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.journal import read_entries
-from tfckpt_trainer.rundir.records import CheckpointRecord, RetentionRules, RunInfo
+from tfckpt_trainer.rundir.records import (
+    CheckpointRecord,
+    CommandKind,
+    CommandState,
+    RetentionRules,
+    RunInfo,
+)
 
 pytestmark = pytest.mark.tensorflow
 
@@ -67,6 +75,28 @@ def test_a_metric_that_nobody_reports_keeps_everything_and_is_said_once(tmp_path
     (message,) = told(run, "refused")
     assert "accuracy" in message
     assert not list_trash(run.run)
+
+
+def test_what_training_went_back_to_stays_until_there_is_a_newer_one(tmp_path):
+    arguments = ["--save-every", "5", "--keep-last", "2"]
+    with Cluster(tmp_path / "run", "steered.py", arguments, 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(20)
+        # While it is paused nothing is saved, and nothing pruned.
+        run.ask(CommandKind.PAUSE)
+        newest, oldest = (c.name for c in Catalog(run.run).scan(time.time()))
+        outcome = run.ask(CommandKind.RESTORE, name=oldest)
+        assert outcome.state is CommandState.DONE, outcome.message
+        assert run.names() == {newest, oldest}
+        run.ask(CommandKind.RESUME)
+        run.progress()
+        run.ask(CommandKind.STOP)
+        assert cluster.wait() == [0]
+    kept = Catalog(run.run).scan(time.time())
+    assert [c.branch for c in kept] == [1, 1]
+    assert all(verify(run.run.root / c.name).ok for c in kept)
+    assert not told(run, "refused")
+    assert not told(run, "failed")
 
 
 @pytest.fixture
