@@ -202,3 +202,14 @@ class TestSecondLook:
             seen.append([c.name for c in catalog.scan(NOW) if c.restorable])
         assert seen[0] == ["ckpt-4", "ckpt-3", "ckpt-2", "ckpt-1"]
         assert seen[-1] == ["ckpt-4"]
+
+
+def test_where_the_newest_is_damaged_a_start_goes_on_from_what_was_restored_last(made):
+    """Not from what had been given up by that restore, though it was saved later."""
+    made.ours(100)
+    made.ours(200)
+    made.restored("ckpt-100", 100, 1)
+    damaged = made.ours(150, 1)
+    assert heads(made) == [damaged]
+    (made.root / f"{damaged}.data-00000-of-00001").unlink()
+    assert heads(made) == ["ckpt-100"]

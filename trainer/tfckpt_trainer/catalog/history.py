@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file
+from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.documents import Documents
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import load_if_there
@@ -75,6 +76,26 @@ def continuation_from(
         said = parse_checkpoint_name(state.latest_name)
         return Continuation(state.latest_name, said.branch if said else 0, highest)
     return None
+
+
+def in_order_of_use(checkpoints: Sequence[Checkpoint], head: Head | None) -> list[Checkpoint]:
+    """Returns checkpoints in the order in which a start tries them, if the first choice is bad.
+
+    That is newest first, but the one that was restored last comes before all that had been saved
+    before that restore: training had given those up for it.
+
+    Args:
+        checkpoints: Newest first.
+        head: The last restore.
+    """
+    restored = [c for c in checkpoints if head is not None and c.name == head.checkpoint]
+    if head is None or not restored:
+        return list(checkpoints)
+    others = [c for c in checkpoints if c.name != head.checkpoint]
+    for place, checkpoint in enumerate(others):
+        if checkpoint.sequence is not None and checkpoint.sequence < head.sequence:
+            return [*others[:place], *restored, *others[place:]]
+    return list(checkpoints)
 
 
 def read_head(run: RunDirectory) -> Head | None:

@@ -16,6 +16,7 @@ from tfckpt_trainer.catalog.history import (
     Records,
     continuation,
     continuation_from,
+    in_order_of_use,
     read_head,
     read_list,
 )
@@ -234,7 +235,8 @@ class Catalog:
 
     def _head(self, ordered: Sequence[Checkpoint]) -> str:
         """Returns what a cold start goes on from, passing over what cannot be restored."""
-        restorable = [checkpoint.name for checkpoint in ordered if checkpoint.restorable]
+        used = in_order_of_use(ordered, self._around.head)
+        restorable = [checkpoint.name for checkpoint in used if checkpoint.restorable]
         records = self._records.found
         committed = {name for name in records if self._is_committed(name)}
         wanted = continuation_from(records, self._around.head, self._around.state, committed)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tfckpt_trainer.catalog.branches import Branches, branch_after_restore
+from tfckpt_trainer.catalog.history import in_order_of_use, read_head
 from tfckpt_trainer.catalog.prune import finish_interrupted_prunes
 from tfckpt_trainer.catalog.scan import Catalog, continuation
 from tfckpt_trainer.errors import RefusedError
@@ -219,7 +220,8 @@ class Moves:
                 f"Completed the save of {name}, which was cut off.",
                 checkpoint=name,
             )
-        checkpoints = [c for c in Catalog(self._run).scan(time.time()) if c.step is not None]
+        found = in_order_of_use(Catalog(self._run).scan(time.time()), read_head(self._run))
+        checkpoints = [c for c in found if c.step is not None]
         resumed = continuation(self._run)
         first = resumed.checkpoint if resumed else None
         checkpoints.sort(key=lambda c: c.name != first)
