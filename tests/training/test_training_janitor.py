@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ from bundle_writing import array, write
 from tfckpt_trainer.catalog.pins import pin
 from tfckpt_trainer.catalog.prune import move_to_trash, undo
 from tfckpt_trainer.catalog.retention import BestBy, Policy
-from tfckpt_trainer.catalog.trash import list_trash, locked_trash
+from tfckpt_trainer.catalog.trash import LOCK_SECONDS, RETENTION, list_trash, locked_trash
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.documents import store
@@ -99,6 +100,8 @@ def test_what_no_rule_keeps_is_moved_by_the_retention(trained, janitor):
 
 def test_what_the_library_did_not_save_and_what_is_pinned_stays(trained, janitor):
     trained.save(0, recorded=False)
+    for path in trained.run.root.glob("ckpt-0.*"):
+        os.utime(path, (1e9, 1e9))
     pin(trained.run, "ckpt-2")
     janitor(LAST, None).after_save("ckpt-3")
     assert trained.names == {"ckpt-0", "ckpt-2", "ckpt-3"}
@@ -136,8 +139,10 @@ def test_somebody_at_the_trash_delays_it_to_the_next_save(trained, janitor, monk
 
     monkeypatch.setattr(retention, "PATIENCE_SECONDS", 0.05)
     keeper = janitor(LAST, None)
+    began = time.monotonic()
     with locked_trash(trained.run):
         keeper.after_save("ckpt-3")
+    assert time.monotonic() - began < LOCK_SECONDS / 2
     assert trained.names == {"ckpt-1", "ckpt-2", "ckpt-3"}
     assert [kind for kind, _ in trained.told()] == ["refused"]
     keeper.after_save("ckpt-3")
@@ -172,16 +177,16 @@ def test_all_are_kept_until_one_has_the_metric(trained, janitor):
 
 def test_only_what_retention_pruned_is_deleted_by_the_clock(trained, janitor):
     move_to_trash(trained.run, ["ckpt-1"], by="ada", now=time.time() - 7200, update_state_file=True)
-    move_to_trash(
-        trained.run, ["ckpt-2"], by="retention", now=time.time() - 7200, update_state_file=True
-    )
-    keeper = janitor(LAST, 1.0)
-    keeper.after_save("ckpt-3")
+    for name, hours in (("ckpt-2", 1.1), ("ckpt-3", 0.9)):
+        now = time.time() - hours * 3600
+        trained.save(4)
+        move_to_trash(trained.run, [name], by=RETENTION, now=now, update_state_file=True)
+    janitor(LAST, 1.0).after_save("ckpt-4")
     wait_for_deleting()
-    assert [manifest.by for manifest in list_trash(trained.run)] == ["ada"]
+    assert [manifest.by for manifest in list_trash(trained.run)] == [RETENTION, "ada"]
     assert trained.told() == [("empty trash", "Deleted for good ckpt-2.")]
     undo(trained.run, None, update_state_file=True)
-    assert trained.names == {"ckpt-1", "ckpt-3"}
+    assert trained.names == {"ckpt-1", "ckpt-4"}
 
 
 def test_room_is_made_of_the_oldest_and_only_as_much_as_is_needed(trained, janitor):

@@ -130,6 +130,7 @@ def test_rules_of_a_file_may_delete_for_good_what_lay_long_in_the_trash(
     assert first["trash"]
     assert first["emptied"] == {"freed_bytes": 0, "names": []}
     manifest = ended.run.trash / first["trash"] / "manifest.json"
+    assert tool(*words).json["emptied"]["names"] == []
     store(manifest, replace(load(manifest, TrashManifest), at=time.time() - 25 * 3600))
     dry = tool("prune", root, "--config", rules, "--dry-run")
     assert "to delete for good: long enough in the trash" in dry.data
@@ -151,25 +152,49 @@ def test_without_a_terminal_nothing_is_done_unconfirmed(ended: RunFactory) -> No
     assert steps(ended.run) == before
 
 
-@pytest.mark.parametrize(("answer", "code"), [("n", 4), ("y", 0)])
-def test_on_a_terminal_a_person_is_asked(ended: RunFactory, answer: str, code: int) -> None:
-    before = steps(ended.run)
+def answered(answers: str, *words: object) -> subprocess.CompletedProcess[bytes]:
+    """Runs the tool on a terminal on which a person types."""
     master, slave = pty.openpty()
     try:
-        os.write(master, f"{answer}\n".encode())
-        said = subprocess.run(
-            [BINARY, "prune", ended.run.root, *RULES],
-            stdin=slave,
-            capture_output=True,
-            timeout=LIMIT_SECONDS,
+        os.write(master, answers.encode())
+        return subprocess.run(
+            [BINARY, *map(str, words)], stdin=slave, capture_output=True, timeout=LIMIT_SECONDS
         )
     finally:
         os.close(master)
         os.close(slave)
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n", 4), ("y", 0)])
+def test_on_a_terminal_a_person_is_asked(ended: RunFactory, answer: str, code: int) -> None:
+    before = steps(ended.run)
+    said = answered(f"{answer}\n", "prune", ended.run.root, *RULES)
     assert said.returncode == code
     assert b"to the trash? [y/N]" in said.stderr
     assert (b"Nothing was done" in said.stderr) == (answer == "n")
     assert (steps(ended.run) == before) == (answer == "n")
+
+
+@pytest.mark.parametrize(
+    ("answers", "options", "code"),
+    [
+        ("y\nn\n", [], 4),
+        ("y\ny\n", [], 0),
+        ("n\n", ["--beside-trainer"], 4),
+        ("y\n", ["--beside-trainer"], 0),
+    ],
+)
+def test_beside_a_foreign_trainer_a_person_is_asked_twice(
+    tmp_path: Path, answers: str, options: list[str], code: int
+) -> None:
+    made = RunFactory(tmp_path)
+    for step in (1, 2, 3):
+        made.checkpoint(step, recorded=False, seconds_ago=7200 if step < 3 else 0)
+    said = answered(answers, "prune", tmp_path, "--keep-last", "1", *options)
+    assert said.returncode == code, said.stderr
+    assert (b"may live" in said.stderr) == (not options)
+    left = ["ckpt-3"] if code == 0 else ["ckpt-1", "ckpt-2", "ckpt-3"]
+    assert steps(made.run) == left
 
 
 @pytest.mark.parametrize(

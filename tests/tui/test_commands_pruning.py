@@ -134,6 +134,15 @@ def test_what_was_written_a_moment_ago_is_not_touched(somebody_elses: RunFactory
     assert "best-1" in names(somebody_elses.run)
 
 
+def test_a_prune_leaves_the_list_of_a_foreign_trainer_alone(ended: RunFactory) -> None:
+    run = ended.run
+    before = run.state_file.read_bytes()
+    with another_program(run.root / "events.out", "w"):
+        pruning.prune(run, ["ckpt-100"], through=TEST, beside_trainer=True)
+    assert "ckpt-100" not in names(run)
+    assert run.state_file.read_bytes() == before
+
+
 def test_an_undo_leaves_the_list_of_a_foreign_trainer_alone(ended: RunFactory) -> None:
     run = ended.run
     pruning.prune(run, ["ckpt-100"], through=TEST)
