@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from app_driving import top, until, until_shown
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
 
+from tfckpt_trainer.catalog.prune import move_to_trash
+from tfckpt_trainer.catalog.trash import RETENTION
 from tfckpt_tui.app import TfckptApp
 from tfckpt_tui.screens.checkpoint import CheckpointScreen
 from tfckpt_tui.screens.compare import CompareScreen
@@ -210,3 +213,18 @@ async def test_what_a_foreign_trainer_just_wrote_is_not_pruned(made: RunFactory)
         await pilot.press("y")
         await until_shown(pilot, "3 checkpoints moved to the trash")
         assert (made.run.root / "best-1.index").exists()
+
+
+async def test_undo_offers_what_a_person_pruned_before_what_a_trainer_did(
+    made: RunFactory,
+) -> None:
+    for name, by in (("ckpt-10", "ada@host"), ("ckpt-20", RETENTION)):
+        move_to_trash(made.run, [name], by=by, now=time.time(), update_state_file=False)
+    async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+        await opened(pilot)
+        await pilot.press("u")
+        await until_shown(pilot, "by ada@host")
+        await pilot.press("y")
+        await until_shown(pilot, "ckpt-10")
+        await pilot.press("u")
+        await until_shown(pilot, "prune it again after the next save")

@@ -120,6 +120,53 @@ def test_what_a_foreign_trainer_has_open_is_not_touched(somebody_elses: RunFacto
         assert data.exists()
 
 
+MANAGER = """
+import sys
+import tensorflow as tf
+directory = sys.argv[1]
+checkpoint = tf.train.Checkpoint(step=tf.Variable(0))
+manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=4)
+log = open(f"{directory}/events.out", "w")
+for saves in sys.stdin:
+    for _ in range(int(saves)):
+        checkpoint.step.assign_add(1)
+        manager.save()
+    print(*(path.rsplit("/", 1)[1] for path in manager.checkpoints), flush=True)
+"""
+
+
+@pytest.mark.tensorflow
+def test_a_manager_of_tensorflows_goes_on_while_we_prune_beside_it(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    words = [sys.executable, "-c", MANAGER, str(tmp_path)]
+    with subprocess.Popen(words, stdin=PIPE, stdout=PIPE, text=True) as trainer:
+
+        def save(count: int) -> list[str]:
+            assert trainer.stdin is not None
+            assert trainer.stdout is not None
+            trainer.stdin.write(f"{count}\n")
+            trainer.stdin.flush()
+            return trainer.stdout.readline().split()
+
+        assert save(6) == ["ckpt-3", "ckpt-4", "ckpt-5", "ckpt-6"]
+        for path in tmp_path.glob("ckpt-*"):
+            os.utime(path, (1e9, 1e9))
+        before = run.state_file.read_bytes()
+        with pytest.raises(RefusedError, match=rf"Process {trainer.pid} "):
+            pruning.prune(run, ["ckpt-4"], through=TEST)
+        with pytest.raises(RefusedError, match="ckpt-6 is not pruned"):
+            pruning.prune(run, ["ckpt-6"], through=TEST, beside_trainer=True)
+        pruning.prune(run, ["ckpt-3", "ckpt-4"], through=TEST, beside_trainer=True)
+        assert run.state_file.read_bytes() == before
+        assert save(2) == ["ckpt-5", "ckpt-6", "ckpt-7", "ckpt-8"]
+        trainer.communicate()
+    assert trainer.returncode == 0
+    assert names(run) == ["ckpt-8", "ckpt-7", "ckpt-6", "ckpt-5"]
+    state = read_state_file(run.state_file)
+    assert state is not None
+    assert state.latest_name == "ckpt-8"
+
+
 def test_a_save_of_a_moment_ago_speaks_for_a_foreign_trainer(somebody_elses: RunFactory) -> None:
     somebody_elses.checkpoint(5, recorded=False)
     with pytest.raises(RefusedError, match=r"changed .* ago: a trainer seems to live"):
