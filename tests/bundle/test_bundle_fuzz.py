@@ -225,6 +225,26 @@ def test_a_state_file_of_garbage(place, content):
     assert not said or str(path) in said
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'"' + b"a" * (15 << 20) + b'"',
+        b'"' + b'\\"' * (7 << 20),
+        b'"' + b"\\1" * (7 << 20),
+        b'"' * 99,
+    ],
+    ids=["text", "open", "escapes", "quotes"],
+)
+def test_a_long_line_of_a_state_file_takes_little_more_memory_than_it_has(place, line):
+    path = place / "checkpoint"
+    path.write_bytes(b"model_checkpoint_path: " + line)
+    tracemalloc.start()
+    said_by(lambda: read_state_file(path), (DamagedFileError,))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 128 << 20
+
+
 NAMES = st.binary(min_size=1, max_size=30).filter(lambda name: b"\0" not in name).map(os.fsdecode)
 
 

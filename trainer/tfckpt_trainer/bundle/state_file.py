@@ -14,7 +14,12 @@ from pathlib import Path
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.files import read_bounded, write_atomic
 
-_LINE = re.compile(rb'\s*(?P<field>\w+)\s*:\s*(?:"(?P<text>(?:[^"\\\n]|\\.)*)"|(?P<number>\S+))\s*')
+# What was matched is never given up again (`+` behind a repetition): to remember each place where
+# it might be takes gigabytes for a line of some megabytes.
+_LINE = re.compile(
+    rb"\s*+(?P<field>\w++)\s*+:\s*+"
+    rb'(?:"(?P<text>(?:[^"\\\n]++|\\.)*+)"|(?P<number>[^\s"]++))\s*+'
+)
 _ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
 _LISTED = b'all_model_checkpoint_paths: "'
 _SIMPLE = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
