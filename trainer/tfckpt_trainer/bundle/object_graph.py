@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.bundle.index import Index, read_index, shard_path
 from tfckpt_trainer.bundle.tensors import read_strings
-from tfckpt_trainer.bundle.wire import BYTES, WireError, fields, signed64
+from tfckpt_trainer.bundle.wire import BYTES, VARINT, WireError, fields, signed64
 from tfckpt_trainer.errors import BundleError
 
 KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 VALUE_ATTRIBUTE = "VARIABLE_VALUE"
+
+SIZE_LIMIT = 256 << 20
+"""Bytes beyond which no object graph is read; ten thousand variables take one or two million."""
+
+_Values = dict[int, tuple[int, int, bytes]]
+"""The wire type, number and bytes of the fields of a message."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,8 @@ def read_object_graph(prefix: Path, index: Index | None = None) -> tuple[Node, .
             f"{prefix.name}.index", None, "has no object graph; it was saved by name, as TF 1 does"
         )
     file = shard_path(prefix, entry.shard, index.shard_count).name
+    if entry.size > SIZE_LIMIT:
+        raise BundleError(file, entry.offset, f"object graph has {entry.size} bytes")
     texts = read_strings(prefix, entry)
     try:
         nodes = tuple(
@@ -80,14 +89,21 @@ def read_object_graph(prefix: Path, index: Index | None = None) -> tuple[Node, .
         )
     except (WireError, UnicodeDecodeError) as error:
         raise BundleError(file, entry.offset, f"object graph: {error}") from error
-    for node in nodes:
-        if any(not 0 <= child < len(nodes) for child in node.children.values()):
-            raise BundleError(
-                file, entry.offset, "object graph refers to an object that is not in it"
-            )
     if not nodes:
         raise BundleError(file, entry.offset, "object graph is empty")
+    for node in nodes:
+        for number in _references(node):
+            if not 0 <= number < len(nodes):
+                problem = f"object graph refers to object {number} of {len(nodes)}"
+                raise BundleError(file, entry.offset, problem)
     return nodes
+
+
+def _references(node: Node) -> Iterator[int]:
+    yield from node.children.values()
+    for slot in node.slot_variables:
+        yield slot.variable_node
+        yield slot.slot_node
 
 
 def _node(data: bytes) -> Node:
@@ -96,7 +112,7 @@ def _node(data: bytes) -> Node:
     for number, kind, _, content in fields(data):
         if kind != BYTES:
             continue
-        values = {n: (v, c) for n, _, v, c in fields(content)}
+        values = {field: (wire, value, data) for field, wire, value, data in fields(content)}
         if number == 1:
             children[_text(values, 2)] = _number(values, 1)
         elif number == 2:
@@ -106,9 +122,11 @@ def _node(data: bytes) -> Node:
     return Node(children, tuple(attributes), tuple(slots))
 
 
-def _number(values: dict[int, tuple[int, bytes]], field: int) -> int:
-    return signed64(values.get(field, (0, b""))[0])
+def _number(values: _Values, field: int) -> int:
+    wire, value, _ = values.get(field, (VARINT, 0, b""))
+    return signed64(value) if wire == VARINT else 0
 
 
-def _text(values: dict[int, tuple[int, bytes]], field: int) -> str:
-    return values.get(field, (0, b""))[1].decode("utf-8")
+def _text(values: _Values, field: int) -> str:
+    wire, _, data = values.get(field, (BYTES, 0, b""))
+    return data.decode("utf-8") if wire == BYTES else ""
