@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
+from operator import mul
 from pathlib import Path
 
 from tfckpt_trainer.bundle.checksum import unmask
@@ -13,6 +15,9 @@ from tfckpt_trainer.bundle.slices import Slice, decode_slice_key, parse_slice, s
 from tfckpt_trainer.bundle.table import Table
 from tfckpt_trainer.bundle.wire import BYTES, WireError, fields, signed64
 from tfckpt_trainer.errors import BundleError
+
+VERSION = 1
+"""Of the format, as TensorFlow counts it; the only one there has been."""
 
 MAX_SHARDS = 100_000
 MAX_RANK = 254
@@ -119,12 +124,7 @@ def read_shard_count(prefix: Path) -> int:
     """
     table = Table(index_path(prefix))
     table.check()
-    try:
-        key, value = next(table.entries(), (b"", b""))
-        count = _shard_count(value) if key == b"" else 0
-    except (WireError, ValueError, struct.error) as error:
-        raise BundleError(table.name, None, str(error)) from error
-    return _checked_shard_count(count, table.name)
+    return _read_header(table, table.entries())
 
 
 def read_index(prefix: Path) -> Index:
@@ -135,45 +135,54 @@ def read_index(prefix: Path) -> Index:
         FileNotFoundError: There is none.
     """
     table = Table(index_path(prefix))
-    shard_count = 0
-    entries: dict[str, TensorEntry] = {}
-    raw_parts: list[tuple[str, Slice, TensorEntry]] = []
-    try:
-        for key, value in table.entries():
-            if key == b"":
-                shard_count = _shard_count(value)
-            elif key[0] == 0:
+    rest = table.entries()
+    index = Index(_read_header(table, rest), {})
+    for key, value in rest:
+        try:
+            if key[0] == 0:
                 name, part = decode_slice_key(key)
-                raw_parts.append((name, part, _entry(name, value, shard_count)))
+                index.parts[name, part] = _entry(name, value, index.shard_count)
             else:
                 name = key.decode("utf-8", "surrogateescape")
-                entries[name] = _entry(name, value, shard_count)
-    except (WireError, ValueError, struct.error) as error:
-        raise BundleError(table.name, None, str(error)) from error
-    _checked_shard_count(shard_count, table.name)
-    index = Index(shard_count, entries, {(name, part): e for name, part, e in raw_parts})
-    for entry in index.stored():
-        if not 0 <= entry.shard < shard_count or entry.offset < 0 or entry.size < 0:
-            raise BundleError(table.name, None, f"{entry.name} lies in no data file")
+                index.entries[name] = _entry(name, value, index.shard_count)
+        except WireError as error:
+            name = repr(key) if key[0] == 0 else key.decode("utf-8", "backslashreplace")
+            raise BundleError(table.name, table.offset_of(key), f"{name}: {error}") from error
     return index
 
 
-def _checked_shard_count(count: int, file: str) -> int:
-    if not 0 < count <= MAX_SHARDS:
-        raise BundleError(file, None, f"names {count} data files")
-    return count
+def _read_header(table: Table, entries: Iterator[tuple[bytes, bytes]]) -> int:
+    """Takes the header, which comes first; returns how many data files it counts."""
+    key, value = next(entries, (None, b""))
+    if key != b"":
+        raise BundleError(table.name, 0, "does not begin with a header")
+    try:
+        return _shard_count(value)
+    except WireError as error:
+        raise BundleError(table.name, table.offset_of(key), f"header: {error}") from error
 
 
 def _shard_count(data: bytes) -> int:
-    count, endianness = 0, 0
-    for number, _, value, _ in fields(data):
+    count = endianness = needed = 0
+    for number, kind, value, content in fields(data):
         if number == 1:
             count = signed64(value)
         elif number == 2:
             endianness = value
+        elif number == 3 and kind == BYTES:
+            needed = _needed_version(content)
     if endianness != 0:
         raise WireError("was written on a big-endian machine, which is not supported")
+    if needed > VERSION:
+        raise WireError(f"needs a reader of version {needed}, and this one knows {VERSION}")
+    if not 0 < count <= MAX_SHARDS:
+        raise WireError(f"names {count} data files")
     return count
+
+
+def _needed_version(data: bytes) -> int:
+    """Decodes of a `VersionDef` the oldest version that may read the file."""
+    return next((value for number, _, value, _ in fields(data) if number == 2), 0)
 
 
 def _entry(name: str, data: bytes, shard_count: int) -> TensorEntry:
@@ -196,7 +205,9 @@ def _entry(name: str, data: bytes, shard_count: int) -> TensorEntry:
         elif number == 7 and kind == BYTES:
             slices.append(parse_slice(content))
     if dtype not in DTYPES:
-        raise WireError(f"{name} has the unknown type {dtype}")
+        raise WireError(f"has the unknown type {dtype}")
+    if not 0 <= shard < shard_count or offset < 0 or size < 0:
+        raise WireError("lies in no data file")
     return TensorEntry(
         name=name,
         dtype=DTYPES[dtype],
@@ -221,12 +232,13 @@ def _known_shape(data: bytes) -> tuple[int, ...]:
                 if inner == 1:
                     size = signed64(value)
             if size < 0:
-                raise WireError(f"a tensor has a dimension of {size}")
+                raise WireError(f"has a dimension of {size}")
             shape.append(size)
     if len(shape) > MAX_RANK:
-        raise WireError(f"a tensor has {len(shape)} dimensions")
-    if math.prod(shape) > MAX_ELEMENTS:
-        raise WireError("a tensor has more elements than can be counted")
+        raise WireError(f"has {len(shape)} dimensions")
+    # TensorFlow multiplies from the left, and a zero comes too late for what is too large by then.
+    if any(count > MAX_ELEMENTS for count in accumulate(shape, mul)):
+        raise WireError("has more elements than can be counted")
     return tuple(shape)
 
 

@@ -5,6 +5,7 @@ Format: `tsl/lib/io/{format,table,block}` of TensorFlow, which is LevelDB's.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +13,21 @@ from pathlib import Path
 from tfckpt_trainer.bundle.checksum import crc32c, unmask
 from tfckpt_trainer.bundle.wire import WireError, read_varint
 from tfckpt_trainer.errors import BundleError, DamagedFileError
-from tfckpt_trainer.rundir.files import read_bounded
+from tfckpt_trainer.rundir.files import open_plain
 
 FOOTER_SIZE = 48
 MAGIC = 0xDB4775248B80FB57
+_MAGIC_BYTES = struct.pack("<Q", MAGIC)
 TRAILER_SIZE = 5
 INDEX_LIMIT = 1 << 30
 """Bytes beyond which no index is read; a million variables take less than a fifth of it."""
+
+_MOST_SHARED = 64
+"""Bytes of keys that may be left out for each byte of a block.
+
+TensorFlow writes every 16th key in full, so it never leaves out more than 16. Without a bound,
+keys that each grow by a byte make gigabytes of names out of a megabyte.
+"""
 
 _Handle = tuple[int, int]
 """Where a block is: its offset and its size without the trailer."""
@@ -34,11 +43,8 @@ class Table:
 
     def __init__(self, path: Path) -> None:
         self.name = path.name
-        try:
-            self._data = read_bounded(path, INDEX_LIMIT)
-        except DamagedFileError as error:
-            raise BundleError(self.name, None, str(error)) from error
-        self._metaindex, self._blocks, self._padding = self._read_footer()
+        self._data = self._read(path)
+        self._metaindex, self._blocks, self._unused = self._read_footer()
 
     def check(self) -> None:
         """Checks every block against its checksum."""
@@ -55,8 +61,8 @@ class Table:
             self._block(*self._metaindex)
         except BundleError as error:
             return f"the metaindex, which nobody uses: {error.problem}"
-        if any(self._padding):
-            return "the padding of the footer is not zero"
+        if self._unused:
+            return self._unused
         blocks = [self._metaindex, self._blocks, *self._handles()]
         used = FOOTER_SIZE + sum(size + TRAILER_SIZE for _, size in blocks)
         if used != len(self._data):
@@ -67,21 +73,48 @@ class Table:
         """Yields keys and values; keys strictly increase."""
         previous: bytes | None = None
         for offset, size in self._handles():
-            for key, value in self._block_entries(offset, size):
+            for key, value, _ in self._block_entries(offset, size):
                 if previous is not None and key <= previous:
                     raise BundleError(self.name, offset, "keys are not in order")
                 previous = key
                 yield key, value
 
-    def _read_footer(self) -> tuple[_Handle, _Handle, bytes]:
-        data = self._data
-        if len(data) < FOOTER_SIZE:
+    def offset_of(self, key: bytes) -> int | None:
+        """Returns where in the file the value of `key` begins, for the message of an error."""
+        for offset, size in self._handles():
+            for found, _, position in self._block_entries(offset, size):
+                if found == key:
+                    return position
+        return None
+
+    def _read(self, path: Path) -> bytes:
+        try:
+            with open_plain(path) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size > INDEX_LIMIT:
+                    raise BundleError(
+                        self.name, None, f"has {size} bytes; no index has more than {INDEX_LIMIT}"
+                    )
+                # Of a large file that is no index, no more than its end is read.
+                self._check_end(size, os.pread(file.fileno(), 8, max(0, size - 8)))
+                return file.read(size)
+        except DamagedFileError as error:
+            raise BundleError(self.name, None, "is a link or no plain file") from error
+
+    def _check_end(self, size: int, end: bytes) -> None:
+        if size < FOOTER_SIZE:
             raise BundleError(
-                self.name, 0, f"has {len(data)} bytes; an index has at least {FOOTER_SIZE}"
+                self.name, 0, f"has {size} bytes; an index has at least {FOOTER_SIZE}"
             )
+        if end != _MAGIC_BYTES:
+            raise BundleError(self.name, size - 8, "does not end as an index does (cut off?)")
+
+    def _read_footer(self) -> tuple[_Handle, _Handle, str]:
+        """Returns where metaindex and index are, and what is wrong in the footer besides."""
+        data = self._data
+        # Again: the file may have been replaced between the two reads.
+        self._check_end(len(data), data[-8:])
         start = len(data) - FOOTER_SIZE
-        if struct.unpack_from("<Q", data, len(data) - 8)[0] != MAGIC:
-            raise BundleError(self.name, len(data) - 8, "does not end as an index does (cut off?)")
         try:
             position = start
             numbers = []
@@ -90,16 +123,27 @@ class Table:
                 numbers.append(number)
         except WireError as error:
             raise BundleError(self.name, start, f"footer: {error}") from error
-        padding = data[position : len(data) - 8]
-        return (numbers[0], numbers[1]), (numbers[2], numbers[3]), padding
+        unused = ""
+        if any(data[position : len(data) - 8]):
+            unused = "the padding of the footer is not zero"
+        elif position - start != sum(max(1, -(-number.bit_length() // 7)) for number in numbers):
+            # A bit of the padding can make a number longer without changing it.
+            unused = "a number of the footer takes more bytes than it needs"
+        return (numbers[0], numbers[1]), (numbers[2], numbers[3]), unused
 
-    def _handles(self) -> Iterator[tuple[int, int]]:
-        for _, value in self._block_entries(*self._blocks):
+    def _handles(self) -> Iterator[_Handle]:
+        end = 0
+        for _, value, place in self._block_entries(*self._blocks):
             try:
                 offset, position = read_varint(value, 0)
                 size, _ = read_varint(value, position)
             except WireError as error:
-                raise BundleError(self.name, self._blocks[0], f"block handle: {error}") from error
+                raise BundleError(self.name, place, f"block handle: {error}") from error
+            if offset < end:
+                # Blocks are written one after the other. Were one named twice, it would be read
+                # twice, and a small file could keep a reader busy for hours.
+                raise BundleError(self.name, place, "blocks are not in order")
+            end = offset + size + TRAILER_SIZE
             yield offset, size
 
     def _block(self, offset: int, size: int) -> bytes:
@@ -125,7 +169,8 @@ class Table:
             raise BundleError(self.name, offset + position, str(error)) from error
         return shared, rest, length, position
 
-    def _block_entries(self, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    def _block_entries(self, offset: int, size: int) -> Iterator[tuple[bytes, bytes, int]]:
+        """Yields keys and values of a block, and where in the file each value begins."""
         block = self._block(offset, size)
         if size < 4:
             raise BundleError(self.name, offset, "block is too short")
@@ -133,7 +178,7 @@ class Table:
         limit = size - 4 - 4 * restarts
         if limit < 0:
             raise BundleError(self.name, offset, "block has more restarts than bytes")
-        key, position = b"", 0
+        key, position, left = b"", 0, _MOST_SHARED * size
         while position < limit:
             head = block[position : position + 3]
             if len(head) == 3 and max(head) < 0x80:
@@ -142,9 +187,13 @@ class Table:
                 position += 3
             else:
                 shared, rest, length, position = self._lengths(block, position, offset)
-            end = position + rest + length
+            start = position + rest
+            end = start + length
             if shared > len(key) or end > limit:
                 raise BundleError(self.name, offset + position, "an entry is cut off")
-            key = key[:shared] + block[position : position + rest]
-            yield key, block[position + rest : end]
+            left -= shared
+            if left < 0:
+                raise BundleError(self.name, offset + position, "keys are shortened too much")
+            key = key[:shared] + block[position:start]
+            yield key, block[start:end], offset + start
             position = end
