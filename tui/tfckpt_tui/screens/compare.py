@@ -14,6 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from tfckpt_trainer.bundle.compare import Change, Difference
+from tfckpt_trainer.bundle.dtypes import is_inexact
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui import humane
@@ -152,7 +153,7 @@ class CompareScreen(Screen[None]):
             done = f"{len(self._measured):,} of {changed:,} read"
             return line(("◌ ", "busy"), (done, "value"))
         if self._measured:
-            return line(_moved(self._measured))
+            return line(_moved(found, self._measured))
         if changed:
             return line(("n", "key"), (" reads what changed and says by how much", "label"))
         return line(("✓ ", "good"), ("nothing to measure", "muted"))
@@ -178,7 +179,10 @@ def _counts(found: Comparison) -> Line:
     return Line(tuple(spans))
 
 
-def _moved(measured: Sequence[Change]) -> Span:
+def _moved(found: Comparison, measured: Sequence[Change]) -> Span:
+    """Says how far all together are apart; counters, such as the step, would drown the rest."""
+    inexact = {t.name for t in found.tensors if t.after is not None and is_inexact(t.after.dtype)}
+    measured = [one for one in measured if one.name in inexact]
     squares = sum(one.distance**2 for one in measured if math.isfinite(one.distance))
     before = sum(one.norm_before**2 for one in measured if math.isfinite(one.norm_before))
     part = f"{100 * math.sqrt(squares / before):.3g} %" if before else "from zero"
