@@ -31,9 +31,13 @@ from bundle_writing import (
     write,
 )
 from tfckpt_trainer.bundle.checksum import crc32c
+from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.files import Look
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CheckpointRecord, FileFacts
+from tfckpt_tui.command_line.verifying import _verified
+from tfckpt_tui.commands.reporting import list_checkpoints
 from waiting import wait_until
 
 KERNEL, MOMENT = key_of("model/kernel"), key_of("model/kernel/.OPTIMIZER_SLOT/optimizer/m")
@@ -738,3 +742,15 @@ def test_a_compiled_keras_model_is_shown_by_its_own_names(
         False,
     )
     assert tool("verify", written_by_tensorflow, "--finite").code == 0
+
+
+def test_one_that_was_rotated_away_meanwhile_is_passed_over(tmp_path: Path) -> None:
+    """Beside a live trainer the list is old by the time its end is read."""
+    made = RunFactory(tmp_path)
+    made.checkpoint(1, recorded=False)
+    (listed,) = list_checkpoints(made.run)
+    for path in tmp_path.glob("ckpt-1.*"):
+        path.unlink()
+    answer = _verified(made.run, listed, Look(tmp_path), finite=False)
+    assert isinstance(answer, Checkpoint)
+    assert "There is no checkpoint ckpt-1" in answer.problem

@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import click
 
@@ -15,7 +16,7 @@ from tfckpt_trainer.catalog.bisecting import bisect as halve
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.files import Look
 from tfckpt_trainer.catalog.verifying import Verified, verify_checkpoint
-from tfckpt_trainer.errors import ExitCode, TfckptError, UsageError
+from tfckpt_trainer.errors import ExitCode, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import FoundFault
 from tfckpt_tui import humane
@@ -63,6 +64,9 @@ def verify(
         if checkpoint not in passed_over:
             known = memory.of(checkpoint.name) if memory is not None else None
             verified = known or _verified(run, checkpoint, files, finite=finite)
+            if isinstance(verified, Checkpoint):
+                passed_over.append(verified)
+                continue
             results.append(verified)
             if not as_json:
                 _print_verified(verified)
@@ -116,10 +120,20 @@ def bisect(
     return int(ExitCode.DONE if found.first_bad is None else ExitCode.PROBLEM)
 
 
-def _verified(run: RunDirectory, checkpoint: Checkpoint, files: Look, *, finite: bool) -> Verified:
+def _verified(
+    run: RunDirectory, checkpoint: Checkpoint, files: Look, *, finite: bool
+) -> Verified | Checkpoint:
+    """Returns what was found, or the checkpoint with the reason why it could not be read.
+
+    Beside a live trainer one may be rotated away, or written anew, after they were listed.
+    """
     meter = Meter(checkpoint.name)
     try:
-        found, problem = verify_and_remember(run, checkpoint.name, on_progress=meter, finite=finite)
+        found, problem = verify_and_remember(
+            run, checkpoint.name, on_progress=meter, finite=finite, files=files
+        )
+    except (UsageError, RefusedError) as error:
+        return replace(checkpoint, problem=str(error))
     finally:
         meter.close()
     assert found is not None, "nothing cancels it"
