@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from tfckpt_trainer.bundle.dtypes import ITEM_SIZES
+from tfckpt_trainer.bundle.index import DTYPES as TYPE_NAMES
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import read_object_graph
+from tfckpt_trainer.bundle.slices import slice_key
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
 from tfckpt_trainer.bundle.table import Table
 from tfckpt_trainer.bundle.tensors import read_strings, read_tensor_bytes
@@ -251,6 +258,109 @@ def test_the_object_graph_is_the_one_that_tensorflow_parses(tf, checkpoints, kin
         assert [(a.name, a.full_name, a.checkpoint_key) for a in ours.attributes] == [
             (a.name, a.full_name, a.checkpoint_key) for a in theirs.attributes
         ]
+
+
+def test_types_have_the_names_and_numbers_of_tensorflow(tf):
+    """Those beyond 100 are references, which are never saved."""
+    from tensorflow.core.framework import types_pb2
+
+    numbers = [number for number in types_pb2.DataType.values() if 0 < number < 100]
+    assert {number: tf.as_dtype(number).name for number in numbers} == TYPE_NAMES
+
+
+SHAPES = st.lists(st.sampled_from([0, 1, 1, 2, 3, 5]), max_size=5).map(tuple)
+
+
+@st.composite
+def tensors(draw):
+    """A type, a shape, and as many bytes, or texts, as that takes."""
+    name = draw(st.sampled_from([*sorted(ITEM_SIZES), "string", "string"]))
+    shape = draw(SHAPES)
+    count = 1
+    for length in shape:
+        count *= length
+    if name == "string":
+        texts = st.binary(max_size=9) | st.integers(100, 40_000).map(bytes)
+        return name, shape, [draw(texts) for _ in range(count)] if count < 20 else [b"x"] * count
+    # TensorFlow itself does not take every bit of a type that has less than eight.
+    few = {"bool": 1, "int2": 1, "uint2": 3, "int4": 7, "uint4": 15, "float4_e2m1fn": 15}
+    size = count * ITEM_SIZES[name]
+    seed = draw(st.integers(0, 255))
+    return name, shape, bytes((seed + 37 * n) % 256 & few.get(name, 255) for n in range(size))
+
+
+def constant(tf, name, shape, content):
+    import numpy as np
+
+    if name == "string":
+        return tf.reshape(tf.constant(content, tf.string), shape)
+    dtype = tf.as_dtype(name)
+    return tf.constant(np.frombuffer(content, dtype.as_numpy_dtype).reshape(shape), dtype=dtype)
+
+
+NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(made=st.dictionaries(NAMES, tensors(), min_size=1, max_size=6))
+def test_whatever_tensorflow_writes_is_read(tf, tmp_path_factory, made):
+    """Any type, shape, content and name, bit by bit, as it was given and as TensorFlow reads it."""
+    prefix = tmp_path_factory.mktemp("any") / "ckpt"
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=list(made),
+        shape_and_slices=[""] * len(made),
+        tensors=[constant(tf, *tensor) for tensor in made.values()],
+    )
+    reader = tf.train.load_checkpoint(str(prefix))
+    entries = read_index(prefix).entries
+    found = {name: (entry.dtype, entry.shape) for name, entry in entries.items()}
+    assert found == {name: (dtype, shape) for name, (dtype, shape, _) in made.items()}
+    for name, (dtype, _, content) in made.items():
+        if dtype == "string":
+            assert read_strings(prefix, entries[name]) == content
+        else:
+            read = read_tensor_bytes(prefix, entries[name])
+            assert read == content == reader.get_tensor(name).tobytes()
+    assert verify(prefix).findings == ()
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_tensor_that_is_cut_along_any_dimension_is_read(tf, tmp_path_factory, data):
+    """Names with the bytes that their keys must escape, slices of any length, whole dimensions."""
+    import numpy as np
+
+    prefix = tmp_path_factory.mktemp("parts") / "ckpt"
+    raw = b"w" + bytes(data.draw(st.lists(st.sampled_from(b"\0\xff\1a"), max_size=8)))
+    shape = data.draw(st.lists(st.integers(2, 70), min_size=1, max_size=3).map(tuple))
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    cuts = data.draw(st.sets(st.integers(1, shape[axis] - 1), min_size=1, max_size=4))
+    edges = [0, *sorted(cuts), shape[axis]]
+    whole = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+    parts, specs = [], []
+    for start, stop in pairwise(edges):
+        parts.append(np.take(whole, range(start, stop), axis))
+        box = ["-"] * len(shape)
+        box[axis] = f"{start},{stop - start}"
+        specs.append(f"{' '.join(map(str, shape))} {':'.join(box)}")
+    count = len(parts)
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        # Not as text, and not as an array of texts, which would lose what ends in zeros.
+        tensor_names=np.array([raw] * count, object),
+        shape_and_slices=specs,
+        tensors=parts,
+    )
+    index, name = read_index(prefix), os.fsdecode(raw)
+    entry = index.entries[name]
+    assert (entry.shape, entry.dtype) == (shape, "int32")
+    assert set(index.parts) == {(name, part) for part in entry.slices}
+    keys = {key for key, _ in Table(Path(f"{prefix}.index")).entries() if key[:1] == b"\0"}
+    assert keys == {slice_key(name, part) for part in entry.slices}
+    read = [read_tensor_bytes(prefix, index.parts[name, part]) for part in entry.slices]
+    assert sorted(read) == sorted(part.tobytes() for part in parts)
+    assert verify(prefix).findings == ()
 
 
 def test_tensorflow_understands_our_state_file_and_we_its(tf, tmp_path):
