@@ -105,7 +105,8 @@ def remember(run: RunDirectory, record: VerificationRecord, *, into_run: bool = 
 
 def _store(directory: Path, record: VerificationRecord) -> None:
     make_directory(directory)
-    store(directory / f"{record.name}.json", record)
+    # Not flushed: what a power loss takes is found again by reading.
+    store(directory / f"{record.name}.json", record, durable=False)
 
 
 def _cache_of(run: RunDirectory) -> Path:
