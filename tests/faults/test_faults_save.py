@@ -17,23 +17,24 @@ from tfckpt_trainer.rundir.records import CheckpointRecord
 
 pytestmark = pytest.mark.tensorflow
 
-RENAMES_OF_A_SAVE = 5
-"""Worker state, data file, record, index, state file."""
+RENAMES_OF_A_SAVE = 6
+"""The after-effect of the save before; worker state, data file, record, index, state file."""
 
 
 def arguments(*more):
     return ["--save-every", "10", "--steps", "25", *more]
 
 
+@pytest.mark.parametrize("how", [[], ["--background"]], ids=["foreground", "background"])
 @pytest.mark.parametrize("point", range(1, RENAMES_OF_A_SAVE + 1))
-def test_a_kill_before_each_rename_of_a_save_leaves_whole_checkpoints(tmp_path, point):
-    from tfckpt_trainer.training.saving import finish_interrupted_saves
+def test_a_kill_before_each_rename_of_a_save_leaves_whole_checkpoints(tmp_path, point, how):
+    from tfckpt_trainer.training.commit import finish_interrupted_saves
 
     run = RunDirectory(tmp_path / "run")
     with Cluster(
         run.root,
         "steered.py",
-        arguments("--die-at-rename", str(point)),
+        arguments("--die-at-rename", str(point), *how),
         1,
         "one-device",
     ) as cluster:
@@ -41,7 +42,7 @@ def test_a_kill_before_each_rename_of_a_save_leaves_whole_checkpoints(tmp_path, 
 
     assert verify(run.root / "ckpt-10").ok
     visible = {path.stem for path in run.root.glob("*.index")}
-    assert visible in ({"ckpt-10"}, {"ckpt-10", "ckpt-20"})
+    assert visible in ({"ckpt-10"}, {"ckpt-10", "ckpt-20"}, {"ckpt-10", "ckpt-20", "ckpt-25"})
     assert all(verify(run.root / name).ok for name in visible)
 
     finish_interrupted_saves(run)
@@ -55,7 +56,7 @@ def test_a_kill_before_each_rename_of_a_save_leaves_whole_checkpoints(tmp_path, 
     assert not list(run.saving_directory.iterdir())
     resumed = continuation(run)
     assert resumed is not None
-    assert resumed.checkpoint == ("ckpt-20" if "ckpt-20" in after else "ckpt-10")
+    assert resumed.checkpoint == max(after)
 
 
 def test_training_goes_on_after_a_kill_in_mid_save(tmp_path):

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tfckpt_trainer.catalog.retention import BestBy, Policy
-    from tfckpt_trainer.training import TrainingRun
+    from tfckpt_trainer.training import SaveOptions, TrainingRun
 
 __version__ = "0.1.0"
 
-__all__ = ["BestBy", "Policy", "TrainingRun", "__version__"]
+__all__ = ["BestBy", "Policy", "SaveOptions", "TrainingRun", "__version__"]
 
 _PLACES = {
     "BestBy": "tfckpt_trainer.catalog.retention",
     "Policy": "tfckpt_trainer.catalog.retention",
+    "SaveOptions": "tfckpt_trainer.training",
     "TrainingRun": "tfckpt_trainer.training",
 }
 

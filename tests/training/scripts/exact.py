@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfckpt_trainer import TrainingRun
+from tfckpt_trainer import SaveOptions, TrainingRun
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CommandKind, CommandState
@@ -27,6 +27,7 @@ parser.add_argument("--save-every", type=int, default=20)
 parser.add_argument("--restore-at", type=int)
 parser.add_argument("--restore", default="ckpt-20")
 parser.add_argument("--die-at", type=int)
+parser.add_argument("--in-parts", action="store_true", help="beside training, by all workers")
 options = parser.parse_args()
 
 strategy = create_strategy(options.strategy, threads=1)
@@ -62,6 +63,9 @@ run = TrainingRun(
     dataset=shuffled_examples,
     total_steps=options.steps,
     save_every_steps=options.save_every,
+    saving=SaveOptions(background=True, spread=True, largest_shard=900)
+    if options.in_parts
+    else None,
 )
 
 
@@ -101,4 +105,6 @@ with open(f"{options.log}-{index}.jsonl", "a", buffering=1) as log:
             while box.look_up(command.id).state is CommandState.REQUESTED:
                 time.sleep(0.01)
         if step == options.die_at and run.branch == 0:
+            while not (run.directory / f"{options.restore}.index").exists():
+                time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)

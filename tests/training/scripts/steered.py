@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
 import signal
 import sys
 import threading
+import time
 
 import keras
 import tensorflow as tf
 
-from tfckpt_trainer import Policy, TrainingRun
+from tfckpt_trainer import Policy, SaveOptions, TrainingRun
 from tfckpt_trainer.catalog.retention import parse_best
 from tfckpt_trainer.training import create_strategy
 
@@ -29,6 +31,13 @@ parser.add_argument("--keep-last", type=int)
 parser.add_argument("--keep-best", type=parse_best, action="append", default=[])
 parser.add_argument("--trash-hours", type=float)
 parser.add_argument("--make-room", action="store_true")
+parser.add_argument("--background", action="store_true")
+parser.add_argument("--when-busy", default="queue")
+parser.add_argument("--when-full", default="go-on")
+parser.add_argument("--spread", action="store_true")
+parser.add_argument("--largest-shard", type=int)
+parser.add_argument("--improve", help="save when this metric improves")
+parser.add_argument("--scores", help="JSON: a metric of one's own, by step")
 options = parser.parse_args()
 
 strategy = create_strategy(options.strategy, threads=1)
@@ -51,7 +60,16 @@ run = TrainingRun(
     retention=Policy(keep_last=options.keep_last, keep_best=tuple(options.keep_best)),
     trash_hours=options.trash_hours,
     make_room=options.make_room,
+    save_on_improvement=options.improve,
+    saving=SaveOptions(
+        background=options.background,
+        when_busy=options.when_busy,
+        when_full=options.when_full,
+        spread=options.spread,
+        largest_shard=options.largest_shard,
+    ),
 )
+scores = {int(step): score for step, score in json.loads(options.scores or "{}").items()}
 
 
 def replica_step(batch):
@@ -75,7 +93,8 @@ renames = 0
 def die_in_time(event, _arguments):
     """Kills this process before one of the renames of which saving, here, consists."""
     global renames
-    if event == "os.rename" and threading.current_thread() is threading.main_thread():
+    savers = {threading.main_thread().name, "tfckpt-save"}
+    if event == "os.rename" and threading.current_thread().name in savers:
         renames += 1
         if renames == options.die_at_rename:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -87,7 +106,11 @@ for batch in run:
         run.report(loss=plain_step())
     else:
         train_step(batch)
+    if run.step in scores:
+        run.report(score=scores[run.step])
     if options.die_at_rename and run.step == 15:
+        while not (run.directory / "ckpt-10.index").exists():
+            time.sleep(0.01)
         sys.addaudithook(die_in_time)
     if options.largest_file and run.step == 5:
         resource.setrlimit(resource.RLIMIT_FSIZE, (options.largest_file, options.largest_file))

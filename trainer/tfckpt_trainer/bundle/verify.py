@@ -57,6 +57,7 @@ def verify(
     cancelled: Callable[[], bool] | None = None,
     digests: bool = False,
     finite: bool = False,
+    part: bool = False,
 ) -> Verification:
     """Reads every byte of the checkpoint at `prefix` and checks every tensor.
 
@@ -67,6 +68,8 @@ def verify(
         digests: Whether to compute the checksums of whole files too; it costs a second
             computation over the same bytes.
         finite: Whether to look for elements that are not a number or infinite.
+        part: Whether it is one worker's part of a checkpoint, to be merged with others: what
+            is not in it is no fault then.
     """
     path = index_path(prefix)
     try:
@@ -77,7 +80,9 @@ def verify(
         return Verification((_error("index-missing", path, f"{path.name} is missing"),))
     except (BundleError, DamagedFileError, OSError) as error:
         return Verification((_error("index", path, str(error)),))
-    checks = _Checks(prefix, index, on_progress, cancelled, digests=digests, finite=finite)
+    checks = _Checks(
+        prefix, index, on_progress, cancelled, digests=digests, finite=finite, part=part
+    )
     if unused:
         checks.add("warning", "index-unused", path, None, f"{path.name}: {unused}")
     return checks.run(content)
@@ -103,6 +108,7 @@ class _Checks:
         *,
         digests: bool,
         finite: bool,
+        part: bool,
     ) -> None:
         self._prefix = prefix
         self._index = index
@@ -110,6 +116,7 @@ class _Checks:
         self._cancelled = cancelled
         self._digests = digests
         self._finite = finite
+        self._part = part
         self._findings: list[Finding] = []
         self._checksums: dict[str, int] = {}
         self._not_finite: list[NotFinite] = []
@@ -122,12 +129,16 @@ class _Checks:
         """Checks what the index, which has this `content`, tells of."""
         if self._digests:
             self._checksums[index_path(self._prefix).name] = crc32c(content)
-        self._findings += structure_findings(self._prefix, self._index)
+        self._findings += [
+            finding
+            for finding in structure_findings(self._prefix, self._index)
+            if not (self._part and finding.kind == "slice")
+        ]
         complete = True
         try:
             for number, entries in enumerate(self._by_shard()):
                 self._check_shard(self._paths[number], entries)
-            if all(finding.tensor != KEY for finding in self._findings):
+            if not self._part and all(finding.tensor != KEY for finding in self._findings):
                 self._findings += graph_findings(self._prefix, self._index)
         except _Cancelled:
             complete = False

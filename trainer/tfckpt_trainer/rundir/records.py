@@ -219,6 +219,31 @@ class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
     state: dict[str, Any] = {}
 
 
+class SaveCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a save cost; times in seconds, each the longest of any worker.
+
+    Attributes:
+        background: Whether training went on while it was written.
+        stall_seconds: How long training stood still for it.
+        write_seconds: Until all was handed to the operating system.
+        flush_seconds: Until the disk had it.
+        verify_seconds: Until it was read back and compared.
+        bytes_per_second: Written and flushed, by all workers together.
+        slowing_seconds: By how much the steps beside and after it took longer than those
+            before, in sum; None until `slowing_steps` of them are done.
+        slowing_steps: Over how many steps that was taken.
+    """
+
+    background: bool = False
+    stall_seconds: float = 0.0
+    write_seconds: float = 0.0
+    flush_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    bytes_per_second: float | None = None
+    slowing_seconds: float | None = None
+    slowing_steps: int = 0
+
+
 class CheckpointRecord(Document, frozen=True, kw_only=True):
     """`records/NAME.json`: what TensorFlow does not record of a checkpoint.
 
@@ -229,7 +254,9 @@ class CheckpointRecord(Document, frozen=True, kw_only=True):
         trigger: Why it was saved: `every N steps`, `every N seconds`, `command`, `end`, ...
         command: Id of the command that asked for it, if one did.
         metrics: Means over all replicas at that step; None stands for not-a-number.
+        best: The best value so far of each metric by whose improvement is saved.
         duration_seconds: From the agreed step to the commit, on the chief.
+        cost: What it cost; None in records of earlier versions.
         files: What belongs to it, by name relative to the run directory.
         world: Worker and replica counts, strategy, versions.
         contents: What resuming brings back: `model`, `optimizer`, `step`, `input position`...
@@ -244,8 +271,10 @@ class CheckpointRecord(Document, frozen=True, kw_only=True):
     parent: str | None = None
     command: str | None = None
     metrics: dict[str, float | None] = {}
+    best: dict[str, float] = {}
     workers: list[WorkerFacts] = []
     duration_seconds: float | None = None
+    cost: SaveCost | None = None
     files: list[FileFacts] = []
     world: dict[str, Any] = {}
     contents: list[str] = []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from tfckpt_trainer.training.options import SaveOptions
 from tfckpt_trainer.training.run import TrainingRun
 from tfckpt_trainer.training.strategies import StrategyName, create_strategy
 
-__all__ = ["StrategyName", "TrainingRun", "create_strategy"]
+__all__ = ["SaveOptions", "StrategyName", "TrainingRun", "create_strategy"]

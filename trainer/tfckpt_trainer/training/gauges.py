@@ -36,6 +36,9 @@ class Gauges:
     Attributes:
         metrics: The newest value of every metric ever reported.
         fresh: What was reported in the present step.
+        newest: What was reported in the last whole step.
+        reduced: Names of metrics whose values come from an all-reduce.
+        background: What goes on beside training, in words.
     """
 
     activity: Activity = Activity.STARTING
@@ -45,6 +48,9 @@ class Gauges:
     branch: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
     fresh: dict[str, float] = field(default_factory=dict)
+    newest: Mapping[str, float] = field(default_factory=dict)
+    reduced: frozenset[str] = frozenset()
+    background: str = ""
     examples_per_step: int | None = None
     last_step_at: float | None = None
     step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW_STEPS))
@@ -55,6 +61,7 @@ class Gauges:
         """Notes the end of a step that took `seconds`, of which it waited `input_seconds`."""
         now = time.time()
         fresh, self.fresh = self.fresh, {}
+        self.newest = fresh
         self.step = step
         self.metrics = {**self.metrics, **fresh}
         self.last_step_at = now

@@ -6,14 +6,15 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psutil
 
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import GpuStatus, WorkerFacts, WorkerStatus
+from tfckpt_trainer.rundir.records import Activity, GpuStatus, WorkerFacts, WorkerStatus
 from tfckpt_trainer.training.gauges import Gauges, finite, median, percentile_95
 
 INTERVAL_SECONDS = 1.0
@@ -68,6 +69,19 @@ class Heartbeat:
         """Asks for a beat at once: what this worker does has changed."""
         self._beat_now.set()
 
+    @contextmanager
+    def doing(self, activity: Activity, detail: str) -> Iterator[None]:
+        """Shows what the worker does meanwhile; a step is not blamed for the time it takes."""
+        gauges = self._gauges
+        before = gauges.activity, gauges.detail
+        gauges.activity, gauges.detail = activity, detail
+        self.nudge()
+        try:
+            yield
+        finally:
+            gauges.activity, gauges.detail = before
+            self.nudge()
+
     def beat(self) -> None:
         """Writes the status file now."""
         with self._writing:
@@ -119,7 +133,7 @@ class Heartbeat:
             memory_bytes=self._process.memory_info().rss,
             gpus=self._gpus.read(),
             ending=gauges.ending,
-            detail=gauges.detail or self._trouble,
+            detail=gauges.detail or self._trouble or gauges.background,
             last_step_at=gauges.last_step_at,
         )
 

@@ -1,14 +1,13 @@
-"""The moves of a run: save, and go to a checkpoint; with all that has to be noted of them."""
+"""Goes to a checkpoint, at the start and on command, with all that has to be noted of it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tfckpt_trainer.catalog.branches import Branches, branch_after_restore
+from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.history import in_order_of_use, read_head
 from tfckpt_trainer.catalog.prune import finish_interrupted_prunes
 from tfckpt_trainer.catalog.scan import Catalog, continuation
@@ -16,38 +15,16 @@ from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import Activity, Command, Head, JournalKind
+from tfckpt_trainer.training.commit import finish_interrupted_saves, point_state_file_at
 from tfckpt_trainer.training.curves import Curves
-from tfckpt_trainer.training.gauges import Gauges, finite
+from tfckpt_trainer.training.gauges import Gauges
 from tfckpt_trainer.training.group import Message, WorkerGroup
 from tfckpt_trainer.training.heartbeat import Heartbeat
 from tfckpt_trainer.training.ledger import Ledger
+from tfckpt_trainer.training.position import Position
 from tfckpt_trainer.training.restoring import RestoreOutcome, Restorer
-from tfckpt_trainer.training.retention import Janitor
-from tfckpt_trainer.training.saving import (
-    SaveOutcome,
-    Saver,
-    SaveRequest,
-    finish_interrupted_saves,
-    point_state_file_at,
-)
+from tfckpt_trainer.training.saves import Saves
 from tfckpt_trainer.training.state import SharedState
-
-
-@dataclass
-class Position:
-    """Where the run is: the same on all workers.
-
-    Attributes:
-        step: Steps done.
-        branch: On which it is saved.
-        parent: The checkpoint that was saved or restored last.
-        sequence: Saves and restores done in the life of the run.
-    """
-
-    step: int = 0
-    branch: int = 0
-    parent: str | None = None
-    sequence: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,42 +33,43 @@ class Target:
 
     Attributes:
         branch: On which training goes on from there.
+        best: The best values of metrics until then.
         problem: Why it is out of the question; the rest is empty then.
     """
 
     name: str
     step: int = 0
     branch: int = 0
+    best: dict[str, float] = field(default_factory=dict)
     problem: str = ""
 
 
 class Moves:
-    """Saves and restores; every public method is called by all workers together."""
+    """Restores, and all that has to be noted of them; all workers call each method together."""
 
     def __init__(
         self,
         run: RunDirectory,
         group: WorkerGroup,
         shared: SharedState,
-        saver: Saver,
+        saves: Saves,
         restorer: Restorer,
+        position: Position,
         ledger: Ledger,
         gauges: Gauges,
         heartbeat: Heartbeat,
         curves: Curves,
-        janitor: Janitor,
     ) -> None:
         self._run = run
         self._group = group
         self._shared = shared
-        self._saver = saver
+        self._saves = saves
         self._restorer = restorer
         self._ledger = ledger
         self._gauges = gauges
         self._heartbeat = heartbeat
         self._curves = curves
-        self._janitor = janitor
-        self.position = Position()
+        self.position = position
 
     def begin(self) -> None:
         """Restores the newest good checkpoint, or starts fresh where there is none.
@@ -123,33 +101,6 @@ class Moves:
         self._curves.begin(0, 0)
         self._ledger.note(JournalKind.START, "Started at step 0.", step=0, branch=0)
 
-    def save(self, trigger: str, command: Command | None = None) -> SaveOutcome:
-        """Saves the present step; a step that is saved already is not saved again."""
-        position = self.position
-        request = SaveRequest(
-            step=position.step,
-            branch=position.branch,
-            parent=position.parent,
-            sequence=position.sequence + 1,
-            trigger=trigger,
-            command=command.id if command else None,
-            metrics=finite(self._gauges.metrics),
-        )
-        with self._doing(Activity.SAVING, request.name):
-            outcome = self._saver.save(request, self._heartbeat.facts())
-        if outcome.name is None:
-            kind = JournalKind.REFUSED if outcome.refused else JournalKind.FAILED
-            self._note(kind, f"Save ({trigger}): {outcome.problem}", command)
-        elif not outcome.already:
-            position.sequence += 1
-            position.parent = outcome.name
-            saved = outcome.name
-            self._ledger.later(lambda: point_state_file_at(self._run, saved))
-            self._note_save(outcome, trigger, command)
-            if self._group.is_chief:
-                self._janitor.after_save(saved)
-        return outcome
-
     def find(self, name: str) -> Target:
         """Looks up a checkpoint to go to, and on which branch training would go on."""
         found = asdict(self._find(name)) if self._group.is_chief else {}
@@ -161,6 +112,7 @@ class Moves:
         Raises:
             TornRestoreError: Some worker could not finish what it had agreed to.
         """
+        self._saves.finish_open()
         outcome = self._read(target.name)
         if outcome.problems:
             self._note(
@@ -174,7 +126,7 @@ class Moves:
         return outcome
 
     def _read(self, name: str) -> RestoreOutcome:
-        with self._doing(Activity.RESTORING, name):
+        with self._heartbeat.doing(Activity.RESTORING, name):
             return self._restorer.restore(name)
 
     def _arrive(
@@ -189,6 +141,7 @@ class Moves:
         position.step = self._shared.step
         position.branch = target.branch
         position.parent = target.name
+        position.best = dict(target.best)
         position.sequence += 1
         self._gauges.arrive(position.step, position.branch)
         self._curves.begin(position.branch, position.step)
@@ -233,6 +186,7 @@ class Moves:
                 branch=resumed.branch
                 if resumed and c.name == first
                 else branches.after_restore(c.name),
+                best=_best_of(c),
             )
             for c in checkpoints
         ]
@@ -247,22 +201,8 @@ class Moves:
             return Target(name, problem=f"There is no checkpoint {name}; the newest are {known}.")
         if not found.restorable:
             return Target(name, problem=f"{name} is {found.state.value}: {found.problem}")
-        return Target(name, step=found.step, branch=branch_after_restore(self._run, name))
-
-    def _note_save(self, outcome: SaveOutcome, trigger: str, command: Command | None) -> None:
-        position = self.position
-        self._note(
-            JournalKind.SAVE,
-            f"Saved {outcome.name} ({trigger}): {outcome.size:,} bytes in "
-            f"{outcome.seconds:.2f} s, verified and flushed.",
-            command,
-            checkpoint=outcome.name,
-        )
-        self._curves.mark(
-            position.step,
-            f"Saved {outcome.name} ({trigger}).",
-            [("checkpoint/seconds", outcome.seconds), ("checkpoint/bytes", float(outcome.size))],
-        )
+        branch = branch_after_restore(self._run, name)
+        return Target(name, step=found.step, branch=branch, best=_best_of(found))
 
     def _note(
         self, kind: JournalKind, message: str, command: Command | None, **fields: Any
@@ -276,14 +216,6 @@ class Moves:
             **fields,
         )
 
-    @contextmanager
-    def _doing(self, activity: Activity, detail: str) -> Iterator[None]:
-        """Shows what the worker does meanwhile; a step is not blamed for the time it takes."""
-        before = self._gauges.activity, self._gauges.detail
-        self._gauges.activity, self._gauges.detail = activity, detail
-        self._heartbeat.nudge()
-        try:
-            yield
-        finally:
-            self._gauges.activity, self._gauges.detail = before
-            self._heartbeat.nudge()
+
+def _best_of(checkpoint: Checkpoint) -> dict[str, float]:
+    return dict(checkpoint.record.best) if checkpoint.record is not None else {}

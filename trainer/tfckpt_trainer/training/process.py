@@ -31,8 +31,8 @@ PEER_ERRORS = (
 """What a collective ends in when another worker is gone."""
 
 
-def on_termination(act: Callable[[], None]) -> None:
-    """Calls `act` on SIGTERM, between two steps.
+def on_signal(number: signal.Signals, act: Callable[[], None]) -> None:
+    """Calls `act` on a signal, between two steps.
 
     TensorFlow's coordination service takes over SIGTERM when a multi-worker strategy is
     created, so this must come after it. Only the main thread can do it; in another thread the
@@ -44,7 +44,7 @@ def on_termination(act: Callable[[], None]) -> None:
     def handle(_number: int, _frame: FrameType | None) -> None:
         act()
 
-    signal.signal(signal.SIGTERM, handle)
+    signal.signal(number, handle)
 
 
 def leave(status: int) -> NoReturn:

@@ -12,8 +12,8 @@ from tfckpt_trainer.errors import BundleError, DamagedFileError
 from tfckpt_trainer.rundir.documents import load_if_there
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CheckpointRecord
+from tfckpt_trainer.training.commit import LOCAL_FAILURES, describe_failure
 from tfckpt_trainer.training.group import WorkerGroup
-from tfckpt_trainer.training.saving import LOCAL_FAILURES, describe_failure
 from tfckpt_trainer.training.state import SharedState, WorkerState, wrong_values
 
 SHOWN_PROBLEMS = 5

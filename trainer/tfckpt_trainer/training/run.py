@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import socket
 import time
 import uuid
@@ -27,13 +28,18 @@ from tfckpt_trainer.training.desk import Desk
 from tfckpt_trainer.training.gauges import Gauges
 from tfckpt_trainer.training.group import WorkerGroup, strategy_name
 from tfckpt_trainer.training.heartbeat import Heartbeat
+from tfckpt_trainer.training.improvement import Improvement
 from tfckpt_trainer.training.inputs import DatasetFunction, Inputs
 from tfckpt_trainer.training.ledger import Ledger
 from tfckpt_trainer.training.moves import Moves
-from tfckpt_trainer.training.process import on_termination, on_uncaught_error, peers_watched
+from tfckpt_trainer.training.options import SaveOptions
+from tfckpt_trainer.training.position import Position
+from tfckpt_trainer.training.process import on_signal, on_uncaught_error, peers_watched
 from tfckpt_trainer.training.restoring import Restorer
 from tfckpt_trainer.training.retention import Housekeeping, Janitor
+from tfckpt_trainer.training.saves import Saves
 from tfckpt_trainer.training.saving import Saver
+from tfckpt_trainer.training.schedule import Schedule
 from tfckpt_trainer.training.service import Service
 from tfckpt_trainer.training.state import SharedState, WorkerState
 from tfckpt_trainer.training.steering import Steering
@@ -75,6 +81,8 @@ class TrainingRun:
         total_steps: int | None = None,
         save_every_steps: int | None = None,
         save_every_seconds: float | None = None,
+        save_on_improvement: str | None = None,
+        saving: SaveOptions | None = None,
         extra: Mapping[str, Any] | None = None,
         worker_state: Mapping[str, Any] | None = None,
         tensorboard: str | Path | None = None,
@@ -95,6 +103,10 @@ class TrainingRun:
             total_steps: The step after which training ends.
             save_every_steps: Save after every so many steps.
             save_every_seconds: Save when so many seconds have passed since the last save.
+            save_on_improvement: Save when a metric is better than ever: `METRIC:min` or
+                `METRIC:max`. The metric is reported by `function` or, equal on all workers, by
+                `report`.
+            saving: How checkpoints are written; by default in the foreground, by the chief.
             extra: More trackable objects that are equal on all workers, by name.
             worker_state: More trackable objects that each worker has for itself, by name, such
                 as a `tf.random.Generator` made outside the strategy's scope.
@@ -131,10 +143,21 @@ class TrainingRun:
         self._housekeeping.check()
         self._attention = False
         self._exchanged = False
-        self._assemble(
-            model, optimizer, extra or {}, worker_state or {}, save_every_steps, save_every_seconds
+        self._options = saving or SaveOptions()
+        self._options.check()
+        self._position = Position()
+        schedule = Schedule(
+            save_every_steps,
+            Improvement(save_on_improvement, self._group, self._position)
+            if save_on_improvement is not None
+            else None,
+            self._options.when_full == "pause",
         )
-        on_termination(self._on_termination)
+        self._assemble(
+            model, optimizer, extra or {}, worker_state or {}, schedule, save_every_seconds
+        )
+        on_signal(signal.SIGTERM, self._on_termination)
+        on_signal(signal.SIGUSR1, self._on_save_signal)
         on_uncaught_error(self._die, alone=self._group.size == 1)
 
     def _assemble(
@@ -143,7 +166,7 @@ class TrainingRun:
         optimizer: Any,
         extra: Mapping[str, Any],
         worker_state: Mapping[str, Any],
-        save_every_steps: int | None,
+        schedule: Schedule,
         save_every_seconds: float | None,
     ) -> None:
         run, group, gauges = self._run, self._group, self._gauges
@@ -163,38 +186,51 @@ class TrainingRun:
         )
         self._desk = Desk(box, save_every_seconds)
         janitor = Janitor(run, self._housekeeping, self._ledger)
-        self._moves = Moves(
+        saver = Saver(run, group, shared, own, world, janitor.make_room, self._options)
+        self._saves = Saves(
             run,
-            group,
-            shared,
-            Saver(run, group, shared, own, world, janitor.make_room),
-            Restorer(run, group, shared, own, world),
+            saver,
+            self._position,
+            self._options,
             self._ledger,
             gauges,
             self._heartbeat,
             self._curves,
             janitor,
         )
+        self._moves = Moves(
+            run,
+            group,
+            shared,
+            self._saves,
+            Restorer(run, group, shared, own, world),
+            self._position,
+            self._ledger,
+            gauges,
+            self._heartbeat,
+            self._curves,
+        )
         self._steering = Steering(
             group,
             self._moves,
-            Service(run, group, self._moves, self._ledger),
+            self._saves,
+            Service(run, group, self._moves, self._saves, self._ledger),
             self._ledger,
             self._desk,
             gauges,
             self._heartbeat,
-            save_every_steps,
+            schedule,
         )
 
     @property
     def step(self) -> int:
         """Steps done."""
-        return self._moves.position.step
+        return self._position.step
 
     @property
     def branch(self) -> int:
         """The branch on which the run is; a return to an older step starts a new one."""
-        return self._moves.position.branch
+        return self._position.branch
 
     @property
     def is_chief(self) -> bool:
@@ -310,16 +346,17 @@ class TrainingRun:
         )
 
     def _complete_step(self, seconds: float, waited: float) -> None:
-        self._moves.position.step += 1
+        self._position.step += 1
         if self._inputs and self._inputs.examples and self._gauges.examples_per_step is None:
             self._gauges.examples_per_step = self._inputs.examples * self._group.replicas
         if not self._exchanged:
             self._attention = self._group.any(self._steering.wants_attention)
         self._gauges.step_done(self.step, seconds, waited)
-        self._steering.after_step(self._attention)
+        self._steering.after_step(self._attention, seconds)
 
     def _on_step_result(self, metrics: dict[str, float], attention: bool) -> None:
         self._gauges.fresh.update(metrics)
+        self._gauges.reduced = frozenset(metrics)
         self._attention = attention
         self._exchanged = True
 
@@ -330,9 +367,11 @@ class TrainingRun:
     def _close(self) -> None:
         ending = self._steering.ending
         if ending is None:
+            self._saves.leave()
             self._end(Ending.STOPPED, "The script left the loop; nothing was saved then.")
             return
         with self._peers_watched():
+            self._saves.finish_open()
             # The last meeting: a worker that leaves while others still reduce looks dead.
             self._group.gather({})
         if ending is Ending.FINISHED:
@@ -362,6 +401,9 @@ class TrainingRun:
 
     def _on_termination(self) -> None:
         self._steering.stop_wish = Ending.PREEMPTED
+
+    def _on_save_signal(self) -> None:
+        self._steering.save_wish = "SIGUSR1"
 
     def _die(self, why: str) -> None:
         self._ledger.note(JournalKind.FAILED, why, step=self.step, branch=self.branch)

@@ -1,74 +1,68 @@
-"""Saves a checkpoint on all workers: written aside, verified, recorded, then moved into view."""
+"""Saves a checkpoint on all workers: written aside, flushed, verified, then moved into view."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import tensorflow as tf
 
-from tfckpt_trainer.bundle.index import index_path
-from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
-from tfckpt_trainer.bundle.verify import verify
+from tfckpt_trainer.bundle.checksum import crc32c
+from tfckpt_trainer.bundle.index import index_path, read_index
+from tfckpt_trainer.bundle.structure import graph_findings, structure_findings
+from tfckpt_trainer.bundle.verify import Verification, verify
 from tfckpt_trainer.catalog.trash import trashed_bytes
-from tfckpt_trainer.errors import DamagedFileError, TfckptError
-from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.files import make_directory, sync_directory, sync_file
-from tfckpt_trainer.rundir.paths import RunDirectory, checkpoint_name
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CheckpointRecord, FileFacts, WorkerFacts
+from tfckpt_trainer.training.background import BackgroundSave
+from tfckpt_trainer.training.commit import (
+    LOCAL_FAILURES,
+    SaveOutcome,
+    SaveRequest,
+    Vote,
+    commit,
+    cost_of,
+    describe_failure,
+    discard_unfinished,
+)
 from tfckpt_trainer.training.group import WorkerGroup
+from tfckpt_trainer.training.options import SaveOptions
+from tfckpt_trainer.training.parts import Parts
 from tfckpt_trainer.training.state import SharedState, WorkerState
 
 MARGIN_BYTES = 16 << 20
 """Disk space that a save leaves free, beside what it writes."""
 
-LOCAL_FAILURES = (OSError, TfckptError, tf.errors.OpError)
-"""What writing, flushing and verifying on one worker can end in."""
+
+@dataclass
+class Timing:
+    """Seconds of one worker's part of a save, by what they were spent on."""
+
+    seconds: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(("write", "flush", "verify"), 0.0)
+    )
+
+    @contextmanager
+    def of(self, what: str) -> Iterator[None]:
+        """Adds the time of a block to what it was spent on."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[what] += time.monotonic() - began
 
 
-@dataclass(frozen=True)
-class SaveRequest:
-    """What is to be saved: the same on all workers."""
-
-    step: int
-    branch: int
-    parent: str | None
-    sequence: int
-    trigger: str
-    command: str | None
-    metrics: Mapping[str, float | None]
-
-    @property
-    def name(self) -> str:
-        """The checkpoint's name."""
-        return checkpoint_name(self.step, self.branch)
-
-
-@dataclass(frozen=True)
-class SaveOutcome:
-    """What became of a save: the same on all workers.
-
-    Attributes:
-        name: The checkpoint, saved now or before; None if there is none.
-        already: Whether it was there before.
-        refused: Whether nothing was tried because it could not have worked.
-        problem: Why there is none, naming the worker.
-        size: Bytes written by all workers.
-        seconds: From the agreed step to the commit.
-    """
-
-    name: str | None
-    already: bool = False
-    refused: bool = False
-    problem: str = ""
-    size: int = 0
-    seconds: float = 0.0
+Writing = Callable[[Timing], list[FileFacts]]
+"""What is left of a worker's part once its values are taken."""
 
 
 class Saver:
@@ -82,20 +76,33 @@ class Saver:
         own: WorkerState,
         world: Mapping[str, Any],
         make_room: Callable[[int], int],
+        options: SaveOptions,
     ) -> None:
+        """Takes what is saved, and how.
+
+        Raises:
+            UsageError: The options cannot be had with this state.
+        """
         self._run = run
         self._group = group
         self._shared = shared
         self._own = own
         self._world = dict(world)
         self._make_room = make_room
+        self._when_full = options.when_full
+        self._parts = (
+            Parts(
+                shared.checkpoint,
+                writers=group.size if options.spread else 1,
+                writer=group.index,
+                largest=options.largest_shard,
+            )
+            if options.in_parts
+            else None
+        )
 
     def save(self, request: SaveRequest, facts: WorkerFacts) -> SaveOutcome:
-        """Saves the state of `request.step`.
-
-        The shared state is written by the chief, each worker's own by itself. Each verifies
-        what it wrote; if all did, the chief commits. The moment of the commit is one rename,
-        of the index file into the run directory.
+        """Saves the state of `request.step`, and returns once that is done.
 
         Args:
             request: What to save.
@@ -105,96 +112,191 @@ class Saver:
             tf.errors.OpError: A peer is gone.
         """
         began = time.monotonic()
-        hindrance = self._hindrance(request) if self._group.is_chief else {}
-        answer = self._group.gather(hindrance)[0]
-        if answer:
-            return SaveOutcome(**answer)
-        mine = self._write_parts(request, facts, began)
-        votes = self._group.gather(mine)
-        return SaveOutcome(**self._group.gather(self._decide(request, votes, began))[0])
+        answer = self._hindrance_for_all(request)
+        if answer is not None:
+            return answer
+        timing = Timing()
+        mine = self._vote(self._taken(request, timing), facts, timing)
+        stalled = msgspec.structs.replace(facts, stall_seconds=time.monotonic() - began)
+        mine = msgspec.structs.replace(mine, facts=stalled)
+        votes = [
+            msgspec.convert(said, Vote) for said in self._group.gather(msgspec.to_builtins(mine))
+        ]
+        decision = (
+            self._decide(request, votes, began, background=False) if self._group.is_chief else None
+        )
+        return SaveOutcome(**self._group.gather(asdict(decision) if decision else {})[0])
 
-    def _hindrance(self, request: SaveRequest) -> dict[str, Any]:
-        run = self._run
-        if index_path(run.root / request.name).exists() and run.record(request.name).exists():
-            if verify(run.root / request.name).ok:
-                return {"name": request.name, "already": True}
-            problem = f"{request.name} is there and damaged; prune it, then save again."
-            return {"name": None, "refused": True, "problem": problem}
-        in_the_way = sorted(path.name for path in run.root.glob(f"{request.name}.*"))
+    def start(self, request: SaveRequest, facts: WorkerFacts) -> BackgroundSave | SaveOutcome:
+        """Takes the values of `request.step`, and writes them while training goes on.
+
+        Returns:
+            The save under way, or at once what became of it where it is not even begun.
+
+        Raises:
+            tf.errors.OpError: A peer is gone.
+        """
+        began = time.monotonic()
+        answer = self._hindrance_for_all(request)
+        if answer is not None:
+            return answer
+        timing = Timing()
+        writings = self._taken(request, timing)
+        facts = msgspec.structs.replace(facts, stall_seconds=time.monotonic() - began)
+
+        def do_part() -> Vote:
+            return self._vote(writings, facts, timing)
+
+        def decide(votes: list[Vote]) -> SaveOutcome:
+            return self._decide(request, votes, began, background=True)
+
+        save = BackgroundSave(self._run, self._group, request, do_part, decide)
+        save.begin()
+        return save
+
+    def _hindrance_for_all(self, request: SaveRequest) -> SaveOutcome | None:
+        hindrance = self._hindrance(request) if self._group.is_chief else None
+        answer = self._group.gather(asdict(hindrance) if hindrance else {})[0]
+        return SaveOutcome(**answer) if answer else None
+
+    def _hindrance(self, request: SaveRequest) -> SaveOutcome | None:
+        run, name = self._run, request.name
+        if index_path(run.root / name).exists() and run.record(name).exists():
+            if verify(run.root / name).ok:
+                return SaveOutcome(name, request.step, request.branch, already=True)
+            return _refusal(f"{name} is there and damaged; prune it, then save again.")
+        in_the_way = sorted(path.name for path in run.root.glob(f"{name}.*"))
         if in_the_way:
-            problem = (
-                f"{in_the_way[0]} is in the way of saving {request.name}, and nothing is ever "
+            return _refusal(
+                f"{in_the_way[0]} is in the way of saving {name}, and nothing is ever "
                 "overwritten; prune it or move it away."
             )
-            return {"name": None, "refused": True, "problem": problem}
-        needed = self._shared.size + MARGIN_BYTES
-        free = shutil.disk_usage(run.root).free
-        if free < needed and self._make_room(needed - free):
-            free = shutil.disk_usage(run.root).free
-        if free < needed:
-            problem = (
-                f"{request.name} needs {needed:,} bytes and {free:,} are free in {run.root}, "
-                f"beside {trashed_bytes(run):,} in its trash; empty that, prune checkpoints, or "
-                "free disk space. Training goes on."
+        lacking = self.lacking_bytes()
+        if lacking > 0 and self._make_room(lacking):
+            lacking = self.lacking_bytes()
+        if lacking > 0:
+            needed = self._shared.size + MARGIN_BYTES
+            follows = "Training goes on." if self._when_full == "go-on" else "Training waits."
+            return replace(
+                _refusal(
+                    f"{name} needs {needed:,} bytes and {needed - lacking:,} are free in "
+                    f"{run.root}, beside {trashed_bytes(run):,} in its trash; empty that, prune "
+                    f"checkpoints, or free disk space. {follows}"
+                ),
+                full=True,
             )
-            return {"name": None, "refused": True, "problem": problem}
-        return {}
+        return None
 
-    def _write_parts(
-        self, request: SaveRequest, facts: WorkerFacts, began: float
-    ) -> dict[str, Any]:
+    def lacking_bytes(self) -> int:
+        """Returns how many bytes the disk lacks for one more save; 0 or less if it would fit."""
+        return self._shared.size + MARGIN_BYTES - shutil.disk_usage(self._run.root).free
+
+    def _vote(self, writings: list[Writing], facts: WorkerFacts, timing: Timing) -> Vote:
+        """Does what is left of this worker's part; says what came of it."""
+        files: list[FileFacts] = []
         try:
-            files = self._write_own(request.name)
-            if self._group.is_chief:
-                files += self._write_shared(request)
-            elif self._shared.needs_all_workers:
-                self._write_shared_away(request)
+            for write in writings:
+                files += write(timing)
         except LOCAL_FAILURES as error:
-            return {"problem": f"worker {self._group.index}: {describe_failure(error)}"}
-        facts = msgspec.structs.replace(facts, stall_seconds=time.monotonic() - began)
-        return {"facts": msgspec.to_builtins(facts), "files": msgspec.to_builtins(files)}
+            return Vote(problem=f"worker {self._group.index}: {describe_failure(error)}")
+        return Vote(
+            facts=facts,
+            files=files,
+            write_seconds=timing.seconds["write"],
+            flush_seconds=timing.seconds["flush"],
+            verify_seconds=timing.seconds["verify"],
+        )
 
-    def _write_own(self, name: str) -> list[FileFacts]:
-        directory = self._run.worker_state_directory(name)
+    def _taken(self, request: SaveRequest, timing: Timing) -> list[Writing]:
+        """Takes all values of this step; what it returns may be done at any time."""
+        try:
+            return self._take(request, timing)
+        except LOCAL_FAILURES as error:
+            return [_failing(error)]
+
+    def _take(self, request: SaveRequest, timing: Timing) -> list[Writing]:
+        directory = self._run.worker_state_directory(request.name)
         make_directory(directory)
-        prefix = directory / f"worker-{self._group.index}"
-        self._own.write(prefix)
-        return flushed_and_verified(prefix, self._run.root)
-
-    def _write_shared(self, request: SaveRequest) -> list[FileFacts]:
+        own = directory / f"worker-{self._group.index}"
+        with timing.of("write"):
+            self._own.write(own)
+        writings: list[Writing] = [lambda timing: self._check_in(own, timing)]
+        self._shared.arrive(request.step)
         prefix = self._run.saving_directory / request.name
-        self._shared.write(prefix, request.step)
-        return [
-            msgspec.structs.replace(facts, name=Path(facts.name).name)
-            for facts in flushed_and_verified(prefix, self._run.root)
-        ]
+        if self._parts is not None:
+            return writings + self._take_parts(self._parts, prefix)
+        if self._group.is_chief:
+            with timing.of("write"):
+                self._shared.write(prefix)
+            writings.append(lambda timing: _in_view(self._check_in(prefix, timing)))
+        elif self._shared.needs_all_workers:
+            self._write_away(prefix)
+        return writings
 
-    def _write_shared_away(self, request: SaveRequest) -> None:
+    def _take_parts(self, parts: Parts, prefix: Path) -> list[Writing]:
+        if not parts.has_any and not self._shared.needs_all_workers:
+            return []
+        snapshot = parts.take()
+
+        def write(timing: Timing) -> list[FileFacts]:
+            with timing.of("write"):
+                written = parts.write(snapshot, prefix)
+            return [
+                facts
+                for part in written
+                for facts in _in_view(self._check_in(part, timing, part=parts.count > 1))
+            ]
+
+        return [write] if parts.has_any else []
+
+    def _write_away(self, prefix: Path) -> None:
         """Takes part in the collectives of a chief that reads variables synchronised on read."""
-        directory = self._run.saving_directory / f"worker-{self._group.index}"
+        directory = prefix.with_name(f"worker-{self._group.index}")
         make_directory(directory)
-        self._shared.write(directory / request.name, request.step)
+        self._shared.write(directory / prefix.name)
         shutil.rmtree(directory)
 
+    def _check_in(self, prefix: Path, timing: Timing, *, part: bool = False) -> list[FileFacts]:
+        """Flushes the files of `prefix` and reads them back; returns their facts."""
+        files = sorted(prefix.parent.glob(f"{prefix.name}.*"))
+        with timing.of("flush"):
+            for path in files:
+                sync_file(path)
+            sync_directory(prefix.parent)
+        with timing.of("verify"):
+            checksums = _sound(prefix, verify(prefix, digests=True, part=part)).file_checksums
+        return [
+            FileFacts(
+                name=str(path.relative_to(self._run.root)),
+                size=path.stat().st_size,
+                crc32c=checksums[path.name],
+            )
+            for path in files
+            if path.name in checksums
+        ]
+
     def _decide(
-        self, request: SaveRequest, votes: list[dict[str, Any]], began: float
-    ) -> dict[str, Any]:
-        if not self._group.is_chief:
-            return {}
-        problems = [vote["problem"] for vote in votes if "problem" in vote]
+        self, request: SaveRequest, votes: list[Vote], began: float, *, background: bool
+    ) -> SaveOutcome:
+        """Makes a checkpoint of what all wrote, or nothing; on the chief only."""
+        problems = [vote.problem for vote in votes if vote.problem]
         if not problems:
             try:
-                return asdict(self._commit(request, votes, began))
+                return self._commit(request, votes, began, background=background)
             except LOCAL_FAILURES as error:
                 problems = [f"worker 0: {describe_failure(error)}"]
         discard_unfinished(self._run, request.name)
-        return asdict(SaveOutcome(name=None, problem="; ".join(problems)))
+        full = any(os.strerror(errno.ENOSPC) in problem for problem in problems)
+        return SaveOutcome(name=None, full=full, problem="; ".join(problems))
 
     def _commit(
-        self, request: SaveRequest, votes: list[dict[str, Any]], began: float
+        self, request: SaveRequest, votes: list[Vote], began: float, *, background: bool
     ) -> SaveOutcome:
         run, name = self._run, request.name
-        files = [msgspec.convert(facts, FileFacts) for vote in votes for facts in vote["files"]]
+        files = [facts for vote in votes for facts in vote.files]
+        if self._parts is not None and self._parts.count > 1:
+            files = self._merge(self._parts, run.saving_directory / name, files)
+        cost = cost_of(votes, background=background)
         record = CheckpointRecord(
             name=name,
             step=request.step,
@@ -205,117 +307,70 @@ class Saver:
             parent=request.parent,
             command=request.command,
             metrics=dict(request.metrics),
-            workers=[msgspec.convert(vote["facts"], WorkerFacts) for vote in votes],
+            best=dict(request.best),
+            workers=[vote.facts for vote in votes if vote.facts is not None],
             duration_seconds=time.monotonic() - began,
+            cost=cost,
             files=files,
             world=self._world,
             contents=[*self._shared.contents, *self._own.contents],
         )
-        for path in sorted(run.saving_directory.glob(f"{name}.data-*")):
-            os.rename(path, run.root / path.name)
-        store(run.record(name), record)
-        os.rename(index_path(run.saving_directory / name), index_path(run.root / name))
-        sync_directory(run.root)
+        commit(run, record)
         return SaveOutcome(
             name=name,
+            step=request.step,
+            branch=request.branch,
             size=sum(facts.size for facts in files),
             seconds=time.monotonic() - began,
+            stall_seconds=cost.stall_seconds,
         )
 
+    def _merge(self, parts: Parts, prefix: Path, files: list[FileFacts]) -> list[FileFacts]:
+        """Makes one checkpoint of the parts; returns the facts of its files."""
+        names = parts.merge(prefix)
+        index = index_path(prefix)
+        for path in (index, *prefix.parent.glob(f"{prefix.name}.data-*")):
+            sync_file(path)
+        merged = read_index(prefix)
+        findings = [*structure_findings(prefix, merged), *graph_findings(prefix, merged)]
+        _sound(prefix, Verification(tuple(findings)))
+        content = index.read_bytes()
+        return [
+            *(
+                msgspec.structs.replace(facts, name=names.get(facts.name, facts.name))
+                for facts in files
+                if facts.name in names or "/" in facts.name
+            ),
+            FileFacts(name=index.name, size=len(content), crc32c=crc32c(content)),
+        ]
 
-def flushed_and_verified(prefix: Path, root: Path) -> list[FileFacts]:
-    """Flushes the files of `prefix` to disk and reads them back against their checksums.
 
-    Returns:
-        Their facts, by names relative to `root`.
+def _failing(error: Exception) -> Writing:
+    """Returns a part that fails as `error` did, so that the vote tells of it."""
+
+    def fail(_: Timing) -> list[FileFacts]:
+        raise error
+
+    return fail
+
+
+def _refusal(problem: str) -> SaveOutcome:
+    return SaveOutcome(name=None, refused=True, problem=problem)
+
+
+def _in_view(files: list[FileFacts]) -> list[FileFacts]:
+    """Names the files as they will be called in the run directory."""
+    return [msgspec.structs.replace(facts, name=Path(facts.name).name) for facts in files]
+
+
+def _sound(prefix: Path, verification: Verification) -> Verification:
+    """Returns a verification that found nothing wrong.
 
     Raises:
         TfckptError: What was read back is not what was written.
     """
-    files = sorted(prefix.parent.glob(f"{prefix.name}.*"))
-    for path in files:
-        sync_file(path)
-    sync_directory(prefix.parent)
-    verification = verify(prefix, digests=True)
-    if not verification.ok:
-        worst = next(finding for finding in verification.findings if finding.severity == "error")
-        raise TfckptError(f"what was written to {prefix.name} reads back wrong: {worst.message}")
-    checksums = verification.file_checksums
-    return [
-        FileFacts(
-            name=str(path.relative_to(root)),
-            size=path.stat().st_size,
-            crc32c=checksums[path.name],
-        )
-        for path in files
-        if path.name in checksums
-    ]
-
-
-def point_state_file_at(run: RunDirectory, name: str) -> None:
-    """Makes `name` the newest checkpoint for TensorFlow's own tools; keeps all others listed."""
-    try:
-        state = read_state_file(run.state_file)
-    except DamagedFileError:
-        # TensorFlow cannot start from a damaged one either; a save mends it.
-        state = None
-    listed = state.all_paths if state else ()
-    stamps = state.timestamps if state and len(state.timestamps) == len(listed) else ()
-    times = dict(zip(listed, stamps or (0.0,) * len(listed), strict=True))
-    times.pop(name, None)
-    times[name] = time.time()
-    write_state_file(
-        run.state_file,
-        StateFile(
-            latest=name,
-            all_paths=tuple(times),
-            timestamps=tuple(times.values()),
-            last_preserved=state.last_preserved if state else None,
-        ),
-    )
-
-
-def discard_unfinished(run: RunDirectory, name: str) -> None:
-    """Removes what a save of `name` left that did not come to its commit."""
-    if index_path(run.root / name).exists():
-        return
-    for path in [*run.saving_directory.glob(f"{name}.*"), *run.root.glob(f"{name}.data-*")]:
-        path.unlink(missing_ok=True)
-    run.record(name).unlink(missing_ok=True)
-    for leftover in (run.saving_directory / f"{name}_temp", run.worker_state_directory(name)):
-        if leftover.is_dir() and not leftover.is_symlink():
-            shutil.rmtree(leftover)
-
-
-def finish_interrupted_saves(run: RunDirectory) -> list[str]:
-    """Completes or removes what an earlier trainer was saving when it was killed.
-
-    An index that still lies aside while the record is written and all shards are in view
-    belongs to a save that was verified by all workers: only the last rename is missing.
-
-    Returns:
-        The names of the checkpoints that were completed.
-    """
-    completed = []
-    for index in sorted(run.saving_directory.glob("*.index")):
-        name = index.name.removesuffix(".index")
-        waiting = list(run.saving_directory.glob(f"{name}.data-*"))
-        if run.record(name).exists() and not waiting:
-            os.rename(index, index_path(run.root / name))
-            sync_directory(run.root)
-            completed.append(name)
-        else:
-            discard_unfinished(run, name)
-    for entry in list(os.scandir(run.saving_directory)):
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path)
-        else:
-            os.unlink(entry.path)
-    return completed
-
-
-def describe_failure(error: Exception) -> str:
-    """Returns what went wrong on this worker in one line, without TensorFlow's stack."""
-    if isinstance(error, tf.errors.OpError):
-        return str(error.message).splitlines()[0]
-    return str(error)
+    wrong = [finding for finding in verification.findings if finding.severity == "error"]
+    if wrong or not verification.complete:
+        message = wrong[0].message if wrong else "it could not be read through"
+        raise TfckptError(f"what was written to {prefix.name} reads back wrong: {message}")
+    return verification

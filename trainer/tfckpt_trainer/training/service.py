@@ -18,10 +18,11 @@ from tfckpt_trainer.rundir.records import (
     JournalKind,
     TrashManifest,
 )
+from tfckpt_trainer.training.commit import SaveOutcome
 from tfckpt_trainer.training.group import WorkerGroup
 from tfckpt_trainer.training.ledger import Ledger
-from tfckpt_trainer.training.moves import Moves, Position
-from tfckpt_trainer.training.saving import SaveOutcome
+from tfckpt_trainer.training.moves import Moves
+from tfckpt_trainer.training.saves import Saves
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,15 @@ class Service:
         ending: Set once a command ended the run.
     """
 
-    def __init__(self, run: RunDirectory, group: WorkerGroup, moves: Moves, ledger: Ledger) -> None:
+    def __init__(
+        self, run: RunDirectory, group: WorkerGroup, moves: Moves, saves: Saves, ledger: Ledger
+    ) -> None:
         self._run = run
         self._group = group
         self._moves = moves
+        self._saves = saves
         self._ledger = ledger
-        self._handlers: dict[CommandKind, Callable[[Command], Answer]] = {
+        self._handlers: dict[CommandKind, Callable[[Command], Answer | None]] = {
             CommandKind.SAVE: self._save,
             CommandKind.RESTORE: self._restore,
             CommandKind.PAUSE: self._pause,
@@ -59,7 +63,7 @@ class Service:
         self.ending: Ending | None = None
 
     def serve(self, command: Command) -> None:
-        """Carries out `command` and answers it."""
+        """Carries out `command` and answers it, or begins it and answers once it is done."""
         workers = list(range(self._group.size))
         agreed = self._ledger.tell(
             command,
@@ -71,10 +75,13 @@ class Service:
         )
         working = self._ledger.tell(agreed, CommandState.WORKING, f"{command.kind.value} goes on.")
         answer = self._handlers[command.kind](working)
-        self._ledger.tell(working, answer.state, answer.message, result=answer.result)
+        if answer is not None:
+            self._answer(working, answer)
 
-    def _save(self, command: Command) -> Answer:
-        return _about_save(self._moves.save("command", command), self._moves.position)
+    def _save(self, command: Command) -> None:
+        self._saves.ask(
+            "command", command, lambda outcome: self._answer(command, _about_save(outcome))
+        )
 
     def _restore(self, command: Command) -> Answer:
         name = str(command.arguments.get("name", ""))
@@ -127,9 +134,9 @@ class Service:
         step = self._moves.position.step
         message, name = f"Stopped after step {step}", None
         if command.arguments.get("save", True):
-            outcome = self._moves.save("stop", command)
+            outcome = self._saves.now("stop", command)
             if outcome.name is None:
-                return _about_save(outcome, self._moves.position)
+                return _about_save(outcome)
             name = outcome.name
             message += f", saved as {name}"
         self.ending = Ending.STOPPED
@@ -181,6 +188,9 @@ class Service:
             CommandState.DONE, message, {"trash": manifest.id, "names": names, "bytes": size}
         )
 
+    def _answer(self, command: Command, answer: Answer) -> None:
+        self._ledger.tell(command, answer.state, answer.message, result=answer.result)
+
     def _refuse(self, command: Command, why: str) -> Answer:
         self._note(JournalKind.REFUSED, f"{command.kind.value}: {why}", command)
         return Answer(CommandState.REFUSED, why)
@@ -197,16 +207,17 @@ class Service:
         )
 
 
-def _about_save(outcome: SaveOutcome, position: Position) -> Answer:
+def _about_save(outcome: SaveOutcome) -> Answer:
     if outcome.name is None:
         state = CommandState.REFUSED if outcome.refused else CommandState.FAILED
         return Answer(state, outcome.problem)
     result = {
         "name": outcome.name,
-        "step": position.step,
-        "branch": position.branch,
+        "step": outcome.step,
+        "branch": outcome.branch,
         "bytes": outcome.size,
         "seconds": outcome.seconds,
+        "stall_seconds": outcome.stall_seconds,
         "already": outcome.already,
     }
     if outcome.already:

@@ -11,20 +11,28 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from tfckpt_trainer.bundle.checksum import crc32c
-from tfckpt_trainer.bundle.index import Index, read_index
+from tfckpt_trainer.bundle.index import Index, TensorEntry, read_index
 from tfckpt_trainer.bundle.object_graph import Node, read_object_graph
-from tfckpt_trainer.bundle.tensors import read_tensor_bytes
+from tfckpt_trainer.bundle.slices import WHOLE, Slice
 from tfckpt_trainer.rundir.documents import Document, load, store
+from tfckpt_trainer.training.variables import (
+    byte_size,
+    components,
+    is_read_by_all,
+    is_variable,
+    live_variables,
+    raw_variable,
+)
 
 
 @dataclass(frozen=True)
@@ -94,21 +102,20 @@ class SharedState:
     @property
     def size(self) -> int:
         """Bytes that the variables take in a checkpoint."""
-        return sum(_size(variable) for _, variable in _live_variables(self.checkpoint))
+        return sum(byte_size(variable) for _, variable in live_variables(self.checkpoint))
 
     @property
     def needs_all_workers(self) -> bool:
         """Whether reading it is a collective: some variable is synchronised on read."""
-        on_read = tf.VariableSynchronization.ON_READ
-        return any(
-            getattr(_raw(variable), "synchronization", None) == on_read
-            for _, variable in _live_variables(self.checkpoint)
-        )
+        return any(is_read_by_all(variable) for _, variable in live_variables(self.checkpoint))
 
-    def write(self, prefix: Path, step: int) -> None:
-        """Writes the state under `prefix`, as the state of `step`."""
+    def arrive(self, step: int) -> None:
+        """Makes what is saved next the state of `step`."""
         self._step.assign(step)
         self._counter.assign_add(1)
+
+    def write(self, prefix: Path) -> None:
+        """Writes the state under `prefix`."""
         self.checkpoint.write(str(prefix))
 
     def compare(self, prefix: Path) -> Comparison:
@@ -125,7 +132,7 @@ class WorkerState:
 
     def __init__(self, model: Any, iterator: Any, extra: Mapping[str, Any]) -> None:
         self._variables = [v for v in getattr(model, "variables", []) if not v.trainable]
-        replica_values = [list(_components(variable)) for variable in self._variables]
+        replica_values = [list(components(variable)) for variable in self._variables]
         objects = {"input": iterator, "replica_values": replica_values, **extra}
         self._checkpoint = tf.train.Checkpoint(
             **{name: value for name, value in objects.items() if value is not None}
@@ -140,7 +147,7 @@ class WorkerState:
     @property
     def own_variables(self) -> set[int]:
         """The identities of variables whose value may differ from worker to worker."""
-        return {id(_raw(variable)) for variable in self._variables}
+        return {id(raw_variable(variable)) for variable in self._variables}
 
     def write(self, prefix: Path) -> None:
         """Writes the state under `prefix`."""
@@ -177,7 +184,7 @@ def compare(root: tf.train.Checkpoint, prefix: Path) -> Comparison:
     """
     index = read_index(prefix)
     nodes = read_object_graph(prefix)
-    live = {id(variable): (path, variable) for path, variable in _live_variables(root)}
+    live = {id(variable): (path, variable) for path, variable in live_variables(root)}
     found = _pair(root, nodes)
     matched, different = [], []
     for key, variable in found.items():
@@ -212,14 +219,30 @@ def wrong_values(
     index = read_index(prefix)
     wrong = []
     for match in matches:
-        if id(_raw(match.variable)) in passed_over:
+        if id(raw_variable(match.variable)) in passed_over:
             continue
-        entry = index.entries[match.key]
-        expected = crc32c(read_tensor_bytes(prefix, entry)) if entry.slices else entry.crc32c
-        values = (component.numpy().tobytes() for component in _components(match.variable))
-        if any(crc32c(value) != expected for value in values):
-            wrong.append(match.key)
+        for component in components(match.variable):
+            if not _equals(component.numpy(), index, index.entries[match.key]):
+                wrong.append(match.key)
+                break
     return wrong
+
+
+def _equals(value: npt.NDArray[Any], index: Index, entry: TensorEntry) -> bool:
+    """Whether a value in memory has the checksum that was stored of it, or of each part of it."""
+    if not entry.slices:
+        return crc32c(value.tobytes()) == entry.crc32c
+    return all(
+        crc32c(value[_box(part)].tobytes()) == index.parts[entry.name, part].crc32c
+        for part in entry.slices
+    )
+
+
+def _box(part: Slice) -> tuple[slice, ...]:
+    return tuple(
+        slice(None) if length == WHOLE else slice(start, start + length)
+        for start, length in part.extents
+    )
 
 
 def _pair(root: Any, nodes: tuple[Node, ...]) -> dict[str, Any]:
@@ -231,7 +254,7 @@ def _pair(root: Any, nodes: tuple[Node, ...]) -> dict[str, Any]:
     while waiting:
         thing, number = waiting.popleft()
         key = nodes[number].checkpoint_key
-        if key is not None and _is_variable(thing):
+        if key is not None and is_variable(thing):
             found[key] = thing
         children = view.children(thing)
         for name, child in nodes[number].children.items():
@@ -241,43 +264,8 @@ def _pair(root: Any, nodes: tuple[Node, ...]) -> dict[str, Any]:
     return found
 
 
-def _live_variables(root: Any) -> Iterator[tuple[str, Any]]:
-    view = tf.train.TrackableView(root)
-    seen: set[int] = set()
-    waiting: deque[tuple[str, Any]] = deque([("", root)])
-    while waiting:
-        path, thing = waiting.popleft()
-        if id(thing) in seen:
-            continue
-        seen.add(id(thing))
-        if _is_variable(thing):
-            yield path, thing
-        for name, child in view.children(thing).items():
-            waiting.append((f"{path}/{name}" if path else name, child))
-
-
-def _is_variable(thing: Any) -> bool:
-    return isinstance(thing, (tf.Variable, keras.Variable))
-
-
-def _raw(variable: Any) -> Any:
-    """The TensorFlow variable behind a Keras one."""
-    return variable.value if isinstance(variable, keras.Variable) else variable
-
-
-def _components(variable: Any) -> tuple[Any, ...]:
-    """The variables that hold the value on this worker: one for each replica."""
-    raw = _raw(variable)
-    return tuple(getattr(raw, "values", (raw,)))
-
-
-def _size(variable: Any) -> int:
-    raw = _raw(variable)
-    return int(raw.shape.num_elements() or 0) * int(raw.dtype.size or 0)
-
-
 def _difference(key: str, variable: Any, index: Index) -> str:
-    raw, entry = _raw(variable), index.entries.get(key)
+    raw, entry = raw_variable(variable), index.entries.get(key)
     if entry is None:
         return f"{key} is named by the object graph and not in the index"
     live = (raw.dtype.name, tuple(raw.shape.as_list()))
