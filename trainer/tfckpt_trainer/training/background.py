@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
@@ -15,6 +17,9 @@ from tfckpt_trainer.training.group import WorkerGroup
 
 LOOK_SECONDS = 0.02
 """How often the chief looks whether the others have written their parts."""
+
+NICENESS = 10
+"""Of the thread that writes, where training needs all processors."""
 
 
 class BackgroundSave:
@@ -87,6 +92,7 @@ class BackgroundSave:
         self._thread.join(seconds)
 
     def _work(self) -> None:
+        _yield_to_training()
         vote = self._do_part()
         if self._group.is_chief:
             self.outcome = self._decide(self._votes(vote))
@@ -108,6 +114,12 @@ class BackgroundSave:
             if len(votes) < self._group.size and self._given_up.wait(LOOK_SECONDS):
                 return [*votes.values(), Vote(problem=self._mute)]
         return [votes[index] for index in range(self._group.size)]
+
+
+def _yield_to_training() -> None:
+    """Lowers the priority of this thread; only Linux gives each thread its own."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
 def _read(path: Path) -> Vote | None:
