@@ -1,0 +1,96 @@
+"""What a save beside training costs against one in the foreground, the steps after it included.
+
+    python tests/benchmarks/background_save.py [--megabytes MB] [--rounds N]
+
+Both run in the same process in turn: two runs of the same model, each with a step that changes
+every variable, as an optimizer does. The figures are those that the library itself records:
+how long training stood still, and by how much the steps beside and after the save were longer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import tensorflow as tf
+
+from tfckpt_trainer import SaveOptions, TrainingRun
+from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import CheckpointRecord, SaveCost
+
+VARIABLES = 50
+STEPS_BETWEEN = 60
+
+
+class Model(tf.Module):
+    """So many bytes of variables, every one of which changes in each step."""
+
+    def __init__(self, megabytes: int) -> None:
+        super().__init__()
+        elements = megabytes * (1 << 20) // 4 // VARIABLES
+        self.weights = [tf.Variable(tf.random.normal([elements])) for _ in range(VARIABLES)]
+        self.small = tf.Variable(tf.random.normal([600, 600]))
+
+    def update(self) -> tf.Tensor:
+        """Changes every variable; half of the time of a step goes into multiplications."""
+        for weight in self.weights:
+            weight.assign_sub(0.001 * weight)
+        product = self.small
+        for _ in range(8):
+            product = tf.linalg.matmul(product, self.small) / 100.0
+        return tf.reduce_mean(product)
+
+
+def costs(run_dir: Path, model: Model, options: SaveOptions, saves: int) -> list[SaveCost]:
+    """Trains until so many saves and their after-effects are over; returns what each cost."""
+    run = TrainingRun(
+        run_dir,
+        model=model,
+        save_every_steps=STEPS_BETWEEN,
+        saving=options,
+        total_steps=STEPS_BETWEEN * (saves + 1) + 1,
+    )
+    step = run.function(lambda _: model.update())
+    for batch in run:
+        step(tf.constant(batch))
+        # Time for a save beside training to end before the next is due.
+        time.sleep(0.002)
+    directory = RunDirectory(run.directory)
+    records = [load(path, CheckpointRecord) for path in directory.records_directory.glob("*.json")]
+    measured = sorted((record for record in records if record.cost), key=lambda r: r.step)
+    return [record.cost for record in measured[1:-1] if record.cost is not None]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--megabytes", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=6)
+    given = parser.parse_args()
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    model = Model(given.megabytes)
+    both: dict[bool, list[SaveCost]] = {False: [], True: []}
+    for _ in range(given.rounds):
+        for background in both:
+            with tempfile.TemporaryDirectory() as directory:
+                options = SaveOptions(background=background)
+                both[background] += costs(Path(directory), model, options, 3)
+    stall = {way: statistics.median(c.stall_seconds for c in both[way]) for way in both}
+    after = {way: statistics.median(c.slowing_seconds or 0.0 for c in both[way]) for way in both}
+    for background, name in ((False, "foreground"), (True, "background")):
+        print(
+            f"{name}: training stood still {stall[background] * 1000:.0f} ms, later steps "
+            f"{after[background] * 1000:.0f} ms longer in sum"
+        )
+    print(f"stall: {stall[True] / stall[False]:.3f} of the foreground's")
+    print(
+        "stall and after-effect: "
+        f"{(stall[True] + after[True]) / (stall[False] + after[False]):.3f} of the foreground's"
+    )
+
+
+if __name__ == "__main__":
+    main()
