@@ -227,7 +227,7 @@ def test_sigterm_to_one_worker_saves_once_and_ends_all(tmp_path, target):
         run = SteeredRun(cluster)
         run.wait_for_step(5)
         os.kill(cluster.processes[target].pid, signal.SIGTERM)
-        assert cluster.wait(30) == [0, 0], cluster.output()
+        assert cluster.wait(30) == [143, 143], cluster.output()
         (name,) = run.names()
         assert load(run.run.record(name), CheckpointRecord).trigger == "preemption"
         assert {w.ending for w in run.workers()} == {Ending.PREEMPTED}

@@ -38,13 +38,15 @@ parser.add_argument("--spread", action="store_true")
 parser.add_argument("--largest-shard", type=int)
 parser.add_argument("--improve", help="save when this metric improves")
 parser.add_argument("--scores", help="JSON: a metric of one's own, by step")
+parser.add_argument("--outputs", type=int, default=1, help="of the last layer")
+parser.add_argument("--partial", action="store_true")
 options = parser.parse_args()
 
 strategy = create_strategy(options.strategy, threads=1)
 keras.utils.set_random_seed(3)
 with strategy.scope():
     model = keras.Sequential(
-        [keras.Input((8,)), keras.layers.Dense(options.width), keras.layers.Dense(1)]
+        [keras.Input((8,)), keras.layers.Dense(options.width), keras.layers.Dense(options.outputs)]
     )
     optimizer = keras.optimizers.Adam(1e-3)
     optimizer.build(model.trainable_variables)
@@ -61,6 +63,7 @@ run = TrainingRun(
     trash_hours=options.trash_hours,
     make_room=options.make_room,
     save_on_improvement=options.improve,
+    partial=options.partial,
     saving=SaveOptions(
         background=options.background,
         when_busy=options.when_busy,

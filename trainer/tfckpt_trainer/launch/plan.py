@@ -187,7 +187,7 @@ def pause_before(restart: int, base: float) -> float:
 
 
 def _culprit(exits: Sequence[Exit]) -> Exit | None:
-    failed = [ended for ended in exits if ended.code != 0]
+    failed = [ended for ended in exits if ended.code != 0 and ended.ending is not Ending.PREEMPTED]
     return next((ended for ended in failed if not ended.is_victim), failed[0] if failed else None)
 
 

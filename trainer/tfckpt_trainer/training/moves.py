@@ -26,6 +26,9 @@ from tfckpt_trainer.training.restoring import RestoreOutcome, Restorer
 from tfckpt_trainer.training.saves import Saves
 from tfckpt_trainer.training.state import SharedState
 
+SHOWN_LEFT_OUT = 100
+"""How much of what a partial restore left out is written down; a wrong model has thousands."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -59,7 +62,10 @@ class Moves:
         gauges: Gauges,
         heartbeat: Heartbeat,
         curves: Curves,
+        *,
+        partial: bool,
     ) -> None:
+        """Takes what it works with; `partial` is whether the start may leave out what misfits."""
         self._run = run
         self._group = group
         self._shared = shared
@@ -69,6 +75,7 @@ class Moves:
         self._gauges = gauges
         self._heartbeat = heartbeat
         self._curves = curves
+        self._partial = partial
         self.position = position
 
     def begin(self) -> None:
@@ -81,7 +88,7 @@ class Moves:
         self.position.sequence = plan["sequence"]
         refused: list[str] = []
         for target in (Target(**fields) for fields in plan["targets"]):
-            outcome = self._read(target.name)
+            outcome = self._read(target.name, partial=self._partial)
             if not outcome.problems:
                 self._arrive(target, outcome, None, JournalKind.START)
                 return
@@ -106,14 +113,21 @@ class Moves:
         found = asdict(self._find(name)) if self._group.is_chief else {}
         return Target(**self._group.gather(found)[0])
 
-    def go_to(self, target: Target, command: Command | None = None) -> RestoreOutcome:
+    def go_to(
+        self, target: Target, command: Command | None = None, *, partial: bool = False
+    ) -> RestoreOutcome:
         """Restores `target` in place on all workers, or changes nothing on any of them.
+
+        Args:
+            target: Where to go.
+            command: Which command asks for it.
+            partial: Whether to restore what fits where something does not.
 
         Raises:
             TornRestoreError: Some worker could not finish what it had agreed to.
         """
         self._saves.finish_open()
-        outcome = self._read(target.name)
+        outcome = self._read(target.name, partial=partial)
         if outcome.problems:
             self._note(
                 JournalKind.REFUSED,
@@ -125,9 +139,9 @@ class Moves:
             self._arrive(target, outcome, command, JournalKind.RESTORE)
         return outcome
 
-    def _read(self, name: str) -> RestoreOutcome:
+    def _read(self, name: str, *, partial: bool) -> RestoreOutcome:
         with self._heartbeat.doing(Activity.RESTORING, name):
-            return self._restorer.restore(name)
+            return self._restorer.restore(name, partial=partial)
 
     def _arrive(
         self,
@@ -154,13 +168,18 @@ class Moves:
         )
         self._ledger.later(lambda: store(self._run.head_file, head))
         self._ledger.later(lambda: point_state_file_at(self._run, target.name))
+        left_out = f" {len(outcome.left_out)} left out;" if outcome.left_out else ""
         self._note(
             kind,
             f"Restored {target.name} on {self._group.size} workers, {outcome.variables} variables "
-            f"proven; now on branch {position.branch}.",
+            f"proven;{left_out} now on branch {position.branch}.",
             command,
             checkpoint=target.name,
-            details={"left_step": left, "notes": list(outcome.notes)},
+            details={
+                "left_step": left,
+                "notes": list(outcome.notes),
+                "left_out": list(outcome.left_out[:SHOWN_LEFT_OUT]),
+            },
         )
 
     def _plan_start(self) -> Message:

@@ -19,6 +19,9 @@ from tfckpt_trainer.training.restoring import TornRestoreError
 RESTART_ME = 75
 """Exit status (EX_TEMPFAIL) that asks the supervisor to start all workers again."""
 
+PREEMPTED = 143
+"""Exit status after SIGTERM, as shells count it (128 + 15): schedulers start it again."""
+
 FAILED = 1
 """Exit status after an error of the script."""
 

@@ -33,12 +33,14 @@ class RestoreOutcome:
         damaged: Whether files are at fault, and not the model: an older checkpoint may do.
         notes: What could not be brought back and why that was accepted.
         variables: How many variables were matched and proven equal on every worker.
+        left_out: What a partial restore did not bring back, and why.
     """
 
     problems: tuple[str, ...] = ()
     damaged: bool = False
     notes: tuple[str, ...] = ()
     variables: int = 0
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass
@@ -48,6 +50,7 @@ class _Check:
     problems: list[str] = field(default_factory=list)
     damaged: bool = False
     notes: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
     use_own: bool = False
 
 
@@ -68,18 +71,23 @@ class Restorer:
         self._own = own
         self._world = world
 
-    def restore(self, name: str) -> RestoreOutcome:
+    def restore(self, name: str, *, partial: bool = False) -> RestoreOutcome:
         """Brings all workers to checkpoint `name`, or leaves all of them as they are.
 
         First every worker verifies the files it would read and compares them with its live
         objects. If one objects, nothing is touched. Then all read, and each compares the
         checksum of every variable in memory, on every replica, with the one in the index.
 
+        Args:
+            name: The checkpoint.
+            partial: Whether to bring back what fits where something does not, and to leave the
+                rest as it is. Damage is refused all the same.
+
         Raises:
             TornRestoreError: Some worker could not finish what it had agreed to.
             tf.errors.OpError: A peer is gone.
         """
-        check = self._check(name)
+        check = self._check(name, partial=partial)
         checks = self._group.gather(asdict(check))
         problems = [problem for said in checks for problem in said["problems"]]
         if problems:
@@ -89,28 +97,39 @@ class Restorer:
         # Own state is all or nothing too: half of the workers at their position would repeat
         # some examples and skip others.
         use_own = all(said["use_own"] for said in checks)
-        variables, failure = self._carry_out(name, use_own)
+        left_out = checks[0]["left_out"]
+        variables, failure = self._carry_out(name, use_own, bool(left_out))
         failures = [s["failure"] for s in self._group.gather({"failure": failure}) if s["failure"]]
         if failures:
             raise TornRestoreError(f"restoring {name} went wrong: {'; '.join(failures)}")
-        return RestoreOutcome(notes=notes, variables=variables)
+        return RestoreOutcome(notes=notes, variables=variables, left_out=tuple(left_out))
 
-    def _check(self, name: str) -> _Check:
+    def _check(self, name: str, *, partial: bool) -> _Check:
         check = _Check()
         who = f"worker {self._group.index}"
         try:
             damage = _damage(self._run.root / name)
             check.damaged = bool(damage)
-            problems = damage or self._shared.compare(self._run.root / name).problems
+            problems = damage or self._misfits(name, check, partial=partial)
             check.problems += _first(problems, who)
             if not problems:
-                self._check_own(name, check)
+                self._check_own(name, check, partial=partial)
         except LOCAL_FAILURES as error:
             check.damaged = True
             check.problems.append(f"{who}: {describe_failure(error)}")
         return check
 
-    def _check_own(self, name: str, check: _Check) -> None:
+    def _misfits(self, name: str, check: _Check, *, partial: bool) -> list[str]:
+        """Returns what does not fit, unless it may be left out."""
+        comparison = self._shared.compare(self._run.root / name)
+        if not comparison.problems or not partial:
+            return comparison.problems
+        if not comparison.matched:
+            return [f"nothing in {name} fits this model", *comparison.problems]
+        check.left_out += comparison.problems
+        return []
+
+    def _check_own(self, name: str, check: _Check, *, partial: bool) -> None:
         record = self._record(name)
         who = f"worker {self._group.index}"
         same_world = record is not None and all(
@@ -132,14 +151,23 @@ class Restorer:
         damage = _damage(prefix)
         check.damaged = bool(damage)
         problems = damage or self._own.compare(prefix).problems
-        check.problems += _first(problems, who)
         check.use_own = not problems
+        if partial and problems and not damage:
+            check.notes.append(
+                f"{who}: input position and random state start anew, because those of {name} do "
+                f"not fit: {problems[0]}."
+            )
+            return
+        check.problems += _first(problems, who)
 
-    def _carry_out(self, name: str, use_own: bool) -> tuple[int, str]:
+    def _carry_out(self, name: str, use_own: bool, partial: bool) -> tuple[int, str]:
         prefix = self._run.root / name
         try:
             matches = self._shared.compare(prefix).matched
-            self._shared.read(prefix)
+            if partial:
+                self._shared.read_only(prefix, matches)
+            else:
+                self._shared.read(prefix)
             passed_over: set[int] = set()
             if use_own:
                 self._own.read(self._own_prefix(name))

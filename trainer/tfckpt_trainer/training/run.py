@@ -34,7 +34,7 @@ from tfckpt_trainer.training.ledger import Ledger
 from tfckpt_trainer.training.moves import Moves
 from tfckpt_trainer.training.options import SaveOptions
 from tfckpt_trainer.training.position import Position
-from tfckpt_trainer.training.process import on_signal, on_uncaught_error, peers_watched
+from tfckpt_trainer.training.process import PREEMPTED, on_signal, on_uncaught_error, peers_watched
 from tfckpt_trainer.training.restoring import Restorer
 from tfckpt_trainer.training.retention import Housekeeping, Janitor
 from tfckpt_trainer.training.saves import Saves
@@ -89,6 +89,8 @@ class TrainingRun:
         retention: Policy | None = None,
         trash_hours: float | None = 1.0,
         make_room: bool = False,
+        partial: bool = False,
+        preempted_status: int = PREEMPTED,
     ) -> None:
         """Takes the parts of a training loop.
 
@@ -116,6 +118,11 @@ class TrainingRun:
             trash_hours: How long what `retention` moved to the trash stays there, until it is
                 deleted for good; None is for ever. What a person pruned is never deleted so.
             make_room: Whether a save that would not fit may empty the trash, the oldest first.
+            partial: Whether to start from a checkpoint that does not fit the model in all its
+                parts: what fits is restored, the rest is as the script made it, and the journal
+                says what.
+            preempted_status: With which status the process leaves after SIGTERM, once all is
+                saved. Schedulers start again what ends with another one than 0.
 
         Raises:
             UsageError: No run directory was given, or an option makes no sense.
@@ -141,6 +148,8 @@ class TrainingRun:
         self._lock = FileLock(self._run.trainer_lock)
         self._housekeeping = Housekeeping(retention, trash_hours, make_room)
         self._housekeeping.check()
+        self._partial = partial
+        self._preempted_status = preempted_status
         self._attention = False
         self._exchanged = False
         self._options = saving or SaveOptions()
@@ -209,6 +218,7 @@ class TrainingRun:
             gauges,
             self._heartbeat,
             self._curves,
+            partial=self._partial,
         )
         self._steering = Steering(
             group,
@@ -382,6 +392,9 @@ class TrainingRun:
                 branch=self.branch,
             )
         self._end(ending, "")
+        if ending is Ending.PREEMPTED:
+            # What follows the loop belongs to the end of training, which this is not.
+            raise SystemExit(self._preempted_status)
 
     def _end(self, ending: Ending, detail: str) -> None:
         self._gauges.activity = Activity.EXITED

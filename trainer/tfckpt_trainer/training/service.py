@@ -21,7 +21,7 @@ from tfckpt_trainer.rundir.records import (
 from tfckpt_trainer.training.commit import SaveOutcome
 from tfckpt_trainer.training.group import WorkerGroup
 from tfckpt_trainer.training.ledger import Ledger
-from tfckpt_trainer.training.moves import Moves
+from tfckpt_trainer.training.moves import SHOWN_LEFT_OUT, Moves
 from tfckpt_trainer.training.saves import Saves
 
 
@@ -89,18 +89,22 @@ class Service:
         target = self._moves.find(name)
         if target.problem:
             return self._refuse(command, target.problem)
-        outcome = self._moves.go_to(target, command)
+        partial = bool(command.arguments.get("partial", False))
+        outcome = self._moves.go_to(target, command, partial=partial)
         if outcome.problems:
             return Answer(
                 CommandState.REFUSED,
                 f"Nothing was changed, training goes on. {'; '.join(outcome.problems)}.",
                 {"problems": list(outcome.problems)},
             )
+        left_out = outcome.left_out[:SHOWN_LEFT_OUT]
+        more = f" {len(outcome.left_out)} left out: {left_out[0]}, …" if left_out else ""
         position, workers = self._moves.position, self._group.size
         return Answer(
             CommandState.DONE,
             f"At {name} on branch {position.branch}, from step {left} to {position.step}: "
-            f"{outcome.variables} variables proven equal on {workers} of {workers} workers.",
+            f"{outcome.variables} variables proven equal on {workers} of {workers} workers."
+            f"{more}",
             {
                 "name": name,
                 "step": position.step,
@@ -109,6 +113,7 @@ class Service:
                 "workers": workers,
                 "seconds": time.monotonic() - began,
                 "notes": list(outcome.notes),
+                "left_out": list(left_out),
             },
         )
 

@@ -126,6 +126,18 @@ class SharedState:
         """Restores the state in place, on every replica of this worker."""
         self.checkpoint.read(str(prefix)).assert_existing_objects_matched()
 
+    def read_only(self, prefix: Path, matches: Iterable[Match]) -> None:
+        """Restores these variables in place, and leaves all others as they are."""
+        for match in matches:
+            raw = raw_variable(match.variable)
+            (value,) = tf.raw_ops.RestoreV2(
+                prefix=str(prefix),
+                tensor_names=[match.key],
+                shape_and_slices=[""],
+                dtypes=[raw.dtype],
+            )
+            raw.assign(value)
+
 
 class WorkerState:
     """What only this worker has: input position, unsynchronised variables, random state."""

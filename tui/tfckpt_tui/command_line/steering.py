@@ -56,6 +56,11 @@ def save(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> Non
 @RunArgument
 @click.option("--step", type=click.IntRange(min=0), help="Go back to the checkpoint of this step.")
 @click.option("--name", metavar="CKPT", help="Go back to the checkpoint of this name.")
+@click.option(
+    "--partial",
+    is_flag=True,
+    help="Restore what fits, where the model was changed since; it says what was left out.",
+)
 @waiting
 @JsonOption
 @acting_on_run
@@ -63,6 +68,7 @@ def restore(
     run: RunDirectory,
     step: int | None,
     name: str | None,
+    partial: bool,
     no_wait: bool,
     timeout: float,
     as_json: bool,
@@ -76,7 +82,7 @@ def restore(
         branch = "" if plan.starts_branch is None else f"; branch {plan.starts_branch} begins"
         steps = humane.count(plan.given_up, "step")
         print_words(f"Going back to {chosen} gives up {steps}{branch}.")
-    _ask(run, CommandKind.RESTORE, {"name": chosen}, no_wait, timeout, as_json)
+    _ask(run, CommandKind.RESTORE, {"name": chosen, "partial": partial}, no_wait, timeout, as_json)
 
 
 @click.command()

@@ -1,0 +1,45 @@
+"""Into a changed model: refused with the list of what differs, or restored as far as it fits."""
+
+from __future__ import annotations
+
+import pytest
+from cluster import Cluster
+from steered import SteeredRun
+
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.records import CommandKind, CommandState
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.mark.parametrize(("strategy", "workers"), [("mirrored", 1), ("multi-worker", 2)])
+def test_a_changed_model_takes_what_fits_only_if_told_to(tmp_path, strategy, workers):
+    def cluster(*arguments):
+        return Cluster(tmp_path / "run", "steered.py", list(arguments), workers, strategy)
+
+    with cluster("--steps", "10") as first:
+        assert first.wait() == [0] * workers, first.output()
+
+    with cluster("--outputs", "3") as refused:
+        assert refused.wait() == [1] * workers
+        assert "float32[16, 1] in the checkpoint and float32[16, 3] here" in refused.output()
+
+    with cluster("--outputs", "3", "--partial") as changed:
+        run = SteeredRun(changed)
+        run.wait_for_step(15)
+        start = [entry for entry in read_entries(run.run) if entry.kind.value == "start"][-1]
+        assert start.step == 10
+        assert any("float32[16, 1]" in line for line in start.details["left_out"])
+
+        whole = run.ask(CommandKind.RESTORE, name="ckpt-10")
+        assert whole.state is CommandState.REFUSED
+        assert "Nothing was changed" in whole.message
+        part = run.ask(CommandKind.RESTORE, name="ckpt-10", partial=True)
+        assert part.state is CommandState.DONE, part.message
+        assert part.result["step"] == 10
+        assert part.result["variables"] >= 4
+        assert any("float32[16, 1]" in line for line in part.result["left_out"])
+        run.progress()
+        stopped = run.ask(CommandKind.STOP)
+        assert stopped.state is CommandState.DONE
+        assert changed.wait() == [0] * workers, changed.output()
