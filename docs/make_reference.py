@@ -90,7 +90,10 @@ def option_words(option: click.Option) -> str:
 
 def default_words(option: click.Option) -> str:
     """Returns the default of an option where its help shows it."""
-    return f" Default: {option.default:g}." if option.show_default and not option.is_flag else ""
+    if not option.show_default or option.is_flag:
+        return ""
+    default = option.default
+    return f" Default: {default}." if isinstance(default, str) else f" Default: {default:g}."
 
 
 def keys() -> Iterator[str]:

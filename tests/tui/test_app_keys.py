@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from app_driving import shown, top, until, until_shown
 from rundir_factory import RunFactory, two_branches
 from textual.pilot import Pilot
 
+from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.commandbox import CommandBox, advance
+from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import Command, CommandKind, CommandState
+from tfckpt_trainer.rundir.records import Command, CommandKind, CommandState, RunInfo
 from tfckpt_tui.app import TfckptApp
 from tfckpt_tui.commands.table import ACTIONS
 from tfckpt_tui.screens.dashboard import DashboardScreen
@@ -382,3 +386,30 @@ async def test_damage_is_shown_and_never_ends_the_app(
         await until_shown(pilot, "ckpt-b1-400")
         await pilot.press("down", "down", "r", "escape", "p", "escape", "l", "escape")
         await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "it lives")
+
+
+async def test_an_export_asks_for_the_format_and_tells_of_a_script_that_fails(
+    ended: RunFactory,
+) -> None:
+    async with opened(ended.run) as pilot:
+        select(pilot, "ckpt-200")
+        await pilot.press("e")
+        await until_shown(pilot, "was not launched from here")
+    command = (sys.executable, "-c", "print('no model'); raise SystemExit(3)")
+    info = load(ended.run.run_file, RunInfo)
+    store(ended.run.run_file, msgspec.structs.replace(info, command=list(command)))
+    store(
+        ended.run.launch_file,
+        LaunchOptions(
+            run_directory=str(ended.run.root),
+            command=command,
+            working_directory=str(ended.run.root),
+        ),
+    )
+    async with opened(ended.run) as pilot:
+        select(pilot, "ckpt-200")
+        await pilot.press("e")
+        await until_shown(pilot, "Make a model file of ckpt-200")
+        await pilot.press("escape", "e", "w")
+        await until_shown(pilot, "ended with status 3 before it came to its training")
+    assert not list((ended.run.root / "exports").iterdir())

@@ -32,12 +32,22 @@ def why_not(
         return "There is no checkpoint; this needs one."
     if action.name == "compare" and len(snapshot.checkpoints) < 2:
         return "There is only one checkpoint; comparing needs two."
-    if action.name == "verify" and selected is not None and not can_be_verified(selected):
-        return f"{clean(selected.name)} cannot be read now: {clean(selected.problem)}"
     if action.name == "remarks" and not snapshot.remarks:
         return "Nothing is odd in this directory."
     if action.name == "undo" and not snapshot.trash:
         return "The trash is empty; there is nothing to bring back."
+    return _why_not_this_one(action, snapshot, selected) if selected is not None else ""
+
+
+def _why_not_this_one(action: Action, snapshot: RunSnapshot, selected: Checkpoint) -> str:
+    """Returns why the selected checkpoint is not one for `action`; empty if it is."""
+    name = clean(selected.name)
+    if action.name == "verify" and not can_be_verified(selected):
+        return f"{name} cannot be read now: {clean(selected.problem)}"
+    if action.name == "export" and not selected.restorable:
+        return f"{name} is {selected.state.value}; only what can be restored can be exported."
+    if action.name == "export" and not (snapshot.info and snapshot.info.command):
+        return "The run was not launched from here; `tfckpt-tui export RUN -- COMMAND` names it."
     return ""
 
 

@@ -71,6 +71,7 @@ _MODULES = {
     "inspect": "inspecting",
     "compare": "inspecting",
     "bisect": "verifying",
+    "export": "exporting",
     "logs": "reading",
     "save": "steering",
     "restore": "steering",

@@ -40,7 +40,17 @@ parser.add_argument("--improve", help="save when this metric improves")
 parser.add_argument("--scores", help="JSON: a metric of one's own, by step")
 parser.add_argument("--outputs", type=int, default=1, help="of the last layer")
 parser.add_argument("--partial", action="store_true")
+parser.add_argument("--custom-layer", action="store_true")
 options = parser.parse_args()
+
+
+@keras.saving.register_keras_serializable()
+class Doubled(keras.layers.Layer):
+    """Known to this script alone."""
+
+    def call(self, inputs):
+        return 2 * inputs
+
 
 strategy = create_strategy(options.strategy, threads=1)
 keras.utils.set_random_seed(3)
@@ -48,6 +58,8 @@ with strategy.scope():
     model = keras.Sequential(
         [keras.Input((8,)), keras.layers.Dense(options.width), keras.layers.Dense(options.outputs)]
     )
+    if options.custom_layer:
+        model.add(Doubled())
     optimizer = keras.optimizers.Adam(1e-3)
     optimizer.build(model.trainable_variables)
 

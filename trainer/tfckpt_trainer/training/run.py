@@ -25,6 +25,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import Activity, Ending, JournalKind, RunInfo
 from tfckpt_trainer.training.curves import Curves
 from tfckpt_trainer.training.desk import Desk
+from tfckpt_trainer.training.exporting import carry_out, export_asked
 from tfckpt_trainer.training.gauges import Gauges
 from tfckpt_trainer.training.group import WorkerGroup, strategy_name
 from tfckpt_trainer.training.heartbeat import Heartbeat
@@ -34,7 +35,13 @@ from tfckpt_trainer.training.ledger import Ledger
 from tfckpt_trainer.training.moves import Moves
 from tfckpt_trainer.training.options import SaveOptions
 from tfckpt_trainer.training.position import Position
-from tfckpt_trainer.training.process import PREEMPTED, on_signal, on_uncaught_error, peers_watched
+from tfckpt_trainer.training.process import (
+    PREEMPTED,
+    leave,
+    on_signal,
+    on_uncaught_error,
+    peers_watched,
+)
 from tfckpt_trainer.training.restoring import Restorer
 from tfckpt_trainer.training.retention import Housekeeping, Janitor
 from tfckpt_trainer.training.saves import Saves
@@ -165,9 +172,11 @@ class TrainingRun:
         self._assemble(
             model, optimizer, extra or {}, worker_state or {}, schedule, save_every_seconds
         )
-        on_signal(signal.SIGTERM, self._on_termination)
-        on_signal(signal.SIGUSR1, self._on_save_signal)
-        on_uncaught_error(self._die, alone=self._group.size == 1)
+        self._export = export_asked()
+        if self._export is None:
+            on_signal(signal.SIGTERM, self._on_termination)
+            on_signal(signal.SIGUSR1, self._on_save_signal)
+            on_uncaught_error(self._die, alone=self._group.size == 1)
 
     def _assemble(
         self,
@@ -184,7 +193,8 @@ class TrainingRun:
             "replicas": group.replicas,
             "strategy": strategy_name(self._strategy),
         }
-        shared = SharedState(model, optimizer, extra)
+        self._model = model
+        self._shared = shared = SharedState(model, optimizer, extra)
         own = WorkerState(model, self._inputs.iterator if self._inputs else None, worker_state)
         box = CommandBox(run)
         self._box = box
@@ -289,6 +299,9 @@ class TrainingRun:
         Raises:
             RefusedError: Another trainer has this directory, or no checkpoint in it fits.
         """
+        if self._export is not None:
+            carry_out(self._export, self._run, self._shared, self._model, self._inputs)
+            leave(0)
         with self._peers_watched():
             self._open()
         try:

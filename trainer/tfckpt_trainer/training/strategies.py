@@ -16,6 +16,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import Activity, WorkerStatus
+from tfckpt_trainer.training.exporting import export_asked
 
 PEER_TIMEOUT_SECONDS = 10.0
 """Silence of a worker after which the others give up; TensorFlow's default depends on load."""
@@ -54,6 +55,9 @@ def create_strategy(
         raise UsageError(f"{name!r} is no strategy known here; choose one of {known}.") from None
     if threads is not None:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
+    if export_asked() is not None:
+        # An export is the work of one process, on whatever the run was trained.
+        return tf.distribute.OneDeviceStrategy("/CPU:0")
     announce_start()
     if chosen is StrategyName.ONE_DEVICE:
         return tf.distribute.OneDeviceStrategy(_first_device())

@@ -116,6 +116,16 @@ ACTIONS = (
         needs_checkpoint=True,
     ),
     Action(
+        "export",
+        "e",
+        "export",
+        "Make a model file of the selected checkpoint",
+        "As a Keras file, a SavedModel, or weights alone; another process loads it and compares "
+        "its answers before it is there. Training goes on meanwhile.",
+        changes=True,
+        needs_checkpoint=True,
+    ),
+    Action(
         "pause",
         "z",
         "pause",

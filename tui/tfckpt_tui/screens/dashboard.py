@@ -16,10 +16,10 @@ from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import Command, CommandKind
+from tfckpt_trainer.rundir.records import Command, CommandKind, ExportFormat
 from tfckpt_tui import humane
 from tfckpt_tui.availability import label, why_not
-from tfckpt_tui.commands import pruning
+from tfckpt_tui.commands import exporting, pruning
 from tfckpt_tui.commands.asking import ask
 from tfckpt_tui.commands.choosing import two_to_compare
 from tfckpt_tui.commands.table import ACTIONS, action
@@ -73,6 +73,7 @@ class DashboardScreen(Screen[None]):
             "verify": self._verify,
             "mark": self._mark,
             "compare": self._compare,
+            "export": self._export,
             "pause": self._pause,
             "stop": self._stop,
             "tensorboard": self._tensorboard,
@@ -242,6 +243,22 @@ class DashboardScreen(Screen[None]):
             return
         history.unmark()
         self.app.push_screen(CompareScreen(self._run, *pair))
+
+    def _export(self) -> None:
+        from tfckpt_tui.screens.export import ExportDialog
+
+        assert self.selected is not None
+        name = self.selected.name
+
+        def answered(form: ExportFormat | None) -> None:
+            if form is not None:
+                self._tell(f"{name} is being exported …")
+                work = partial(exporting.export_checkpoint, self._run, name, form, through=THROUGH)
+                self.tfckpt.start_job(
+                    "export", work, lambda done: self._tell(exporting.describe(done))
+                )
+
+        self.app.push_screen(ExportDialog(self._known, name), answered)
 
     def _show_reading(self) -> None:
         if self.dashboard.progress.show_reading(self.tfckpt.verifier.reading):

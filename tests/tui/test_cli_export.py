@@ -1,0 +1,107 @@
+"""`export`: a model file of any checkpoint, loaded again elsewhere before it is there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bundle_writing import array, write
+from tfckpt_trainer.rundir.paths import RunDirectory
+from waiting import wait_until
+
+SCRIPT = Path(__file__).parents[1] / "training" / "scripts" / "steered.py"
+FORMATS = {"keras": ".keras", "saved-model": "", "weights": ".weights.h5"}
+
+
+def tfckpt(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "tfckpt_tui.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def script(*arguments):
+    return ["--", sys.executable, SCRIPT, "--strategy", "mirrored", *arguments]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of 20 steps on two replicas, launched as a person launches it."""
+    root = tmp_path_factory.mktemp("exported") / "run"
+    command = script("--steps", "20", "--save-every", "10", "--custom-layer")
+    launched = tfckpt("launch", root, "--detach", *command)
+    assert launched.returncode == 0, launched.stderr
+
+    def finished():
+        return json.loads(tfckpt("status", root, "--json").stdout)["run"]["state"] == "finished"
+
+    wait_until(finished, 90, "the end of training")
+    return RunDirectory(root)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_export_answers_in_another_process_as_the_model_does(trained, tmp_path, form):
+    target = tmp_path / f"model{FORMATS[form]}"
+    done = tfckpt("export", trained.root, "10", "--format", form, "--to", target, "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["checkpoint"] == "ckpt-10"
+    assert answer["step"] == 10
+    assert answer["difference"] == 0
+    assert answer["compared_on"] == "the first batch of the dataset"
+    assert answer["bytes"] > 0
+    assert target.exists()
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]
+    before = (trained.root / "checkpoint").read_bytes()
+    again = tfckpt("export", trained.root, "10", "--format", form, "--to", target)
+    assert again.returncode == 4
+    assert "is there already" in again.stderr
+    assert (trained.root / "checkpoint").read_bytes() == before
+
+
+@pytest.mark.tensorflow
+def test_a_script_that_does_not_fit_the_checkpoint_is_told_of_and_leaves_nothing(trained, tmp_path):
+    target = tmp_path / "model.keras"
+    done = tfckpt("export", trained.root, "ckpt-20", "--to", target, *script("--outputs", "3"))
+    assert done.returncode == 1
+    assert "ckpt-20 cannot be restored" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_script_that_does_not_come_to_its_loop_is_told_of(trained, tmp_path):
+    target = tmp_path / "model.keras"
+    command = ["--", sys.executable, "-c", "print('no model here'); raise SystemExit(3)"]
+    done = tfckpt("export", trained.root, "ckpt-20", "--to", target, *command)
+    assert done.returncode == 1
+    assert "ended with status 3 before it came to its training loop" in done.stderr
+    assert "'no model here'" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["ckpt-9"], "There is no checkpoint ckpt-9"),
+        (["ckpt-20", "--to", "model.h5"], "must end in .keras"),
+        (["ckpt-20", "--live"], "either a checkpoint or --live"),
+        (["ckpt-20", "--", "no-such-program"], "is no program that can be found"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(trained, arguments, words):
+    done = tfckpt("export", trained.root, *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+def test_a_directory_of_others_needs_the_name_of_the_script(tmp_path):
+    write(tmp_path / "ckpt-1", {"a": array([1.0, 2.0])})
+    done = tfckpt("export", tmp_path, "ckpt-1")
+    assert done.returncode == 2
+    assert "its script is not known" in done.stderr
