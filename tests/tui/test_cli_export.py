@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from json_reference import check
 
 from bundle_writing import array, write
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -52,6 +53,7 @@ def test_an_export_answers_in_another_process_as_the_model_does(trained, tmp_pat
     done = tfckpt("export", trained.root, "10", "--format", form, "--to", target, "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
+    check("`export`", answer)
     assert answer["checkpoint"] == "ckpt-10"
     assert answer["step"] == 10
     assert answer["difference"] == 0
