@@ -207,7 +207,11 @@ class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one worker said of itself at a save; times in seconds, memory in bytes."""
+    """What one worker said of itself at a save; times in seconds, memory in bytes.
+
+    Attributes:
+        state: What the script keeps in `run.worker_state`.
+    """
 
     index: int
     host: str
@@ -255,6 +259,7 @@ class CheckpointRecord(Document, frozen=True, kw_only=True):
         command: Id of the command that asked for it, if one did.
         metrics: Means over all replicas at that step; None stands for not-a-number.
         best: The best value so far of each metric by whose improvement is saved.
+        state: What the script keeps in `run.state`, as the chief had it.
         duration_seconds: From the agreed step to the commit, on the chief.
         cost: What it cost; None in records of earlier versions.
         files: What belongs to it, by name relative to the run directory.
@@ -272,6 +277,7 @@ class CheckpointRecord(Document, frozen=True, kw_only=True):
     command: str | None = None
     metrics: dict[str, float | None] = {}
     best: dict[str, float] = {}
+    state: dict[str, Any] = {}
     workers: list[WorkerFacts] = []
     duration_seconds: float | None = None
     cost: SaveCost | None = None
@@ -416,6 +422,7 @@ class JournalKind(StrEnum):
     PIN = "pin"
     UNPIN = "unpin"
     EXPORT = "export"
+    NOTE = "note"
 
 
 class JournalEntry(Document, frozen=True, kw_only=True):

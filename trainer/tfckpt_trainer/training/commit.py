@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
@@ -37,6 +38,7 @@ class SaveRequest:
     command: str | None
     metrics: Mapping[str, float | None]
     best: Mapping[str, float]
+    state: Mapping[str, Any]
 
     @property
     def name(self) -> str:

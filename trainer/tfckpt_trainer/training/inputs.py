@@ -35,20 +35,7 @@ class Inputs:
     ) -> None:
         self._strategy = strategy
         self._local_replicas = group.local_replicas
-        if not isinstance(dataset, tf.data.Dataset):
-            dataset = dataset(
-                tf.distribute.InputContext(
-                    num_input_pipelines=group.size,
-                    input_pipeline_id=group.index,
-                    num_replicas_in_sync=group.replicas,
-                )
-            )
-        if not isinstance(dataset, tf.data.Dataset):
-            raise UsageError(
-                f"dataset is a {type(dataset).__name__}; expected a tf.data.Dataset of this "
-                "worker's batches, or a function of tf.distribute.InputContext that returns one."
-            )
-        self.iterator = iter(dataset)
+        self.iterator = iter(made_for_worker(dataset, group))
         self.examples: int | None = None
 
     def next(self) -> tuple[Any, float]:
@@ -61,13 +48,40 @@ class Inputs:
         elements = [next(self.iterator) for _ in range(self._local_replicas)]
         if self.examples is None:
             self.examples = _leading_dimension(elements[0])
-        batch = elements[0]
-        if self._local_replicas > 1:
-            calls = itertools.count()
-            batch = self._strategy.experimental_distribute_values_from_function(
-                lambda _: elements[next(calls)]
-            )
+        batch = batch_of_replicas(self._strategy, elements)
         return batch, time.perf_counter() - began
+
+
+def made_for_worker(
+    dataset: tf.data.Dataset | DatasetFunction, group: WorkerGroup
+) -> tf.data.Dataset:
+    """Returns the dataset of this worker, having called the function that makes it.
+
+    Raises:
+        UsageError: It is no dataset.
+    """
+    if not isinstance(dataset, tf.data.Dataset):
+        dataset = dataset(
+            tf.distribute.InputContext(
+                num_input_pipelines=group.size,
+                input_pipeline_id=group.index,
+                num_replicas_in_sync=group.replicas,
+            )
+        )
+    if not isinstance(dataset, tf.data.Dataset):
+        raise UsageError(
+            f"dataset is a {type(dataset).__name__}; expected a tf.data.Dataset of this "
+            "worker's batches, or a function of tf.distribute.InputContext that returns one."
+        )
+    return dataset
+
+
+def batch_of_replicas(strategy: tf.distribute.Strategy, elements: list[Any]) -> Any:
+    """Returns what `strategy.run` takes: one element for each replica of this worker."""
+    if len(elements) == 1:
+        return elements[0]
+    calls = itertools.count()
+    return strategy.experimental_distribute_values_from_function(lambda _: elements[next(calls)])
 
 
 def _leading_dimension(element: Any) -> int | None:

@@ -20,6 +20,7 @@ from tfckpt_trainer.training.curves import Curves
 from tfckpt_trainer.training.gauges import Gauges
 from tfckpt_trainer.training.group import Message, WorkerGroup
 from tfckpt_trainer.training.heartbeat import Heartbeat
+from tfckpt_trainer.training.keepsakes import Keepsakes
 from tfckpt_trainer.training.ledger import Ledger
 from tfckpt_trainer.training.position import Position
 from tfckpt_trainer.training.restoring import RestoreOutcome, Restorer
@@ -62,6 +63,7 @@ class Moves:
         gauges: Gauges,
         heartbeat: Heartbeat,
         curves: Curves,
+        keepsakes: Keepsakes,
         *,
         partial: bool,
     ) -> None:
@@ -75,6 +77,7 @@ class Moves:
         self._gauges = gauges
         self._heartbeat = heartbeat
         self._curves = curves
+        self._keepsakes = keepsakes
         self._partial = partial
         self.position = position
 
@@ -157,6 +160,7 @@ class Moves:
         position.parent = target.name
         position.best = dict(target.best)
         position.sequence += 1
+        self._keepsakes.take(outcome.record, own=outcome.own)
         self._gauges.arrive(position.step, position.branch)
         self._curves.begin(position.branch, position.step)
         self._curves.mark(position.step, f"Restored {target.name}, left step {left}.")

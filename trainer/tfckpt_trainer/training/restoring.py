@@ -33,6 +33,8 @@ class RestoreOutcome:
         damaged: Whether files are at fault, and not the model: an older checkpoint may do.
         notes: What could not be brought back and why that was accepted.
         variables: How many variables were matched and proven equal on every worker.
+        record: What was recorded of the checkpoint when it was saved, if anything.
+        own: Whether each worker has its own state back.
         left_out: What a partial restore did not bring back, and why.
     """
 
@@ -40,6 +42,8 @@ class RestoreOutcome:
     damaged: bool = False
     notes: tuple[str, ...] = ()
     variables: int = 0
+    record: CheckpointRecord | None = None
+    own: bool = False
     left_out: tuple[str, ...] = ()
 
 
@@ -102,7 +106,13 @@ class Restorer:
         failures = [s["failure"] for s in self._group.gather({"failure": failure}) if s["failure"]]
         if failures:
             raise TornRestoreError(f"restoring {name} went wrong: {'; '.join(failures)}")
-        return RestoreOutcome(notes=notes, variables=variables, left_out=tuple(left_out))
+        return RestoreOutcome(
+            notes=notes,
+            variables=variables,
+            record=self._record(name),
+            own=use_own,
+            left_out=tuple(left_out),
+        )
 
     def _check(self, name: str, *, partial: bool) -> _Check:
         check = _Check()

@@ -31,6 +31,7 @@ from tfckpt_trainer.training.group import WorkerGroup, strategy_name
 from tfckpt_trainer.training.heartbeat import Heartbeat
 from tfckpt_trainer.training.improvement import Improvement
 from tfckpt_trainer.training.inputs import DatasetFunction, Inputs
+from tfckpt_trainer.training.keepsakes import Keepsakes
 from tfckpt_trainer.training.ledger import Ledger
 from tfckpt_trainer.training.moves import Moves
 from tfckpt_trainer.training.options import SaveOptions
@@ -75,6 +76,10 @@ class TrainingRun:
     Attributes:
         step: Steps done.
         directory: The run directory.
+        state: Values of the script's own, of kinds that JSON has and equal on all workers: saved
+            with each checkpoint and brought back with it.
+        worker_state: The same for values that each worker has for itself. With another number
+            of workers they start empty.
     """
 
     def __init__(
@@ -91,7 +96,7 @@ class TrainingRun:
         save_on_improvement: str | None = None,
         saving: SaveOptions | None = None,
         extra: Mapping[str, Any] | None = None,
-        worker_state: Mapping[str, Any] | None = None,
+        worker_objects: Mapping[str, Any] | None = None,
         tensorboard: str | Path | None = None,
         retention: Policy | None = None,
         trash_hours: float | None = 1.0,
@@ -117,7 +122,7 @@ class TrainingRun:
                 `report`.
             saving: How checkpoints are written; by default in the foreground, by the chief.
             extra: More trackable objects that are equal on all workers, by name.
-            worker_state: More trackable objects that each worker has for itself, by name, such
+            worker_objects: More trackable objects that each worker has for itself, by name, such
                 as a `tf.random.Generator` made outside the strategy's scope.
             tensorboard: Directory of the event files; by default within the run directory.
             retention: Which checkpoints to keep; what no rule keeps goes to the trash after each
@@ -162,6 +167,7 @@ class TrainingRun:
         self._options = saving or SaveOptions()
         self._options.check()
         self._position = Position()
+        self._keepsakes = Keepsakes(self._group.index)
         schedule = Schedule(
             save_every_steps,
             Improvement(save_on_improvement, self._group, self._position)
@@ -170,7 +176,7 @@ class TrainingRun:
             self._options.when_full == "pause",
         )
         self._assemble(
-            model, optimizer, extra or {}, worker_state or {}, schedule, save_every_seconds
+            model, optimizer, extra or {}, worker_objects or {}, schedule, save_every_seconds
         )
         self._export = export_asked()
         if self._export is None:
@@ -183,7 +189,7 @@ class TrainingRun:
         model: Any,
         optimizer: Any,
         extra: Mapping[str, Any],
-        worker_state: Mapping[str, Any],
+        worker_objects: Mapping[str, Any],
         schedule: Schedule,
         save_every_seconds: float | None,
     ) -> None:
@@ -195,7 +201,7 @@ class TrainingRun:
         }
         self._model = model
         self._shared = shared = SharedState(model, optimizer, extra)
-        own = WorkerState(model, self._inputs.iterator if self._inputs else None, worker_state)
+        own = WorkerState(model, self._inputs.iterator if self._inputs else None, worker_objects)
         box = CommandBox(run)
         self._box = box
         self._ledger = Ledger(run, box, is_chief=group.is_chief)
@@ -216,6 +222,7 @@ class TrainingRun:
             self._heartbeat,
             self._curves,
             janitor,
+            self._keepsakes,
         )
         self._moves = Moves(
             run,
@@ -228,6 +235,7 @@ class TrainingRun:
             gauges,
             self._heartbeat,
             self._curves,
+            self._keepsakes,
             partial=self._partial,
         )
         self._steering = Steering(
@@ -251,6 +259,29 @@ class TrainingRun:
     def branch(self) -> int:
         """The branch on which the run is; a return to an older step starts a new one."""
         return self._position.branch
+
+    @property
+    def worker_count(self) -> int:
+        """How many workers train together."""
+        return self._group.size
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Values of the script's own, equal on all workers, that go with a checkpoint."""
+        return self._keepsakes.shared
+
+    @property
+    def worker_state(self) -> dict[str, Any]:
+        """Values of the script's own, of this worker alone, that go with a checkpoint."""
+        return self._keepsakes.own
+
+    def before_save(self, act: Callable[[], None]) -> None:
+        """Has `act` called on each worker before a save, to bring `state` up to date."""
+        self._keepsakes.before_save.append(act)
+
+    def after_restore(self, act: Callable[[], None]) -> None:
+        """Has `act` called on each worker after a restore, also the one at the start."""
+        self._keepsakes.after_restore.append(act)
 
     @property
     def is_chief(self) -> bool:
@@ -289,9 +320,21 @@ class TrainingRun:
         """
         self._gauges.fresh.update({name: float(value) for name, value in metrics.items()})
 
+    def note(self, message: str) -> None:
+        """Writes a line into the journal, as the chief; elsewhere it does nothing."""
+        self._ledger.note(JournalKind.NOTE, message, step=self.step, branch=self.branch)
+
     def stop(self) -> None:
         """Ends the run on all workers after the present step, with a save."""
         self._steering.stop_wish = Ending.STOPPED
+
+    def finish(self) -> None:
+        """Ends the run as one that reached its end, after the present step, with a save.
+
+        All workers call it in the same step, as they do where equal metrics decide it.
+        """
+        self._steering.stop_wish = Ending.FINISHED
+        self._attention = self._exchanged = True
 
     def __iter__(self) -> Iterator[Any]:
         """Yields the input of one step after the other, and serves commands between them.
@@ -299,13 +342,9 @@ class TrainingRun:
         Raises:
             RefusedError: Another trainer has this directory, or no checkpoint in it fits.
         """
-        if self._export is not None:
-            carry_out(self._export, self._run, self._shared, self._model, self._inputs)
-            leave(0)
-        with self._peers_watched():
-            self._open()
+        self.open()
         try:
-            while self._steering.ending is None:
+            while not self.is_over:
                 if self._total_steps is not None and self.step >= self._total_steps:
                     self._finish()
                     break
@@ -317,19 +356,30 @@ class TrainingRun:
                     break
                 self._exchanged = False
                 yield batch
-                with self._peers_watched():
-                    self._complete_step(time.perf_counter() - began, waited)
+                self.step_done(time.perf_counter() - began, waited)
         finally:
-            self._close()
+            self.close()
 
-    def _open(self) -> None:
-        self._heartbeat.start()
-        if self._group.is_chief:
-            self._take_over()
-        self._moves.begin()
-        self._gauges.activity = Activity.TRAINING
-        if self._group.is_chief:
-            self._desk.start()
+    def open(self) -> None:
+        """Restores the newest good checkpoint, and listens to commands from then on.
+
+        With `step_done` and `close` it is for loops that cannot iterate over the run; iterating
+        calls all three.
+
+        Raises:
+            RefusedError: Another trainer has this directory, or no checkpoint in it fits.
+        """
+        if self._export is not None:
+            carry_out(self._export, self._run, self._shared, self._model, self._inputs)
+            leave(0)
+        with self._peers_watched():
+            self._heartbeat.start()
+            if self._group.is_chief:
+                self._take_over()
+            self._moves.begin()
+            self._gauges.activity = Activity.TRAINING
+            if self._group.is_chief:
+                self._desk.start()
 
     def _take_over(self) -> None:
         try:
@@ -368,6 +418,21 @@ class TrainingRun:
             ),
         )
 
+    @property
+    def is_over(self) -> bool:
+        """Whether a command, a signal or the last step ended the run."""
+        return self._steering.ending is not None
+
+    def step_done(self, seconds: float, waited: float = 0.0) -> None:
+        """Counts a step, and does what is due after it: saves, commands, pauses.
+
+        Args:
+            seconds: How long the step took.
+            waited: How much of that it waited for its input.
+        """
+        with self._peers_watched():
+            self._complete_step(seconds, waited)
+
     def _complete_step(self, seconds: float, waited: float) -> None:
         self._position.step += 1
         if self._inputs and self._inputs.examples and self._gauges.examples_per_step is None:
@@ -387,7 +452,14 @@ class TrainingRun:
         with self._peers_watched():
             self._steering.finish()
 
-    def _close(self) -> None:
+    def close(self, *, finished: bool = False) -> None:
+        """Ends what `open` began; all workers call it together.
+
+        Args:
+            finished: Whether training reached its end; then its last step is saved.
+        """
+        if finished and not self.is_over:
+            self._finish()
         ending = self._steering.ending
         if ending is None:
             self._saves.leave()

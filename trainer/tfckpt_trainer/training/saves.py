@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -16,6 +17,7 @@ from tfckpt_trainer.training.commit import SaveOutcome, SaveRequest, point_state
 from tfckpt_trainer.training.curves import Curves
 from tfckpt_trainer.training.gauges import Gauges, finite, median
 from tfckpt_trainer.training.heartbeat import Heartbeat
+from tfckpt_trainer.training.keepsakes import Keepsakes
 from tfckpt_trainer.training.ledger import Ledger
 from tfckpt_trainer.training.options import SaveOptions
 from tfckpt_trainer.training.position import Position
@@ -88,6 +90,7 @@ class Saves:
         heartbeat: Heartbeat,
         curves: Curves,
         janitor: Janitor,
+        keepsakes: Keepsakes,
     ) -> None:
         self._run = run
         self._saver = saver
@@ -98,6 +101,7 @@ class Saves:
         self._heartbeat = heartbeat
         self._curves = curves
         self._janitor = janitor
+        self._keepsakes = keepsakes
         self._under_way: BackgroundSave | None = None
         self._wish: Wish | None = None
         self._queue: deque[Wish] = deque()
@@ -140,10 +144,11 @@ class Saves:
     def now(self, trigger: str, command: Command | None = None) -> SaveOutcome:
         """Saves the present step in the foreground; one that is saved already is not again."""
         self.finish_open()
-        request = self._request(trigger, command)
+        state, facts = self._keepsakes.give(self._heartbeat.facts())
+        request = self._request(trigger, command, state)
         self._begin_slowing(request.name)
         with self._heartbeat.doing(Activity.SAVING, request.name):
-            outcome = self._saver.save(request, self._heartbeat.facts())
+            outcome = self._saver.save(request, facts)
         self._close(request, command, outcome)
         return outcome
 
@@ -180,9 +185,10 @@ class Saves:
             self._write_slowing()
 
     def _start(self, wish: Wish) -> None:
-        request = self._request(wish.trigger, wish.command)
+        state, facts = self._keepsakes.give(self._heartbeat.facts())
+        request = self._request(wish.trigger, wish.command, state)
         self._begin_slowing(request.name)
-        started = self._saver.start(request, self._heartbeat.facts())
+        started = self._saver.start(request, facts)
         if isinstance(started, SaveOutcome):
             self._close(request, wish.command, started)
             wish.tell(started)
@@ -190,7 +196,9 @@ class Saves:
         self._under_way, self._wish = started, wish
         self._gauges.background = f"Writing {request.name} beside training."
 
-    def _request(self, trigger: str, command: Command | None) -> SaveRequest:
+    def _request(
+        self, trigger: str, command: Command | None, state: Mapping[str, Any]
+    ) -> SaveRequest:
         position = self._position
         return SaveRequest(
             step=position.step,
@@ -201,6 +209,7 @@ class Saves:
             command=command.id if command else None,
             metrics=finite(self._gauges.metrics),
             best=dict(position.best),
+            state=state,
         )
 
     def _close(self, request: SaveRequest, command: Command | None, outcome: SaveOutcome) -> None:

@@ -308,6 +308,7 @@ class Saver:
             command=request.command,
             metrics=dict(request.metrics),
             best=dict(request.best),
+            state=dict(request.state),
             workers=[vote.facts for vote in votes if vote.facts is not None],
             duration_seconds=time.monotonic() - began,
             cost=cost,

@@ -169,6 +169,9 @@ class Steering:
             self._wait_for_room()
 
     def _leave(self, ending: Ending) -> None:
+        if ending is Ending.FINISHED:
+            self.finish()
+            return
         self._saves.now("preemption" if ending is Ending.PREEMPTED else "stop")
         self._note(
             JournalKind.STOP, f"Stopped after step {self._moves.position.step} ({ending.value})."

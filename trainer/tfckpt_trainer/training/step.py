@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfckpt_trainer.training.inputs import batch_of_replicas
+
 ReplicaStep = Callable[[Any], Any]
 
 
@@ -65,3 +67,36 @@ class StepFunction:
         self._names = tuple(metrics)
         scalars = [tf.cast(tf.reduce_mean(value), tf.float32) for value in metrics.values()]
         return tf.stack([*scalars, self._flag])
+
+
+def mean_over_replicas(
+    strategy: tf.distribute.Strategy, replica_step: ReplicaStep
+) -> Callable[[list[Any]], dict[str, float]]:
+    """Makes a function of one replica into one of all, outside training.
+
+    Args:
+        strategy: The strategy.
+        replica_step: Returns a dictionary of scalars on one replica.
+
+    Returns:
+        A function of this worker's elements, one for each of its replicas; it returns the
+        means over the replicas of all workers, who call it together.
+    """
+    names: list[str] = []
+
+    def on_replica(batch: Any) -> tf.Tensor:
+        metrics = replica_step(batch)
+        names[:] = metrics
+        return tf.stack([tf.cast(value, tf.float32) for value in metrics.values()])
+
+    def step(batch: Any) -> tf.Tensor:
+        packed = strategy.run(on_replica, args=(batch,))
+        return strategy.reduce(tf.distribute.ReduceOp.MEAN, packed, axis=None)
+
+    compiled = tf.function(step, reduce_retracing=True)
+
+    def run(elements: list[Any]) -> dict[str, float]:
+        values = compiled(batch_of_replicas(strategy, elements)).numpy().tolist()
+        return dict(zip(names, values, strict=True))
+
+    return run

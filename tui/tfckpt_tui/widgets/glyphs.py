@@ -93,6 +93,7 @@ JOURNAL: Mapping[JournalKind, Sign] = {
     JournalKind.RESTART: Sign("↻", "busy", "the workers were started again"),
     JournalKind.PIN: Sign("★", "pin", "a checkpoint was pinned"),
     JournalKind.UNPIN: Sign("☆", "muted", "a pin was taken off"),
+    JournalKind.NOTE: Sign("·", "calm", "the training script said something"),
     JournalKind.EXPORT: Sign("⇪", "good", "a model file was made of a checkpoint"),
 }
 

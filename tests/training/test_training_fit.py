@@ -1,0 +1,140 @@
+"""Keras training by `fit`: under any strategy, resumed in mid-epoch, taken back across epochs."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+from cluster import Cluster
+from steered import SteeredRun
+
+from tfckpt_trainer.rundir.records import CommandKind, CommandState, Ending
+
+pytestmark = pytest.mark.tensorflow
+
+STEPS = 10
+"""In one epoch: 80 examples a replica in batches of 8."""
+
+EVERYWHERE = [("one-device", 1), ("mirrored", 1), ("multi-worker", 2)]
+
+
+def lines(log, worker):
+    path = log.with_name(f"{log.name}-{worker}.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def by_place(log, worker, *, last):
+    """What was logged of each batch and each end of an epoch; the first time, or the last."""
+    found = {}
+    for line in lines(log, worker):
+        place = (line["epoch"], line.get("batch", "end"))
+        if last or place not in found:
+            found[place] = line
+    return found
+
+
+def train(run_dir, log, strategy, workers, *arguments):
+    return Cluster(run_dir, "fitted.py", ["--log", str(log), *arguments], workers, strategy)
+
+
+@pytest.mark.parametrize(("strategy", "workers"), EVERYWHERE)
+def test_a_fit_resumed_in_mid_epoch_is_the_fit_that_never_stopped(tmp_path, strategy, workers):
+    whole = tmp_path / "whole"
+    with train(tmp_path / "run", whole, strategy, workers) as cluster:
+        assert cluster.wait() == [0] * workers, cluster.output()
+        history = cluster.log(0).read_text().split("history ")[1]
+
+    # Saved at step 14, in the middle of epoch 1, and at 21 and 28; killed in epoch 3.
+    killed, resumed = tmp_path / "killed", tmp_path / "resumed"
+    with train(tmp_path / "cut", killed, strategy, workers, "--die-after", "33") as cluster:
+        assert -signal.SIGKILL in cluster.wait(), cluster.output()
+    with train(tmp_path / "cut", resumed, strategy, workers) as cluster:
+        assert cluster.wait() == [0] * workers, cluster.output()
+        assert cluster.log(0).read_text().split("history ")[1] == history
+
+    for worker in range(workers):
+        expected, found = by_place(whole, worker, last=False), by_place(resumed, worker, last=False)
+        assert min(found, key=lambda place: (place[0], place[1] == "end", str(place[1]))) == (2, 8)
+        assert len(expected) == 6 * (STEPS + 1)
+        for place, line in found.items():
+            assert line == expected[place], place
+    rates = [line["rate"] for line in lines(whole, 0) if "rate" in line]
+    assert rates[-1] < rates[0]
+
+
+@pytest.mark.parametrize(("strategy", "workers"), [("mirrored", 1), ("multi-worker", 2)])
+def test_going_back_into_an_earlier_epoch_repeats_it_exactly(tmp_path, strategy, workers):
+    log = tmp_path / "log"
+    with train(tmp_path / "run", log, strategy, workers, "--restore-after", "33") as cluster:
+        assert cluster.wait() == [0] * workers, cluster.output()
+    for worker in range(workers):
+        first, again = by_place(log, worker, last=False), by_place(log, worker, last=True)
+        written = [(line["epoch"], line.get("batch", "end")) for line in lines(log, worker)]
+        assert written.count((0, 6)) == 1
+        assert written.count((0, 7)) == written.count((2, 0)) == written.count((1, "end")) == 2
+        assert again == first
+    run = SteeredRun(cluster)
+    assert "ckpt-b1-14" in run.names()
+
+
+def test_early_stopping_ends_all_workers_after_the_same_epoch_as_a_finished_run(tmp_path):
+    log = tmp_path / "log"
+    with train(tmp_path / "run", log, "multi-worker", 2, "--patience", "2") as cluster:
+        assert cluster.wait() == [0, 0], cluster.output()
+    run = SteeredRun(cluster)
+    assert {worker.ending for worker in run.workers()} == {Ending.FINISHED}
+    assert {worker.step for worker in run.workers()} == {3 * STEPS}
+    assert f"ckpt-{3 * STEPS}" in run.names()
+
+
+def test_commands_are_served_between_batches(tmp_path):
+    arguments = ["--slow", "--epochs", "100"]
+    with train(tmp_path / "run", tmp_path / "log", "multi-worker", 2, *arguments) as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(3)
+        assert run.ask(CommandKind.PAUSE).state is CommandState.DONE
+        saved = run.ask(CommandKind.SAVE)
+        assert saved.state is CommandState.DONE
+        assert run.ask(CommandKind.RESUME).state is CommandState.DONE
+        run.progress()
+        stopped = run.ask(CommandKind.STOP)
+        assert stopped.state is CommandState.DONE
+        assert cluster.wait() == [0, 0], cluster.output()
+    assert {saved.result["name"], stopped.result["name"]} <= run.names()
+
+
+@pytest.mark.parametrize("strategy", ["one-device", "mirrored"])
+def test_the_fit_of_keras_is_steered_by_a_callback(tmp_path, strategy):
+    with Cluster(tmp_path / "run", "kept_fit.py", [], 1, strategy) as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(12)
+        saved = run.ask(CommandKind.SAVE)
+        assert saved.state is CommandState.DONE, saved.message
+        assert run.ask(CommandKind.PAUSE).state is CommandState.DONE
+        assert run.ask(CommandKind.RESUME).state is CommandState.DONE
+        run.progress()
+        restored = run.ask(CommandKind.RESTORE, name=saved.result["name"])
+        assert restored.state is CommandState.DONE, restored.message
+        assert restored.result["step"] == saved.result["step"]
+        run.progress()
+        stopped = run.ask(CommandKind.STOP)
+        assert stopped.state is CommandState.DONE
+        assert cluster.wait() == [0], cluster.output()
+    assert "note" in run.journal()
+
+
+def test_the_fit_of_keras_begins_with_the_epoch_of_its_checkpoint(tmp_path):
+    with Cluster(tmp_path / "run", "kept_fit.py", ["--epochs", "3"], 1, "mirrored") as cluster:
+        assert cluster.wait() == [0], cluster.output()
+    assert SteeredRun(cluster).names() == {"ckpt-30"}
+    with Cluster(tmp_path / "run", "kept_fit.py", ["--epochs", "5"], 1, "mirrored") as cluster:
+        assert cluster.wait() == [0], cluster.output()
+        assert "epochs 3 4" in cluster.output()
+    assert SteeredRun(cluster).names() == {"ckpt-30", "ckpt-50"}
+
+
+def test_the_fit_of_keras_on_several_workers_is_refused_with_the_way_round(tmp_path):
+    with Cluster(tmp_path / "run", "kept_fit.py", [], 2, "multi-worker") as cluster:
+        assert cluster.wait() == [1, 1], cluster.output()
+        assert "use tfckpt_trainer.training.fit" in cluster.output()
