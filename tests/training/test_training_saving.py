@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 
 import pytest
 from cluster import Cluster
@@ -157,3 +159,34 @@ def test_a_full_disk_pauses_the_run_if_told_to_and_room_resumes_it(small_disk):
         assert cluster.wait() == [0], cluster.output()
     assert run.names() == {"ckpt-20", "ckpt-40"}
     assert record_of(run, "ckpt-20").trigger == "room on the disk again"
+
+
+def test_what_a_script_keeps_goes_with_each_checkpoint_and_comes_back_with_it(tmp_path):
+    """The script counts its steps in `run.state`, and in `run.worker_state` by its own measure."""
+    with Cluster(tmp_path / "run", "steered.py", ["--steps", "10"]) as cluster:
+        assert cluster.wait() == [0, 0], cluster.output()
+    with Cluster(tmp_path / "run", "steered.py", ["--save-every", "20"]) as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(22)
+        assert run.ask(CommandKind.RESTORE, name="ckpt-10").state is CommandState.DONE
+        run.wait_for_step(22)
+        assert run.ask(CommandKind.STOP).state is CommandState.DONE
+        assert cluster.wait() == [0, 0], cluster.output()
+    with Cluster(tmp_path / "run", "steered.py", ["--steps", "5"], 1) as cluster:
+        assert cluster.wait() == [0], cluster.output()
+    records = [record_of(run, name) for name in run.names()]
+    assert len(records) >= 4
+    for record in records:
+        assert record.state == {"count": record.step}
+        assert [worker.state for worker in record.workers] == [
+            {"mine": record.step},
+            {"mine": 2 * record.step},
+        ]
+    shown = subprocess.run(
+        [sys.executable, "-m", "tfckpt_tui.cli", "inspect", run.run.root, "ckpt-10"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "kept count: 10" in shown
+    assert "mine=20" in shown

@@ -116,11 +116,14 @@ def die_in_time(event, _arguments):
 
 
 train_step = run.function(replica_step)
+worker = int(os.environ["TFCKPT_WORKER_INDEX"])
 for batch in run:
     if options.plain:
         run.report(loss=plain_step())
     else:
         train_step(batch)
+    run.state["count"] = run.state.get("count", 0) + 1
+    run.worker_state["mine"] = run.worker_state.get("mine", 0) + 1 + worker
     if run.step in scores:
         run.report(score=scores[run.step])
     if options.die_at_rename and run.step == 15:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 import msgspec
@@ -14,6 +14,7 @@ from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_trainer.bundle.statistics import Statistics
 from tfckpt_trainer.errors import BundleError, ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import CheckpointRecord
 from tfckpt_tui import humane
 from tfckpt_tui.cli import JsonOption, RunArgument, acting_on_run
 from tfckpt_tui.commands.choosing import choose
@@ -120,6 +121,36 @@ def _print_inspection(
     words = {True: "yes", False: "no", None: "?"}
     back = [(one.what, words[one.comes_back], one.how) for one in found.returning]
     print_table(("RESUMING BRINGS BACK", "", ""), back, right=set())
+    if checkpoint.record is not None:
+        _print_workers(checkpoint.record)
+
+
+def _print_workers(record: CheckpointRecord) -> None:
+    """Prints what each worker said of itself, and what the script kept with the checkpoint."""
+    if record.workers:
+        print_line()
+        rows = [
+            (
+                str(worker.index),
+                worker.host,
+                humane.step_time(worker.step_seconds),
+                humane.step_time(worker.input_wait_seconds),
+                humane.step_time(worker.stall_seconds),
+                _values({**worker.metrics, **worker.state}),
+            )
+            for worker in record.workers
+        ]
+        header = ("WORKER", "HOST", "STEP TIME", "INPUT WAIT", "STALL", "METRICS AND STATE")
+        print_table(header, rows, right={0, 2, 3, 4})
+    for name, value in record.state.items():
+        print_line(f"kept {name}: {value}")
+
+
+def _values(values: Mapping[str, object]) -> str:
+    return "  ".join(
+        f"{name}={humane.metric(value) if isinstance(value, float) else value}"
+        for name, value in values.items()
+    )
 
 
 def _print_variables(variables: Sequence[Variable], figures: Figures) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tfckpt_trainer.bundle.contents import Variable
 from tfckpt_trainer.bundle.statistics import Histogram, Statistics
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.resuming import Returning
-from tfckpt_trainer.rundir.records import CheckpointRecord, VerificationRecord
+from tfckpt_trainer.rundir.records import CheckpointRecord, SaveCost, VerificationRecord
 from tfckpt_tui import humane
 from tfckpt_tui.commands.inspecting import Inspection
 from tfckpt_tui.text import clean
@@ -17,6 +18,9 @@ from tfckpt_tui.verifier import Reading
 from tfckpt_tui.widgets.glyphs import CHECKPOINT
 from tfckpt_tui.widgets.painting import Line, Span, line, padded, shorten
 from tfckpt_tui.widgets.progress import reading_line
+
+_MOST_KEPT = 300
+"""How much of a value that a script kept is shown; all of it is in `inspect --json`."""
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _GAP: Span = ("  ", "")
@@ -72,8 +76,9 @@ def returning_lines(found: Sequence[Returning]) -> list[Line]:
 
 
 def record_lines(record: CheckpointRecord) -> list[Line]:
-    """Returns what the workers said of themselves at the save."""
-    lines = []
+    """Returns what the save cost, what the script kept with it, and what each worker said."""
+    lines = [_cost_line(record.cost)] if record.cost is not None else []
+    lines += _kept_lines("kept", record.state)
     for worker in record.workers:
         metrics = "  ".join(
             f"{clean(name)} {humane.metric(value)}" for name, value in worker.metrics.items()
@@ -89,7 +94,36 @@ def record_lines(record: CheckpointRecord) -> list[Line]:
                 (metrics, "muted"),
             )
         )
+        lines += _kept_lines(f"  worker {worker.index} kept", worker.state)
     return lines
+
+
+def _cost_line(cost: SaveCost) -> Line:
+    rate = cost.bytes_per_second
+    spans: list[Span] = [
+        (padded("save", 11), "value"),
+        ("beside training" if cost.background else "in the foreground", "muted"),
+        *_fact("stall", humane.step_time(cost.stall_seconds)),
+        *_fact("write", humane.step_time(cost.write_seconds)),
+        *_fact("flush", humane.step_time(cost.flush_seconds)),
+        *_fact("verify", humane.step_time(cost.verify_seconds)),
+        *_fact("rate", "–" if rate is None else f"{humane.size(round(rate))}/s"),
+    ]
+    if cost.slowing_seconds is not None:
+        steps = humane.count(cost.slowing_steps, "step")
+        spans += _fact("slowed", f"{humane.step_time(cost.slowing_seconds)} over {steps}")
+    return Line(tuple(spans))
+
+
+def _kept_lines(title: str, state: Mapping[str, Any]) -> list[Line]:
+    return [
+        line(
+            (f"{title} ", "label"),
+            (f"{clean(str(name))} ", "value"),
+            (shorten(clean(str(value)), _MOST_KEPT), "muted"),
+        )
+        for name, value in state.items()
+    ]
 
 
 def statistics_lines(variable: Variable, found: Statistics | None, width: int) -> list[Line]:
