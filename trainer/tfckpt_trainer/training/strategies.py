@@ -8,6 +8,7 @@ import socket
 import time
 from enum import StrEnum
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 import tensorflow as tf
@@ -22,6 +23,9 @@ PEER_TIMEOUT_SECONDS = 10.0
 """Silence of a worker after which the others give up; TensorFlow's default depends on load."""
 
 
+TPU_SECONDS = 10.0
+"""How long the address of a TPU may take to answer."""
+
 START_SECONDS = 60.0
 """How long a start may take between two heartbeats; the process itself is watched meanwhile."""
 
@@ -32,6 +36,7 @@ class StrategyName(StrEnum):
     ONE_DEVICE = "one-device"
     MIRRORED = "mirrored"
     MULTI_WORKER = "multi-worker"
+    TPU = "tpu"
 
 
 def create_strategy(
@@ -40,13 +45,14 @@ def create_strategy(
     """Returns a strategy; call it before any other operation of TensorFlow.
 
     Args:
-        name: Which. `multi-worker` reads `TF_CONFIG`, which the launcher sets.
+        name: Which. `multi-worker` reads `TF_CONFIG`, which the launcher sets; `tpu` reads
+            `TPU_NAME`, and without it takes the TPU of this machine.
         replicas: For `mirrored` on a machine without GPUs: logical CPU devices to make.
         threads: Threads within one operation. Results depend on it: runs that are compared
             bit by bit have the same number. None leaves the choice to TensorFlow.
 
     Raises:
-        UsageError: The name is unknown, or `TF_CONFIG` is missing.
+        UsageError: The name is unknown, `TF_CONFIG` is missing, or there is no TPU.
     """
     try:
         chosen = StrategyName(name)
@@ -63,6 +69,8 @@ def create_strategy(
         return tf.distribute.OneDeviceStrategy(_first_device())
     if chosen is StrategyName.MIRRORED:
         return tf.distribute.MirroredStrategy(_mirrored_devices(replicas))
+    if chosen is StrategyName.TPU:
+        return _tpu_strategy()
     _configure_failure_detection()
     return tf.distribute.MultiWorkerMirroredStrategy()
 
@@ -93,6 +101,35 @@ def announce_start() -> None:
         ),
         durable=False,
     )
+
+
+def _tpu_strategy() -> tf.distribute.Strategy:
+    name = os.environ.get("TPU_NAME", "local")
+    try:
+        _check_reachable(name)
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(name)
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, OSError, tf.errors.OpError) as error:
+        why = str(error).splitlines()[0][:200]
+        raise UsageError(
+            f"There is no TPU that could be used as {name!r} ({why}). On a TPU virtual machine "
+            "leave TPU_NAME unset; elsewhere set it to the TPU's name or to grpc://HOST:PORT. "
+            "Without a TPU choose another strategy."
+        ) from None
+    return tf.distribute.TPUStrategy(resolver)
+
+
+def _check_reachable(name: str) -> None:
+    """Makes sure that an address answers: TensorFlow would wait for it for ever.
+
+    Raises:
+        OSError: It does not.
+        ValueError: It is no address.
+    """
+    if name.startswith("grpc://"):
+        address = urlsplit(name)
+        socket.create_connection((address.hostname, address.port), TPU_SECONDS).close()
 
 
 def _first_device() -> str:
