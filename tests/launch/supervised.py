@@ -45,6 +45,7 @@ class Run:
                 workers=2,
                 pause_seconds=0.05,
                 grace_seconds=10,
+                standby=False,
             ),
             **changes,
         )

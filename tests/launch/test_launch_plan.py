@@ -62,7 +62,7 @@ def test_a_death_restarts_all_after_a_growing_pause() -> None:
         assert decision.next is Next.RESTART
         history = decision.history
         pauses.append(decision.pause_seconds)
-    assert pauses == [1, 2, 4]
+    assert pauses == [0, 2, 4]
     assert after(TRAINED, Exit(1, -9), history=history).next is Next.FAIL
 
 

@@ -7,6 +7,7 @@ import shutil
 import stat
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,6 +40,7 @@ from tfckpt_trainer.rundir.records import (
     TrashManifest,
     WorkerStatus,
 )
+from tfckpt_trainer.rundir.suspicion import holding_up
 from tfckpt_tui.forecast import forecast
 from tfckpt_tui.series import Series
 from tfckpt_tui.snapshot import RunSnapshot, WorkerView
@@ -164,6 +166,8 @@ class Look:
             if status is not None and (count is None or status.index < count):
                 state = worker_state(status, now, self._lives)
                 views.append(WorkerView(status, state, heartbeat_age(status.updated_at, now)))
+        index, why = holding_up([view.status for view in views], now) or (None, "")
+        views = [replace(v, suspicion=why) if v.status.index == index else v for v in views]
         return tuple(sorted(views, key=lambda view: view.status.index))
 
     def _checkpoints(self, now: float) -> tuple[Checkpoint, ...]:

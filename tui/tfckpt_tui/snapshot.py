@@ -20,11 +20,16 @@ from tfckpt_trainer.rundir.records import (
 
 @dataclass(frozen=True)
 class WorkerView:
-    """One worker: what it said last, what that means now, and how old it is in seconds."""
+    """One worker: what it said last, what that means now, and how old it is in seconds.
+
+    Attributes:
+        suspicion: Why it seems to hold up the others; empty if it does not.
+    """
 
     status: WorkerStatus
     state: WorkerState
     age: float
+    suspicion: str = ""
 
 
 @dataclass(frozen=True)

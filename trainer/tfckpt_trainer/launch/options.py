@@ -18,6 +18,10 @@ class LaunchOptions(Document, frozen=True, kw_only=True):
         start_timeout: After this long, a worker without a heartbeat beside others that have
             one did not come up.
         ports: Fixed ports for TensorFlow's cluster, one for each worker; empty to choose.
+        standby: Whether a process that has imported TensorFlow waits beside training, to become
+            workers at once where they are started again.
+        hang_seconds: After this long without a step on any worker, while they train, all are
+            started again; None is never.
         environment: Further variables for the workers. They are written to the run directory:
             secrets belong into the environment of the launch itself, which workers inherit.
     """
@@ -31,4 +35,6 @@ class LaunchOptions(Document, frozen=True, kw_only=True):
     grace_seconds: float = 30.0
     start_timeout: float = 180.0
     ports: tuple[int, ...] = ()
+    standby: bool = True
+    hang_seconds: float | None = None
     environment: tuple[tuple[str, str], ...] = ()

@@ -44,12 +44,15 @@ class Limits:
         max_restarts: How often all workers are started again after one died.
         pause_seconds: Before the first restart; it doubles with each further one.
         start_timeout: When a worker without a heartbeat, beside others with one, is given up.
+        hang_seconds: After this long without a step, while all train, they are started again;
+            None is never.
         fixed_ports: Whether a person chose the ports, so that no others can be tried.
     """
 
     max_restarts: int = 3
     pause_seconds: float = 1.0
     start_timeout: float = 180.0
+    hang_seconds: float | None = None
     fixed_ports: bool = False
 
 
@@ -93,6 +96,8 @@ class Attempt:
             library writes none.
         stepped: Whether any made a step.
         saved: Whether a checkpoint was committed.
+        stands_for: Seconds since any of them made a step, where all train; else 0.
+        suspect: The worker that seems to hold up the others, and why.
     """
 
     workers: int
@@ -101,6 +106,8 @@ class Attempt:
     heard: frozenset[int] = frozenset()
     stepped: bool = False
     saved: bool = False
+    stands_for: float = 0.0
+    suspect: tuple[int, str] | None = None
 
     @property
     def fruitless(self) -> bool:
@@ -161,6 +168,8 @@ def decide(attempt: Attempt, history: History, limits: Limits) -> Decision:
     if silent is not None:
         reason = f"Worker {silent} gave no sign of life in {limits.start_timeout:g} s"
         return replace(_again(reason, "silent", attempt, history, limits), lost=silent)
+    if limits.hang_seconds is not None and attempt.stands_for > limits.hang_seconds:
+        return _after_hang(attempt, history, limits)
     return Decision(Next.WAIT, history=history)
 
 
@@ -214,6 +223,12 @@ def _after_failure(culprit: Exit, attempt: Attempt, history: History, limits: Li
     return replace(decision, culprit=culprit, lost=culprit.index)
 
 
+def _after_hang(attempt: Attempt, history: History, limits: Limits) -> Decision:
+    index, why = attempt.suspect or (0, "no worker says why")
+    reason = f"No step was made in {attempt.stands_for:.0f} s: worker {index} {why}"
+    return replace(_again(reason, "hang", attempt, history, limits), lost=index)
+
+
 def _after_port_clash(reason: str, history: History, limits: Limits) -> Decision:
     if limits.fixed_ports:
         advice = "Choose other ports with --ports, or leave the choice to the launcher."
@@ -237,7 +252,10 @@ def _again(reason: str, way: str, attempt: Attempt, history: History, limits: Li
     return Decision(
         Next.RESTART,
         _ended(reason),
-        pause_seconds=pause_before(restarts + 1, limits.pause_seconds),
+        # A first death after training may be anything; one after the other is a pattern.
+        pause_seconds=0.0
+        if attempt.stepped and not restarts
+        else pause_before(restarts + 1, limits.pause_seconds),
         history=History(restarts=restarts + 1, failure=way if attempt.fruitless else ""),
     )
 

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -34,6 +34,7 @@ from tfckpt_trainer.launch.plan import (
     signal_name,
 )
 from tfckpt_trainer.launch.report import Reporter
+from tfckpt_trainer.launch.standby import Standby, as_program
 from tfckpt_trainer.launch.watch import Watch
 from tfckpt_trainer.launch.workers import (
     POLL_SECONDS,
@@ -74,10 +75,14 @@ class Supervisor:
             max_restarts=options.max_restarts,
             pause_seconds=options.pause_seconds,
             start_timeout=options.start_timeout,
+            hang_seconds=options.hang_seconds,
             fixed_ports=bool(options.ports),
         )
         self._report = Reporter(run, options.max_restarts)
         self._workers: list[RunningWorker] = []
+        program = as_program(options.command) if options.standby else None
+        self._program = program if options.max_restarts else None
+        self._standby: Standby | None = None
         self._asked_by: int | None = None
         self._asked_to_stop = threading.Event()
 
@@ -94,6 +99,9 @@ class Supervisor:
                 SupervisorState.FAILED, f"The supervisor failed: {type(error).__name__}: {error}"
             )
             raise
+        finally:
+            if self._standby is not None:
+                self._standby.end()
         return self._report.state
 
     def _supervise(self) -> None:
@@ -113,6 +121,10 @@ class Supervisor:
         self._report.enter(SupervisorState.STARTING)
         try:
             self._start_workers()
+        except LaunchError:
+            end_workers(self._workers, 0)
+            # What stood by is gone; the next start does without it.
+            return Decision(Next.RESTART, "The workers are started from nothing.", history=history)
         except OSError as error:
             end_workers(self._workers, 0)
             return self._end(Decision(Next.FAIL, f"The command cannot be run: {error}."))
@@ -139,16 +151,33 @@ class Supervisor:
         self._workers = []
         self._report.workers = self._workers
         for index in range(options.workers):
-            self._workers.append(
-                start_worker(
-                    index,
-                    options.command,
-                    self._environment(cluster, index),
-                    Path(options.working_directory),
-                    self._run.worker_log(index),
-                    self._report.attempt,
-                )
-            )
+            self._workers.append(self._start_worker(index, self._environment(cluster, index)))
+
+    def _start_worker(self, index: int, environment: Mapping[str, str]) -> RunningWorker:
+        """Starts one worker: of a process that stands by where one does, else from nothing."""
+        standby = self._standby
+        start = start_worker
+        if standby is not None and standby.is_ready:
+            start = standby.start_worker
+        return start(
+            index,
+            self._options.command,
+            environment,
+            Path(self._options.working_directory),
+            self._run.worker_log(index),
+            self._report.attempt,
+        )
+
+    def _prepare(self, attempt: Attempt) -> None:
+        """Has a process stand by for the next start, once training is under way."""
+        if self._program is None or self._standby is not None or not attempt.stepped:
+            return
+        environment = {**dict(self._options.environment), "PYTHONUNBUFFERED": "1"}
+        try:
+            self._standby = Standby(self._program, environment, self._run.standby_log)
+        except OSError:
+            # Without it a restart takes seconds longer; its log tells why.
+            self._program = None
 
     def _environment(self, cluster: Sequence[str], index: int) -> dict[str, str]:
         return {
@@ -181,6 +210,7 @@ class Supervisor:
             elif hinted and attempt.heard:
                 hinted = False
                 self._report.enter(SupervisorState.RUNNING)
+            self._prepare(attempt)
             self._report.beat_if_due()
             self._asked_to_stop.wait(POLL_SECONDS)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tfckpt_trainer.launch.cluster import says_port_taken
 from tfckpt_trainer.launch.logs import last_lines
@@ -12,6 +12,7 @@ from tfckpt_trainer.launch.workers import RunningWorker
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import Activity, WorkerStatus
+from tfckpt_trainer.rundir.suspicion import suspect
 
 LOOK_SECONDS = 1.0
 """How often heartbeats are read while nothing happens."""
@@ -62,7 +63,17 @@ class Watch:
             heard=frozenset(self._heard),
             stepped=self._stepped,
             saved=self._saved(),
+            stands_for=self._stands_for(said.values()),
+            suspect=suspect(list(said.values()), time.time()),
         )
+
+    def _stands_for(self, said: Collection[WorkerStatus]) -> float:
+        """Returns for how long all train and none makes a step; 0 where that is not so."""
+        steps = [status.last_step_at for status in said if status.last_step_at is not None]
+        trains = {status.activity for status in said} == {Activity.TRAINING}
+        if not trains or len(steps) < len(self._workers) or max(steps) < self._began:
+            return 0.0
+        return time.time() - max(steps)
 
     def _exit(self, worker: RunningWorker, code: int, status: WorkerStatus | None) -> Exit:
         lines = last_lines(self._run.worker_log(worker.index), PORT_LINES)

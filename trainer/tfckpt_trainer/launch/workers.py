@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
@@ -20,10 +21,22 @@ KILL_SECONDS = 5.0
 """How long a killed process is waited for; one that hangs in the kernel takes longer."""
 
 
+class Process(Protocol):
+    """What is needed of a process: `subprocess.Popen` has it."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Returns the exit status, negative for a signal; None while it lives."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for its end, or raises `subprocess.TimeoutExpired`."""
+
+
 class RunningWorker:
     """One worker process, the leader of its own process group."""
 
-    def __init__(self, index: int, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, index: int, process: Process) -> None:
         self.index = index
         self.pid = process.pid
         self.started_at = _started_at(process.pid)

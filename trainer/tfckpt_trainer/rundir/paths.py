@@ -164,6 +164,11 @@ class RunDirectory:
         return self.logs_directory / f"worker-{index}.log"
 
     @property
+    def standby_log(self) -> Path:
+        """What the process prints that stands by to become workers."""
+        return self.logs_directory / "standby.log"
+
+    @property
     def supervisor_log(self) -> Path:
         """What the supervisor did, in words."""
         return self.logs_directory / "supervisor.log"

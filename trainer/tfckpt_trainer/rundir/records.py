@@ -22,6 +22,14 @@ class Activity(StrEnum):
     EXITED = "exited"
 
 
+class Phase(StrEnum):
+    """Where in its loop a worker is: waiting for input, in a step, or in the script between."""
+
+    INPUT = "input"
+    STEP = "step"
+    SCRIPT = "script"
+
+
 class Ending(StrEnum):
     """Why a worker left, written with its last heartbeat."""
 
@@ -128,6 +136,10 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
         ending: Why it left, once `activity` is `exited`.
         detail: What it is doing or what it died of, in words.
         last_step_at: When the last step ended.
+        phase: Where in its loop it is; None before the first step.
+        phase_since: Since when.
+        kept_from_cpu: For which part of the last interval its threads were ready and not let
+            onto a processor, by others or by a limit; None where the system does not tell.
     """
 
     index: int
@@ -152,6 +164,9 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     ending: Ending | None = None
     detail: str = ""
     last_step_at: float | None = None
+    phase: Phase | None = None
+    phase_since: float | None = None
+    kept_from_cpu: float | None = None
 
 
 class SupervisorState(StrEnum):

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tfckpt_trainer.rundir.records import Activity, Ending
+from tfckpt_trainer.rundir.records import Activity, Ending, Phase
 
 WINDOW_STEPS = 100
 """Steps over which medians and percentiles are taken."""
@@ -38,6 +38,7 @@ class Gauges:
         fresh: What was reported in the present step.
         newest: What was reported in the last whole step.
         reduced: Names of metrics whose values come from an all-reduce.
+        phase: Where in its loop the worker is, and since when.
         background: What goes on beside training, in words.
     """
 
@@ -51,6 +52,8 @@ class Gauges:
     newest: Mapping[str, float] = field(default_factory=dict)
     reduced: frozenset[str] = frozenset()
     background: str = ""
+    phase: Phase | None = None
+    phase_since: float | None = None
     examples_per_step: int | None = None
     last_step_at: float | None = None
     step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW_STEPS))
@@ -68,6 +71,11 @@ class Gauges:
         self.step_seconds.append(seconds)
         self.input_seconds.append(input_seconds)
         self.curve.append(StepFacts(now, step, self.branch, seconds, fresh))
+
+    def enter(self, phase: Phase) -> None:
+        """Notes where in its loop the worker is."""
+        self.phase = phase
+        self.phase_since = time.time()
 
     def arrive(self, step: int, branch: int) -> None:
         """Takes up the position of a checkpoint that was restored."""

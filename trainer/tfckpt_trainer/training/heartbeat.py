@@ -15,6 +15,7 @@ import psutil
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import Activity, GpuStatus, WorkerFacts, WorkerStatus
+from tfckpt_trainer.training.cpu_pressure import CpuPressure
 from tfckpt_trainer.training.gauges import Gauges, finite, median, percentile_95
 
 INTERVAL_SECONDS = 1.0
@@ -45,6 +46,7 @@ class Heartbeat:
         self._interval = interval
         self._process = psutil.Process()
         self._gpus = GpuReader()
+        self._pressure = CpuPressure()
         self._trouble = ""
         self._stopping = threading.Event()
         self._beat_now = threading.Event()
@@ -135,6 +137,9 @@ class Heartbeat:
             ending=gauges.ending,
             detail=gauges.detail or self._trouble or gauges.background,
             last_step_at=gauges.last_step_at,
+            phase=gauges.phase,
+            phase_since=gauges.phase_since,
+            kept_from_cpu=self._pressure.share(),
         )
 
 

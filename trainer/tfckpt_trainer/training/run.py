@@ -22,7 +22,7 @@ from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.documents import load_if_there, store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import Activity, Ending, JournalKind, RunInfo
+from tfckpt_trainer.rundir.records import Activity, Ending, JournalKind, Phase, RunInfo
 from tfckpt_trainer.training.curves import Curves
 from tfckpt_trainer.training.desk import Desk
 from tfckpt_trainer.training.exporting import carry_out, export_asked
@@ -307,8 +307,11 @@ class TrainingRun:
         )
 
         def watched_step(batch: Any) -> dict[str, float]:
+            self._gauges.enter(Phase.STEP)
             with self._peers_watched():
-                return step(batch)
+                result = step(batch)
+            self._gauges.enter(Phase.SCRIPT)
+            return result
 
         return watched_step
 
@@ -349,12 +352,14 @@ class TrainingRun:
                     self._finish()
                     break
                 began = time.perf_counter()
+                self._gauges.enter(Phase.INPUT)
                 try:
                     batch, waited = self._inputs.next() if self._inputs else (self.step, 0.0)
                 except StopIteration:
                     self._finish()
                     break
                 self._exchanged = False
+                self._gauges.enter(Phase.SCRIPT)
                 yield batch
                 self.step_done(time.perf_counter() - began, waited)
         finally:

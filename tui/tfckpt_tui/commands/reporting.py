@@ -20,6 +20,7 @@ from tfckpt_trainer.rundir.health import (
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import RunInfo
+from tfckpt_trainer.rundir.suspicion import holding_up
 
 Json = dict[str, Any]
 
@@ -67,6 +68,7 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
         for status in read_workers(run, info.worker_count if info else None)
     ]
     state = run_state(workers, supervisor, now)
+    suspected, why = holding_up([status for status, _ in workers], now) or (None, "")
     chief = next((status for status, _ in workers if status.index == 0), None)
     resumed = continuation(run)
     saved = {checkpoint.name: checkpoint for checkpoint in list_checkpoints(run, now)}
@@ -78,7 +80,11 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
             "id": info.id if info else None,
             "directory": str(run.root),
             "state": state.value,
-            "reason": supervisor.reason if supervisor else "",
+            "reason": f"Worker {suspected} {why}."
+            if why
+            else supervisor.reason
+            if supervisor
+            else "",
             "strategy": info.strategy if info else "",
             "worker_count": info.worker_count if info else len(workers),
             "step": step,

@@ -107,7 +107,7 @@ class Workers(Listing):
         workers = self.snapshot.workers if self.snapshot else ()
         has_gpu = any(worker.status.gpus for worker in workers)
         hidden = set() if has_gpu else {"gpu", "gpu-memory"}
-        if not any(_detail(worker) for worker in workers):
+        if not any(_detail(worker) or worker.suspicion for worker in workers):
             hidden.add("detail")
         return [column for column in _COLUMNS if column.key not in hidden]
 
@@ -134,13 +134,14 @@ def _cells(worker: WorkerView) -> dict[str, Sequence[Span]]:
         "gpu": ((_or_dash(busiest, _percent), value),),
         "gpu-memory": ((f"{humane.size(used)} of {humane.size(total)}", value),),
         "age": ((humane.age(worker.age), "bad" if stale else "muted"),),
-        "detail": ((_detail(worker), "muted"),),
+        "detail": ((worker.suspicion, "warn"), (_detail(worker), "muted")),
     }
 
 
 def _detail(worker: WorkerView) -> str:
     ending = worker.status.ending.value if worker.status.ending is not None else ""
-    return " · ".join(part for part in (ending, clean(worker.status.detail)) if part)
+    said = " · ".join(part for part in (ending, clean(worker.status.detail)) if part)
+    return f" · {said}" if said and worker.suspicion else said
 
 
 def _loss(worker: WorkerView) -> str:

@@ -1,0 +1,94 @@
+"""Who holds up a run, as far as heartbeats tell."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tfckpt_trainer.rundir.records import Activity, Phase, WorkerStatus
+from tfckpt_trainer.rundir.suspicion import holding_up, suspect
+from waiting import wait_until
+
+NOW = 1_000_000.0
+
+
+def worker(index, **facts):
+    known = {
+        "index": index,
+        "host": "elsewhere",
+        "pid": 1,
+        "process_started_at": 0.0,
+        "updated_at": NOW - 0.5,
+        "interval_seconds": 1.0,
+        "activity": Activity.TRAINING,
+        "step": 10,
+        "step_seconds": 0.1,
+        "last_step_at": NOW - 8,
+        "cpu_percent": 5.0,
+        "phase": Phase.STEP,
+        "phase_since": NOW - 8,
+    }
+    return WorkerStatus(**{**known, **facts})
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"updated_at": NOW - 9}, "gave no sign of life for 9 s"),
+        ({"phase": Phase.INPUT, "phase_since": NOW - 7}, "waits for its input, for 7 s"),
+        ({"phase": Phase.SCRIPT, "phase_since": NOW - 6}, "is in the script between two steps"),
+        ({"kept_from_cpu": 0.6}, "is kept from its processor for 60% of the time"),
+        ({"cpu_percent": 98.0}, "computes, and the others wait for it"),
+    ],
+)
+def test_the_one_that_differs_is_named_with_what_it_does(facts, words):
+    index, why = suspect([worker(0), worker(1, **facts), worker(2)], NOW)
+    assert index == 1
+    assert words in why
+
+
+def test_where_all_do_the_same_nobody_is_blamed():
+    assert suspect([worker(0), worker(1)], NOW) is None
+    busy = {"cpu_percent": 90.0}
+    assert suspect([worker(0, **busy), worker(1, **busy)], NOW) is None
+    slowed = {"kept_from_cpu": 0.7}
+    assert suspect([worker(0, **slowed), worker(1, **slowed)], NOW) is None
+
+
+def test_silence_is_a_surer_sign_than_anything_else():
+    waits = worker(0, phase=Phase.INPUT)
+    assert suspect([waits, worker(1, updated_at=NOW - 20)], NOW)[0] == 1
+
+
+def test_a_run_that_goes_well_is_left_in_peace():
+    fresh = {"last_step_at": NOW - 0.2}
+    assert holding_up([worker(0, **fresh), worker(1, phase=Phase.INPUT, **fresh)], NOW) is None
+    slow = {"step_seconds": 30.0}
+    assert holding_up([worker(0, **slow), worker(1, phase=Phase.INPUT, **slow)], NOW) is None
+
+
+def test_a_worker_that_is_kept_from_its_processor_is_named_while_steps_go_on():
+    fresh = {"last_step_at": NOW - 0.2}
+    statuses = [worker(0, **fresh), worker(1, kept_from_cpu=0.5, **fresh)]
+    assert holding_up(statuses, NOW) == (1, "is kept from its processor for 50% of the time")
+
+
+def test_while_a_worker_saves_or_pauses_nobody_holds_it_up():
+    assert holding_up([worker(0), worker(1, activity=Activity.SAVING)], NOW) is None
+
+
+def test_a_process_that_was_stopped_by_a_signal_is_found_at_once():
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        os.kill(sleeper.pid, signal.SIGSTOP)
+        mine = worker(1, host=socket.gethostname(), pid=sleeper.pid)
+        found = wait_until(lambda: suspect([worker(0), mine], NOW), 10, "a suspect")
+        assert found == (1, "is stopped by a signal; SIGCONT lets it go on")
+    finally:
+        sleeper.kill()
+        sleeper.wait()

@@ -1,0 +1,206 @@
+"""The supervisor's side of a process that has imported TensorFlow and waits to become workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfckpt_trainer.errors import LaunchError
+from tfckpt_trainer.launch.logs import open_log
+from tfckpt_trainer.launch.workers import RunningWorker
+
+MODULE = "tfckpt_trainer.training.standby"
+
+ANSWER_SECONDS = 5.0
+"""How long a process that waits may take to fork."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A command that such a process can become: a script or a module of this same Python."""
+
+    module: str
+    arguments: tuple[str, ...]
+
+
+def as_program(command: Sequence[str]) -> Program | None:
+    """Returns what a command runs, or None where only the command itself can be run.
+
+    Options of the interpreter are not understood, but for `-u`: logs are never buffered.
+    """
+    words = list(command)
+    if len(words) < 2 or sys.platform != "linux":
+        return None
+    found = shutil.which(words[0])
+    if found is None or os.path.abspath(found) != os.path.abspath(sys.executable):
+        same = found is not None and _is_this_python(Path(found))
+        if not same:
+            return None
+    rest = [word for position, word in enumerate(words[1:]) if (position, word) != (0, "-u")]
+    if len(rest) >= 2 and rest[0] == "-m":
+        return Program(rest[1], tuple(rest[1:]))
+    if rest and rest[0].endswith(".py"):
+        return Program("", tuple(rest))
+    return None
+
+
+class Standby:
+    """One such process; it is started beside training, and used where workers are started again."""
+
+    def __init__(self, program: Program, environment: Mapping[str, str], log: Path) -> None:
+        """Starts it.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        self._program = program
+        self._ours, theirs = socket.socketpair()
+        self._pending = b""
+        self._ready = self._gone = False
+        self._codes: dict[int, int] = {}
+        self._started: list[int] = []
+        with theirs, open_log(log, 0, [sys.executable, "-m", MODULE]) as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", MODULE, str(theirs.fileno())],
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has imported all and lives."""
+        self._listen(0)
+        return self._ready and not self._gone
+
+    def start_worker(
+        self,
+        index: int,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        working_directory: Path,
+        log: Path,
+        attempt: int,
+    ) -> RunningWorker:
+        """Has it become one more worker.
+
+        Raises:
+            LaunchError: It does not answer.
+            OSError: The log cannot be written.
+        """
+        open_log(log, attempt, command).close()
+        order = {
+            "module": self._program.module,
+            "arguments": self._program.arguments,
+            "environment": {**os.environ, **environment},
+            "directory": str(working_directory),
+            "log": str(log),
+        }
+        known = len(self._started)
+        deadline = time.monotonic() + ANSWER_SECONDS
+        try:
+            self._ours.sendall(json.dumps(order).encode() + b"\n")
+        except OSError:
+            self._gone = True
+        while len(self._started) == known and not self._gone and time.monotonic() < deadline:
+            self._listen(0.1)
+        if len(self._started) == known:
+            self._gone = True
+            raise LaunchError("The process that stands by does not answer.")
+        return RunningWorker(index, ForkedProcess(self, self._started[-1]))
+
+    def code_of(self, pid: int, seconds: float = 0.0) -> int | None:
+        """Returns how a worker of it ended; None while it lives."""
+        if pid not in self._codes:
+            self._listen(seconds)
+        return self._codes.get(pid)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it can tell no more of its workers."""
+        return self._gone
+
+    def end(self) -> None:
+        """Ends it; its workers live on."""
+        self._ours.close()
+        self._gone = True
+        self._process.kill()
+        self._process.wait()
+
+    def _listen(self, seconds: float) -> None:
+        """Takes in what it said, waiting at most so long for more."""
+        while not self._gone and select.select([self._ours], [], [], seconds)[0]:
+            data = self._ours.recv(1 << 16)
+            if not data:
+                self._gone = True
+            *lines, self._pending = (self._pending + data).split(b"\n")
+            for line in lines:
+                self._take(json.loads(line))
+            seconds = 0
+
+    def _take(self, message: dict[str, int]) -> None:
+        if "ready" in message:
+            self._ready = True
+        elif "started" in message:
+            self._started.append(message["started"])
+        else:
+            self._codes[message["ended"]] = message["code"]
+
+
+class ForkedProcess:
+    """A worker that a standing-by process became: its exit status comes from there."""
+
+    LOST = 1
+    """Exit status of one whose true status nobody can tell any more."""
+
+    def __init__(self, standby: Standby, pid: int) -> None:
+        self.pid = pid
+        self._standby = standby
+
+    def poll(self) -> int | None:
+        """Returns the exit status, negative for a signal; None while it lives."""
+        code = self._standby.code_of(self.pid)
+        if code is None and self._standby.is_gone and not _lives(self.pid):
+            return self.LOST
+        return code
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for its end.
+
+        Raises:
+            subprocess.TimeoutExpired: It lives on.
+        """
+        deadline = time.monotonic() + (timeout if timeout is not None else float("inf"))
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("worker", timeout or 0)
+            self._standby.code_of(self.pid, 0.02)
+        return code
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _is_this_python(path: Path) -> bool:
+    """Whether a name such as `python3` in a virtual environment is the interpreter that runs."""
+    here = Path(sys.executable)
+    return path.parent.resolve() == here.parent.resolve() and path.resolve() == here.resolve()

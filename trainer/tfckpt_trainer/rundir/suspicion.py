@@ -1,0 +1,101 @@
+"""Which worker holds up the others, and why, as far as their heartbeats tell."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+import psutil
+
+from tfckpt_trainer.rundir.health import LOST_AFTER_INTERVALS, heartbeat_age
+from tfckpt_trainer.rundir.records import Activity, Phase, WorkerStatus
+
+QUIET_PERCENT = 25.0
+"""A worker that uses less of a core than this computes nothing."""
+
+STANDS_SECONDS = 3.0
+STANDS_STEPS = 5.0
+"""No step for this many seconds, and for this many usual steps: something holds the run up."""
+
+SLOW_SHARE = 0.25
+"""A worker that was kept from its processor for more than this part of the time is slowed."""
+
+
+def suspect(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
+    """Returns the worker that seems to hold up the others, and in words why.
+
+    The surest sign comes first: one that is stopped or silent, one that waits for its input or
+    is in the script between two steps while others are in theirs, one that is kept from its
+    processor, and the only one that computes.
+    """
+    for reason in (_silence, _elsewhere, _slowness, _alone):
+        found = reason(statuses, now)
+        if found is not None:
+            return found
+    return None
+
+
+def holding_up(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
+    """Returns the worker that holds up or slows a run, and why; None where all goes well.
+
+    A run is held up where all train and no worker made a step for far longer than usual.
+    """
+    training = [status for status in statuses if status.activity is Activity.TRAINING]
+    if not training or len(training) < len(statuses):
+        return None
+    steps = [status.last_step_at for status in training if status.last_step_at is not None]
+    usual = max((status.step_seconds or 0.0 for status in training), default=0.0)
+    if steps and now - max(steps) > max(STANDS_SECONDS, STANDS_STEPS * usual):
+        return suspect(training, now)
+    return _slowness(training, now)
+
+
+def process_is_stopped(status: WorkerStatus) -> bool:
+    """Whether the process of a worker on this machine is stopped by a signal."""
+    if status.host != socket.gethostname():
+        return False
+    try:
+        return bool(psutil.Process(status.pid).status() == psutil.STATUS_STOPPED)
+    except psutil.Error:
+        return False
+
+
+def _silence(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
+    for status in statuses:
+        if process_is_stopped(status):
+            return status.index, "is stopped by a signal; SIGCONT lets it go on"
+        age = heartbeat_age(status.updated_at, now)
+        if age >= LOST_AFTER_INTERVALS * status.interval_seconds:
+            return status.index, f"gave no sign of life for {age:.0f} s"
+    return None
+
+
+def _elsewhere(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
+    if not any(status.phase is Phase.STEP for status in statuses):
+        return None
+    words = {Phase.INPUT: "waits for its input", Phase.SCRIPT: "is in the script between two steps"}
+    late = [status for status in statuses if status.phase in words and status.phase_since]
+    if not late:
+        return None
+    status = min(late, key=lambda one: one.phase_since or now)
+    seconds = max(0.0, now - (status.phase_since or now))
+    assert status.phase is not None
+    return status.index, f"{words[status.phase]}, for {seconds:.0f} s"
+
+
+def _slowness(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
+    del now
+    slowed = [status for status in statuses if (status.kept_from_cpu or 0.0) > SLOW_SHARE]
+    if not slowed or len(slowed) == len(statuses) > 1:
+        return None
+    status = max(slowed, key=lambda one: one.kept_from_cpu or 0.0)
+    share = round(100 * (status.kept_from_cpu or 0.0))
+    return status.index, f"is kept from its processor for {share}% of the time"
+
+
+def _alone(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
+    del now
+    busy = [status for status in statuses if (status.cpu_percent or 0.0) > QUIET_PERCENT]
+    if len(busy) == 1 < len(statuses):
+        return busy[0].index, "computes, and the others wait for it"
+    return None
