@@ -11,7 +11,9 @@ from pathlib import Path
 import click
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import SupervisorStatus
 from tfckpt_tui import humane
 from tfckpt_tui.cli import JsonOption, RunArgument
 from tfckpt_tui.commands.opening import open_run
@@ -68,7 +70,14 @@ def demo(
     root = directory or _state_directory() / time.strftime("demo-%Y%m%d-%H%M%S")
     command = [sys.executable, "-m", DEMO_MODULE]
     command += ["--steps", str(steps)] if steps else []
-    return _launch(root, tuple(command), workers, max_restarts, (), detach, as_json)
+    options = LaunchOptions(
+        run_directory=_absolute(root),
+        command=tuple(command),
+        working_directory=os.getcwd(),
+        workers=workers,
+        max_restarts=max_restarts,
+    )
+    return _launch(options, detach, as_json)
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -86,7 +95,30 @@ def demo(
     metavar="P0,P1,…",
     help="Ports of TensorFlow's cluster, one a worker, as in 9001,9002.",
 )
+@click.option(
+    "--hang-seconds",
+    type=click.FloatRange(min=1),
+    help="Start all again after this long without a step, while they train; never by default.",
+)
+@click.option(
+    "--grace-seconds",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    help="What the workers have to save and end when they are asked to.",
+)
+@click.option(
+    "--standby/--no-standby",
+    default=True,
+    help="Keep a process ready that has imported TensorFlow, for quick restarts (default).",
+)
 @DetachOption
+@click.option(
+    "--foreground",
+    is_flag=True,
+    help="Stay until the end, without the app: for schedulers. SIGTERM saves and ends the run; "
+    "the exit code is 0 at the end of training, 143 after a preemption, 1 after a failure.",
+)
 @JsonOption
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def launch(
@@ -94,7 +126,11 @@ def launch(
     workers: int,
     max_restarts: int,
     ports: str | None,
+    hang_seconds: float | None,
+    grace_seconds: float,
+    standby: bool,
     detach: bool,
+    foreground: bool,
     as_json: bool,
     command: tuple[str, ...],
 ) -> int:
@@ -102,8 +138,23 @@ def launch(
 
     The command follows `--`: tfckpt-tui launch RUN --workers 2 -- python train.py
     """
-    _check_terminal(detach)
-    return _launch(directory, command, workers, max_restarts, _ports(ports), detach, as_json)
+    if detach and foreground:
+        raise click.UsageError("Give either --detach or --foreground.")
+    _check_terminal(detach or foreground)
+    options = LaunchOptions(
+        run_directory=_absolute(directory),
+        command=command,
+        working_directory=os.getcwd(),
+        workers=workers,
+        max_restarts=max_restarts,
+        ports=_ports(ports),
+        hang_seconds=hang_seconds,
+        grace_seconds=grace_seconds,
+        standby=standby,
+    )
+    if foreground:
+        return _stay(options, as_json)
+    return _launch(options, detach, as_json)
 
 
 @click.command()
@@ -122,30 +173,9 @@ def attach(directory: Path, read_only: bool, poll: float | None) -> int:
     return _open_app(run, read_only=read_only, poll=poll)
 
 
-def _launch(
-    root: Path,
-    command: tuple[str, ...],
-    workers: int,
-    max_restarts: int,
-    ports: tuple[int, ...],
-    detach: bool,
-    as_json: bool,
-) -> int:
-    from tfckpt_trainer.launch.local import launch as launch_locally
-    from tfckpt_trainer.launch.options import LaunchOptions
-
-    run = RunDirectory(root.expanduser().absolute())
-    print_words(f"Starting {humane.count(workers, 'worker')} in {run.root} …")
-    status = launch_locally(
-        LaunchOptions(
-            run_directory=str(run.root),
-            command=command,
-            working_directory=os.getcwd(),
-            workers=workers,
-            max_restarts=max_restarts,
-            ports=ports,
-        )
-    )
+def _launch(options: LaunchOptions, detach: bool, as_json: bool) -> int:
+    run = RunDirectory(Path(options.run_directory))
+    status = _start(options)
     if as_json:
         print_json({"directory": str(run.root), "supervisor_pid": status.pid})
     if detach:
@@ -155,6 +185,28 @@ def _launch(
     code = _open_app(run, read_only=False, poll=None)
     print_words(f"Training goes on in {run.root}. Watch it: tfckpt-tui attach {run.root}")
     return code
+
+
+def _start(options: LaunchOptions) -> SupervisorStatus:
+    from tfckpt_trainer.launch.local import launch as launch_locally
+
+    workers = humane.count(options.workers, "worker")
+    print_words(f"Starting {workers} in {options.run_directory} …")
+    return launch_locally(options)
+
+
+def _stay(options: LaunchOptions, as_json: bool) -> int:
+    from tfckpt_tui.commands.staying import stay
+
+    run = RunDirectory(Path(options.run_directory))
+    status = _start(options)
+    if as_json:
+        print_json({"directory": str(run.root), "supervisor_pid": status.pid})
+    return stay(run, status, print_words)
+
+
+def _absolute(directory: Path) -> str:
+    return str(directory.expanduser().absolute())
 
 
 def _open_app(run: RunDirectory, *, read_only: bool, poll: float | None) -> int:

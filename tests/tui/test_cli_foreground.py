@@ -1,0 +1,107 @@
+"""`launch --foreground`, as schedulers run it: preempted, started again, finished."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfckpt_trainer.bundle.verify import verify
+from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import CheckpointRecord
+from waiting import wait_until
+
+pytestmark = pytest.mark.tensorflow
+
+SCRIPT = Path(__file__).parents[1] / "training" / "scripts" / "steered.py"
+
+
+def start(root, *arguments, workers=2):
+    command = [sys.executable, "-m", "tfckpt_tui.cli", "launch", root, "--foreground"]
+    command += ["--workers", str(workers), "--", sys.executable, SCRIPT, *arguments]
+    return subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def workers_beyond(run, step, earlier=()):
+    def found():
+        try:
+            alive = [worker for worker in read_workers(run) if worker.pid not in earlier]
+        except DamagedFileError:
+            return None
+        return alive if len(alive) == 2 and all(w.step > step for w in alive) else None
+
+    return wait_until(found, 90, f"step {step}")
+
+
+@pytest.mark.parametrize("whom", ["launch", "one worker", "all workers"])
+def test_a_preempted_job_saves_once_tells_its_scheduler_and_goes_on_where_it_was(tmp_path, whom):
+    run = RunDirectory(tmp_path / "run")
+    job = start(run.root)
+    workers = workers_beyond(run, 5)
+    victims = {
+        "launch": [job.pid],
+        "one worker": [workers[1].pid],
+        "all workers": [worker.pid for worker in workers],
+    }[whom]
+    for victim in victims:
+        os.kill(victim, signal.SIGTERM)
+    output, _ = job.communicate(timeout=60)
+    assert job.returncode == 143, output
+    (name,) = {path.stem for path in run.root.glob("*.index")}
+    assert verify(run.root / name).ok
+    saved = load(run.record(name), CheckpointRecord)
+    assert saved.trigger == "preemption"
+    assert f"Saved {name} (preemption)" in output
+
+    job = start(run.root, "--steps", str(saved.step + 10))
+    output, _ = job.communicate(timeout=90)
+    assert job.returncode == 0, output
+    assert f"Restored {name} on 2 workers" in output
+    assert (run.root / f"ckpt-{saved.step + 10}.index").exists()
+
+
+def test_two_preemptions_in_a_row_the_second_during_the_save_of_the_first(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    job = start(run.root, "--width", "50000")
+    first = workers_beyond(run, 5)
+    os.kill(job.pid, signal.SIGTERM)
+    for worker in first:
+        os.kill(worker.pid, signal.SIGTERM)
+    output, _ = job.communicate(timeout=60)
+    assert job.returncode == 143, output
+    (one,) = {path.stem for path in run.root.glob("*.index")}
+    job = start(run.root, "--width", "50000")
+    workers_beyond(run, load(run.record(one), CheckpointRecord).step, {w.pid for w in first})
+    os.kill(job.pid, signal.SIGTERM)
+    output, _ = job.communicate(timeout=60)
+    assert job.returncode == 143, output
+    names = {path.stem for path in run.root.glob("*.index")}
+    assert len(names) == 2
+    assert all(verify(run.root / name).ok for name in names)
+
+
+def test_a_script_that_fails_makes_the_job_fail(tmp_path):
+    job = start(tmp_path / "run", "--no-such-option", workers=1)
+    output, _ = job.communicate(timeout=60)
+    assert job.returncode == 1, output
+
+
+def test_foreground_and_detach_exclude_each_other(tmp_path):
+    command = [sys.executable, "-m", "tfckpt_tui.cli", "launch", tmp_path / "run"]
+    done = subprocess.run(
+        [*command, "--foreground", "--detach", "--", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "either --detach or --foreground" in done.stderr
