@@ -1,0 +1,92 @@
+"""Every example runs, and does what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import CheckpointRecord
+
+pytestmark = pytest.mark.tensorflow
+
+
+def example(name, *arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", f"tfckpt_trainer.examples.{name}", *map(str, arguments)],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def names(directory):
+    return {path.stem for path in directory.glob("*.index")}
+
+
+def test_the_plain_checkpoint_goes_on_where_it_was(tmp_path):
+    first = example("plain_checkpoint", "--run-dir", tmp_path, "--steps", 300)
+    assert first.returncode == 0, first.stderr
+    assert names(tmp_path) == {"ckpt-200", "ckpt-300"}
+    second = example("plain_checkpoint", "--run-dir", tmp_path, "--steps", 400)
+    assert second.returncode == 0, second.stderr
+    assert names(tmp_path) == {"ckpt-200", "ckpt-300", "ckpt-400"}
+    whole = example("plain_checkpoint", "--run-dir", tmp_path / "whole", "--steps", 400)
+    assert second.stdout == whole.stdout
+
+
+def test_saving_options_save_at_the_best_and_keep_what_the_script_keeps(tmp_path):
+    done = example("saving_options", "--run-dir", tmp_path, "--steps", 410, "--width", 32)
+    assert done.returncode == 0, done.stderr
+    run = RunDirectory(tmp_path)
+    records = {name: load(run.record(name), CheckpointRecord) for name in names(tmp_path)}
+    assert any("validation_loss improved" in record.trigger for record in records.values())
+    last = records["ckpt-410"]
+    assert last.workers[0].state == {"examples": 32 * 410}
+    assert len(last.state["validations"]) == 5
+
+
+def test_a_preempted_script_asks_to_be_started_again_and_ends_well_then(tmp_path):
+    arguments = ["--run-dir", tmp_path, "--steps", 60, "--preempt-at", 30]
+    first = example("preemption", *arguments)
+    assert first.returncode == 128 + signal.SIGTERM, first.stderr
+    assert "done" not in first.stdout
+    assert len(names(tmp_path)) == 1
+    second = example("preemption", *arguments)
+    assert second.returncode == 0, second.stderr
+    assert "done" in second.stdout
+    assert "ckpt-60" in names(tmp_path)
+
+
+def test_a_script_that_knows_nothing_of_us_is_seen_all_the_same(tmp_path):
+    done = example("untouched", tmp_path / "theirs", 3)
+    assert done.returncode == 0, done.stderr
+    shown = subprocess.run(
+        [sys.executable, "-m", "tfckpt_tui.cli", "ls", tmp_path / "theirs", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    listed = json.loads(shown.stdout)["checkpoints"]
+    assert [one["name"] for one in listed] == ["ckpt-3", "ckpt-2", "ckpt-1"]
+
+
+def test_keras_fit_learns(tmp_path):
+    done = example("keras_fit", "--run-dir", tmp_path, "--epochs", 1, "--strategy", "mirrored")
+    assert done.returncode == 0, done.stderr
+    (name,) = names(tmp_path)
+    assert load(RunDirectory(tmp_path).record(name), CheckpointRecord).metrics["val_accuracy"] > 0.5
+
+
+def test_what_is_often_said_is_not_so():
+    done = example("not_so")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("said:") == done.stdout.count("is so:") == 7

@@ -1,0 +1,40 @@
+"""What a preemption does: the run saves within the grace time and asks to be started again.
+
+    tfckpt-tui launch RUN --foreground -- python -m tfckpt_trainer.examples.preemption; echo $?
+
+Nothing in a script is needed for it. This one sends itself the signal that a scheduler would send,
+at step 500 of its first start, so the command ends with 143, which schedulers take for "start me
+again". Do that: it goes on at step 500, and ends with 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+
+from tfckpt_trainer.examples.plain_checkpoint import Line
+from tfckpt_trainer.training import TrainingRun, create_strategy
+
+
+def main() -> None:
+    """Fits a line, and is preempted once."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--run-dir", help="checkpoint directory (the launcher gives it)")
+    parser.add_argument("--steps", type=int, default=1_000)
+    parser.add_argument("--preempt-at", type=int, default=500)
+    options = parser.parse_args()
+    strategy = create_strategy("one-device", threads=1)
+    line = Line()
+    run = TrainingRun(options.run_dir, model=line, strategy=strategy, total_steps=options.steps)
+    train_step = run.function(lambda step: line.step(step % 7))
+    for number in run:
+        train_step(float(number))
+        if number + 1 == options.preempt_at and not run.state.get("preempted"):
+            run.state["preempted"] = True
+            os.kill(os.getpid(), signal.SIGTERM)
+    print("done: what follows the loop is run only at the end of training")
+
+
+if __name__ == "__main__":
+    main()
