@@ -148,7 +148,11 @@ class Restorer:
         if not same_world:
             check.notes.append(
                 f"{who}: input position and random state start anew, because {name} "
-                + ("has none." if record is None else "was saved by another number of workers.")
+                + (
+                    "has none."
+                    if record is None
+                    else "was saved by another number of workers or replicas."
+                )
             )
             return
         prefix = self._own_prefix(name)
