@@ -148,11 +148,7 @@ class Restorer:
         if not same_world:
             check.notes.append(
                 f"{who}: input position and random state start anew, because {name} "
-                + (
-                    "has none."
-                    if record is None
-                    else "was saved by another number of workers or replicas."
-                )
+                + ("has none." if record is None else "is of other numbers of workers or replicas.")
             )
             return
         prefix = self._own_prefix(name)
