@@ -49,6 +49,9 @@ from tfckpt_trainer.rundir.records import JournalKind, RunInfo, SupervisorState
 PEERS_GRACE_SECONDS = 3.0
 """What survivors of a lost worker have to leave: they cannot save without it."""
 
+OUR_PEERS_GRACE_SECONDS = 0.3
+"""The same where they use our library: what they know is on disk already."""
+
 CULPRIT_SECONDS = 1.0
 """How long to look for the worker that died first, when one says it lost another."""
 
@@ -135,7 +138,9 @@ class Supervisor:
         told = any(ended.ending is not None for ended in watch.look().exits)
         if decision.lost is not None:
             self._note_lost(decision)
-        grace = 0.0 if decision.next is Next.FINISH else PEERS_GRACE_SECONDS
+        ours = len(watch.look().heard) == self._options.workers
+        grace = OUR_PEERS_GRACE_SECONDS if ours else PEERS_GRACE_SECONDS
+        grace = 0.0 if decision.next is Next.FINISH else grace
         end_workers(self._workers, grace, self._report.beat_if_due)
         return decision if decision.next is Next.RESTART else self._end(decision, told=told)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tfckpt_trainer.catalog.branches import Branches, branch_after_restore
@@ -144,7 +144,9 @@ class Moves:
 
     def _read(self, name: str, *, partial: bool) -> RestoreOutcome:
         with self._heartbeat.doing(Activity.RESTORING, name):
-            return self._restorer.restore(name, partial=partial)
+            began = time.monotonic()
+            outcome = self._restorer.restore(name, partial=partial)
+            return replace(outcome, seconds=time.monotonic() - began)
 
     def _arrive(
         self,
@@ -181,6 +183,7 @@ class Moves:
             checkpoint=target.name,
             details={
                 "left_step": left,
+                "seconds": outcome.seconds,
                 "notes": list(outcome.notes),
                 "left_out": list(outcome.left_out[:SHOWN_LEFT_OUT]),
             },

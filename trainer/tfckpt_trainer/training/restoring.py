@@ -33,6 +33,7 @@ class RestoreOutcome:
         damaged: Whether files are at fault, and not the model: an older checkpoint may do.
         notes: What could not be brought back and why that was accepted.
         variables: How many variables were matched and proven equal on every worker.
+        seconds: How long all of it took.
         record: What was recorded of the checkpoint when it was saved, if anything.
         own: Whether each worker has its own state back.
         left_out: What a partial restore did not bring back, and why.
@@ -42,6 +43,7 @@ class RestoreOutcome:
     damaged: bool = False
     notes: tuple[str, ...] = ()
     variables: int = 0
+    seconds: float = 0.0
     record: CheckpointRecord | None = None
     own: bool = False
     left_out: tuple[str, ...] = ()
