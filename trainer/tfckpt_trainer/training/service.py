@@ -24,6 +24,8 @@ from tfckpt_trainer.training.ledger import Ledger
 from tfckpt_trainer.training.moves import SHOWN_LEFT_OUT, Moves
 from tfckpt_trainer.training.saves import Saves
 
+PARTIAL_WAY = "What fits alone is restored by `tfckpt-tui restore --partial`."
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -92,9 +94,10 @@ class Service:
         partial = bool(command.arguments.get("partial", False))
         outcome = self._moves.go_to(target, command, partial=partial)
         if outcome.problems:
+            way = "" if outcome.damaged or partial else f" {PARTIAL_WAY}"
             return Answer(
                 CommandState.REFUSED,
-                f"Nothing was changed, training goes on. {'; '.join(outcome.problems)}.",
+                f"Nothing was changed, training goes on. {'; '.join(outcome.problems)}.{way}",
                 {"problems": list(outcome.problems)},
             )
         left_out = outcome.left_out[:SHOWN_LEFT_OUT]
