@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -23,7 +24,7 @@ from tfckpt_trainer.bundle.contents import describe
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import read_object_graph
 from tfckpt_trainer.catalog.resuming import returning
-from tfckpt_trainer.rundir.records import CheckpointRecord
+from tfckpt_trainer.rundir.records import CheckpointRecord, WorkerFacts
 
 WEIGHTS, SLOTS, STEP, SCHEDULE = "weights", "slot variables", "step", "learning-rate schedule"
 INPUT, RANDOM, CALLBACKS = "position in the input", "random states", "callbacks' best so far"
@@ -50,7 +51,7 @@ def returned(
     write(prefix, {**tensors, GRAPH_KEY: graph(nodes)})  # type: ignore[arg-type]
     index = read_index(prefix)
     found = returning(prefix, describe(index, read_object_graph(prefix)), record)
-    assert [one.what for one in found] == [
+    assert [one.what for one in found][:7] == [
         WEIGHTS, SLOTS, STEP, SCHEDULE, INPUT, RANDOM, CALLBACKS,
     ]  # fmt: skip
     return {one.what: (one.comes_back, one.how) for one in found}
@@ -154,6 +155,19 @@ def test_the_best_so_far_comes_back_where_the_program_saved_it(tmp_path: Path) -
     back = returned(tmp_path / "c", {"net/kernel": ONES, "best_loss": np.float32(0.5)})
     assert back[CALLBACKS] == (True, "the variable best_loss")
     assert returned(tmp_path / "c", {"net/kernel": ONES})[CALLBACKS][0] is False
+
+
+def test_what_a_script_keeps_comes_back_and_callbacks_with_it(tmp_path: Path) -> None:
+    kept = msgspec.structs.replace(
+        recorded(),
+        state={"callbacks": "[]", "epoch": 3},
+        workers=[WorkerFacts(index=0, host="here", state={"mine": 1})],
+    )
+    found = returned(tmp_path / "c", {"model/a": ONES}, kept)
+    assert found[CALLBACKS] == (True, "what Keras's callbacks count, as fit keeps it")
+    own = "the script's own values"
+    assert found[own] == (True, "run.state: epoch; run.worker_state: mine")
+    assert own not in returned(tmp_path / "d", {"model/a": ONES}, recorded())
 
 
 def test_texts_are_no_weights(tmp_path: Path) -> None:

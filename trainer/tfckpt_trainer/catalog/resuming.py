@@ -49,7 +49,8 @@ def returning(
         _schedule(variables),
         _input(variables, contents),
         _random(variables, contents),
-        _callbacks(variables),
+        _callbacks(variables, record),
+        *_kept(record),
     )
 
 
@@ -122,12 +123,25 @@ def _random(variables: Sequence[Variable], contents: frozenset[str]) -> Returnin
     return Returning(what, False, "no generator is in it: they start anew")
 
 
-def _callbacks(variables: Sequence[Variable]) -> Returning:
+def _callbacks(variables: Sequence[Variable], record: CheckpointRecord | None) -> Returning:
     what = "callbacks' best so far"
+    if record is not None and "callbacks" in record.state:
+        return Returning(what, True, "what Keras's callbacks count, as fit keeps it")
     found = [v for v in _of(variables, Role.OTHER) if "best" in v.path.lower()]
     if found:
         return Returning(what, True, f"the variable {found[0].path}")
     return Returning(what, False, "no checkpoint has Keras callbacks: they start anew")
+
+
+def _kept(record: CheckpointRecord | None) -> list[Returning]:
+    """Returns what a script keeps of its own, where it keeps something."""
+    if record is None:
+        return []
+    shared = sorted(name for name in record.state if name != "callbacks")
+    own = sorted({name for worker in record.workers for name in worker.state})
+    words = [f"run.state: {', '.join(shared)}"] if shared else []
+    words += [f"run.worker_state: {', '.join(own)}"] if own else []
+    return [Returning("the script's own values", True, "; ".join(words))] if words else []
 
 
 def _is_iterations(variable: Variable) -> bool:

@@ -11,6 +11,11 @@ from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
 from tfckpt_tui.widgets.painting import Span
 
+_HOW = (
+    "The script that trains is started once more: it builds its model, restores the checkpoint "
+    "and writes the file; another process loads it and compares its answers. Training goes on."
+)
+
 
 class ExportDialog(Dialog[ExportFormat]):
     """Answers with the format."""
@@ -25,9 +30,7 @@ class ExportDialog(Dialog[ExportFormat]):
         """Returns what would happen."""
         name = clean(self._checkpoint)
         yield ((f"Make a model file of {name}", "strong"), (f" in {DIRECTORY}/.", ""))
-        yield (("The script that trains is started once more: it builds its model, restores", ""),)
-        yield (("the checkpoint and writes the file; another process loads it and compares", ""),)
-        yield (("its answers. Training goes on meanwhile.", ""),)
+        yield ((_HOW, ""),)
         yield ()
         yield (("k", "key"), ("  Keras file, to load with keras.models.load_model", ""))
         yield (("m", "key"), ("  SavedModel, to serve", ""))
