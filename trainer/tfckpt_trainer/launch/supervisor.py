@@ -177,7 +177,11 @@ class Supervisor:
         """Has a process stand by for the next start, once training is under way."""
         if self._program is None or self._standby is not None or not attempt.stepped:
             return
-        environment = {**dict(self._options.environment), "PYTHONUNBUFFERED": "1"}
+        environment = {
+            **dict(self._options.environment),
+            "TFCKPT_RUN_DIR": str(self._run.root),
+            "PYTHONUNBUFFERED": "1",
+        }
         try:
             self._standby = Standby(self._program, environment, self._run.standby_log)
         except OSError:
