@@ -121,6 +121,9 @@ def _run(
         **script.environment,
         "TFCKPT_RUN_DIR": str(run.root),
         "TFCKPT_EXPORT": str(place),
+        "TFCKPT_WORKER_INDEX": "0",
+        "TFCKPT_WORKER_COUNT": "1",
+        "TFCKPT_ATTEMPT": "0",
         "CUDA_VISIBLE_DEVICES": "-1",
     }
     log = run.logs_directory / "export.log"

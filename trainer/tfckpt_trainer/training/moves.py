@@ -112,7 +112,11 @@ class Moves:
         self._ledger.note(JournalKind.START, "Started at step 0.", step=0, branch=0)
 
     def find(self, name: str) -> Target:
-        """Looks up a checkpoint to go to, and on which branch training would go on."""
+        """Looks up a checkpoint to go to, and on which branch training would go on.
+
+        What is being written beside training is brought to its end before.
+        """
+        self._saves.finish_open()
         found = asdict(self._find(name)) if self._group.is_chief else {}
         return Target(**self._group.gather(found)[0])
 
@@ -129,7 +133,6 @@ class Moves:
         Raises:
             TornRestoreError: Some worker could not finish what it had agreed to.
         """
-        self._saves.finish_open()
         outcome = self._read(target.name, partial=partial)
         if outcome.problems:
             self._note(

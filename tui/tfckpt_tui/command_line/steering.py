@@ -82,7 +82,8 @@ def restore(
         branch = "" if plan.starts_branch is None else f"; branch {plan.starts_branch} begins"
         steps = humane.count(plan.given_up, "step")
         print_words(f"Going back to {chosen} gives up {steps}{branch}.")
-    _ask(run, CommandKind.RESTORE, {"name": chosen, "partial": partial}, no_wait, timeout, as_json)
+    arguments = {"name": chosen, **({"partial": True} if partial else {})}
+    _ask(run, CommandKind.RESTORE, arguments, no_wait, timeout, as_json)
 
 
 @click.command()
