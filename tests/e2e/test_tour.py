@@ -105,7 +105,7 @@ def test_a_newcomer_takes_the_tour(run_dir):
         victim = ask("status", run)[1]["workers"][1]["pid"]
         before = ask("status", run)[1]["run"]["step"]
         os.kill(victim, signal.SIGKILL)
-        app.wait_for(r"was killed by SIGKILL", 10)
+        app.wait_for(r"restarted 1 of 3 times", 30)
         app.wait_for(r"● training", 90)
 
         def back_at_work():
