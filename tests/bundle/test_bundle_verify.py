@@ -210,7 +210,7 @@ def test_something_else_in_the_place_of_a_file_is_found_and_not_waited_for(
     elif kind == "link":
         path.symlink_to(aside)
     found = verify(prefix, digests=True)
-    expected = "shard-unreadable" if file == "data" else "index"
+    expected = "shard-not-plain" if file == "data" else "index"
     if kind == "missing":
         expected = "shard-missing" if file == "data" else "index-missing"
     assert (expected, None) in kinds(found)
@@ -228,7 +228,7 @@ def test_one_missing_data_file_keeps_no_other_from_being_checked(prefix: Path) -
 def test_an_index_without_a_byte_is_no_index(prefix: Path) -> None:
     write(prefix, everything())
     prefix.with_name("ckpt-1.index").write_bytes(b"")
-    assert kinds(verify(prefix)) == [("index", None)]
+    assert kinds(verify(prefix)) == [("index-empty", None)]
 
 
 # what an index can say wrong, with right checksums

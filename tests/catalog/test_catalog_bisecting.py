@@ -29,7 +29,8 @@ def test_the_first_bad_one_is_found_with_few_checks(place: tuple[int, int]) -> N
     count, good = place
     found, told = found_in([GOOD] * good + [BAD] * (count - good))
     if good == count:
-        assert (found.first_bad, found.last_good, len(found.probes)) == (None, None, 1)
+        assert (found.first_bad, found.last_good) == (None, str(count - 1))
+        assert len(found.probes) == 1
         return
     assert found.first_bad == str(good)
     assert found.last_good == (str(good - 1) if good else None)
@@ -49,9 +50,12 @@ def test_whatever_the_row_the_answer_is_true_of_it(row: list[Outcome]) -> None:
     asked = [probe.name for probe in found.probes]
     assert len(asked) == len(set(asked))
     assert all(row[int(probe.name)] is probe.outcome for probe in found.probes)
-    checked = [outcome for outcome in row if outcome is not SKIPPED]
-    if not checked or checked[-1] is GOOD:
-        assert found == Bisection(found.probes, None, None)
+    checked = [place for place, outcome in enumerate(row) if outcome is not SKIPPED]
+    if not checked or row[checked[-1]] is GOOD:
+        last = checked[-1] if checked else -1
+        behind = tuple(str(place) for place in range(last + 1, len(row)))
+        good_one = str(last) if checked else None
+        assert found == Bisection(found.probes, good_one, None, behind)
         return
     assert found.first_bad is not None
     bad = int(found.first_bad)
@@ -85,7 +89,8 @@ def test_a_row_of_none_and_of_one() -> None:
 def test_where_nothing_can_be_told_all_were_tried() -> None:
     found, _ = found_in([SKIPPED] * 5)
     assert len(found.probes) == 5
-    assert found.first_bad is None
+    assert (found.first_bad, found.last_good) == (None, None)
+    assert found.undecided == ("0", "1", "2", "3", "4")
 
 
 def test_only_the_nearest_is_tried_in_place_of_one_that_cannot_be_told() -> None:

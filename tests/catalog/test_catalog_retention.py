@@ -289,7 +289,12 @@ def test_what_goes_is_exactly_what_no_rule_and_no_protection_keeps(history, poli
     restorable = [c.name for c in history if c.restorable]
     verified = [c.name for c in history if c.state is CheckpointState.VERIFIED]
     must_stay = {*restorable[:1], *verified[:1], *in_use, *kept_by_rules(history, policy)}
-    never = {CheckpointState.WRITING, CheckpointState.TRASHED, CheckpointState.CORRUPT}
+    never = {
+        CheckpointState.WRITING,
+        CheckpointState.TRASHED,
+        CheckpointState.CORRUPT,
+        CheckpointState.UNREADABLE,
+    }
     must_stay |= {c.name for c in history if c.pinned or c.is_head or c.state in never}
     must_stay |= {c.name for c in history if c.let_go and c.restorable}
     goes = {c.name for c in history} - must_stay

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def test_verify_names_what_is_damaged(tool: Tool, tmp_path: Path) -> None:
     said = tool("verify", tmp_path)
     assert said.code == 1
     assert f"    error: {KERNEL} in ckpt-1.data-00000-of-00001 does not match" in said.data
-    assert said.data.splitlines()[-1] == "2 checkpoints: 1 sound, 1 damaged."
+    assert said.data.splitlines()[-1] == "2 checkpoints: 1 sound, 1 corrupt."
     assert tool("verify", tmp_path, "2").code == 0
     assert tool("verify", tmp_path, "ckpt-1").code == 1
 
@@ -212,7 +213,7 @@ def test_the_digests_of_our_record_are_checked_too(tool: Tool, tmp_path: Path) -
     save(tmp_path, 8, name=name)
     said = tool("verify", tmp_path)
     assert said.code == 1
-    assert "ckpt-7.index has another checksum, which is not what was recorded" in said.data
+    assert "ckpt-7.index has another checksum than recorded" in said.data
 
 
 def test_what_is_only_half_there_is_damaged_not_a_failure(tool: Tool, tmp_path: Path) -> None:
@@ -227,8 +228,45 @@ def test_what_is_only_half_there_is_damaged_not_a_failure(tool: Tool, tmp_path: 
     assert said.code == 1
     kinds = {one["name"]: {f["kind"] for f in one["findings"]} for one in said.json["checkpoints"]}
     assert kinds["ckpt-1"] == {"shard-missing"}
-    assert kinds["ckpt-2"] == kinds["ckpt-3"] == {"index"}
-    assert "shard-unreadable" in kinds["ckpt-4"]
+    assert kinds["ckpt-2"] == {"index-empty"}
+    assert kinds["ckpt-3"] == {"index"}
+    assert "shard-not-plain" in kinds["ckpt-4"]
+    words = tool("verify", tmp_path, "--again").data
+    assert words.splitlines()[-1] == "4 checkpoints: 0 sound, 1 corrupt, 3 incomplete."
+    listed = tool("ls", tmp_path, "--json").json["checkpoints"]
+    assert {one["name"]: one["state"] for one in listed} == {
+        "ckpt-1": "incomplete",
+        "ckpt-2": "incomplete",
+        "ckpt-3": "corrupt",
+        "ckpt-4": "incomplete",
+    }
+
+
+@pytest.mark.parametrize("part", ["index", "data-00000-of-00001"])
+def test_what_could_not_be_read_is_not_held_against_a_checkpoint(
+    tool: Tool, open_place: Path, become_nobody: Callable[[], None], part: str
+) -> None:
+    for step in (1, 2):
+        save(open_place, step)
+    closed = open_place / f"ckpt-2.{part}"
+    closed.chmod(0)
+    become_nobody()
+    said = tool("verify", open_place)
+    assert said.code == 1
+    assert f"    error: {closed.name} cannot be read: Permission denied\n" in said.data
+    assert said.data.splitlines()[-1] == "2 checkpoints: 1 sound, 1 unreadable."
+    assert "Errno" not in said.data
+    state = "unreadable" if part == "index" else "complete"
+    assert [one["state"] for one in tool("ls", open_place, "--json").json["checkpoints"]] == [
+        state, "verified",
+    ]  # fmt: skip
+    said = tool("bisect", open_place, "--finite", "--to", "2", "--json")
+    assert said.json["checks"][0]["outcome"] == "skipped"
+    os.seteuid(os.getuid())
+    closed.chmod(0o644)
+    become_nobody()
+    said = tool("verify", open_place, "--json")
+    assert (said.code, reads_again(said)) == (0, [True, False])
 
 
 def test_a_checkpoint_that_is_asked_for_and_cannot_be_read_yet_is_a_problem(
@@ -521,14 +559,14 @@ def test_names_are_taken_as_they_are_and_shown_without_harm(
         ["bisect", tmp_path, "--finite", f"--to={name}"],
     ):
         said = tool(*words)
-        assert said.code == (1 if words[0] in {"verify", "inspect"} else 0), said
+        assert said.code == (0 if words[0] == "compare" else 1), said
         for text in (said.data, said.words):
             assert not any(c in text for c in "\x1b\x07\u202e\udcff")
     said = tool("verify", tmp_path, "--json", "--", name)
     assert said.json["checkpoints"][0]["name"] == name
     assert said.data.isascii()
     said = tool("bisect", tmp_path, "--json", f"--to={name}", "--", "test", "-e", "/nowhere")
-    assert said.json["first_bad"] == name
+    assert said.json["undecided"][-1] == name
 
 
 def test_a_checkpoint_of_no_utf_8_name_is_verified_without_a_note_of_it(
@@ -566,9 +604,9 @@ def test_bisect_with_nothing_wrong_asks_once(tool: Tool, tmp_path: Path) -> None
     row_of(tmp_path, 100)
     said = tool("bisect", tmp_path, "--finite")
     assert said.code == 0
-    assert said.data.splitlines()[-1] == "The check fails in none of them."
+    assert said.data.splitlines()[-1].startswith("ckpt-9 is good. Nothing before it was searched")
     said = tool("bisect", tmp_path, "--finite", "--json")
-    assert (said.code, said.json["first_bad"]) == (0, None)
+    assert (said.code, said.json["first_bad"], said.json["last_good"]) == (0, None, "ckpt-9")
     assert [probe["name"] for probe in said.json["checks"]] == ["ckpt-9"]
 
 
@@ -641,6 +679,7 @@ def test_what_the_check_prints_is_not_mixed_with_the_answer(tmp_path: Path) -> N
     [
         ("import signal; os.kill(os.getpid(), signal.SIGKILL)", "was ended by signal 9"),
         ("sys.exit(128 + 15)", "was ended by signal 15"),
+        ("sys.exit(200)", "ended with status 200, which says nothing"),
     ],
 )
 def test_a_check_that_is_killed_says_nothing(
@@ -669,14 +708,54 @@ def test_bisect_needs_one_check(tool: Tool, tmp_path: Path, words: list[str]) ->
     assert "either --finite or -- COMMAND" in said.words
 
 
-def test_damaged_ones_are_passed_over_and_said_so(tool: Tool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("known", [False, True])
+def test_damaged_ones_stay_in_question_and_it_is_said_so(
+    tool: Tool, tmp_path: Path, known: bool
+) -> None:
     row_of(tmp_path, 4, steps=5)
     flip(data_of(tmp_path, "ckpt-3"), 5)
+    if known:
+        assert tool("verify", tmp_path).code == 1
     said = tool("bisect", tmp_path, "--finite")
     assert said.code == 1
-    assert "  ckpt-3  skipped  (damaged: " in said.data
+    assert "  ckpt-3  skipped  (corrupt: " in said.data
     last = said.data.splitlines()[-1]
     assert last == "The first bad one is ckpt-4, or one that was skipped: ckpt-3."
+    said = tool("bisect", tmp_path, "--finite", "--from", "3", "--json")
+    assert (said.json["last_good"], said.json["undecided"]) == (None, ["ckpt-3"])
+
+
+def test_a_program_is_not_asked_of_what_is_known_to_be_damaged(tool: Tool, tmp_path: Path) -> None:
+    row_of(tmp_path, 100, steps=3)
+    data_of(tmp_path, "ckpt-1").unlink()
+    said = tool(*checked_by(tmp_path, "sys.exit(step != 2)"))
+    assert said.code == 1
+    assert (said.json["first_bad"], said.json["last_good"]) == ("ckpt-3", "ckpt-2")
+    assert said.json["checks"][1]["outcome"] == "skipped"
+    assert "is missing" in said.json["checks"][1]["detail"]
+
+
+def test_where_nothing_could_be_checked_nothing_is_said_to_be_good(
+    tool: Tool, tmp_path: Path
+) -> None:
+    row_of(tmp_path, 100, steps=3)
+    said = tool("bisect", tmp_path, "--", "sh", "-c", "exit 125")
+    assert said.code == 1
+    assert said.data.splitlines()[-1] == "Nothing could be decided: every check was skipped."
+    said = tool(*checked_by(tmp_path, "sys.exit(125 * (step == 3))"))
+    assert (said.code, said.json["undecided"], said.json["last_good"]) == (0, ["ckpt-3"], "ckpt-2")
+
+
+def test_what_is_being_written_is_no_part_of_the_row(tool: Tool, tmp_path: Path) -> None:
+    row_of(tmp_path, 100, steps=2)
+    (tmp_path / "ckpt-3_temp").mkdir()
+    said = tool("bisect", tmp_path, "--finite")
+    assert said.data.splitlines()[0] == "2 checkpoints from ckpt-1 to ckpt-2"
+    said = tool("bisect", tmp_path, "--finite", "--to", "3")
+    assert (said.code, said.words) == (
+        2,
+        "tfckpt-tui: ckpt-3 cannot be checked: It is being written.\n",
+    )
 
 
 # against TensorFlow

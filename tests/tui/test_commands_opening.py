@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,19 +11,6 @@ from rundir_factory import RunFactory
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.commands.opening import open_run
-
-NOBODY = 65534
-
-
-@pytest.fixture
-def as_nobody() -> Iterator[None]:
-    """Gives up what root may read, where the tests run as root."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(NOBODY)
-    yield
-    os.seteuid(0)
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
@@ -52,16 +38,12 @@ def test_a_directory_of_something_else(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_may_not_be_read(
-    tmp_path_factory: pytest.TempPathFactory, as_nobody: None
+    open_place: Path, become_nobody: Callable[[], None]
 ) -> None:
-    parent = Path("/tmp") if os.access("/tmp", os.W_OK) else tmp_path_factory.getbasetemp()
-    closed = parent / f"tfckpt-closed-{os.getpid()}"
-    closed.mkdir(mode=0)
-    try:
-        with pytest.raises(UsageError, match=r"cannot be read \(Permission denied\)"):
-            open_run(closed)
-    finally:
-        closed.rmdir()
+    open_place.chmod(0)
+    become_nobody()
+    with pytest.raises(UsageError, match=r"cannot be read \(Permission denied\)"):
+        open_run(open_place)
 
 
 def test_a_name_that_is_too_long(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
 from tfckpt_trainer.errors import BundleError
 
+UNREADABLE = "unreadable"
+
 _Edges = tuple[tuple[int, int], ...]
 """Where a part of a tensor begins and ends in each dimension."""
 
@@ -29,7 +31,8 @@ class Finding:
 
     Attributes:
         severity: An error keeps a restore from being right; a warning does not.
-        kind: A short name for scripts, such as `checksum` or `shard-missing`.
+        kind: A short name for scripts, such as `checksum` or `shard-missing`; `UNREADABLE` where
+            a file could not be read, which says nothing of what is in it.
         tensor: Which tensor it concerns, if one.
     """
 
@@ -50,16 +53,17 @@ def structure_findings(prefix: Path, index: Index) -> list[Finding]:
 
 
 def graph_findings(prefix: Path, index: Index) -> list[Finding]:
-    """Looks whether the index has every tensor that the object graph names."""
+    """Looks whether the index has every tensor that the object graph names.
+
+    Raises:
+        OSError: The data file that holds the graph is missing or cannot be read.
+    """
     if KEY not in index.entries:
         return []
     file = index_path(prefix).name
     try:
         nodes = read_object_graph(prefix, index)
-    except FileNotFoundError:
-        # The missing data file is a finding of its own.
-        return []
-    except (BundleError, OSError) as error:
+    except BundleError as error:
         return [Finding("error", "object-graph", file, KEY, str(error))]
     names = sorted(index.entries)
     found = []

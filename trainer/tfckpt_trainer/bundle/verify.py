@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -14,7 +16,12 @@ from tfckpt_trainer.bundle.object_graph import KEY
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.slices import Slice
 from tfckpt_trainer.bundle.stored import computed_checksum
-from tfckpt_trainer.bundle.structure import Finding, graph_findings, structure_findings
+from tfckpt_trainer.bundle.structure import (
+    UNREADABLE,
+    Finding,
+    graph_findings,
+    structure_findings,
+)
 from tfckpt_trainer.bundle.table import INDEX_LIMIT, Table
 from tfckpt_trainer.errors import BundleError, DamagedFileError
 from tfckpt_trainer.rundir.files import read_bounded
@@ -78,8 +85,11 @@ def verify(
         content = read_bounded(path, INDEX_LIMIT)
     except FileNotFoundError:
         return Verification((_error("index-missing", path, f"{path.name} is missing"),))
-    except (BundleError, DamagedFileError, OSError) as error:
-        return Verification((_error("index", path, str(error)),))
+    except OSError as error:
+        return Verification((_error(UNREADABLE, path, _cannot_be_read(path, error)),))
+    except (BundleError, DamagedFileError) as error:
+        kind = "index-empty" if _is_empty(path) else "index"
+        return Verification((_error(kind, path, str(error)),))
     checks = _Checks(
         prefix, index, on_progress, cancelled, digests=digests, finite=finite, part=part
     )
@@ -90,6 +100,18 @@ def verify(
 
 def _error(kind: str, path: Path, message: str) -> Finding:
     return Finding("error", kind, path.name, None, message)
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        seen = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(seen.st_mode) and seen.st_size == 0
+
+
+def _cannot_be_read(path: Path, error: OSError) -> str:
+    return f"{path.name} cannot be read: {error.strerror or error}"
 
 
 class _Cancelled(Exception):  # noqa: N818
@@ -139,7 +161,9 @@ class _Checks:
             for number, entries in enumerate(self._by_shard()):
                 self._check_shard(self._paths[number], entries)
             if not self._part and all(finding.tensor != KEY for finding in self._findings):
-                self._findings += graph_findings(self._prefix, self._index)
+                with suppress(OSError):
+                    # A data file that cannot be read was found above.
+                    self._findings += graph_findings(self._prefix, self._index)
         except _Cancelled:
             complete = False
         return Verification(
@@ -178,8 +202,10 @@ class _Checks:
                 self._check_open_shard(path, shard, entries)
         except FileNotFoundError:
             self.add("error", "shard-missing", path, None, f"{path.name} is missing")
-        except (BundleError, OSError) as error:
-            self.add("error", "shard-unreadable", path, None, str(error))
+        except OSError as error:
+            self.add("error", UNREADABLE, path, None, _cannot_be_read(path, error))
+        except BundleError as error:
+            self.add("error", "shard-not-plain", path, None, str(error))
 
     def _check_open_shard(self, path: Path, shard: Shard, entries: Iterable[_Stored]) -> None:
         position = whole = 0

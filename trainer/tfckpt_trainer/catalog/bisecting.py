@@ -30,9 +30,12 @@ class Bisection:
 
     Attributes:
         probes: Every check, in the order in which they were made.
-        last_good: The last known good one before the first bad; None if the row begins bad.
-        first_bad: None if the check fails nowhere.
-        undecided: Skipped ones between the two: the first bad may be any of them.
+        last_good: The last known good one before the first bad; None if the row begins bad. Where
+            none is bad, the last that could be checked; None if none could.
+        first_bad: None if the last that could be checked is good: nothing before it was looked
+            at then.
+        undecided: Skipped ones between the two, or behind the last good one: the first bad may
+            be any of them.
     """
 
     probes: tuple[Probe, ...]
@@ -57,9 +60,11 @@ def bisect(
         on_probe: Told each check, and how many checkpoints are still in question.
     """
     row = _Row(names, check, on_probe)
-    last = row.last(Outcome.BAD)
+    last = row.last()
     if last is None:
         return row.result(-1, None)
+    if row.known[last] is Outcome.GOOD:
+        return row.result(last, None)
     good, bad = row.first(last)
     while True:
         middle = row.between(good, bad)
@@ -94,13 +99,13 @@ class _Row:
         """Hands on the last check, and how many are in question after it."""
         self._on_probe(self._probes[-1], left)
 
-    def last(self, wanted: Outcome) -> int | None:
-        """Returns the last that could be checked, if that is what it said."""
+    def last(self) -> int | None:
+        """Returns the last that could be checked."""
         for place in reversed(range(len(self._names))):
             outcome = self.ask(place)
             self.tell(0 if outcome is Outcome.GOOD else place)
             if outcome is not Outcome.SKIPPED:
-                return place if outcome is wanted else None
+                return place
         return None
 
     def first(self, last: int) -> tuple[int, int]:
@@ -122,11 +127,9 @@ class _Row:
         return min(untried, key=lambda place: abs(place - middle), default=None)
 
     def result(self, good: int, bad: int | None) -> Bisection:
-        if bad is None:
-            return Bisection(tuple(self._probes), None, None)
         return Bisection(
             tuple(self._probes),
             self._names[good] if good >= 0 else None,
-            self._names[bad],
+            self._names[bad] if bad is not None else None,
             tuple(self._names[good + 1 : bad]),
         )

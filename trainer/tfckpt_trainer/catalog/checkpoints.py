@@ -17,6 +17,7 @@ class CheckpointState(StrEnum):
     VERIFIED = "verified"
     INCOMPLETE = "incomplete"
     CORRUPT = "corrupt"
+    UNREADABLE = "unreadable"
     ORPHANED = "orphaned"
     TRASHED = "trashed"
 

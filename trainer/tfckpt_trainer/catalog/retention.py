@@ -186,7 +186,9 @@ def _decide(checkpoint: Checkpoint, reason: str) -> Decision:
     if reason:
         return Decision(checkpoint, True, reason)
     if checkpoint.state is CheckpointState.CORRUPT:
-        return Decision(checkpoint, True, "damaged: delete it by name, once it is of no use")
+        return Decision(checkpoint, True, "corrupt: delete it by name, once it is of no use")
+    if checkpoint.state is CheckpointState.UNREADABLE:
+        return Decision(checkpoint, True, "it cannot be read: nobody knows what is in it")
     if checkpoint.restorable and checkpoint.let_go:
         return Decision(checkpoint, True, "its manager may keep it for good: delete it by name")
     if checkpoint.restorable:

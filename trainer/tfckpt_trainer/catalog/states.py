@@ -14,18 +14,20 @@ first rule that applies decides.
 5. A verification of ours that holds, which is one that read exactly the files that are there,
    and none was changed or replaced since: with an error among its findings *corrupt*, or
    *incomplete* where that is a missing or cut file. It beats the record: damage may come later.
-6. *corrupt*: an index that is not I, or cannot be read, or whose content makes no sense; or a
-   file in T and a data file are newer than the index: a save of the same name was killed midway,
-   and index and data are of different saves.
-7. *incomplete*: a data file that I counts is missing or shorter than I needs, or a worker's own
+6. *unreadable*: the operating system does not give the index to whoever looks (its permissions,
+   a failing disk). What is in it is unknown, and each look asks again.
+7. *corrupt*: an index that is not I, or whose content makes no sense; or a file in T and a data
+   file are newer than the index: a save of the same name was killed midway, and index and data
+   are of different saves.
+8. *incomplete*: a data file that I counts is missing or shorter than I needs, or a worker's own
    state that our record names is.
-8. *verified*: a verification that holds found no error; or our record, which is written only
+9. *verified*: a verification that holds found no error; or our record, which is written only
    after every byte was read back and matched, has the sizes that the files have now, and none
    of them is newer than it.
-9. *complete*: the rest.
+10. *complete*: the rest.
 
 Only complete and verified can be restored. The content of data files is not read here; that is
-what verifying is for, and rules 5 and 8 go by what it wrote down.
+what verifying is for, and rules 5 and 9 go by what it wrote down.
 
 How far a look goes is up to who looks, see `Depth`: reading a whole index takes long where
 there are thousands of tensors, and opening ten thousand of them takes most of a second. What
@@ -49,13 +51,14 @@ from typing import NamedTuple
 import msgspec
 
 from tfckpt_trainer.bundle.index import index_path, read_index, read_shard_count, shard_path
+from tfckpt_trainer.bundle.structure import UNREADABLE
 from tfckpt_trainer.catalog.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.files import FileFact, Files, identity_of
 from tfckpt_trainer.catalog.verifications import holds_for
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.paths import is_plain_name
-from tfckpt_trainer.rundir.records import CheckpointRecord, VerificationRecord
+from tfckpt_trainer.rundir.records import CheckpointRecord, FoundFault, VerificationRecord
 
 QUIET_SECONDS = 60.0
 """After this long without a change nobody writes any more, on a disk of this machine."""
@@ -65,6 +68,12 @@ QUIET_SECONDS_NETWORK = 600.0
 
 CLOCK_SLACK_SECONDS = 2.0
 """File systems stamp times coarsely, and not from the clock that stamped the record."""
+
+_CUT = {
+    "index-missing", "index-empty", "shard-missing", "shard-not-plain", "shard-short",
+    "record-missing", "record-short",
+}  # fmt: skip
+"""Kinds of findings that speak of missing bytes and not of wrong ones."""
 
 
 class Depth(IntEnum):
@@ -151,6 +160,13 @@ def judge(
         return _with_index(root, evidence, index, count, depth)
     except (TfckptError, OSError) as error:
         return _unreadable(prefix, evidence, index, error, moment)
+
+
+def state_by(fault: FoundFault) -> CheckpointState:
+    """Returns the state of a checkpoint in which verifying found this error."""
+    if fault.kind == UNREADABLE:
+        return CheckpointState.UNREADABLE
+    return CheckpointState.INCOMPLETE if fault.kind in _CUT else CheckpointState.CORRUPT
 
 
 class _Moment(NamedTuple):
@@ -243,9 +259,8 @@ def _found_fault(root: Path, evidence: Evidence) -> Verdict | None:
     fault = verification.fault if verification is not None else None
     if verification is None or fault is None:
         return None
-    cut = fault.kind in {"index-missing", "shard-missing", "shard-short"}
     return Verdict(
-        CheckpointState.INCOMPLETE if cut else CheckpointState.CORRUPT,
+        state_by(fault),
         len(evidence.files.shards),
         f"{fault.message.rstrip('.')}.",
         verified_at=verification.verified_at,
@@ -275,10 +290,12 @@ def _unreadable(
     if identity_of(index_path(prefix)) != index.identity:
         # It was replaced or deleted while it was read; the next look tells.
         return _passing(evidence, CheckpointState.WRITING, "It changed while it was looked at.")
+    if isinstance(error, OSError):
+        # What an operating system refuses it may grant later, with no file changed.
+        problem = f"{index.name} cannot be read: {error.strerror or error}."
+        return _passing(evidence, CheckpointState.UNREADABLE, problem)
     state = CheckpointState.INCOMPLETE if index.size == 0 else CheckpointState.CORRUPT
-    # What an operating system refuses it may grant later, with no file changed.
-    holds = isinstance(error, TfckptError)
-    return Verdict(state, len(evidence.files.shards), str(error), holds=holds)
+    return Verdict(state, len(evidence.files.shards), str(error))
 
 
 def _passing(evidence: Evidence, state: CheckpointState, problem: str) -> Verdict:

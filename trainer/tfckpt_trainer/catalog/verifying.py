@@ -11,7 +11,7 @@ from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.finite import NotFinite
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.shard import Shard
-from tfckpt_trainer.bundle.structure import Finding
+from tfckpt_trainer.bundle.structure import UNREADABLE, Finding
 from tfckpt_trainer.bundle.verify import Progress, verify
 from tfckpt_trainer.catalog.files import Identity, Look, identity_of
 from tfckpt_trainer.catalog.history import entries_of
@@ -41,6 +41,11 @@ class Verified:
     record: VerificationRecord
     not_finite: tuple[NotFinite, ...] = ()
     remembered: bool = False
+
+    @property
+    def unread(self) -> FoundFault | None:
+        """The first file that could not be read; what was found holds for nothing then."""
+        return next((found for found in self.record.findings if found.kind == UNREADABLE), None)
 
     @property
     def ok(self) -> bool:
@@ -146,24 +151,27 @@ def _record_findings(run: RunDirectory, name: str) -> Iterator[Finding]:
         if not all(is_plain_name(part) for part in facts.name.split("/")):
             continue
         whole = facts.name == index_name or facts.name.startswith(own)
-        problem = _differs(run.root / facts.name, facts, whole=whole)
+        kind, problem = _difference(run.root / facts.name, facts, whole=whole)
         if problem:
-            message = f"{facts.name} {problem}, which is not what was recorded when it was saved"
-            yield Finding("error", "record", Path(facts.name).name, None, message)
+            yield Finding("error", kind, Path(facts.name).name, None, f"{facts.name} {problem}")
 
 
-def _differs(path: Path, facts: FileFacts, *, whole: bool) -> str:
+def _difference(path: Path, facts: FileFacts, *, whole: bool) -> tuple[str, str]:
+    """Returns how a file differs from what was recorded when it was saved, if it does."""
     try:
         with Shard(path) as file:
             if file.size != facts.size:
-                return f"has {file.size} bytes of {facts.size}"
+                kind = "record-short" if file.size < facts.size else "record"
+                return kind, f"has {file.size} bytes, and {facts.size} were recorded"
             if not whole:
-                return ""
+                return "", ""
             value = 0
             for chunk in file.chunks(0, file.size):
                 value = crc32c(chunk, value)
     except FileNotFoundError:
-        return "is missing"
-    except (BundleError, OSError) as error:
-        return f"cannot be read ({error})"
-    return "" if value == facts.crc32c else "has another checksum"
+        return "record-missing", "is missing, and was recorded when it was saved"
+    except OSError as error:
+        return UNREADABLE, f"cannot be read: {error.strerror or error}"
+    except BundleError as error:
+        return "record", f"is not what was recorded: {error}"
+    return ("", "") if value == facts.crc32c else ("record", "has another checksum than recorded")

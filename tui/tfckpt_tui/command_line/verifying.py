@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import click
@@ -15,6 +16,7 @@ from tfckpt_trainer.catalog.bisecting import Bisection, Outcome, Probe
 from tfckpt_trainer.catalog.bisecting import bisect as halve
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.files import Look
+from tfckpt_trainer.catalog.states import state_by
 from tfckpt_trainer.catalog.verifying import Verified, verify_checkpoint
 from tfckpt_trainer.errors import ExitCode, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -99,25 +101,27 @@ def bisect(
     """Find the first checkpoint in which a check fails, by halving.
 
     The check is --finite, or COMMAND, run with the path of a checkpoint as its last argument:
-    exit status 0 is good, 125 cannot tell, any other to 127 is bad. Exit 1 when one was found.
+    exit status 0 is good, 125 cannot tell, any other to 127 is bad. What is known to be damaged
+    is not checked. Exit 1 when one was found, or when nothing could be checked.
     """
     if finite == bool(command):
         raise click.UsageError("Give either --finite or -- COMMAND.")
     row = row_for_bisecting(list_checkpoints(run), first, last)
-    if not row:
-        raise UsageError(f"No checkpoint of {run.root} can be restored; there is nothing to check.")
+    names = [checkpoint.name for checkpoint in row]
     if not as_json:
-        print_line(f"{humane.count(len(row), 'checkpoint')} from {row[0]} to {row[-1]}")
+        print_line(f"{humane.count(len(row), 'checkpoint')} from {names[0]} to {names[-1]}")
+    broken = {one.name: one for one in row if not one.restorable}
     found = halve(
-        row,
-        _finite_check(run) if finite else _command_check(run, command),
+        names,
+        _finite_check(run) if finite else _command_check(run, command, broken),
         lambda probe, left: None if as_json else _print_probe(probe, left),
     )
     if as_json:
         print_json(_bisection_data(found))
     else:
         _print_bisection(found)
-    return int(ExitCode.DONE if found.first_bad is None else ExitCode.PROBLEM)
+    is_good = found.first_bad is None and found.last_good is not None
+    return int(ExitCode.DONE if is_good else ExitCode.PROBLEM)
 
 
 def _verified(
@@ -144,12 +148,7 @@ def _verified(
 
 def _print_verified(verified: Verified) -> None:
     record = verified.record
-    if record.fault is not None:
-        word = "damaged"
-    elif verified.not_finite:
-        word = "not finite"
-    else:
-        word = "sound"
+    word = _word(verified)
     how = humane.count(record.tensors, "tensor") + f", {humane.size(record.bytes)}"
     if verified.remembered:
         how += f", read {humane.moment(record.verified_at)} and unchanged since"
@@ -179,12 +178,15 @@ def _infinite(found: NotFinite) -> str:
     return f"{found.infinite:,} infinite"
 
 
+def _word(verified: Verified) -> str:
+    if verified.record.fault is not None:
+        return state_by(verified.record.fault).value
+    return "not finite" if verified.not_finite else "sound"
+
+
 def _print_summary(results: Sequence[Verified], passed_over: Sequence[Checkpoint]) -> None:
-    damaged = sum(one.record.fault is not None for one in results)
-    strange = sum(one.record.fault is None and bool(one.not_finite) for one in results)
-    parts = [f"{len(results) - damaged - strange:,} sound"]
-    parts += [f"{damaged:,} damaged"] if damaged else []
-    parts += [f"{strange:,} not finite"] if strange else []
+    words = [_word(one) for one in results]
+    parts = [f"{words.count(word):,} {word}" for word in dict.fromkeys(["sound", *words])]
     print_line(f"{humane.count(len(results), 'checkpoint')}: {', '.join(parts)}.")
     for checkpoint in passed_over:
         print_words(f"{checkpoint.name} was passed over ({checkpoint.problem})")
@@ -235,14 +237,22 @@ def _finite_check(run: RunDirectory) -> Callable[[str], Probe]:
         if found.not_finite:
             return Probe(name, Outcome.BAD, _not_finite_words(found.not_finite[0]))
         if found.record.fault is not None:
-            return Probe(name, Outcome.SKIPPED, f"damaged: {found.record.fault.message}")
+            state = state_by(found.record.fault).value
+            return Probe(name, Outcome.SKIPPED, f"{state}: {found.record.fault.message}")
         return Probe(name, Outcome.GOOD, f"all values of {found.record.tensors} tensors are finite")
 
     return check
 
 
-def _command_check(run: RunDirectory, command: Sequence[str]) -> Callable[[str], Probe]:
+def _command_check(
+    run: RunDirectory, command: Sequence[str], broken: Mapping[str, Checkpoint]
+) -> Callable[[str], Probe]:
     def check(name: str) -> Probe:
+        if name in broken:
+            # It would fail of the damage, and not of what it is to find.
+            return Probe(
+                name, Outcome.SKIPPED, f"{broken[name].state.value}: {broken[name].problem}"
+            )
         path = str(run.root / name)
         words = [*command, path]
         try:
@@ -259,13 +269,20 @@ def _command_check(run: RunDirectory, command: Sequence[str]) -> Callable[[str],
             return Probe(name, Outcome.SKIPPED, detail)
         if 0 < status <= _LAST_STATUS:
             return Probe(name, Outcome.BAD, detail)
-        # A shell adds 128 to the signal that ended what it ran.
-        signal = -status if status < 0 else status - 128
-        raise TfckptError(
-            f"`{shlex.join(words)}` was ended by signal {signal}; nothing can be concluded."
-        )
+        raise TfckptError(f"`{shlex.join(words)}` {_ended_words(status)}")
 
     return check
+
+
+def _ended_words(status: int) -> str:
+    # A shell adds 128 to the signal that ended what it ran.
+    number = -status if status < 0 else status - 128
+    if number in signal.valid_signals():
+        return f"was ended by signal {number}; nothing can be concluded."
+    return (
+        f"ended with status {status}, which says nothing: 0 is good, {_SKIP} cannot tell, any "
+        f"other to {_LAST_STATUS} is bad."
+    )
 
 
 def _print_probe(probe: Probe, left: int) -> None:
@@ -275,13 +292,27 @@ def _print_probe(probe: Probe, left: int) -> None:
 
 def _print_bisection(found: Bisection) -> None:
     if found.first_bad is None:
-        print_line("The check fails in none of them.")
+        print_line(_without_bad(found))
     elif found.undecided:
         names = ", ".join(found.undecided)
         print_line(f"The first bad one is {found.first_bad}, or one that was skipped: {names}.")
     else:
         before = f"; {found.last_good} before it is good" if found.last_good else ""
         print_line(f"The first bad one is {found.first_bad}{before}.")
+
+
+def _without_bad(found: Bisection) -> str:
+    if found.last_good is None:
+        return "Nothing could be decided: every check was skipped."
+    behind = (
+        f"; what comes after it was skipped: {', '.join(found.undecided)}"
+        if found.undecided
+        else ""
+    )
+    return (
+        f"{found.last_good} is good{behind}. Nothing before it was searched: what fails once is "
+        "taken to fail from there on."
+    )
 
 
 def _bisection_data(found: Bisection) -> Json:

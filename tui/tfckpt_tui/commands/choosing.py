@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tfckpt_trainer.catalog.branches import lineage
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.errors import UsageError
+from tfckpt_tui.commands.verifying import can_be_verified
 
 
 def choose(checkpoints: Sequence[Checkpoint], text: str | None) -> Checkpoint:
@@ -36,8 +37,10 @@ def choose(checkpoints: Sequence[Checkpoint], text: str | None) -> Checkpoint:
 
 def row_for_bisecting(
     checkpoints: Sequence[Checkpoint], first: str | None, last: str | None
-) -> list[str]:
+) -> list[Checkpoint]:
     """Returns the checkpoints that led to `last`, oldest first, beginning with `first`.
+
+    Those that cannot be restored are among them: that they cannot be checked has to be told.
 
     Args:
         checkpoints: All of a directory, newest first.
@@ -45,21 +48,29 @@ def row_for_bisecting(
         last: Where it ends; by default at the one that a start would go on from.
 
     Raises:
-        UsageError: One is not there, or the first did not lead to the last.
+        UsageError: One is not there or being written, or the first did not lead to the last.
     """
-    end = choose(checkpoints, last)
-    known = {checkpoint.name: checkpoint for checkpoint in checkpoints}
+    there = [checkpoint for checkpoint in checkpoints if can_be_verified(checkpoint)]
+    end = _to_check(checkpoints, last) if last is not None else choose(there, None)
+    known = {checkpoint.name: checkpoint for checkpoint in there}
     if end.record is not None:
         row = [name for name in reversed(lineage(checkpoints, end.name)) if name in known]
     else:
-        place = [checkpoint.name for checkpoint in checkpoints].index(end.name)
-        row = [c.name for c in reversed(checkpoints[place:]) if c.branch == end.branch]
+        place = there.index(end)
+        row = [c.name for c in reversed(there[place:]) if c.branch == end.branch]
     if first is not None:
-        begin = choose(checkpoints, first).name
+        begin = _to_check(checkpoints, first).name
         if begin not in row:
             raise UsageError(f"{begin} did not lead to {end.name}; choose two of one branch.")
         row = row[row.index(begin) :]
-    return [name for name in row if known[name].restorable or name == end.name]
+    return [known[name] for name in row]
+
+
+def _to_check(checkpoints: Sequence[Checkpoint], text: str) -> Checkpoint:
+    chosen = choose(checkpoints, text)
+    if not can_be_verified(chosen):
+        raise UsageError(f"{chosen.name} cannot be checked: {chosen.problem}")
+    return chosen
 
 
 def two_to_compare(

@@ -50,7 +50,7 @@ def verify_and_remember(
     into_run: bool = True,
     files: Look | None = None,
 ) -> tuple[Verified | None, str]:
-    """Verifies a checkpoint and writes down what was found.
+    """Verifies a checkpoint and writes down what was found, if all of it could be read.
 
     Args:
         run: The run directory.
@@ -71,8 +71,8 @@ def verify_and_remember(
     found = verify_checkpoint(
         run, name, on_progress=on_progress, cancelled=cancelled, finite=finite, files=files
     )
-    if found is None:
-        return None, ""
+    if found is None or found.unread is not None:
+        return found, ""
     try:
         remember(run, found.record, into_run=into_run)
     except (TfckptError, OSError) as error:

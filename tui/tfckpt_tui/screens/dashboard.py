@@ -13,6 +13,7 @@ from textual.keys import format_key
 from textual.screen import Screen
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.states import state_by
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -124,7 +125,8 @@ class DashboardScreen(Screen[None]):
         if record.fault is not None:
             more = len(record.findings) - 1
             rest = f" ({humane.count(more, 'more finding')}: press enter on it)" if more else ""
-            self.report_failure(f"{name} is damaged", f"{clean(record.fault.message)}{rest}")
+            state = state_by(record.fault).value
+            self.report_failure(f"{name} is {state}", f"{clean(record.fault.message)}{rest}")
         elif outcome.asked and self.is_current:
             how = f"{humane.count(record.tensors, 'tensor')}, {humane.size(record.bytes)}"
             self._tell(f"{name} is sound: {how} in {humane.duration(record.seconds)}.")

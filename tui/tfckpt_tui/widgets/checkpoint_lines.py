@@ -10,6 +10,7 @@ from tfckpt_trainer.bundle.contents import Variable
 from tfckpt_trainer.bundle.statistics import Histogram, Statistics
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.resuming import Returning
+from tfckpt_trainer.catalog.states import state_by
 from tfckpt_trainer.rundir.records import CheckpointRecord, SaveCost, VerificationRecord
 from tfckpt_tui import humane
 from tfckpt_tui.commands.inspecting import Inspection
@@ -208,11 +209,11 @@ def _tone(severity: str) -> str:
 
 
 def _read_line(known: VerificationRecord, age: str) -> Line:
-    sound = known.fault is None
-    style = "good" if sound else "bad"
+    fault = known.fault
     words = f"{humane.count(known.tensors, 'tensor')}, {humane.size(known.bytes)}"
     words += f" read {age} ago in {humane.duration(known.seconds)}"
-    return line(("✓ sound: " if sound else "✗ damaged: ", style), (words, "muted"))
+    sign = ("✓ sound: ", "good") if fault is None else (f"✗ {state_by(fault).value}: ", "bad")
+    return line(sign, (words, "muted"))
 
 
 def _histogram_lines(found: Histogram, width: int) -> list[Line]:

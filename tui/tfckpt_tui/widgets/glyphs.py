@@ -60,6 +60,7 @@ CHECKPOINT: Mapping[CheckpointState, Sign] = {
     CheckpointState.VERIFIED: Sign("✓", "good", "complete, and its checksums were compared"),
     CheckpointState.INCOMPLETE: Sign("◐", "bad", "a file is missing or too short"),
     CheckpointState.CORRUPT: Sign("✗", "bad", "its bytes are not what was written"),
+    CheckpointState.UNREADABLE: Sign("∅", "warn", "the system does not let its index be read"),
     CheckpointState.ORPHANED: Sign("?", "warn", "left behind by a killed save"),
     CheckpointState.TRASHED: Sign("♻", "muted", "moved away by a prune; undo brings it back"),
 }
