@@ -351,7 +351,8 @@ def usable(checkpoint) -> bool:
 def trained(root: Path, saves) -> CheckpointDirectory:
     """A directory in which somebody saved, went back, pinned, and something was damaged."""
     made = CheckpointDirectory(root)
-    made.ours(1, metrics={"loss": 1.0})
+    # The oldest: where a clock was set back, what others saved has no order beside our records.
+    made.ours(1, age=LONG_AGO * (len(saves) + 2), metrics={"loss": 1.0})
     names, branch, step = ["ckpt-1"], 0, 1
     for place, (length, loss, act) in enumerate(saves):
         age = LONG_AGO * (len(saves) + 1 - place)

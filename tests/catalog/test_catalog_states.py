@@ -103,7 +103,7 @@ class TestWriting:
         assert made.scan()["ckpt-1"].state is CheckpointState.WRITING
 
     def test_data_arrives_alone(self, made):
-        made.tensorflow("ckpt-1", age=1)
+        made.tensorflow("ckpt-1", age=1, listed=False)
         (made.root / "ckpt-1.index").unlink()
         assert made.scan()["ckpt-1"].state is CheckpointState.WRITING
 
@@ -132,6 +132,18 @@ class TestWriting:
         made.run.create()
         os.rename(made.root / "ckpt-100.index", made.run.saving_directory / "ckpt-100.index")
         assert made.scan()["ckpt-100"].state is CheckpointState.WRITING
+
+    @pytest.mark.parametrize(
+        ("listed", "state"),
+        [(False, CheckpointState.WRITING), (True, CheckpointState.INCOMPLETE)],
+    )
+    def test_fresh_data_alone_is_lost_where_the_save_was_over(self, made, listed, state):
+        made.tensorflow("ckpt-1", age=3, listed=listed)
+        made.tensorflow("ckpt-2", age=1)
+        (made.root / "ckpt-1.index").unlink()
+        assert made.scan()["ckpt-1"].state is state
+        newest = next(iter(made.scan()))
+        assert newest == ("ckpt-2" if listed else "ckpt-1")
 
     def test_a_clock_that_was_set_back_does_not_write_for_ever(self, made):
         made.temporary("ckpt-1", age=-10 * LONG_AGO)

@@ -96,8 +96,9 @@ class Catalog:
             OSError: The directory cannot be read.
         """
         self._find_changes(in_haste)
-        is_other = self._judge(now, in_haste)
-        if self._around.refresh() or is_other:
+        is_other = self._around.refresh()
+        is_other |= self._judge(now, in_haste)
+        if is_other:
             self._result = self._finished()
         return self._result
 
@@ -186,11 +187,13 @@ class Catalog:
                 return None
             files = Files(name)
         return Evidence(
-            files,
-            aside,
-            self._records.found.get(name),
-            name in self._in_transit,
-            self._verifications.of(name),
+            files=files,
+            aside=aside,
+            record=self._records.found.get(name),
+            # It matters only there; a list is written anew with each save.
+            listed=files.index is None and name in self._around.listed,
+            in_transit=name in self._in_transit,
+            verification=self._verifications.of(name),
         )
 
     def _judge_one(self, evidence: Evidence, now: float, allowance: _Allowance) -> bool:

@@ -7,7 +7,8 @@ first rule that applies decides.
 
 1. *trashed*: no index, and a prune or an undo that was cut off has it in hand.
 2. *writing*: T or S is fresh, and there is no index, or no I, or a file in T is newer than the
-   index (a save of the same name goes on). Or there are fresh data files alone: they come first.
+   index (a save of the same name goes on). Or there are fresh data files alone, which come first,
+   and TensorFlow's state file does not list it, which is written last.
 3. *orphaned*: no index, and it is a save that was killed: T or S is there, or our record, which
    is written just before the commit.
 4. *incomplete*: no index, or an empty one.
@@ -94,6 +95,7 @@ class Evidence(msgspec.Struct, frozen=True):
         files: In the run directory.
         aside: In our `saving/` directory, where a save of our library is under way or was cut.
         record: Ours, where there is one.
+        listed: Whether TensorFlow's state file lists it.
         in_transit: Whether a prune or an undo that was cut off has it in hand.
         verification: What reading all of it found, if that was of these files.
     """
@@ -101,6 +103,7 @@ class Evidence(msgspec.Struct, frozen=True):
     files: Files
     aside: Files | None = None
     record: CheckpointRecord | None = None
+    listed: bool = False
     in_transit: bool = False
     verification: VerificationRecord | None = None
 
@@ -187,7 +190,8 @@ def _without_index(evidence: Evidence, moment: _Moment) -> Verdict:
     if evidence.in_transit:
         problem = "A prune or an undo of it was cut off; the next one finishes it."
         return _passing(evidence, CheckpointState.TRASHED, problem)
-    if (under_way or evidence.record is None) and _is_fresh(evidence, moment):
+    was_saved = evidence.record is not None or evidence.listed
+    if (under_way or not was_saved) and _is_fresh(evidence, moment):
         return _passing(evidence, CheckpointState.WRITING, "It is being written.")
     if under_way or evidence.record is not None:
         return _passing(evidence, CheckpointState.ORPHANED, "Its save was cut off.")
@@ -292,7 +296,7 @@ def _unreadable(
         return _passing(evidence, CheckpointState.WRITING, "It changed while it was looked at.")
     if isinstance(error, OSError):
         # What an operating system refuses it may grant later, with no file changed.
-        problem = f"{index.name} cannot be read: {error.strerror or error}."
+        problem = f"{index.name} cannot be read: {error.strerror}."
         return _passing(evidence, CheckpointState.UNREADABLE, problem)
     state = CheckpointState.INCOMPLETE if index.size == 0 else CheckpointState.CORRUPT
     return Verdict(state, len(evidence.files.shards), str(error))
