@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bundle_writing import GRAPH_KEY, Object, array, graph, key_of, strings, variable, write
-from tfckpt_trainer.bundle.contents import Role, Variable, describe
+from tfckpt_trainer.bundle.contents import Role, Variable, describe, describe_without_graph
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import KEY, SlotVariable, read_object_graph
 
@@ -259,13 +259,19 @@ def test_a_graph_of_another_save_is_described_in_no_time(tmp_path):
     assert {one.role for one in found} == {Role.OTHER}
 
 
-def test_without_its_object_graph_the_names_still_tell_most(tmp_path):
+def test_names_of_tensorflow_1_tell_most(tmp_path):
     names = ["model/kernel", "model/kernel/Adam", "step"]
-    tensors = {key_of(name): ONE for name in names[:2]} | {key_of("step"): array(np.int64(4))}
-    write(tmp_path / "c", {**tensors, GRAPH_KEY: strings([b""], ())})
+    write(tmp_path / "c", {**dict.fromkeys(names[:2], ONE), "step": array(np.int64(4))})
     found = {one.path: one.role for one in describe(read_index(tmp_path / "c"), None)}
     assert found == {
         "model/kernel": Role.WEIGHT,
         "model/kernel/Adam": Role.SLOT,
         "step": Role.STEP,
     }
+
+
+def test_where_the_object_graph_is_lost_nothing_is_said_of_what_tensors_are_for(tmp_path):
+    tensors = {key_of(name): ONE for name in ("model/kernel", "optimizer/m")}
+    write(tmp_path / "c", {**tensors, GRAPH_KEY: strings([b""], ())})
+    found = {(v.path, v.role) for v in describe_without_graph(read_index(tmp_path / "c"))}
+    assert found == {("model/kernel", Role.UNKNOWN), ("optimizer/m", Role.UNKNOWN)}

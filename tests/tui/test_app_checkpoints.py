@@ -89,13 +89,26 @@ async def test_damage_stays_on_the_screen_until_it_is_dismissed(made: RunFactory
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
         app = await opened(pilot)
         await pilot.press("v")
-        await until_shown(pilot, "ckpt-30 is damaged")
+        await until_shown(pilot, "ckpt-30 is corrupt")
         await until_shown(pilot, "✗ corrupt")
         assert "does not match its checksum" in top(app)
         await pilot.press("escape")
-        await until(pilot, lambda: "is damaged:" not in top(app), "dismissed")
+        await until(pilot, lambda: "is corrupt:" not in top(app), "dismissed")
         await pilot.press("enter")
-        await until_shown(pilot, "✗ damaged")
+        await until_shown(pilot, "✗ corrupt: ")
+        assert "damaged" in top(app)
+
+
+async def test_a_checkpoint_without_an_index_says_that_nothing_is_known_of_it(
+    made: RunFactory,
+) -> None:
+    (made.run.root / "ckpt-30.index").unlink()
+    async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+        app = await opened(pilot)
+        await pilot.press("home", "enter")
+        await until_shown(pilot, "nobody knows what is in it")
+        assert "reading…" not in top(app)
+        assert "unknown: its index cannot be read" in top(app)
 
 
 async def test_a_new_checkpoint_is_verified_by_itself(made: RunFactory) -> None:

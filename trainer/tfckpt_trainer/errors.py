@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import IntEnum
 
 
@@ -61,3 +62,15 @@ class BundleError(TfckptError):
 
 class LaunchError(TfckptError):
     """Workers could not be started, or a run could not be taken over."""
+
+
+def in_words(error: Exception) -> str:
+    """Returns the message of an error; of one of the system what it says of which file."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    where = f"{os.fsdecode(error.filename)}: " if _is_path(error.filename) else ""
+    return f"{where}{error.strerror}"
+
+
+def _is_path(name: object) -> bool:
+    return isinstance(name, str | bytes | os.PathLike)

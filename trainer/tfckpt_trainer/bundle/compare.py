@@ -60,6 +60,11 @@ class Change:
     relative: float
     not_finite: int
 
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Sorts by how bad it is, the worst last: what is not finite is worse than any change."""
+        return self.not_finite > 0, math.inf if math.isnan(self.relative) else self.relative
+
 
 def compare(before: Index, after: Index) -> tuple[Compared, ...]:
     """Compares two checkpoints by what their indexes say, in the order of the names.
@@ -80,7 +85,7 @@ def change(
         saved in other parts that are no rows.
 
     Raises:
-        BundleError: The elements are not where they should be.
+        BundleError: The elements are not where they should be, or damaged.
         FileNotFoundError: A data file is missing.
     """
     before, after = compared.before, compared.after

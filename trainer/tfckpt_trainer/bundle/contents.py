@@ -36,6 +36,7 @@ class Role(StrEnum):
     INPUT = "input position"
     RANDOM = "random state"
     OTHER = "other"
+    UNKNOWN = "unknown"
 
 
 GROUPS = {Role.WEIGHT: "model", Role.SLOT: "optimizer", Role.OPTIMIZER: "optimizer"}
@@ -99,6 +100,15 @@ def describe(index: Index, nodes: Sequence[Node] | None) -> tuple[Variable, ...]
 def _in_order(variables: Iterable[Variable]) -> tuple[Variable, ...]:
     places = {"model": 0, "optimizer": 1, "rest": 2}
     return tuple(sorted(variables, key=lambda v: (places[v.group], v.path)))
+
+
+def describe_without_graph(index: Index) -> tuple[Variable, ...]:
+    """Names the tensors where the object graph, which says what they are for, cannot be read."""
+    return tuple(
+        Variable(name.removesuffix(f"{_SUFFIX}{VALUE_ATTRIBUTE}"), entry, Role.UNKNOWN)
+        for name, entry in sorted(index.entries.items())
+        if name != KEY
+    )
 
 
 class _Graph:
@@ -239,18 +249,10 @@ def _plain_role(name: str, entry: TensorEntry, *, at_root: bool) -> Role:
 
 
 def _named(index: Index) -> Iterator[Variable]:
-    """Guesses from names alone, as TensorFlow 1 chose them: `layer/kernel/Adam`.
-
-    Those of an object graph that cannot be read come without the attribute of all variables.
-    """
-    names = {
-        name.removesuffix(f"{_SUFFIX}{VALUE_ATTRIBUTE}"): entry
-        for name, entry in index.entries.items()
-        if name != KEY
-    }
-    for name, entry in sorted(names.items()):
+    """Guesses from names alone, as TensorFlow 1 chose them: `layer/kernel/Adam`."""
+    for name, entry in sorted(index.entries.items()):
         owner, _, last = name.rpartition("/")
-        if owner in names and last in _SLOT_SUFFIXES:
+        if owner in index.entries and last in _SLOT_SUFFIXES:
             yield Variable(name, entry, Role.SLOT, slot_of=owner, slot_name=last)
         elif last in {"beta1_power", "beta2_power"}:
             yield Variable(name, entry, Role.OPTIMIZER)

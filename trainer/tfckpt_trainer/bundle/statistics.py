@@ -55,7 +55,7 @@ def statistics(prefix: Path, index: Index, entry: TensorEntry) -> Statistics:
     """Computes the figures of a tensor of numbers, in two passes and bounded memory.
 
     Raises:
-        BundleError: The elements are no numbers, or not where they should be.
+        BundleError: The elements are no numbers, not where they should be, or damaged.
         FileNotFoundError: A data file is missing.
     """
     moments = _Moments()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, numpy_dtype
 from tfckpt_trainer.bundle.index import Index, TensorEntry, shard_path
 from tfckpt_trainer.bundle.shard import Shard
@@ -29,11 +30,11 @@ def is_numeric(entry: TensorEntry) -> bool:
 def numeric_chunks(prefix: Path, index: Index, entry: TensorEntry) -> Iterator[Numbers]:
     """Yields all elements of a tensor in the order of the file, as double precision.
 
-    A tensor that was saved in parts comes part by part, in the order of their places. Checksums
-    are not checked: that is what verifying is for.
+    A tensor that was saved in parts comes part by part, in the order of their places.
 
     Raises:
-        BundleError: The elements are no numbers, or not where they should be.
+        BundleError: The elements are no numbers, or not where they should be; or, once all of a
+            part was handed out, they do not match their checksum.
         FileNotFoundError: A data file is missing.
     """
     import numpy as np
@@ -43,11 +44,18 @@ def numeric_chunks(prefix: Path, index: Index, entry: TensorEntry) -> Iterator[N
     dtype = numpy_dtype(entry.dtype)
     for stored in _stored(prefix, index, entry):
         with Shard(shard_path(prefix, stored.shard, stored.shard_count)) as shard:
-            size = stored.size - stored.size % dtype.itemsize
-            for data in shard.chunks(stored.offset, size):
+            if stored.size % dtype.itemsize:
+                problem = f"{stored.name} has {stored.size} bytes, no whole number of elements"
+                raise BundleError(shard.name, stored.offset, problem)
+            checksum = 0
+            for data in shard.chunks(stored.offset, stored.size):
+                checksum = crc32c(data, checksum)
                 values = np.frombuffer(data, dtype)
                 for start in range(0, len(values), _PIECE):
                     yield _widened(values[start : start + _PIECE])
+            if checksum != stored.crc32c:
+                problem = f"{stored.name} does not match its checksum"
+                raise BundleError(shard.name, stored.offset, problem)
 
 
 def _widened(values: NDArray[np.generic]) -> Numbers:

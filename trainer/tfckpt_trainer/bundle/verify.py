@@ -111,7 +111,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def _cannot_be_read(path: Path, error: OSError) -> str:
-    return f"{path.name} cannot be read: {error.strerror or error}"
+    return f"{path.name} cannot be read: {error.strerror}"
 
 
 class _Cancelled(Exception):  # noqa: N818

@@ -28,7 +28,11 @@ class Returning:
 
 
 def returning(
-    prefix: Path, variables: Sequence[Variable], record: CheckpointRecord | None
+    prefix: Path,
+    variables: Sequence[Variable],
+    record: CheckpointRecord | None,
+    *,
+    lost: str = "",
 ) -> tuple[Returning, ...]:
     """Tells what resuming from the checkpoint at `prefix` would bring back.
 
@@ -36,13 +40,11 @@ def returning(
         prefix: The checkpoint.
         variables: What is in it.
         record: What our library recorded of it, if it saved it.
-
-    Raises:
-        BundleError: The step is not where it should be.
-        FileNotFoundError: A data file is missing.
+        lost: What of the checkpoint cannot be read, so that nobody knows what the variables are
+            for; empty if it is known.
     """
     contents = frozenset(record.contents) if record is not None else frozenset()
-    return (
+    found = (
         _weights(variables),
         _slots(variables),
         _step(prefix, variables, record),
@@ -52,6 +54,10 @@ def returning(
         _callbacks(variables, record),
         *_kept(record),
     )
+    if not lost:
+        return found
+    unknown = f"unknown: its {lost} cannot be read"
+    return tuple(one if one.comes_back else Returning(one.what, None, unknown) for one in found)
 
 
 def _of(variables: Sequence[Variable], *roles: Role) -> list[Variable]:
@@ -152,6 +158,6 @@ def _is_iterations(variable: Variable) -> bool:
 def _value(prefix: Path, variable: Variable) -> int | None:
     try:
         return read_integer(prefix, variable.entry)
-    except (BundleError, FileNotFoundError):
+    except (BundleError, OSError):
         # What cannot be read cannot come back; that it is damaged is for verifying to say.
         return None

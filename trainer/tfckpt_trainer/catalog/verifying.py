@@ -171,7 +171,7 @@ def _difference(path: Path, facts: FileFacts, *, whole: bool) -> tuple[str, str]
     except FileNotFoundError:
         return "record-missing", "is missing, and was recorded when it was saved"
     except OSError as error:
-        return UNREADABLE, f"cannot be read: {error.strerror or error}"
+        return UNREADABLE, f"cannot be read: {error.strerror}"
     except BundleError as error:
         return "record", f"is not what was recorded: {error}"
     return ("", "") if value == facts.crc32c else ("record", "has another checksum than recorded")

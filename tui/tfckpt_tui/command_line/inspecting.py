@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import click
 import msgspec
@@ -12,14 +13,26 @@ from tfckpt_trainer.bundle.compare import Change, Compared, Difference
 from tfckpt_trainer.bundle.contents import Role, Variable
 from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_trainer.bundle.statistics import Statistics
-from tfckpt_trainer.errors import BundleError, ExitCode
+from tfckpt_trainer.errors import BundleError, ExitCode, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CheckpointRecord
 from tfckpt_tui import humane
 from tfckpt_tui.cli import JsonOption, RunArgument, acting_on_run
 from tfckpt_tui.commands.choosing import choose
-from tfckpt_tui.commands.comparing import Comparison, changes, compare_checkpoints
-from tfckpt_tui.commands.inspecting import Inspection, in_families, matching, statistics_of
+from tfckpt_tui.commands.comparing import (
+    Comparison,
+    compare_checkpoints,
+    measure,
+    worst_first,
+)
+from tfckpt_tui.commands.inspecting import (
+    GROUPS,
+    Inspection,
+    Total,
+    in_families,
+    matching,
+    statistics_of,
+)
 from tfckpt_tui.commands.inspecting import inspect as look_into
 from tfckpt_tui.commands.reporting import Json, list_checkpoints
 from tfckpt_tui.console import print_json, print_line, print_table
@@ -42,12 +55,13 @@ def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_js
     """
     found = look_into(run, choose(list_checkpoints(run), name))
     variables = in_families(matching(found.variables, wanted))
-    figures, unread = _measured(run, found, variables) if stats else ({}, "")
-    problem = found.checkpoint.problem or found.problem or unread
+    figures, unread = _measured(run, found, variables) if stats else ({}, {})
+    problem = found.checkpoint.problem or found.problem or next(iter(unread.values()), "")
+    found = replace(found, damage={**found.damage, **unread})
     if as_json:
         print_json(_inspection_data(found, variables, figures if stats else None, problem))
     else:
-        _print_inspection(found, variables, figures, problem)
+        _print_inspection(found, variables, figures, problem, wanted)
     return int(ExitCode.PROBLEM if problem else ExitCode.DONE)
 
 
@@ -61,18 +75,25 @@ def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_js
 @acting_on_run
 def compare(
     run: RunDirectory, before: str, after: str, norms: bool, everything: bool, as_json: bool
-) -> None:
+) -> int:
     """Say what changed from checkpoint A to checkpoint B; each is a name or a step.
 
-    Without --norms only the indexes are read, however large the checkpoints are.
+    Without --norms only the indexes are read, however large the checkpoints are. Exit 1 when
+    one of them cannot be restored, or a tensor is damaged or cannot be read.
     """
     checkpoints = list_checkpoints(run)
     found = compare_checkpoints(run, choose(checkpoints, before), choose(checkpoints, after))
-    measured = {change.name: change for change in changes(run, found)} if norms else None
+    measured = None
+    if norms:
+        read = list(measure(run, found))
+        measured = {one.name: one.change for one in read if one.change is not None}
+        unread = {one.name: one.problem for one in read if one.problem}
+        found = replace(found, damage={**found.damage, **unread})
     if as_json:
         print_json(_comparison_data(found, measured))
     else:
         _print_comparison(found, measured, everything)
+    return int(ExitCode.PROBLEM if found.problems or found.damage else ExitCode.DONE)
 
 
 def shape_words(shape: Sequence[int]) -> str:
@@ -82,22 +103,24 @@ def shape_words(shape: Sequence[int]) -> str:
 
 def _measured(
     run: RunDirectory, found: Inspection, variables: Sequence[Variable]
-) -> tuple[Figures, str]:
-    """Returns the figures of all that can be read, and why the first that cannot is not."""
+) -> tuple[Figures, dict[str, str]]:
+    """Returns the figures of all that can be read, and why the others cannot."""
     figures: Figures = {}
-    problem = ""
+    unread: dict[str, str] = {}
     for variable in variables:
         try:
             figures[variable.entry.name] = statistics_of(run, found, variable)
-        except FileNotFoundError as error:
-            problem = problem or f"{error.filename} is missing"
         except (BundleError, OSError) as error:
-            problem = problem or str(error)
-    return figures, problem
+            unread[variable.entry.name] = in_words(error)
+    return figures, unread
 
 
 def _print_inspection(
-    found: Inspection, variables: Sequence[Variable], figures: Figures, problem: str
+    found: Inspection,
+    variables: Sequence[Variable],
+    figures: Figures,
+    problem: str,
+    wanted: str,
 ) -> None:
     checkpoint = found.checkpoint
     step = "unknown" if checkpoint.step is None else f"{checkpoint.step:,}"
@@ -110,13 +133,19 @@ def _print_inspection(
         print_line(f"{key:<11} {humane.metric(value)}")
     files = humane.count(checkpoint.shards, "data file")
     print_line(f"size        {humane.size(checkpoint.size)} in {files}")
-    if found.by_name:
+    if found.has_graph is False:
         print_line("kind        saved by name, as TensorFlow 1 does: no object graph")
     print_line()
-    _print_variables(variables, figures)
-    print_line()
-    rows = [(t.group, str(t.tensors), humane.size(t.bytes)) for t in found.totals]
-    print_table(("TOTAL", "TENSORS", "SIZE"), rows, right={1, 2})
+    if found.index is None:
+        print_line("Its index cannot be read: nobody knows what is in it.")
+    else:
+        if variables or not wanted:
+            _print_variables(found, variables, figures)
+        else:
+            print_line(f"No variable has {wanted!r} in its path.")
+        print_line()
+        rows = [(t.group, str(t.tensors), humane.size(t.bytes)) for t in found.totals]
+        print_table(("TOTAL", "TENSORS", "SIZE"), rows, right={1, 2})
     print_line()
     words = {True: "yes", False: "no", None: "?"}
     back = [(one.what, words[one.comes_back], one.how) for one in found.returning]
@@ -153,7 +182,7 @@ def _values(values: Mapping[str, object]) -> str:
     )
 
 
-def _print_variables(variables: Sequence[Variable], figures: Figures) -> None:
+def _print_variables(found: Inspection, variables: Sequence[Variable], figures: Figures) -> None:
     header = ["PATH", "DTYPE", "SHAPE", "SIZE", "SHARD", "WHAT"]
     header += ["MIN", "MAX", "MEAN", "NORM", "NOT FINITE"] if figures else []
     paths = {variable.path for variable in variables}
@@ -164,7 +193,7 @@ def _print_variables(variables: Sequence[Variable], figures: Figures) -> None:
             shape_words(variable.entry.shape),
             humane.size(variable.size),
             "–" if variable.entry.slices else str(variable.entry.shard),
-            _what(variable),
+            _what(variable) + (" (damaged)" if variable.entry.name in found.damage else ""),
             *(_figures(figures.get(variable.entry.name)) if figures else ()),
         ]
         for variable in variables
@@ -196,11 +225,9 @@ def _inspection_data(
         "branch": checkpoint.branch,
         "state": checkpoint.state.value,
         "problem": problem,
-        "object_graph": not found.by_name,
-        "tensors": [_tensor_data(variable, figures) for variable in variables],
-        "totals": {
-            total.group: {"tensors": total.tensors, "bytes": total.bytes} for total in found.totals
-        },
+        "object_graph": found.has_graph,
+        "tensors": [_tensor_data(found, variable, figures) for variable in variables],
+        "totals": _totals_data(found.totals),
         "resuming": [
             {"what": one.what, "comes_back": one.comes_back, "how": one.how}
             for one in found.returning
@@ -209,7 +236,18 @@ def _inspection_data(
     }
 
 
-def _tensor_data(variable: Variable, figures: Figures | None) -> Json:
+def _totals_data(totals: Sequence[Total]) -> Json:
+    known = {total.group: total for total in totals}
+    return {
+        group: {
+            "tensors": known[group].tensors if known else None,
+            "bytes": known[group].bytes if known else None,
+        }
+        for group in GROUPS
+    }
+
+
+def _tensor_data(found: Inspection, variable: Variable, figures: Figures | None) -> Json:
     entry = variable.entry
     data: Json = {
         "name": entry.name,
@@ -221,10 +259,11 @@ def _tensor_data(variable: Variable, figures: Figures | None) -> Json:
         "role": variable.role.value,
         "slot_of": variable.slot_of or None,
         "slot_name": variable.slot_name or None,
+        "problem": found.damage.get(entry.name, ""),
     }
     if figures is not None:
-        found = figures.get(entry.name)
-        data["statistics"] = None if found is None else statistics_data(found)
+        measured = figures.get(entry.name)
+        data["statistics"] = None if measured is None else statistics_data(measured)
     return data
 
 
@@ -258,15 +297,21 @@ def _print_comparison(
         f"{found.count(kind):,} {_WORDS[kind]}" for kind in Difference if found.count(kind)
     )
     print_line(f"{found.before.name} → {found.after.name}: {counts or 'no tensors'}")
-    shown = [one for one in found.tensors if everything or one.difference is not Difference.EQUAL]
+    for problem in found.problems:
+        print_line(f"problem: {problem}")
+    shown = [
+        one
+        for one in found.tensors
+        if everything or one.difference is not Difference.EQUAL or one.name in found.damage
+    ]
     if measured is not None:
-        shown.sort(key=lambda one: -_relative(measured.get(one.name)))
+        shown.sort(key=lambda one: worst_first(found.damage, measured, one))
     header = ["TENSOR", "DIFFERENCE", "BEFORE", "AFTER"]
     header += ["CHANGE", "NORM BEFORE", "NORM AFTER"] if measured is not None else []
     rows = [
         [
             found.titles.get(one.name, one.name),
-            _WORDS[one.difference] + (" (saved in other parts)" if one.unknown else ""),
+            _difference_words(found, one),
             _side(one.before),
             _side(one.after),
             *(_change_words(measured.get(one.name)) if measured is not None else ()),
@@ -287,11 +332,9 @@ _WORDS = {
 }
 
 
-def _relative(change: Change | None) -> float:
-    """What to sort by: a change that is no number is worse than any that is."""
-    if change is None:
-        return -1.0
-    return change.relative if not math.isnan(change.relative) else math.inf
+def _difference_words(found: Comparison, one: Compared) -> str:
+    parts = " (saved in other parts)" if one.unknown else ""
+    return _WORDS[one.difference] + parts + (" (damaged)" if one.name in found.damage else "")
 
 
 def _side(entry: TensorEntry | None) -> str:
@@ -301,16 +344,19 @@ def _side(entry: TensorEntry | None) -> str:
 def _change_words(change: Change | None) -> tuple[str, str, str]:
     if change is None:
         return "–", "–", "–"
-    relative = f"{100 * change.relative:.3g} %" if math.isfinite(change.relative) else "from 0"
     if change.not_finite:
-        relative += f" ({change.not_finite:,} not finite)"
+        relative = f"{change.not_finite:,} not finite"
+    elif math.isfinite(change.relative):
+        relative = f"{100 * change.relative:.3g} %"
+    else:
+        relative = "from 0"
     return relative, humane.metric(change.norm_before), humane.metric(change.norm_after)
 
 
 def _comparison_data(found: Comparison, measured: dict[str, Change] | None) -> Json:
     tensors = []
     for one in found.tensors:
-        data = _compared_data(one)
+        data = {**_compared_data(one), "problem": found.damage.get(one.name, "")}
         if measured is not None:
             change = measured.get(one.name)
             data["change"] = None if change is None else _change_data(change)
@@ -318,6 +364,7 @@ def _comparison_data(found: Comparison, measured: dict[str, Change] | None) -> J
     return {
         "before": found.before.name,
         "after": found.after.name,
+        "problems": list(found.problems),
         "counts": {kind.value: found.count(kind) for kind in Difference},
         "tensors": tensors,
     }

@@ -93,7 +93,8 @@ class CheckpointScreen(Screen[None]):
         self.tfckpt.start_job(f"inspect {clean(name)}", work, self._take, self._fail)
         self._look_for_verification()
         self.set_interval(_POLL_SECONDS, self._poll)
-        self._update()
+        # Not before Textual takes the screen for mounted.
+        self.call_later(self._update)
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Takes a newer snapshot: the state may be another one, or the checkpoint gone."""
@@ -188,7 +189,10 @@ class CheckpointScreen(Screen[None]):
     def _take(self, found: Inspection) -> None:
         if self.is_mounted:
             self._found = found
-            self.query_one(Variables).show_variables(found.variables)
+            tree = self.query_one(Variables)
+            tree.show_variables(found.variables, found.damage)
+            if found.index is None:
+                tree.show_failure()
             self._update()
 
     def _take_statistics(self, variable: Variable, found: Statistics | None) -> None:

@@ -18,7 +18,7 @@ from tfckpt_trainer.bundle.dtypes import is_inexact
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui import humane
-from tfckpt_tui.commands.comparing import Comparison, changes, compare_checkpoints
+from tfckpt_tui.commands.comparing import Comparison, Measured, compare_checkpoints, measure
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
 from tfckpt_tui.widgets.differences import Differences
@@ -49,7 +49,7 @@ class CompareScreen(Screen[None]):
         self._after = after
         self._found: Comparison | None = None
         self._problem = ""
-        self._measured: list[Change] = []
+        self._measured: list[Measured] = []
         self._measuring = False
         self._left = threading.Event()
 
@@ -70,7 +70,8 @@ class CompareScreen(Screen[None]):
         work = partial(compare_checkpoints, self._run, self._before, self._after)
         self.tfckpt.start_job("compare", work, self._take, self._fail)
         self.set_interval(_POLL_SECONDS, self._poll)
-        self._update()
+        # Not before Textual takes the screen for mounted.
+        self.call_later(self._update)
 
     def on_unmount(self) -> None:
         """Ends the reading of tensors."""
@@ -103,16 +104,16 @@ class CompareScreen(Screen[None]):
         await self.run_action(event.action)
 
     def _measure(self, found: Comparison) -> None:
-        for change in changes(self._run, found):
+        for one in measure(self._run, found):
             if self._left.is_set():
                 return
             # Only appended to here and read over there: nothing is torn.
-            self._measured.append(change)
+            self._measured.append(one)
 
     def _take(self, found: Comparison) -> None:
         if self.is_mounted:
             self._found = found
-            self.query_one(Differences).show_tensors(found.tensors, found.titles)
+            self.query_one(Differences).show_tensors(found.tensors, found.titles, found.damage)
             self._update()
 
     def _end(self, nothing: None) -> None:
@@ -130,7 +131,7 @@ class CompareScreen(Screen[None]):
 
     def _show_measured(self) -> None:
         if self.is_mounted:
-            self.query_one(Differences).show_changes({one.name: one for one in self._measured})
+            self.query_one(Differences).show_measured(tuple(self._measured))
             self._update()
 
     def _update(self) -> None:
@@ -139,6 +140,7 @@ class CompareScreen(Screen[None]):
         lines = [_title(self._before, self._after)]
         if self._found is not None:
             lines.append(_counts(self._found))
+            lines += [line(("✗ ", "bad"), (clean(one), "bad")) for one in self._found.problems]
         if self._problem:
             lines.append(line(("✗ ", "bad"), (self._problem, "bad")))
         elif self._found is not None:
@@ -153,7 +155,8 @@ class CompareScreen(Screen[None]):
             done = f"{len(self._measured):,} of {changed:,} read"
             return line(("◌ ", "busy"), (done, "value"))
         if self._measured:
-            return line(_moved(found, self._measured))
+            read = [one.change for one in self._measured if one.change is not None]
+            return line(_moved(found, read), *_unread(self._measured))
         if changed:
             return line(("n", "key"), (" reads what changed and says by how much", "label"))
         return line(("✓ ", "good"), ("nothing to measure", "muted"))
@@ -177,6 +180,14 @@ def _counts(found: Comparison) -> Line:
         if count:
             spans += [(f"{count:,} ", "value"), (_WORDS[kind], style), ("   ", "")]
     return Line(tuple(spans))
+
+
+def _unread(measured: Sequence[Measured]) -> list[Span]:
+    problems = [one.problem for one in measured if one.problem]
+    if not problems:
+        return []
+    more = f", and {len(problems) - 1:,} more" if len(problems) > 1 else ""
+    return [("   ✗ ", "bad"), (f"{clean(problems[0])}{more}", "bad")]
 
 
 def _moved(found: Comparison, measured: Sequence[Change]) -> Span:

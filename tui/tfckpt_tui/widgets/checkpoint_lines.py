@@ -45,7 +45,7 @@ def fact_lines(checkpoint: Checkpoint, found: Inspection | None, at: float) -> l
             *_fact("saved", f"{age} ago, {humane.moment(checkpoint.saved_at)}"),
         )
     ]
-    if found is not None:
+    if found is not None and (found.index is not None or not checkpoint.problem):
         lines.append(_total_line(found))
     lines.append(_said_line(checkpoint))
     return lines
@@ -167,10 +167,11 @@ def _total_line(found: Inspection) -> Line:
         spans += [_DOT] if spans else []
         spans += [(f"{total.group} ", "label"), (humane.size(total.bytes), "value")]
         spans.append((f" in {humane.count(total.tensors, 'tensor')}", "muted"))
-    if found.by_name:
+    if found.has_graph is False:
         spans += [_DOT, ("saved by name, as TensorFlow 1 does", "warn")]
     if found.problem:
-        spans += [_DOT, (clean(found.problem), "bad")]
+        spans += [_DOT] if spans else []
+        spans.append((clean(found.problem), "bad"))
     return Line(tuple(spans))
 
 

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from rich.cells import cell_len
 
 from tfckpt_trainer.bundle.compare import Change, Compared, Difference
 from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_tui import humane
+from tfckpt_tui.commands.comparing import Measured, worst_first
 from tfckpt_tui.text import clean
-from tfckpt_tui.widgets.columns import Column, choose
+from tfckpt_tui.widgets.columns import GAP, Column, Layout, choose
 from tfckpt_tui.widgets.listing import Listing
 from tfckpt_tui.widgets.painting import Line, Span, line, shorten, shorten_middle
 
-_COLUMNS = (
-    Column("sign", "", 1, align="<"),
-    Column("name", "tensor", 24, align="<", stretch=3),
-    Column("difference", "difference", 11, align="<"),
-    Column("change", "change", 9),
-    Column("norms", "norm", 19, rank=3),
-    Column("what", "type and shape", 20, rank=2, align="<", stretch=1),
-)
+_SIGN = Column("sign", "", 1, align="<")
+_NAME = Column("name", "tensor", 24, align="<")
+_DIFFERENCE = Column("difference", "difference", 11, align="<")
+_CHANGE = Column("change", "change", 10)
+_NORMS = Column("norms", "norm", 19, rank=3)
+_WHAT = Column("what", "type and shape", 14, rank=2, align="<", stretch=1)
+_FIXED = sum(column.width + GAP for column in (_SIGN, _DIFFERENCE, _CHANGE))
 _SIGNS: Mapping[Difference, tuple[str, str, str]] = {
     Difference.ADDED: ("+", "good", "added"),
     Difference.REMOVED: ("−", "bad", "removed"),
@@ -38,20 +41,27 @@ class Differences(Listing):
         super().__init__(id=id)
         self._tensors: Sequence[Compared] = ()
         self._titles: Mapping[str, str] = {}
+        self._damage: Mapping[str, str] = {}
+        self._longest = 0
         self._changes: Mapping[str, Change] = {}
         self._shown: list[Compared] = []
         self._everything = False
         self._is_read = False
 
-    def show_tensors(self, tensors: Sequence[Compared], titles: Mapping[str, str]) -> None:
-        """Takes the tensors of both checkpoints, and what people call them."""
+    def show_tensors(
+        self, tensors: Sequence[Compared], titles: Mapping[str, str], damage: Mapping[str, str]
+    ) -> None:
+        """Takes the tensors of both checkpoints, what people call them, and what is damaged."""
         self._tensors, self._titles, self._is_read = tensors, titles, True
+        self._damage = damage
         self._update_rows()
 
-    def show_changes(self, changes: Mapping[str, Change]) -> None:
+    def show_measured(self, measured: Sequence[Measured]) -> None:
         """Takes how much tensors changed, as far as it is known."""
-        if len(changes) != len(self._changes):
-            self._changes = changes
+        changes = {one.name: one.change for one in measured if one.change is not None}
+        unread = {one.name: one.problem for one in measured if one.problem}
+        if len(changes) != len(self._changes) or not unread.keys() <= self._damage.keys():
+            self._changes, self._damage = changes, {**self._damage, **unread}
             self._update_rows()
 
     def turn_everything(self) -> None:
@@ -77,7 +87,7 @@ class Differences(Listing):
 
     def head_lines(self, width: int) -> Sequence[Line]:
         """Returns the titles of the columns."""
-        return (choose(_COLUMNS, width).head(),) if self._shown else ()
+        return (self._layout(width).head(),) if self._shown else ()
 
     def empty_lines(self, width: int) -> Sequence[Line]:
         """Returns what stands there while nothing is shown."""
@@ -86,29 +96,37 @@ class Differences(Listing):
 
     def row_line(self, row: int, width: int) -> Line:
         """Returns one tensor."""
-        layout = choose(_COLUMNS, width)
+        layout = self._layout(width)
         room = next(size for column, size in layout.columns if column.key == "name")
         one = self._shown[row]
-        name = shorten_middle(clean(self._titles.get(one.name, one.name)), room)
-        return layout.row(_cells(one, name, self._changes.get(one.name)))
+        cells = _cells(one, shorten_middle(self._title(one), room), self._changes.get(one.name))
+        if one.name in self._damage:
+            cells["difference"] = (("damaged", "bad"),)
+        return layout.row(cells)
+
+    def _title(self, one: Compared) -> str:
+        return clean(self._titles.get(one.name, one.name))
+
+    def _layout(self, width: int) -> Layout:
+        """Gives the names what they need: cut ones cannot be told apart."""
+        needed = max(_NAME.width, min(self._longest, width - _FIXED))
+        name = replace(_NAME, width=needed)
+        return choose((_SIGN, name, _DIFFERENCE, _CHANGE, _NORMS, _WHAT), width)
 
     def _update_rows(self) -> None:
         shown = [
             one
             for one in self._tensors
-            if self._everything or one.difference is not Difference.EQUAL
+            if self._everything
+            or one.difference is not Difference.EQUAL
+            or one.name in self._damage
         ]
-        if self._changes:
-            shown.sort(key=self._place)
+        if self._changes or self._damage:
+            shown.sort(key=lambda one: worst_first(self._damage, self._changes, one))
         self._shown = shown
+        self._longest = max((cell_len(self._title(one)) for one in shown), default=0)
         self.rows_changed()
         self.repaint()
-
-    def _place(self, one: Compared) -> tuple[bool, float]:
-        change = self._changes.get(one.name)
-        if change is None:
-            return True, 0.0
-        return False, -change.relative if not math.isnan(change.relative) else -math.inf
 
 
 def _cells(one: Compared, name: str, change: Change | None) -> dict[str, Sequence[Span]]:
@@ -121,8 +139,9 @@ def _cells(one: Compared, name: str, change: Change | None) -> dict[str, Sequenc
     }
     if change is not None:
         percent = f"{100 * change.relative:.3g} %" if math.isfinite(change.relative) else "from 0"
+        moved = "not finite" if change.not_finite else percent
         before, after = humane.metric(change.norm_before), humane.metric(change.norm_after)
-        cells["change"] = ((percent, "bad" if change.not_finite else "strong"),)
+        cells["change"] = ((moved, "bad" if change.not_finite else "strong"),)
         cells["norms"] = ((f"{before} → {after}", "muted"),)
         if change.not_finite:
             cells["norms"] = ((f"{change.not_finite:,} not finite", "bad"),)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -40,6 +40,9 @@ class Variables(Listing):
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._all: tuple[Variable, ...] = ()
+        self._damage: Mapping[str, str] = {}
+        self._slot_damage: Set[str] = frozenset()
+        self._why_none = "reading…"
         self._tree = VariableTree(())
         self._rows: list[VariableRow] = []
         self._changed: dict[str, bool] = {}
@@ -56,10 +59,17 @@ class Variables(Listing):
         """The text that all shown variables have in their path."""
         return self._needle
 
-    def show_variables(self, variables: Sequence[Variable]) -> None:
-        """Takes the variables of a checkpoint."""
-        self._all = tuple(variables)
+    def show_variables(self, variables: Sequence[Variable], damage: Mapping[str, str]) -> None:
+        """Takes the variables of a checkpoint, and what is wrong with single tensors."""
+        self._all, self._damage = tuple(variables), damage
+        self._slot_damage = {v.slot_of for v in variables if v.slot_of and v.entry.name in damage}
+        self._why_none = "no variable is in it"
         self.search(self._needle)
+
+    def show_failure(self) -> None:
+        """Says that nothing could be read."""
+        self._why_none = "nobody knows what is in it: its index cannot be read"
+        self.repaint()
 
     def search(self, text: str) -> None:
         """Shows only variables with `text` in their path; of all, if it is empty."""
@@ -94,7 +104,7 @@ class Variables(Listing):
 
     def empty_lines(self, width: int) -> Sequence[Line]:
         """Returns what stands there while nothing is shown."""
-        words = "nothing matches" if self._needle else "reading…"
+        words = "nothing matches" if self._needle and self._all else self._why_none
         return (line((shorten(words, width), "muted")),)
 
     def row_line(self, row: int, width: int) -> Line:
@@ -102,7 +112,20 @@ class Variables(Listing):
         layout = choose(_COLUMNS, width)
         shown = self._rows[row]
         room = next(size for column, size in layout.columns if column.key == "name")
-        return layout.row(_cells(shown, room))
+        cells = _cells(shown, room)
+        damaged = self._damaged_part(shown)
+        if damaged:
+            cells["name"] = (*cells["name"][:-1], (cells["name"][-1][0], "bad"))
+            cells["role"] = ((damaged, "bad"),)
+        return layout.row(cells)
+
+    def _damaged_part(self, row: VariableRow) -> str:
+        variable = row.variable
+        if variable is None:
+            return ""
+        if variable.entry.name in self._damage:
+            return "damaged"
+        return "slot damaged" if row.folded and variable.path in self._slot_damage else ""
 
     def action_fold(self, folded: bool) -> None:
         """Closes or opens the row under the cursor; closing a leaf goes to its group."""
