@@ -200,6 +200,8 @@ async def test_prune_through_the_trainer(live: RunFactory) -> None:
     async with opened(live.run) as pilot:
         await pilot.press("p")
         await until_shown(pilot, "keep the last")
+        assert "1 to the trash · 5 stay" in shown(pilot.app)
+        assert "ckpt-100" in shown(pilot.app)
         await pilot.press("2")
         await until_shown(pilot, "4 checkpoints go to the trash")
         screen = shown(pilot.app)

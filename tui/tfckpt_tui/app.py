@@ -22,7 +22,7 @@ from textual.screen import Screen
 from textual.theme import BUILTIN_THEMES
 
 from tfckpt_trainer.catalog.checkpoints import CheckpointState
-from tfckpt_trainer.errors import ExitCode, TfckptError
+from tfckpt_trainer.errors import ExitCode, TfckptError, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.config import Config, read_config
 from tfckpt_tui.log_tail import LogTail, log_path
@@ -232,7 +232,7 @@ class TfckptApp(App[int]):
             try:
                 result = work()
             except (TfckptError, OSError) as error:
-                self.post_message(JobFailed(what, clean(str(error)), otherwise))
+                self.post_message(JobFailed(what, clean(in_words(error)), otherwise))
             else:
                 self.post_message(JobDone(result, then))
 

@@ -11,14 +11,16 @@ from typing import Any
 import click
 
 from tfckpt_trainer import __version__
-from tfckpt_trainer.errors import ExitCode, TfckptError, UsageError
+from tfckpt_trainer.errors import ExitCode, TfckptError, UsageError, in_words
 from tfckpt_tui.commands.opening import open_run
 from tfckpt_tui.console import drop_output, prepare_streams, print_error, print_json
 
 INTERRUPTED = 130
 """Exit status after ctrl+c, as shells have it: 128 and the number of SIGINT."""
 
-RunArgument = click.argument("directory", type=click.Path(path_type=Path), metavar="RUN")
+# Not `readable`: `open_run` says better what is wrong.
+_RUN = click.Path(path_type=Path, readable=False)
+RunArgument = click.argument("directory", type=_RUN, metavar="RUN")
 JsonOption = click.option("--json", "as_json", is_flag=True, help="Print JSON to standard output.")
 
 
@@ -123,8 +125,7 @@ def run(arguments: list[str]) -> int:
     except TfckptError as error:
         return _report(error, as_json)
     except OSError as error:
-        where = f"{error.filename}: " if isinstance(error.filename, str | Path) else ""
-        return _report(TfckptError(f"{where}{error.strerror or error}"), as_json)
+        return _report(TfckptError(in_words(error)), as_json)
 
 
 def acting_on_run(act: Callable[..., Any]) -> Callable[..., Any]:

@@ -94,9 +94,9 @@ def metric(value: float | None) -> str:
     return f"{value:.2e}"
 
 
-def count(number: int, noun: str) -> str:
+def count(number: int, noun: str, plural: str = "") -> str:
     """Returns a number with its noun: `1 checkpoint`, `3 checkpoints`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def _three_digits(value: float) -> str:

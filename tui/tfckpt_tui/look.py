@@ -18,7 +18,7 @@ from tfckpt_trainer.catalog.remarks import Remark
 from tfckpt_trainer.catalog.scan import Catalog
 from tfckpt_trainer.catalog.trash import list_trash
 from tfckpt_trainer.catalog.verifications import verification_places
-from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.errors import TfckptError, in_words
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.documents import DocumentT, load_if_there
 from tfckpt_trainer.rundir.health import (
@@ -104,7 +104,7 @@ class Look:
         return RunSnapshot(
             at=now,
             path=path,
-            ours=run.is_ours,
+            ours=run.was_trained_here,
             info=info,
             state=run_state(
                 [(view.status, view.state) for view in workers], supervisor, now, self._lives
@@ -243,7 +243,7 @@ class Look:
         try:
             return read()
         except (TfckptError, OSError, msgspec.MsgspecError) as error:
-            self._problems.append(clean(str(error)))
+            self._problems.append(clean(in_words(error)))
             return otherwise
 
 

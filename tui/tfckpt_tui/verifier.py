@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tfckpt_trainer.catalog.verifying import Verified
-from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.errors import TfckptError, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.commands.verifying import verify_and_remember
 
@@ -175,7 +175,7 @@ class _Queue:
                 into_run=self._into_run,
             )
         except (TfckptError, OSError) as error:
-            return Outcome(name, None, str(error), self._is_asked)
+            return Outcome(name, None, in_words(error), self._is_asked)
         if found is None:
             return None
         return Outcome(name, found, problem, self._is_asked)

@@ -19,7 +19,7 @@ from types import FrameType
 
 import msgspec
 
-from tfckpt_trainer.errors import LaunchError, TfckptError
+from tfckpt_trainer.errors import LaunchError, TfckptError, in_words
 from tfckpt_trainer.launch.cluster import addresses, free_ports, tf_config
 from tfckpt_trainer.launch.lock import take_lock
 from tfckpt_trainer.launch.logs import last_lines
@@ -316,7 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise LaunchError(f"{run.root} has a supervisor already.")
         state = Supervisor(run, load(run.launch_file, LaunchOptions)).run()
     except (TfckptError, OSError) as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{in_words(error)}\n")
         return 1
     return 1 if state is SupervisorState.FAILED else 0
 

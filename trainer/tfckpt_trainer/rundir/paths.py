@@ -203,6 +203,14 @@ class RunDirectory:
         """Whether our library or launcher has been here."""
         return self.control.is_dir()
 
+    @property
+    def was_trained_here(self) -> bool:
+        """Whether a trainer that uses our library, or a launch of ours, was ever here.
+
+        What a prune keeps in a directory of somebody else makes it ours, and no run.
+        """
+        return self.run_file.exists() or self.launch_file.exists()
+
     def create(self) -> None:
         """Creates the directories of the contract where they are missing."""
         for directory in (

@@ -12,6 +12,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
 from tensorboard.compat.proto.types_pb2 import DT_FLOAT, DT_STRING
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
+from tfckpt_trainer.errors import in_words
 from tfckpt_trainer.rundir.documents import append
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import SeriesPoint
@@ -124,7 +125,7 @@ class Curves:
             act()
         except (OSError, tf.errors.OpError) as error:
             self._writer = None
-            self.trouble = f"TensorBoard's curves cannot be written: {error}"
+            self.trouble = f"TensorBoard's curves cannot be written: {in_words(error)}"
 
 
 def _scalar(tag: str, value: float) -> summary_pb2.Summary.Value:

@@ -16,7 +16,7 @@ from tfckpt_trainer.catalog.prune import move_to_trash
 from tfckpt_trainer.catalog.retention import Plan, Policy, plan, policy_from, rules_of
 from tfckpt_trainer.catalog.scan import Catalog
 from tfckpt_trainer.catalog.trash import RETENTION, Emptied, empty_trash
-from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
+from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError, in_words
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CommandKind, JournalKind, RetentionRules
@@ -195,7 +195,7 @@ class Janitor:
             yield
         except (TfckptError, OSError) as error:
             kind = JournalKind.REFUSED if isinstance(error, RefusedError) else JournalKind.FAILED
-            self._ledger.note(kind, f"{what}: {error}", by=RETENTION)
+            self._ledger.note(kind, f"{what}: {in_words(error)}", by=RETENTION)
 
     def _note_emptied(self, what: str, emptied: Emptied) -> None:
         self._ledger.note(

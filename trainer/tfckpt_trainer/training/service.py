@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfckpt_trainer.catalog.prune import move_to_trash, undo
-from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.errors import TfckptError, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import (
     Command,
@@ -187,7 +187,7 @@ class Service:
         try:
             manifest = act()
         except (TfckptError, OSError) as error:
-            return self._refuse(command, str(error))
+            return self._refuse(command, in_words(error))
         names = [trashed.name for trashed in manifest.checkpoints]
         size = sum(trashed.size for trashed in manifest.checkpoints)
         message = f"{what}: {', '.join(names)}."

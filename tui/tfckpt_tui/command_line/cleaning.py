@@ -222,21 +222,21 @@ def trash(
 
 @click.command()
 @RunArgument
-@click.argument("name")
+@click.argument("name", metavar="CKPT")
 @JsonOption
 @acting_on_run
 def pin(run: RunDirectory, name: str, as_json: bool) -> None:
-    """Never prune this checkpoint."""
+    """Never prune this checkpoint; CKPT is a name or a step."""
     _set_pin(run, name, pinned=True, as_json=as_json)
 
 
 @click.command()
 @RunArgument
-@click.argument("name")
+@click.argument("name", metavar="CKPT")
 @JsonOption
 @acting_on_run
 def unpin(run: RunDirectory, name: str, as_json: bool) -> None:
-    """Let this checkpoint be pruned again."""
+    """Let this checkpoint be pruned again; CKPT is a name or a step."""
     _set_pin(run, name, pinned=False, as_json=as_json)
 
 
@@ -313,6 +313,7 @@ def _size(going: Sequence[TrashManifest]) -> int:
 
 
 def _set_pin(run: RunDirectory, name: str, *, pinned: bool, as_json: bool) -> None:
+    name = choose(list_checkpoints(run), name).name
     pruning.set_pin(run, name, pinned=pinned, through=THROUGH)
     if as_json:
         print_json({"name": name, "pinned": pinned})

@@ -8,6 +8,7 @@ from pathlib import Path
 from tfckpt_trainer.catalog.files import look
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui import humane
 
 
 def open_run(directory: str | Path) -> RunDirectory:
@@ -41,7 +42,8 @@ def open_run(directory: str | Path) -> RunDirectory:
         raise UsageError(
             f"{root} is empty; start a run there with `tfckpt-tui launch {root} -- COMMAND`."
         )
+    others = humane.count(len(names), "other entry", "other entries")
     raise UsageError(
-        f"{root} has no checkpoints; it holds {len(names)} other entries, the first is "
-        f"{sorted(names)[0]!r}. Name a directory with checkpoints (NAME.index, NAME.data-…)."
+        f"{root} has no checkpoints; it holds {others}, the first is {sorted(names)[0]!r}. "
+        "Name a directory with checkpoints (NAME.index, NAME.data-…)."
     )

@@ -13,8 +13,8 @@ from tfckpt_trainer.catalog.pins import unpin as remove_pin
 from tfckpt_trainer.catalog.prune import finish_interrupted_prunes, move_to_trash
 from tfckpt_trainer.catalog.prune import undo as bring_back
 from tfckpt_trainer.catalog.scan import Catalog
-from tfckpt_trainer.catalog.trash import Emptied, empty_trash
-from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.catalog.trash import Emptied, empty_trash, find_in_trash
+from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.commandbox import requester
 from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.health import trainer_answers
@@ -159,6 +159,9 @@ def undo(
         )
         result = command.result
         return PruneOutcome(result["trash"], tuple(result["names"]), result["bytes"])
+    if not run.trash.is_dir():
+        # It raises the message for an empty trash, in a directory that may be read-only.
+        find_in_trash(run, trash)
     is_alone = run.run_file.exists() and foreign_trainer(run) is None
     return _by_ourselves(
         run,
@@ -226,11 +229,18 @@ def without_trainer(run: RunDirectory) -> Iterator[None]:
 
     Raises:
         RefusedError: A trainer holds it, though it does not answer.
+        TfckptError: The directory cannot be written to.
     """
     # Imported when it is needed: the app shows its first frame before anything is pruned.
     from filelock import FileLock, Timeout
 
-    run.create()
+    try:
+        run.create()
+    except OSError as error:
+        raise TfckptError(
+            f"{run.root} cannot be written to ({error.strerror}); do it as its owner. Nothing was "
+            "touched."
+        ) from error
     try:
         with FileLock(run.trainer_lock, timeout=LOCK_SECONDS):
             finish_interrupted_prunes(run)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.history import Continuation
 from tfckpt_trainer.catalog.remarks import Remark
 from tfckpt_trainer.catalog.scan import Catalog, continuation
 from tfckpt_trainer.launch.survivors import read_supervisor
@@ -19,7 +20,7 @@ from tfckpt_trainer.rundir.health import (
     worker_state,
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import RunInfo
+from tfckpt_trainer.rundir.records import RunInfo, WorkerStatus
 from tfckpt_trainer.rundir.suspicion import holding_up
 
 Json = dict[str, Any]
@@ -71,8 +72,8 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
     suspected, why = holding_up([status for status, _ in workers], now) or (None, "")
     chief = next((status for status, _ in workers if status.index == 0), None)
     resumed = continuation(run)
-    saved = {checkpoint.name: checkpoint for checkpoint in list_checkpoints(run, now)}
-    head = saved.get(resumed.checkpoint) if resumed else None
+    saved = list_checkpoints(run, now)
+    head = next((checkpoint for checkpoint in saved if checkpoint.is_head), None)
     step = chief.step if chief else head.step if head else None
     return {
         "schema": SCHEMA,
@@ -88,9 +89,9 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
             "strategy": info.strategy if info else "",
             "worker_count": info.worker_count if info else len(workers),
             "step": step,
-            "branch": chief.branch if chief else resumed.branch if resumed else 0,
+            "branch": _branch(chief, resumed, head),
             "total_steps": info.total_steps if info else None,
-            "checkpoint": resumed.checkpoint if resumed else None,
+            "checkpoint": head.name if head else None,
             "checkpoints": len(saved),
             "restarts": supervisor.attempt if supervisor else 0,
         },
@@ -122,6 +123,17 @@ def is_trouble(report: Json) -> bool:
     """Whether a status report tells of something that a person should look at."""
     bad = {RunState.DEGRADED.value, RunState.FAILED.value, RunState.RESTARTING.value}
     return report["run"]["state"] in bad
+
+
+def _branch(
+    chief: WorkerStatus | None, resumed: Continuation | None, head: Checkpoint | None
+) -> int:
+    """Returns the branch on which training goes on, or would where no worker was seen."""
+    if chief is not None:
+        return chief.branch
+    if resumed is not None and head is not None and resumed.checkpoint == head.name:
+        return resumed.branch
+    return head.branch if head is not None else 0
 
 
 def _checkpoint(checkpoint: Checkpoint) -> Json:

@@ -9,7 +9,7 @@ from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.files import Look, look
 from tfckpt_trainer.catalog.verifications import Verifications, holds_for, remember
 from tfckpt_trainer.catalog.verifying import Verified, verify_checkpoint
-from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.errors import TfckptError, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 
@@ -76,5 +76,5 @@ def verify_and_remember(
     try:
         remember(run, found.record, into_run=into_run)
     except (TfckptError, OSError) as error:
-        return found, str(error)
+        return found, in_words(error)
     return found, ""

@@ -138,7 +138,7 @@ class DashboardScreen(Screen[None]):
         wanted = action(name)
         reason = why_not(wanted, self.snapshot, self.selected, read_only=self._read_only)
         if reason:
-            title = f"{label(wanted, self.snapshot, self.selected)} is not possible now"
+            title = f"Not now: {label(wanted, self.snapshot, self.selected)}"
             self.notify(reason, title=title, severity="warning", markup=False)
         else:
             self._do[name]()

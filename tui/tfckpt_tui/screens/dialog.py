@@ -99,11 +99,12 @@ class Dialog(ModalScreen[AnswerT | None]):
             with Horizontal(id="choices"):
                 for place, choice in enumerate(self.choices()):
                     label = words((choice.key, "key"), (f"  {choice.label}", ""))
-                    yield Button(label, id=f"choice-{place}", classes=f"-{choice.tone}")
-
-    def on_mount(self) -> None:
-        """Switches off what cannot be chosen."""
-        self.update_text()
+                    yield Button(
+                        label,
+                        id=f"choice-{place}",
+                        classes=f"-{choice.tone}",
+                        disabled=not self.can_choose(place),
+                    )
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Takes a newer snapshot: what is said stays true while the dialog is open."""

@@ -12,7 +12,7 @@ from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tfckpt_trainer.catalog.retention import Plan, plan
+from tfckpt_trainer.catalog.retention import Decision, Plan, plan
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_tui import humane
 from tfckpt_tui.config import Rules
@@ -68,12 +68,7 @@ class PruneDialog(Dialog[tuple[str, ...]]):
             field = Input(self._rules[name], placeholder=hint, id=name, select_on_focus=True)
             field.border_title = title
             inputs.append(field)
-        return (Horizontal(*inputs, id="rules"), PlanList(id="plan"))
-
-    def on_mount(self) -> None:
-        """Shows the first plan."""
-        super().on_mount()
-        self._show_plan()
+        return (Horizontal(*inputs, id="rules"), PlanList(self._decisions, id="plan"))
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Plans anew when the checkpoints changed."""
@@ -135,7 +130,10 @@ class PruneDialog(Dialog[tuple[str, ...]]):
             self._plan, self._problem = None, clean(str(error))
 
     def _show_plan(self) -> None:
-        if not self.is_mounted:
-            return
-        self.query_one(PlanList).show_decisions(self._plan.decisions if self._plan else ())
-        self.update_text()
+        if self.is_mounted:
+            self.query_one(PlanList).show_decisions(self._decisions)
+            self.update_text()
+
+    @property
+    def _decisions(self) -> tuple[Decision, ...]:
+        return self._plan.decisions if self._plan is not None else ()

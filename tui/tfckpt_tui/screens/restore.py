@@ -58,7 +58,6 @@ class RestoreDialog(Dialog[str]):
 
     def on_mount(self) -> None:
         """Lets a person type where nothing is selected."""
-        super().on_mount()
         if not self._typed:
             self.call_after_refresh(self.query_one("#target", Input).focus)
 

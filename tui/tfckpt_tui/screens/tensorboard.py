@@ -46,7 +46,6 @@ class TensorBoardDialog(Dialog[None]):
 
     def on_mount(self) -> None:
         """Looks whether it runs already."""
-        super().on_mount()
         self._start_job("TensorBoard", lambda: tensorboard.running(self._run), self._take_board)
 
     def text(self) -> Iterable[Iterable[Span]]:

@@ -27,8 +27,8 @@ class UndoDialog(Dialog[str]):
         size = sum(checkpoint.size for checkpoint in manifest.checkpoints)
         ago = humane.age(max(0.0, self.snapshot.at - manifest.at))
         yield (
-            (f"{count:,} checkpoint" + ("s" if count != 1 else ""), "strong"),
-            (f" ({humane.size(size)}) come back from the trash.", ""),
+            (humane.count(count, "checkpoint"), "strong"),
+            (f" ({humane.size(size)}) come{'s' if count == 1 else ''} back from the trash.", ""),
         )
         yield ((f"Pruned {ago} ago by {clean(manifest.by)}.", "muted"),)
         if manifest.by == RETENTION:

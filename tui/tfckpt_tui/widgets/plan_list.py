@@ -26,9 +26,9 @@ class PlanList(Listing):
 
     has_cursor = False
 
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, decisions: Sequence[Decision], *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._decisions: tuple[Decision, ...] = ()
+        self._decisions = tuple(decisions)
 
     def show_decisions(self, decisions: Sequence[Decision]) -> None:
         """Takes a new plan."""
