@@ -90,6 +90,15 @@ def wait_for_deleting() -> None:
 LAST = Policy(keep_last=1)
 
 
+def test_the_other_workers_leave_it_to_the_chief(trained):
+    from tfckpt_trainer.training.ledger import Ledger
+    from tfckpt_trainer.training.retention import Housekeeping, Janitor
+
+    ledger = Ledger(trained.run, CommandBox(trained.run), is_chief=False)
+    Janitor(trained.run, Housekeeping(Policy(keep_last=1)), ledger).after_save("ckpt-3")
+    assert trained.names == {"ckpt-1", "ckpt-2", "ckpt-3"}
+
+
 def test_what_no_rule_keeps_is_moved_by_the_retention(trained, janitor):
     janitor(LAST, None).after_save("ckpt-3")
     assert trained.names == {"ckpt-3"}
@@ -157,7 +166,7 @@ def test_a_disk_that_refuses_is_written_down(trained, janitor, monkeypatch):
 
     monkeypatch.setattr(retention, "move_to_trash", full)
     janitor(LAST, None).after_save("ckpt-3")
-    assert trained.told() == [("failed", "Retention: [Errno 28] No space left on device")]
+    assert trained.told() == [("failed", "Retention: No space left on device")]
 
 
 def test_all_are_kept_until_one_has_the_metric(trained, janitor):

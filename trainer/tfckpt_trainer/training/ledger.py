@@ -18,12 +18,15 @@ class Ledger:
     """Writes what happened, in order. Training never ends because a line cannot be written.
 
     What the disk refuses is kept and tried again by `retry`, which the heartbeat calls.
+
+    Attributes:
+        is_chief: Whether this worker writes at all.
     """
 
     def __init__(self, run: RunDirectory, box: CommandBox, *, is_chief: bool) -> None:
         self._run = run
         self._box = box
-        self._is_chief = is_chief
+        self.is_chief = is_chief
         self._waiting: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()
 
@@ -57,7 +60,7 @@ class Ledger:
                 self._waiting.popleft()
 
     def _write(self, action: Callable[[], None]) -> None:
-        if not self._is_chief:
+        if not self.is_chief:
             return
         self._waiting.append(action)
         try:

@@ -66,7 +66,7 @@ class Housekeeping:
 
 
 class Janitor:
-    """Applies the rules as the chief; whatever fails is written down, and training goes on.
+    """Applies the rules, as the chief alone; whatever fails is written down, and training goes on.
 
     Moving a checkpoint to the trash is quick and done between two steps. Deleting takes as long
     as the disk wants, and is done in a thread.
@@ -88,7 +88,7 @@ class Janitor:
             parent: The checkpoint that was saved or restored last; it stays.
         """
         policy = self._housekeeping.policy
-        if policy is None or policy.is_empty:
+        if policy is None or policy.is_empty or not self._ledger.is_chief:
             return
         self._wait_for_deleting(PATIENCE_SECONDS)
         with self._written_down("Retention"):
