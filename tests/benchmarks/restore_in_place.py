@@ -9,6 +9,7 @@ there is without this library: stop without saving, start, restore.
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import sys
 import tempfile
@@ -55,12 +56,17 @@ class TimedRun:
         return outcome.result
 
     def first_step_after(self, wish: float, step: int) -> float:
-        """Seconds from `wish` until the step that follows `step` had ended."""
+        """Seconds from `wish` until the step that follows `step` had ended, gone back to it.
+
+        The same step of before, which may be under way at the time of the wish, follows `step`
+        itself.
+        """
 
         def found() -> float | None:
-            return next(
-                (at for at, number, _ in self.steps() if at > wish and number == step + 1), None
-            )
+            for (_, earlier, _), (at, number, _) in itertools.pairwise(self.steps()):
+                if at > wish and number == step + 1 and earlier != step:
+                    return at
+            return None
 
         return wait_until(found, 120, f"step {step + 1}") - wish
 
