@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.health import WorkerState
-from tfckpt_trainer.rundir.records import RunInfo
+from tfckpt_trainer.rundir.records import CheckpointRecord, RunInfo
 from tfckpt_tui.snapshot import Forecast, WorkerView
 
 _NEWEST = 10
@@ -66,11 +66,15 @@ def _until_full(
 
 
 def _save_share(checkpoints: Sequence[Checkpoint], interval: float | None) -> float | None:
-    durations = [
-        c.record.duration_seconds
-        for c in checkpoints[:_NEWEST]
-        if c.record is not None and c.record.duration_seconds is not None
-    ]
-    if interval is None or not durations:
+    prices = [_price(c.record) for c in checkpoints[:_NEWEST] if c.record is not None]
+    known = [price for price in prices if price is not None]
+    if interval is None or not known:
         return None
-    return min(1.0, statistics.median(durations) / interval)
+    return min(1.0, statistics.median(known) / interval)
+
+
+def _price(record: CheckpointRecord) -> float | None:
+    """Returns how many seconds a save took from training, which may go on while it is written."""
+    if record.cost is None:
+        return record.duration_seconds
+    return record.cost.stall_seconds + max(0.0, record.cost.slowing_seconds or 0.0)
