@@ -79,11 +79,34 @@ def test_a_script_that_knows_nothing_of_us_is_seen_all_the_same(tmp_path):
     assert [one["name"] for one in listed] == ["ckpt-3", "ckpt-2", "ckpt-1"]
 
 
-def test_keras_fit_learns(tmp_path):
-    done = example("keras_fit", "--run-dir", tmp_path, "--epochs", 1, "--strategy", "mirrored")
+def test_keras_fit_learns_and_is_exported(tmp_path):
+    root, target = tmp_path / "run", tmp_path / "model.keras"
+    root.mkdir()
+    options = ["--run-dir", root, "--epochs", 1, "--strategy", "mirrored"]
+    done = example("keras_fit", *options)
     assert done.returncode == 0, done.stderr
-    (name,) = names(tmp_path)
-    assert load(RunDirectory(tmp_path).record(name), CheckpointRecord).metrics["val_accuracy"] > 0.5
+    (name,) = names(root)
+    assert load(RunDirectory(root).record(name), CheckpointRecord).metrics["val_accuracy"] > 0.5
+    again = [sys.executable, "-m", "tfckpt_trainer.examples.keras_fit", *map(str, options)]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tfckpt_tui.cli",
+            "export",
+            root,
+            name,
+            "--to",
+            target,
+            "--",
+            *again,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert target.is_file()
 
 
 def test_what_is_often_said_is_not_so():

@@ -33,6 +33,7 @@ def steps_of(log, worker, branch=0, first_only=True):
         ("multi-worker", 1, []),
         ("multi-worker", 2, []),
         ("multi-worker", 3, ["--in-parts"]),
+        ("multi-worker", 4, []),
     ],
 )
 def test_thirty_steps_after_a_restore_equal_those_of_a_run_that_never_stopped(

@@ -17,7 +17,7 @@ import tensorflow as tf
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CommandKind, CommandState
-from tfckpt_trainer.training import create_strategy, fit
+from tfckpt_trainer.training import SaveOptions, create_strategy, fit
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--strategy", default="multi-worker")
@@ -29,6 +29,9 @@ parser.add_argument("--restore-after", type=int, help="go back after so many bat
 parser.add_argument("--restore", default="ckpt-7")
 parser.add_argument("--patience", type=int)
 parser.add_argument("--slow", action="store_true")
+parser.add_argument("--in-parts", action="store_true", help="beside training, by all workers")
+parser.add_argument("--width", type=int, default=16)
+parser.add_argument("--partial", action="store_true")
 options = parser.parse_args()
 
 strategy = create_strategy(options.strategy, threads=1)
@@ -37,7 +40,7 @@ with strategy.scope():
     model = keras.Sequential(
         [
             keras.Input((8,)),
-            keras.layers.Dense(16, activation="relu"),
+            keras.layers.Dense(options.width, activation="relu"),
             keras.layers.BatchNormalization(momentum=0.9),
             keras.layers.Dropout(0.3),
             keras.layers.Dense(4),
@@ -125,5 +128,9 @@ history = fit(
     callbacks=callbacks,
     validation_data=validation,
     save_every_steps=options.save_every,
+    saving=SaveOptions(background=True, spread=True, largest_shard=900)
+    if options.in_parts
+    else None,
+    partial=options.partial,
 )
 print("history", json.dumps(history.history["loss"]))
