@@ -257,7 +257,12 @@ def test_a_chosen_port_that_is_taken_in_between_fails_with_advice(run: Run) -> N
         ({"command": ("./missing.py",)}, "missing.py"),
         ({"command": ("/",)}, "no program"),
         ({"working_directory": "/no/such/place"}, "no directory"),
-        ({"ports": (4242,)}, "1 ports and there are 2 workers"),
+        ({"ports": (4242,)}, "1 ports and there are 2 processes"),
+        ({"parameter_servers": -1}, "cannot be negative"),
+        (
+            {"parameter_servers": 1, "ports": (4242, 4243)},
+            "in this order: chief 0, worker 0, worker 1, ps 0",
+        ),
         ({"ports": (4242, 4242)}, "twice"),
         ({"ports": (4242, 70000)}, "70000 is no port"),
         ({"max_restarts": -1}, "negative"),

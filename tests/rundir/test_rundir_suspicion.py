@@ -92,3 +92,14 @@ def test_a_process_that_was_stopped_by_a_signal_is_found_at_once():
     finally:
         sleeper.kill()
         sleeper.wait()
+
+
+def test_one_that_serves_holds_up_a_chief_that_makes_no_step():
+    serving = {"activity": Activity.SERVING, "step": 0, "phase": None, "last_step_at": None}
+    calm = [worker(0), worker(1, **serving), worker(2, **serving)]
+    assert holding_up([calm[0], calm[1], worker(2, **serving, updated_at=NOW - 9)], NOW) == (
+        2,
+        "gave no sign of life for 9 s",
+    )
+    going = worker(0, last_step_at=NOW - 0.1)
+    assert holding_up([going, *calm[1:]], NOW) is None

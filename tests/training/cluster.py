@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 import subprocess
 import sys
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tfckpt_trainer.launch.cluster import addresses, cluster_of, free_ports, tasks, tf_config
+
 SCRIPTS = Path(__file__).with_name("scripts")
-
-
-def free_ports(count: int) -> list[int]:
-    """Returns ports of this machine that nobody uses now, all different."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 @dataclass
@@ -33,12 +23,15 @@ class Cluster:
     workers: int = 2
     strategy: str = "multi-worker"
     environment: dict[str, str] = field(default_factory=dict)
+    parameter_servers: int = 0
     processes: list[subprocess.Popen] = field(default_factory=list)
 
     def __enter__(self) -> Cluster:
         self.run_dir.mkdir(exist_ok=True)
-        addresses = [f"127.0.0.1:{port}" for port in free_ports(self.workers)]
-        for index in range(self.workers):
+        coordinated = self.strategy == "parameter-server"
+        members = tasks(self.workers, self.parameter_servers or int(coordinated))
+        cluster = cluster_of(members, addresses(free_ports(len(members))))
+        for index, task in enumerate(members):
             environment = {
                 **os.environ,
                 "TFCKPT_RUN_DIR": str(self.run_dir),
@@ -46,10 +39,8 @@ class Cluster:
                 "TF_CPP_MIN_LOG_LEVEL": "2",
                 **self.environment,
             }
-            if self.strategy == "multi-worker":
-                environment["TF_CONFIG"] = json.dumps(
-                    {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-                )
+            if self.strategy in {"multi-worker", "parameter-server"}:
+                environment["TF_CONFIG"] = tf_config(cluster, task)
             with open(self.log(index), "ab") as output:
                 self.processes.append(
                     subprocess.Popen(
@@ -85,5 +76,5 @@ class Cluster:
         """Returns the ends of all logs, for the message of a failed test."""
         return "\n".join(
             f"--- worker {index}\n{self.log(index).read_text(errors='replace')[-3000:]}"
-            for index in range(self.workers)
+            for index in range(len(self.processes))
         )

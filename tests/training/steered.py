@@ -38,15 +38,17 @@ class SteeredRun:
             return []
 
     def wait_for_step(self, step: int) -> None:
-        """Waits until every worker is beyond `step`."""
+        """Waits until every worker that makes steps is beyond `step`."""
 
         def reached() -> bool:
             assert all(p.poll() is None for p in self.cluster.processes), self.cluster.output()
             # An earlier attempt may have left heartbeats behind.
             alive = {process.pid for process in self.cluster.processes}
             workers = [worker for worker in self.workers() if worker.pid in alive]
-            return len(workers) == self.cluster.workers and all(
-                w.step >= step and w.activity is Activity.TRAINING for w in workers
+            return len(workers) == len(alive) and all(
+                w.activity is Activity.SERVING
+                or (w.step >= step and w.activity is Activity.TRAINING)
+                for w in workers
             )
 
         wait_until(reached, 90, f"step {step}")

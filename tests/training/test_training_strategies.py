@@ -47,9 +47,15 @@ def test_without_a_tpu_one_message_says_what_was_looked_for(environment, named):
 def test_an_unknown_strategy_is_told_of_with_all_there_are():
     message, _ = create("horovod")
     assert "'horovod' is no strategy known here" in message
-    assert "one-device, mirrored, multi-worker, tpu" in message
+    assert "one-device, mirrored, multi-worker, parameter-server, tpu" in message
 
 
 def test_several_workers_without_a_cluster_are_told_how_to_get_one():
     message, _ = create("multi-worker", TF_CONFIG="")
     assert "needs TF_CONFIG" in message
+
+
+def test_parameter_servers_without_a_cluster_are_told_how_to_get_one():
+    message, _ = create("parameter-server", TF_CONFIG="")
+    assert "needs TF_CONFIG with a chief, workers and parameter servers" in message
+    assert "--parameter-servers M" in message

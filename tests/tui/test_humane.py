@@ -175,3 +175,12 @@ def test_counts_have_their_noun() -> None:
     assert humane.count(1, "checkpoint") == "1 checkpoint"
     assert humane.count(0, "checkpoint") == "0 checkpoints"
     assert humane.count(12_345, "step") == "12,345 steps"
+    assert humane.count(1, "other entry", "other entries") == "1 other entry"
+    assert humane.count(2, "other entry", "other entries") == "2 other entries"
+
+
+def test_processes_are_counted_by_what_they_do() -> None:
+    assert humane.processes({}, 3) == "3 workers"
+    assert humane.processes({"worker": ["a", "b"]}, 2) == "2 workers"
+    cluster = {"chief": ["a"], "worker": ["b"], "ps": ["c", "d"]}
+    assert humane.processes(cluster, 4) == "1 worker, 2 parameter servers"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping, Sequence
 
 _SIZE_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
@@ -97,6 +98,19 @@ def metric(value: float | None) -> str:
 def count(number: int, noun: str, plural: str = "") -> str:
     """Returns a number with its noun: `1 checkpoint`, `3 checkpoints`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def processes(cluster: Mapping[str, Sequence[str]], workers: int) -> str:
+    """Returns `2 workers`, or `2 workers, 1 parameter server`.
+
+    Args:
+        cluster: The addresses of processes by job.
+        workers: How many there are where no job is another one.
+    """
+    if "ps" not in cluster:
+        return count(workers, "worker")
+    servers = count(len(cluster["ps"]), "parameter server")
+    return f"{count(len(cluster.get('worker', ())), 'worker')}, {servers}"
 
 
 def _three_digits(value: float) -> str:

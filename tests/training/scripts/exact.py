@@ -28,17 +28,18 @@ parser.add_argument("--restore-at", type=int)
 parser.add_argument("--restore", default="ckpt-20")
 parser.add_argument("--die-at", type=int)
 parser.add_argument("--in-parts", action="store_true", help="beside training, by all workers")
+parser.add_argument("--plain", action="store_true", help="nothing that draws or averages")
 options = parser.parse_args()
 
 strategy = create_strategy(options.strategy, threads=1)
 keras.utils.set_random_seed(3)
 with strategy.scope():
+    hard = [keras.layers.BatchNormalization(momentum=0.9), keras.layers.Dropout(0.3)]
     model = keras.Sequential(
         [
             keras.Input((8,)),
             keras.layers.Dense(32, activation="relu"),
-            keras.layers.BatchNormalization(momentum=0.9),
-            keras.layers.Dropout(0.3),
+            *([] if options.plain else hard),
             keras.layers.Dense(4),
         ]
     )
@@ -72,9 +73,10 @@ run = TrainingRun(
 def replica_step(batch):
     x, y = batch
     with tf.GradientTape() as tape:
-        logits = model(x + 0.1 * generator.normal(tf.shape(x)), training=True)
+        noise = 0.0 if options.plain else 0.1 * generator.normal(tf.shape(x))
+        logits = model(x + noise, training=True)
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits))
-        scaled = loss / strategy.num_replicas_in_sync
+        scaled = loss / run.replica_count
     gradients = tape.gradient(scaled, model.trainable_variables)
     optimizer.apply(gradients, model.trainable_variables)
     return loss

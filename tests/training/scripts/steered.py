@@ -90,7 +90,7 @@ scores = {int(step): score for step, score in json.loads(options.scores or "{}")
 def replica_step(batch):
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(model(batch, training=True) ** 2)
-        scaled = loss / strategy.num_replicas_in_sync
+        scaled = loss / run.replica_count
     gradients = tape.gradient(scaled, model.trainable_variables)
     optimizer.apply(gradients, model.trainable_variables)
     return {"loss": loss, "twice": 2 * loss}

@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument(
         "--strategy",
-        choices=[name.value for name in StrategyName],
+        choices=[n.value for n in StrategyName if n is not StrategyName.PARAMETER_SERVER],
         default=(StrategyName.MULTI_WORKER if launched else StrategyName.ONE_DEVICE).value,
     )
     options = parser.parse_args()

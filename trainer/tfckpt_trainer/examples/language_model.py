@@ -57,7 +57,7 @@ def main() -> None:
         with tf.GradientTape() as tape:
             loss = next_byte_loss(model(batch[:, :-1], training=True), batch[:, 1:])
             # Gradients are summed over replicas; this makes the sum a mean.
-            scaled = loss / strategy.num_replicas_in_sync
+            scaled = loss / run.replica_count
         gradients = tape.gradient(scaled, model.trainable_variables)
         optimizer.apply(gradients, model.trainable_variables)
         return loss

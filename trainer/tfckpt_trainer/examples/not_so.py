@@ -20,7 +20,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from tfckpt_trainer.launch.cluster import addresses, free_ports, tf_config
+from tfckpt_trainer.launch.cluster import addresses, cluster_of, free_ports, tasks, tf_config
 
 HANG_SECONDS = 15.0
 """How long a save that takes milliseconds is waited for."""
@@ -29,14 +29,15 @@ HANG_SECONDS = 15.0
 def chief_only() -> str:
     """`if is_chief: checkpoint.write(...)` is enough with several workers."""
     with tempfile.TemporaryDirectory() as directory:
-        cluster = addresses(free_ports(2))
+        members = tasks(2)
+        cluster = cluster_of(members, addresses(free_ports(2)))
         workers = [
             subprocess.Popen(
                 [sys.executable, "-m", __spec__.name, "--worker", directory],
-                env={**os.environ, "TF_CONFIG": tf_config(cluster, index)},
+                env={**os.environ, "TF_CONFIG": tf_config(cluster, task)},
                 stderr=subprocess.DEVNULL,
             )
-            for index in range(2)
+            for task in members
         ]
         try:
             began = Path(directory) / "began"

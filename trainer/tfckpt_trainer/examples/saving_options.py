@@ -60,7 +60,7 @@ def main() -> None:
     def replica_step(batch: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             loss = mean_square(model(batch, training=True) - batch)
-            scaled = loss / strategy.num_replicas_in_sync
+            scaled = loss / run.replica_count
         optimizer.apply(tape.gradient(scaled, model.trainable_variables), model.trainable_variables)
         return loss
 

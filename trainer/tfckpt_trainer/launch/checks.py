@@ -24,6 +24,10 @@ def check_options(options: LaunchOptions) -> None:
     """
     if options.workers < 1:
         raise UsageError(f"--workers is {options.workers}; a run has at least 1.")
+    if options.parameter_servers < 0:
+        raise UsageError(
+            f"--parameter-servers is {options.parameter_servers}; it cannot be negative."
+        )
     if options.max_restarts < 0:
         raise UsageError(f"--max-restarts is {options.max_restarts}; it cannot be negative.")
     # They are written down as JSON, which has no place for other bytes.
@@ -39,10 +43,12 @@ def check_options(options: LaunchOptions) -> None:
             f"{options.command[0]!r} is no program that can be run here; check its name. A "
             "script without execute permission needs its interpreter: `-- python train.py`."
         )
-    if options.ports and len(options.ports) != options.workers:
+    members = options.tasks
+    if options.ports and len(options.ports) != len(members):
+        jobs = ", ".join(f"{task.job} {task.index}" for task in members)
         raise UsageError(
-            f"--ports names {len(options.ports)} ports and there are {options.workers} workers; "
-            "name one for each."
+            f"--ports names {len(options.ports)} ports and there are {len(members)} processes; "
+            f"name one for each, in this order: {jobs}."
         )
     check_ports(options.ports)
 

@@ -84,7 +84,7 @@ def _write_run_file(run: RunDirectory, options: LaunchOptions) -> None:
             known,
             command=list(options.command),
             working_directory=options.working_directory,
-            worker_count=options.workers,
+            worker_count=len(options.tasks),
         ),
     )
 

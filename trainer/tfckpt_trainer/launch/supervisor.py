@@ -20,7 +20,13 @@ from types import FrameType
 import msgspec
 
 from tfckpt_trainer.errors import LaunchError, TfckptError, in_words
-from tfckpt_trainer.launch.cluster import addresses, free_ports, tf_config
+from tfckpt_trainer.launch.cluster import (
+    addresses,
+    cluster_of,
+    free_ports,
+    processes_in_words,
+    tf_config,
+)
 from tfckpt_trainer.launch.lock import take_lock
 from tfckpt_trainer.launch.logs import last_lines
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -138,25 +144,27 @@ class Supervisor:
         told = any(ended.ending is not None for ended in watch.look().exits)
         if decision.lost is not None:
             self._note_lost(decision)
-        ours = len(watch.look().heard) == self._options.workers
+        ours = len(watch.look().heard) == len(self._workers)
         grace = OUR_PEERS_GRACE_SECONDS if ours else PEERS_GRACE_SECONDS
         grace = 0.0 if decision.next is Next.FINISH else grace
         end_workers(self._workers, grace, self._report.beat_if_due)
         return decision if decision.next is Next.RESTART else self._end(decision, told=told)
 
     def _start_workers(self) -> None:
-        options = self._options
-        cluster = addresses(options.ports or free_ports(options.workers))
+        members = self._options.tasks
+        places = addresses(self._options.ports or free_ports(len(members)))
+        cluster = cluster_of(members, places)
         known = load_if_there(self._run.run_file, RunInfo)
         if known is not None:
-            store(self._run.run_file, msgspec.structs.replace(known, cluster={"worker": cluster}))
+            store(self._run.run_file, msgspec.structs.replace(known, cluster=cluster))
         # A heartbeat of the past must not speak for a worker that is only starting.
         for path in self._run.status_directory.glob("worker-*.json"):
             path.unlink(missing_ok=True)
         self._workers = []
         self._report.workers = self._workers
-        for index in range(options.workers):
-            self._workers.append(self._start_worker(index, self._environment(cluster, index)))
+        for index, task in enumerate(members):
+            environment = self._environment(tf_config(cluster, task), index)
+            self._workers.append(self._start_worker(index, environment))
 
     def _start_worker(self, index: int, environment: Mapping[str, str]) -> RunningWorker:
         """Starts one worker: of a process that stands by where one does, else from nothing."""
@@ -188,10 +196,10 @@ class Supervisor:
             # Without it a restart takes seconds longer; its log tells why.
             self._program = None
 
-    def _environment(self, cluster: Sequence[str], index: int) -> dict[str, str]:
+    def _environment(self, place: str, index: int) -> dict[str, str]:
         return {
             **dict(self._options.environment),
-            "TF_CONFIG": tf_config(cluster, index),
+            "TF_CONFIG": place,
             "TFCKPT_RUN_DIR": str(self._run.root),
             "TFCKPT_WORKER_INDEX": str(index),
             "TFCKPT_WORKER_COUNT": str(self._options.workers),
@@ -259,7 +267,7 @@ class Supervisor:
 
     def _note_start(self) -> None:
         report, options = self._report, self._options
-        count = f"{options.workers} worker{'s' if options.workers > 1 else ''}"
+        count = processes_in_words(options.tasks)
         if report.attempt == 0:
             words = f"Started {count}: {shlex.join(options.command)}"
             report.note(JournalKind.START, words)

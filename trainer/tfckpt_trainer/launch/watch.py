@@ -69,9 +69,11 @@ class Watch:
 
     def _stands_for(self, said: Collection[WorkerStatus]) -> float:
         """Returns for how long all train and none makes a step; 0 where that is not so."""
-        steps = [status.last_step_at for status in said if status.last_step_at is not None]
-        trains = {status.activity for status in said} == {Activity.TRAINING}
-        if not trains or len(steps) < len(self._workers) or max(steps) < self._began:
+        training = [status for status in said if status.activity is not Activity.SERVING]
+        steps = [status.last_step_at for status in training if status.last_step_at is not None]
+        trains = {status.activity for status in training} == {Activity.TRAINING}
+        is_whole = len(said) == len(self._workers) and len(steps) == len(training)
+        if not (trains and is_whole) or max(steps) < self._began:
             return 0.0
         return time.time() - max(steps)
 

@@ -38,6 +38,7 @@ class WorkerState(StrEnum):
     RESTORING = "restoring"
     PAUSED = "paused"
     WAITING = "waiting"
+    SERVING = "serving"
     STALLED = "stalled"
     LOST = "lost"
     EXITED = "exited"
@@ -144,11 +145,12 @@ def run_state(
             return RunState.STARTING
     elif supervisor is not None and supervisor.state in _AFTER_SUPERVISION:
         return _AFTER_SUPERVISION[supervisor.state]
-    states = {state for _, state in workers}
+    # What serves trains with the chief, and says nothing of it.
+    states = {state for _, state in workers if state is not WorkerState.SERVING}
     if not workers:
         return RunState.UNATTENDED
     if states <= {WorkerState.EXITED}:
-        return _ended(workers)
+        return _ended([entry for entry in workers if entry[1] is WorkerState.EXITED])
     if states <= {WorkerState.EXITED, WorkerState.LOST}:
         return RunState.DEGRADED if supervised else RunState.FAILED
     if states & {WorkerState.LOST, WorkerState.STALLED, WorkerState.EXITED}:

@@ -19,6 +19,7 @@ class Activity(StrEnum):
     RESTORING = "restoring"
     PAUSED = "paused"
     WAITING = "waiting"
+    SERVING = "serving"
     EXITED = "exited"
 
 
@@ -68,7 +69,8 @@ class RunInfo(Document, frozen=True, kw_only=True):
         id: Names the run for good; it survives restarts.
         created_at: Seconds since the epoch, as all times in the contract.
         strategy: Class name of the `tf.distribute` strategy; empty until the chief started.
-        worker_count: Worker processes.
+        worker_count: Processes of the run that write heartbeats: the workers, and where there are
+            parameter servers also those and the chief.
         replica_count: Replicas in sync over all workers; 0 until the chief started.
         cluster: Addresses by job, as in `TF_CONFIG`.
         command: What each worker process runs; empty where nobody launched it through us.
@@ -125,6 +127,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
 
     Attributes:
         process_started_at: With `pid`, tells this process from a later one with the same number.
+        job: Its job in TensorFlow's cluster: `worker`, `chief`, or `ps`, a parameter server.
         interval_seconds: How often the worker writes this.
         step_seconds: Median over the last window; p95 beside it. None before the first step.
         input_wait_seconds: Median time a step waited for its input.
@@ -150,6 +153,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     interval_seconds: float
     activity: Activity
     step: int
+    job: str = "worker"
     branch: int = 0
     total_steps: int | None = None
     step_seconds: float | None = None

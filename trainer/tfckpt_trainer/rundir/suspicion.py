@@ -41,12 +41,13 @@ def holding_up(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] 
     A run is held up where all train and no worker made a step for far longer than usual.
     """
     training = [status for status in statuses if status.activity is Activity.TRAINING]
-    if not training or len(training) < len(statuses):
+    serving = [status for status in statuses if status.activity is Activity.SERVING]
+    if not training or len(training) + len(serving) < len(statuses):
         return None
     steps = [status.last_step_at for status in training if status.last_step_at is not None]
     usual = max((status.step_seconds or 0.0 for status in training), default=0.0)
     if steps and now - max(steps) > max(STANDS_SECONDS, STANDS_STEPS * usual):
-        return suspect(training, now)
+        return suspect(statuses, now)
     return _slowness(training, now)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.training.group import WITHOUT_PARAMETER_SERVERS, is_coordinated
 from tfckpt_trainer.training.run import TrainingRun
 
 
@@ -41,8 +42,14 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._began = 0.0
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Restores the newest checkpoint, and has `fit` begin with its epoch."""
+        """Restores the newest checkpoint, and has `fit` begin with its epoch.
+
+        Raises:
+            UsageError: Parameter servers keep the variables.
+        """
         del logs
+        if is_coordinated(self.model.distribute_strategy):
+            raise UsageError(WITHOUT_PARAMETER_SERVERS)
         if not self.model.optimizer.built:
             with self.model.distribute_strategy.scope():
                 self.model.optimizer.build(self.model.trainable_variables)

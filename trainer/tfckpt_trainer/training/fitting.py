@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.callback_state import CallbackStates
-from tfckpt_trainer.training.group import WorkerGroup
+from tfckpt_trainer.training.group import WITHOUT_PARAMETER_SERVERS, WorkerGroup, is_coordinated
 from tfckpt_trainer.training.inputs import DatasetFunction, made_for_worker
 from tfckpt_trainer.training.run import TrainingRun
 from tfckpt_trainer.training.step import mean_over_replicas
@@ -229,6 +229,8 @@ def _check(model: keras.Model, callbacks: Iterable[keras.callbacks.Callback]) ->
         raise UsageError(
             "fit needs a compiled keras.Model: call model.compile(...) within strategy.scope()."
         )
+    if is_coordinated(model.distribute_strategy):
+        raise UsageError(WITHOUT_PARAMETER_SERVERS)
     for callback in callbacks:
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             raise UsageError(

@@ -12,6 +12,12 @@ import tensorflow as tf
 Message = dict[str, Any]
 
 
+WITHOUT_PARAMETER_SERVERS = (
+    "Keras's fit loses updates where parameter servers keep the variables; train with a loop over "
+    "TrainingRun, or choose another strategy."
+)
+
+
 class WorkerGroup:
     """Knows which worker this is, and lets all workers exchange messages.
 
@@ -21,7 +27,8 @@ class WorkerGroup:
 
     Attributes:
         index: This worker's number; 0 is the chief.
-        size: Workers in the group.
+        size: Workers in the group: those that run the script's loop.
+        processes: With those that serve them.
         local_replicas: Replicas on this worker.
         replicas: Replicas in sync over all workers.
     """
@@ -29,7 +36,8 @@ class WorkerGroup:
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
         self._strategy = strategy
         self.index, self.size = _place(strategy)
-        self.replicas: int = strategy.num_replicas_in_sync
+        self.processes = _processes(strategy, self.size)
+        self.replicas: int = replica_count(strategy)
         self.local_replicas = self.replicas // self.size
 
     @property
@@ -81,7 +89,33 @@ def strategy_name(strategy: tf.distribute.Strategy) -> str:
     """Returns the name under which people know a strategy; its class may have another."""
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return "MultiWorkerMirroredStrategy"
+    if is_coordinated(strategy):
+        return "ParameterServerStrategy"
     return type(strategy).__name__
+
+
+def is_coordinated(strategy: tf.distribute.Strategy) -> bool:
+    """Whether one chief runs the loop, and workers compute for it."""
+    return isinstance(strategy, tf.distribute.ParameterServerStrategy)
+
+
+def replica_count(strategy: tf.distribute.Strategy) -> int:
+    """Returns the replicas in sync; where a chief coordinates workers, each is one."""
+    if is_coordinated(strategy):
+        return int(_cluster(strategy).num_tasks("worker"))
+    return int(strategy.num_replicas_in_sync)
+
+
+def _processes(strategy: tf.distribute.Strategy, size: int) -> int:
+    if not is_coordinated(strategy):
+        return size
+    cluster = _cluster(strategy)
+    return sum(cluster.num_tasks(job) for job in cluster.jobs)
+
+
+def _cluster(strategy: tf.distribute.ParameterServerStrategy) -> tf.train.ClusterSpec:
+    # Its public `cluster_resolver` is None, unlike that of other strategies.
+    return strategy._cluster_resolver.cluster_spec()
 
 
 def _place(strategy: tf.distribute.Strategy) -> tuple[int, int]:

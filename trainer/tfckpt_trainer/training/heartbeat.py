@@ -37,6 +37,7 @@ class Heartbeat:
         total_steps: int | None,
         every_beat: Callable[[], str],
         interval: float = INTERVAL_SECONDS,
+        job: str = "worker",
     ) -> None:
         self._path = run.worker_status(index)
         self._index = index
@@ -44,6 +45,7 @@ class Heartbeat:
         self._total_steps = total_steps
         self._every_beat = every_beat
         self._interval = interval
+        self._job = job
         self._process = psutil.Process()
         self._gpus = GpuReader()
         self._pressure = CpuPressure()
@@ -122,6 +124,7 @@ class Heartbeat:
             updated_at=time.time(),
             interval_seconds=self._interval,
             activity=gauges.activity,
+            job=self._job,
             step=gauges.step,
             branch=gauges.branch,
             total_steps=self._total_steps,

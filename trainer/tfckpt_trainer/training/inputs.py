@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.group import WorkerGroup
+from tfckpt_trainer.training.group import WorkerGroup, is_coordinated
 
 DatasetFunction = Callable[[tf.distribute.InputContext], tf.data.Dataset]
 
@@ -77,7 +77,9 @@ def made_for_worker(
 
 
 def batch_of_replicas(strategy: tf.distribute.Strategy, elements: list[Any]) -> Any:
-    """Returns what `strategy.run` takes: one element for each replica of this worker."""
+    """Returns what a step takes: one element for each replica of this worker."""
+    if is_coordinated(strategy):
+        return elements
     if len(elements) == 1:
         return elements[0]
     calls = itertools.count()

@@ -177,11 +177,12 @@ class Moves:
         )
         self._ledger.later(lambda: store(self._run.head_file, head))
         self._ledger.later(lambda: point_state_file_at(self._run, target.name))
+        size = self._group.size
         left_out = f" {len(outcome.left_out)} left out;" if outcome.left_out else ""
         self._note(
             kind,
-            f"Restored {target.name} on {self._group.size} workers, {outcome.variables} variables "
-            f"proven;{left_out} now on branch {position.branch}.",
+            f"Restored {target.name} on {size} worker{'s' if size > 1 else ''}, "
+            f"{outcome.variables} variables proven;{left_out} now on branch {position.branch}.",
             command,
             checkpoint=target.name,
             details={

@@ -23,11 +23,12 @@ from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.documents import load_if_there, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import Activity, Ending, JournalKind, Phase, RunInfo
+from tfckpt_trainer.training.coordinated import CoordinatedStep
 from tfckpt_trainer.training.curves import Curves
 from tfckpt_trainer.training.desk import Desk
 from tfckpt_trainer.training.exporting import carry_out, export_asked
 from tfckpt_trainer.training.gauges import Gauges
-from tfckpt_trainer.training.group import WorkerGroup, strategy_name
+from tfckpt_trainer.training.group import WorkerGroup, is_coordinated, strategy_name
 from tfckpt_trainer.training.heartbeat import Heartbeat
 from tfckpt_trainer.training.improvement import Improvement
 from tfckpt_trainer.training.inputs import DatasetFunction, Inputs
@@ -182,7 +183,7 @@ class TrainingRun:
         if self._export is None:
             on_signal(signal.SIGTERM, self._on_termination)
             on_signal(signal.SIGUSR1, self._on_save_signal)
-            on_uncaught_error(self._die, alone=self._group.size == 1)
+            on_uncaught_error(self._die, alone=self._group.processes == 1)
 
     def _assemble(
         self,
@@ -200,6 +201,7 @@ class TrainingRun:
             "strategy": strategy_name(self._strategy),
         }
         self._model = model
+        self._optimizer = optimizer
         self._shared = shared = SharedState(model, optimizer, extra)
         own = WorkerState(model, self._inputs.iterator if self._inputs else None, worker_objects)
         box = CommandBox(run)
@@ -207,7 +209,12 @@ class TrainingRun:
         self._ledger = Ledger(run, box, is_chief=group.is_chief)
         self._curves = Curves(run, self._tensorboard, group.index, gauges)
         self._heartbeat = Heartbeat(
-            run, group.index, gauges, total_steps=self._total_steps, every_beat=self._every_beat
+            run,
+            group.index,
+            gauges,
+            total_steps=self._total_steps,
+            every_beat=self._every_beat,
+            job="chief" if is_coordinated(self._strategy) else "worker",
         )
         self._desk = Desk(box, save_every_seconds)
         janitor = Janitor(run, self._housekeeping, self._ledger)
@@ -266,6 +273,11 @@ class TrainingRun:
         return self._group.size
 
     @property
+    def replica_count(self) -> int:
+        """Replicas whose gradients are added up in a step: by it a loss is divided for a mean."""
+        return self._group.replicas
+
+    @property
     def state(self) -> dict[str, Any]:
         """Values of the script's own, equal on all workers, that go with a checkpoint."""
         return self._keepsakes.shared
@@ -299,12 +311,7 @@ class TrainingRun:
             A function of what iterating yields. It runs on all replicas in one `tf.function`
             and returns the means over all of them, reduced in one collective.
         """
-        step = StepFunction(
-            self._strategy,
-            replica_step,
-            lambda: self._steering.wants_attention,
-            self._on_step_result,
-        )
+        step = self._step_function(replica_step)
 
         def watched_step(batch: Any) -> dict[str, float]:
             self._gauges.enter(Phase.STEP)
@@ -314,6 +321,16 @@ class TrainingRun:
             return result
 
         return watched_step
+
+    def _step_function(self, replica_step: ReplicaStep) -> StepFunction | CoordinatedStep:
+        def wants_attention() -> bool:
+            return self._steering.wants_attention
+
+        if not is_coordinated(self._strategy):
+            return StepFunction(self._strategy, replica_step, wants_attention, self._on_step_result)
+        return CoordinatedStep(
+            self._strategy, self._optimizer, replica_step, wants_attention, self._on_step_result
+        )
 
     def report(self, **metrics: Any) -> None:
         """Shows more metrics with this step: scalars that are equal on all workers.
@@ -409,7 +426,7 @@ class TrainingRun:
             msgspec.structs.replace(
                 known,
                 strategy=strategy_name(self._strategy),
-                worker_count=self._group.size,
+                worker_count=self._group.processes,
                 replica_count=self._group.replicas,
                 total_steps=self._total_steps,
                 retention=self._housekeeping.rules,
@@ -517,7 +534,7 @@ class TrainingRun:
         self._end(Ending.PEER_LOST, why)
 
     def _peers_watched(self) -> Any:
-        return peers_watched(self._group.size == 1, self._lose_peer)
+        return peers_watched(self._group.processes == 1, self._lose_peer)
 
 
 def _within(path: Path, directory: Path) -> Path:

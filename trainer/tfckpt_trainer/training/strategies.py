@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import time
-from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,7 +16,9 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import Activity, WorkerStatus
+from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.training.exporting import export_asked
+from tfckpt_trainer.training.serving import serve
 
 PEER_TIMEOUT_SECONDS = 10.0
 """Silence of a worker after which the others give up; TensorFlow's default depends on load."""
@@ -30,23 +31,16 @@ START_SECONDS = 60.0
 """How long a start may take between two heartbeats; the process itself is watched meanwhile."""
 
 
-class StrategyName(StrEnum):
-    """The strategies that a script can choose by name."""
-
-    ONE_DEVICE = "one-device"
-    MIRRORED = "mirrored"
-    MULTI_WORKER = "multi-worker"
-    TPU = "tpu"
-
-
 def create_strategy(
     name: StrategyName | str, *, replicas: int = 2, threads: int | None = None
 ) -> tf.distribute.Strategy:
     """Returns a strategy; call it before any other operation of TensorFlow.
 
     Args:
-        name: Which. `multi-worker` reads `TF_CONFIG`, which the launcher sets; `tpu` reads
-            `TPU_NAME`, and without it takes the TPU of this machine.
+        name: Which. `multi-worker` and `parameter-server` read `TF_CONFIG`, which the launcher
+            sets; `tpu` reads `TPU_NAME`, and without it takes the TPU of this machine. With
+            `parameter-server` it returns in the chief alone: the other processes serve it until
+            it is gone, and end here.
         replicas: For `mirrored` on a machine without GPUs: logical CPU devices to make.
         threads: Threads within one operation. Results depend on it: runs that are compared
             bit by bit have the same number. None leaves the choice to TensorFlow.
@@ -71,8 +65,23 @@ def create_strategy(
         return tf.distribute.MirroredStrategy(_mirrored_devices(replicas))
     if chosen is StrategyName.TPU:
         return _tpu_strategy()
+    if chosen is StrategyName.PARAMETER_SERVER:
+        return _parameter_server_strategy()
     _configure_failure_detection()
     return tf.distribute.MultiWorkerMirroredStrategy()
+
+
+def _parameter_server_strategy() -> tf.distribute.Strategy:
+    if not _jobs().keys() >= {"chief", "worker", "ps"}:
+        raise UsageError(
+            "The parameter server strategy needs TF_CONFIG with a chief, workers and parameter "
+            "servers; start the script with `tfckpt-tui launch RUN --workers N "
+            "--parameter-servers M -- python SCRIPT`, which sets it."
+        )
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    if resolver.task_type != "chief":
+        serve(resolver)
+    return tf.distribute.ParameterServerStrategy(resolver)
 
 
 def announce_start() -> None:
@@ -154,14 +163,12 @@ def _configure_failure_detection() -> None:
     from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
     from tensorflow.python.eager import context
 
-    try:
-        cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
-        jobs = {job: len(addresses) for job, addresses in cluster.items()}
-    except (KeyError, ValueError, AttributeError):
+    jobs = _jobs()
+    if not jobs:
         raise UsageError(
             "The multi-worker strategy needs TF_CONFIG in the environment; start the script "
             "with `tfckpt-tui launch RUN --workers N -- python SCRIPT`, which sets it."
-        ) from None
+        )
     leader = "chief" if "chief" in jobs else "worker"
     context.context().configure_coordination_service(
         "standalone",
@@ -172,3 +179,12 @@ def _configure_failure_detection() -> None:
             for job, count in jobs.items()
         ],
     )
+
+
+def _jobs() -> dict[str, int]:
+    """Returns how many processes of each job `TF_CONFIG` names; none where it makes no sense."""
+    try:
+        cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
+        return {job: len(addresses) for job, addresses in cluster.items()}
+    except (KeyError, ValueError, AttributeError):
+        return {}

@@ -107,7 +107,8 @@ def _print_status(report: dict[str, Any]) -> None:
     print_line(f"run       {run['directory']}")
     print_line(f"state     {run['state']}" + (f": {run['reason']}" if run["reason"] else ""))
     if run["strategy"]:
-        print_line(f"strategy  {run['strategy']}, {humane.count(run['worker_count'], 'worker')}")
+        processes = humane.processes(run["cluster"], run["worker_count"])
+        print_line(f"strategy  {run['strategy']}, {processes}")
     print_line(f"step      {step} on branch {run['branch']}")
     current = f", current {run['checkpoint']}" if run["checkpoint"] else ""
     print_line(f"saved     {humane.count(run['checkpoints'], 'checkpoint')}{current}")
@@ -116,6 +117,7 @@ def _print_status(report: dict[str, Any]) -> None:
     rows = [
         (
             str(worker["index"]),
+            worker["job"],
             worker["host"],
             worker["state"],
             str(worker["step"]),
@@ -127,8 +129,8 @@ def _print_status(report: dict[str, Any]) -> None:
         for worker in report["workers"]
     ]
     print_line()
-    header = ("WORKER", "HOST", "STATE", "STEP", "STEP TIME", "LOSS", "MEMORY", "HEARD")
-    print_table(header, rows, right={0, 3, 4, 5, 6, 7})
+    header = ("WORKER", "JOB", "HOST", "STATE", "STEP", "STEP TIME", "LOSS", "MEMORY", "HEARD")
+    print_table(header, rows, right={0, 4, 5, 6, 7, 8})
 
 
 def _metrics(metrics: Any) -> str:

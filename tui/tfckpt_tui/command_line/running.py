@@ -11,10 +11,11 @@ from pathlib import Path
 import click
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.launch.cluster import processes_in_words
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import SupervisorStatus
-from tfckpt_tui import humane
+from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_tui.cli import JsonOption, RunArgument
 from tfckpt_tui.commands.opening import open_run
 from tfckpt_tui.console import print_json, print_words
@@ -37,7 +38,14 @@ RestartsOption = click.option(
     type=click.IntRange(1, 64),
     default=2,
     show_default=True,
-    help="How many worker processes.",
+    help="How many worker processes, where the strategy takes several.",
+)
+@click.option(
+    "--strategy",
+    type=click.Choice([name.value for name in StrategyName]),
+    default=StrategyName.MULTI_WORKER.value,
+    show_default=True,
+    help="How it is distributed; all but two of them train in one process.",
 )
 @click.option(
     "--dir",
@@ -51,6 +59,7 @@ RestartsOption = click.option(
 @JsonOption
 def demo(
     workers: int,
+    strategy: str,
     directory: Path | None,
     steps: int | None,
     detach: bool,
@@ -68,13 +77,15 @@ def demo(
         )
     _check_terminal(detach)
     root = directory or _state_directory() / time.strftime("demo-%Y%m%d-%H%M%S")
-    command = [sys.executable, "-m", DEMO_MODULE]
+    name = StrategyName(strategy)
+    command = [sys.executable, "-m", DEMO_MODULE, "--strategy", name.value]
     command += ["--steps", str(steps)] if steps else []
     options = LaunchOptions(
         run_directory=_absolute(root),
         command=tuple(command),
         working_directory=os.getcwd(),
-        workers=workers,
+        workers=workers if name.has_cluster else 1,
+        parameter_servers=int(name is StrategyName.PARAMETER_SERVER),
         max_restarts=max_restarts,
     )
     return _launch(options, detach, as_json)
@@ -89,11 +100,17 @@ def demo(
     show_default=True,
     help="How many worker processes.",
 )
+@click.option(
+    "--parameter-servers",
+    type=click.IntRange(min=0, max=64),
+    default=0,
+    help="How many processes keep the variables, beside a chief, for ParameterServerStrategy.",
+)
 @RestartsOption
 @click.option(
     "--ports",
     metavar="P0,P1,…",
-    help="Ports of TensorFlow's cluster, one a worker, as in 9001,9002.",
+    help="Ports of TensorFlow's cluster, one a process, as in 9001,9002.",
 )
 @click.option(
     "--hang-seconds",
@@ -124,6 +141,7 @@ def demo(
 def launch(
     directory: Path,
     workers: int,
+    parameter_servers: int,
     max_restarts: int,
     ports: str | None,
     hang_seconds: float | None,
@@ -146,6 +164,7 @@ def launch(
         command=command,
         working_directory=os.getcwd(),
         workers=workers,
+        parameter_servers=parameter_servers,
         max_restarts=max_restarts,
         ports=_ports(ports),
         hang_seconds=hang_seconds,
@@ -190,8 +209,8 @@ def _launch(options: LaunchOptions, detach: bool, as_json: bool) -> int:
 def _start(options: LaunchOptions) -> SupervisorStatus:
     from tfckpt_trainer.launch.local import launch as launch_locally
 
-    workers = humane.count(options.workers, "worker")
-    print_words(f"Starting {workers} in {options.run_directory} …")
+    processes = processes_in_words(options.tasks)
+    print_words(f"Starting {processes} in {options.run_directory} …")
     return launch_locally(options)
 
 

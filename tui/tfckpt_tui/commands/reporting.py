@@ -88,6 +88,7 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
             else "",
             "strategy": info.strategy if info else "",
             "worker_count": info.worker_count if info else len(workers),
+            "cluster": info.cluster if info else {},
             "step": step,
             "branch": _branch(chief, resumed, head),
             "total_steps": info.total_steps if info else None,
@@ -98,6 +99,7 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
         "workers": [
             {
                 "index": status.index,
+                "job": status.job,
                 "host": status.host,
                 "pid": status.pid,
                 "state": state.value,

@@ -49,6 +49,7 @@ WORKER: Mapping[WorkerState, Sign] = {
     WorkerState.RESTORING: Sign("▲", "busy", "goes back to a checkpoint"),
     WorkerState.PAUSED: Sign("‖", "warn", "waits for resume"),
     WorkerState.WAITING: Sign("◔", "busy", "waits for other workers"),
+    WorkerState.SERVING: Sign("◇", "calm", "computes or keeps variables for the chief"),
     WorkerState.STALLED: Sign("◐", "bad", "no step for far longer than its usual"),
     WorkerState.LOST: Sign("✗", "bad", "no heartbeat, or its process is gone"),
     WorkerState.EXITED: Sign("■", "muted", "left by itself; the reason stands beside it"),

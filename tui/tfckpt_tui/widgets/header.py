@@ -75,7 +75,7 @@ def _strategy(snapshot: RunSnapshot) -> str:
     if info is None or not info.strategy:
         return "" if snapshot.ours else "TensorFlow checkpoints, no trainer of ours"
     name = clean(info.strategy).removesuffix("V1")
-    workers = f"{info.worker_count} worker" + ("s" if info.worker_count != 1 else "")
+    workers = humane.processes(info.cluster, info.worker_count)
     replicas = f", {info.replica_count} replicas" if info.replica_count > 1 else ""
     return f"{name}, {workers}{replicas}"
 

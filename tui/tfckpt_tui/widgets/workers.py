@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tfckpt_trainer.rundir.health import RunState, WorkerState
+from tfckpt_trainer.rundir.records import Activity
 from tfckpt_tui import humane
 from tfckpt_tui.snapshot import RunSnapshot, WorkerView
 from tfckpt_tui.text import clean
@@ -15,6 +16,7 @@ from tfckpt_tui.widgets.painting import Line, Span, line
 
 _COLUMNS = (
     Column("index", "worker", 6),
+    Column("job", "job", 6, align="<"),
     Column("state", "state", 11, align="<"),
     Column("host", "host", 10, rank=7, align="<", stretch=1),
     Column("pid", "pid", 7, rank=12),
@@ -107,6 +109,8 @@ class Workers(Listing):
         workers = self.snapshot.workers if self.snapshot else ()
         has_gpu = any(worker.status.gpus for worker in workers)
         hidden = set() if has_gpu else {"gpu", "gpu-memory"}
+        if all(worker.status.job == "worker" for worker in workers):
+            hidden.add("job")
         if not any(_detail(worker) or worker.suspicion for worker in workers):
             hidden.add("detail")
         return [column for column in _COLUMNS if column.key not in hidden]
@@ -116,15 +120,17 @@ def _cells(worker: WorkerView) -> dict[str, Sequence[Span]]:
     status, sign = worker.status, WORKER[worker.state]
     stale = worker.age > _STALE * status.interval_seconds
     value = "muted" if stale or worker.state is WorkerState.EXITED else "value"
+    serves = status.activity is Activity.SERVING
     used = sum(gpu.memory_used for gpu in status.gpus)
     total = sum(gpu.memory_total for gpu in status.gpus)
     busiest = max((gpu.use_percent for gpu in status.gpus), default=None)
     return {
         "index": ((str(status.index), "strong"),),
+        "job": ((clean(status.job), value),),
         "state": sign.with_word(worker.state.value),
         "host": ((clean(status.host), value),),
         "pid": ((str(status.pid), "muted"),),
-        "step": ((f"{status.step:,}", value),),
+        "step": (("–" if serves else f"{status.step:,}", value),),
         "time": ((_or_dash(status.step_seconds, humane.step_time), value),),
         "p95": ((_or_dash(status.step_seconds_p95, humane.step_time), value),),
         "input": ((_or_dash(status.input_wait_seconds, humane.step_time), value),),

@@ -1,0 +1,34 @@
+"""Who is who in a cluster, and how each process is told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tfckpt_trainer.launch.cluster import Task, cluster_of, processes_in_words, tasks, tf_config
+
+
+@pytest.mark.parametrize(
+    ("workers", "servers", "jobs", "words"),
+    [
+        (1, 0, "worker", "1 worker"),
+        (2, 0, "worker worker", "2 workers"),
+        (1, 1, "chief worker ps", "1 worker and 1 parameter server"),
+        (2, 2, "chief worker worker ps ps", "2 workers and 2 parameter servers"),
+    ],
+)
+def test_the_processes_of_a_run(workers, servers, jobs, words):
+    members = tasks(workers, servers)
+    assert [task.job for task in members] == jobs.split()
+    assert len(set(members)) == len(members)
+    assert processes_in_words(members) == words
+
+
+def test_each_process_is_told_where_all_are_and_which_it_is():
+    members = tasks(2, 1)
+    cluster = cluster_of(members, ["a:1", "b:2", "c:3", "d:4"])
+    assert cluster == {"chief": ["a:1"], "worker": ["b:2", "c:3"], "ps": ["d:4"]}
+    told = json.loads(tf_config(cluster, members[2]))
+    assert told == {"cluster": cluster, "task": {"type": "worker", "index": 1}}
+    assert members[2] == Task("worker", 1)

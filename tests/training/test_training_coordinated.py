@@ -1,0 +1,174 @@
+"""A chief, workers and parameter servers: as exact as one process, whatever ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import pytest
+from cluster import SCRIPTS, Cluster
+from steered import SteeredRun
+from test_training_exact import steps_of
+
+from tfckpt_trainer.launch.local import launch
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.stopping import stop_supervisor
+from tfckpt_trainer.launch.survivors import read_supervisor
+from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import (
+    Activity,
+    CommandKind,
+    CommandState,
+    JournalKind,
+    SupervisorState,
+)
+from waiting import wait_until
+
+pytestmark = pytest.mark.tensorflow
+
+
+def coordinated(root, log, *words, workers=2, servers=2):
+    arguments = ["--log", str(log), *words]
+    return Cluster(
+        root, "exact.py", arguments, workers, "parameter-server", parameter_servers=servers
+    )
+
+
+@pytest.mark.parametrize(
+    ("workers", "servers", "how"),
+    [(1, 1, ()), (2, 2, ("--plain",)), (2, 1, ("--plain", "--in-parts"))],
+)
+def test_what_follows_a_restore_equals_a_run_that_never_stopped(tmp_path, workers, servers, how):
+    log = tmp_path / "in-place"
+    with coordinated(
+        tmp_path / "run", log, "--restore-at", "50", *how, workers=workers, servers=servers
+    ) as cluster:
+        assert set(cluster.wait()) == {0}, cluster.output()
+    cold, resumed = tmp_path / "cold-run", tmp_path / "resumed"
+    with coordinated(
+        cold, tmp_path / "cold", "--die-at", "35", *how, workers=workers, servers=servers
+    ) as cluster:
+        # Those that serve leave with the chief, however it ended.
+        assert cluster.wait() == [-signal.SIGKILL, *[0] * (workers + servers)], cluster.output()
+    with coordinated(cold, resumed, *how, workers=workers, servers=servers) as cluster:
+        assert set(cluster.wait()) == {0}, cluster.output()
+    uninterrupted = steps_of(log, 0)
+    restored = steps_of(log, 0, branch=1)
+    assert [restored[step] for step in range(21, 51)] == [
+        uninterrupted[step] for step in range(21, 51)
+    ]
+    again = steps_of(resumed, 0)
+    assert min(again) == 21
+    assert [again[step] for step in range(21, 51)] == [
+        uninterrupted[step] for step in range(21, 51)
+    ]
+
+
+def test_two_workers_compute_what_two_mirrored_replicas_do(tmp_path):
+    with coordinated(tmp_path / "run", tmp_path / "one", "--plain") as cluster:
+        assert set(cluster.wait()) == {0}, cluster.output()
+    log = tmp_path / "other"
+    with Cluster(
+        tmp_path / "mirrored", "exact.py", ["--log", str(log), "--plain"], 1, "mirrored"
+    ) as cluster:
+        assert cluster.wait() == [0], cluster.output()
+    ours, theirs = steps_of(tmp_path / "one", 0), steps_of(log, 0)
+    losses = {step: float.fromhex(loss) for step, (loss, _) in theirs.items()}
+    assert {step: float.fromhex(loss) for step, (loss, _) in ours.items()} == pytest.approx(
+        losses, rel=1e-4
+    )
+
+
+def test_heartbeats_tell_who_serves_and_a_preempted_chief_saves_first(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    with coordinated(run.root, tmp_path / "log", "--plain", "--steps", "100000") as cluster:
+
+        def trains():
+            found = read_workers(run)
+            return len(found) == 5 and found[0].step > 5 and found
+
+        found = wait_until(trains, 90, "all processes at work")
+        assert [status.job for status in found] == ["chief", "worker", "worker", "ps", "ps"]
+        assert [status.activity for status in found[1:]] == [Activity.SERVING] * 4
+        for process in cluster.processes:
+            os.kill(process.pid, signal.SIGTERM)
+        assert cluster.wait(30) == [143, 0, 0, 0, 0], cluster.output()
+    saves = [entry for entry in read_entries(run) if entry.kind is JournalKind.SAVE]
+    step = int(steps_last(tmp_path / "log"))
+    assert saves[-1].step in {step, step + 1}
+    assert [status.ending.value for status in read_workers(run)] == ["preempted"] * 5
+
+
+def steps_last(log):
+    return max(steps_of(log, 0))
+
+
+def test_without_a_parameter_server_the_rest_leaves(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    with coordinated(run.root, tmp_path / "log", "--plain", "--steps", "100000") as cluster:
+        wait_until(lambda: any(status.step > 5 for status in read_workers(run)), 90, "some steps")
+        cluster.processes[-1].kill()
+        statuses = cluster.wait(60)
+    assert statuses == [75, 0, 0, 0, -signal.SIGKILL], cluster.output()
+
+
+def test_a_chief_is_steered_and_takes_over_from_other_strategies(tmp_path):
+    root = tmp_path / "run"
+    for strategy, workers in (("mirrored", 1), ("parameter-server", 2), ("multi-worker", 2)):
+        with Cluster(root, "steered.py", [], workers, strategy) as cluster:
+            run = SteeredRun(cluster)
+            run.wait_for_step(5)
+            if run.names():
+                first = run.ask(CommandKind.RESTORE, name=min(run.names(), key=len))
+                assert first.state is CommandState.DONE, first.message
+            assert run.ask(CommandKind.PAUSE).state is CommandState.DONE
+            saved = run.ask(CommandKind.SAVE)
+            assert saved.state is CommandState.DONE, saved.message
+            assert run.ask(CommandKind.RESUME).state is CommandState.DONE
+            run.progress()
+            back = run.ask(CommandKind.RESTORE, name=saved.result["name"])
+            assert back.state is CommandState.DONE, back.message
+            run.progress()
+            assert run.ask(CommandKind.STOP).state is CommandState.DONE
+            assert set(cluster.wait()) == {0}, cluster.output()
+
+
+@pytest.mark.parametrize("killed", [1, 3], ids=["worker", "parameter server"])
+def test_whoever_is_killed_all_start_again_and_the_numbers_stay(tmp_path, killed):
+    log, undisturbed = tmp_path / "log", tmp_path / "undisturbed"
+    with coordinated(tmp_path / "other", undisturbed, "--plain", servers=1) as cluster:
+        assert set(cluster.wait()) == {0}, cluster.output()
+
+    run = RunDirectory(tmp_path / "run")
+    command = [sys.executable, str(SCRIPTS / "exact.py"), "--plain", "--log", str(log)]
+    command += ["--strategy", "parameter-server"]
+    options = LaunchOptions(
+        run_directory=str(run.root),
+        command=tuple(command),
+        working_directory=str(tmp_path),
+        workers=2,
+        parameter_servers=1,
+        pause_seconds=0.1,
+    )
+    launch(options)
+    try:
+        wait_until(lambda: (run.root / "ckpt-20.index").exists(), 90, "a checkpoint")
+        os.kill(read_supervisor(run).workers[killed].pid, signal.SIGKILL)
+        ended = {SupervisorState.FINISHED, SupervisorState.FAILED}
+        wait_until(lambda: read_supervisor(run).state in ended, 120, "the end")
+    finally:
+        stop_supervisor(run, 0)
+    assert read_supervisor(run).state is SupervisorState.FINISHED
+    lost = [entry for entry in read_entries(run) if entry.kind is JournalKind.WORKER_LOST]
+    assert [entry.details["worker"] for entry in lost if entry.by == "supervisor"] == [killed]
+    assert steps_of(log, 0, first_only=False) == steps_of(undisturbed, 0)
+
+
+def test_fit_is_refused_with_the_way_round(tmp_path):
+    arguments = ["--log", str(tmp_path / "log")]
+    with Cluster(tmp_path / "run", "fitted.py", arguments, 1, "parameter-server") as cluster:
+        assert cluster.wait() == [1, 0, 0], cluster.output()
+        assert "train with a loop over TrainingRun" in cluster.output()

@@ -1,0 +1,116 @@
+"""One training step where a chief coordinates workers and parameter servers keep the variables.
+
+Left to themselves, workers read and write variables whenever they are done, and Keras's
+optimizers, which read a variable and then write it, lose updates by that. So the workers only
+compute here: each takes the element of one replica and returns what the optimizer was to apply;
+the chief adds that up in the order of the workers and applies it once. It is what
+`MirroredStrategy` does with as many replicas, and as exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+from tfckpt_trainer.errors import UsageError
+
+ReplicaStep = Callable[[Any], Any]
+
+
+class CoordinatedStep:
+    """Runs a function of one replica on every worker, and applies the sum of their gradients."""
+
+    def __init__(
+        self,
+        strategy: tf.distribute.ParameterServerStrategy,
+        optimizer: Any,
+        replica_step: ReplicaStep,
+        wants_attention: Callable[[], bool],
+        on_result: Callable[[dict[str, float], bool], None],
+    ) -> None:
+        self._strategy = strategy
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self._optimizer = optimizer
+        self._replica_step = replica_step
+        self._wants_attention = wants_attention
+        self._on_result = on_result
+        self._names: tuple[str, ...] = ()
+        self._variables: list[Any] = []
+        self._compute = tf.function(self._on_worker, reduce_retracing=True)
+        self._update = tf.function(self._apply)
+
+    def __call__(self, elements: Sequence[Any]) -> dict[str, float]:
+        """Runs one step.
+
+        Args:
+            elements: One for each worker, as iterating over the run yields them.
+
+        Returns:
+            The mean over all workers of each scalar that the function returned; a single
+            scalar is called `loss`.
+        """
+        scheduled = [self._coordinator.schedule(self._compute, args=(one,)) for one in elements]
+        results = [one.fetch() for one in scheduled]
+        if self._variables:
+            gradients = [of_worker for _, of_worker in results]
+            self._coordinator.schedule(self._update, args=(gradients,))
+            self._coordinator.join()
+        means = sum(packed for packed, _ in results) / len(results)
+        metrics = {name: float(value) for name, value in zip(self._names, means, strict=True)}
+        self._on_result(metrics, self._wants_attention())
+        return metrics
+
+    def _on_worker(self, element: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        packed, gradients = self._strategy.run(self._on_replica, args=(element,))
+        return packed, gradients
+
+    def _on_replica(self, element: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        with recorded(self._optimizer) as applied:
+            reported = self._replica_step(element)
+        if len(applied) > 1:
+            raise UsageError(
+                f"A step applied gradients {len(applied)} times; with parameter servers it may "
+                "once."
+            )
+        pairs = applied[0] if applied else []
+        self._variables = [variable for _, variable in pairs]
+        metrics = reported if isinstance(reported, Mapping) else {"loss": reported}
+        self._names = tuple(metrics)
+        scalars = [tf.cast(tf.reduce_mean(value), tf.float32) for value in metrics.values()]
+        # Rows that were looked up alone have gradients of their own kind.
+        return tf.stack(scalars), [tf.convert_to_tensor(gradient) for gradient, _ in pairs]
+
+    def _apply(self, gradients: Sequence[Sequence[tf.Tensor]]) -> None:
+        # Keras reduces what it applies to where it is, and without a device that is nowhere.
+        with tf.device("/CPU:0"):
+            together = zip(*gradients, strict=True)
+            sums = [tf.identity(tf.add_n(list(of_workers))) for of_workers in together]
+        self._strategy.run(self._optimizer.apply, args=(sums, self._variables))
+
+
+@contextmanager
+def recorded(optimizer: Any) -> Iterator[list[list[tuple[tf.Tensor, Any]]]]:
+    """Has an optimizer write down what it is to apply, and not apply it.
+
+    `apply_gradients` and `minimize` of Keras's optimizers end in `apply`.
+    """
+    applied: list[list[tuple[tf.Tensor, Any]]] = []
+
+    def record(gradients: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> None:
+        variables = trainable_variables
+        if variables is None:
+            variables = optimizer._trainable_variables
+        pairs = zip(gradients, variables, strict=True)
+        applied.append([(gradient, v) for gradient, v in pairs if gradient is not None])
+
+    if optimizer is None:
+        yield applied
+        return
+    object.__setattr__(optimizer, "apply", record)
+    try:
+        yield applied
+    finally:
+        object.__delattr__(optimizer, "apply")
