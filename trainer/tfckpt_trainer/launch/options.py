@@ -20,6 +20,7 @@ class LaunchOptions(Document, frozen=True, kw_only=True):
         grace_seconds: What workers have to save and end when they are asked to.
         start_timeout: After this long, a worker without a heartbeat beside others that have
             one did not come up.
+        peer_seconds: Silence of a worker after which the others of its strategy give up.
         ports: Fixed ports for TensorFlow's cluster, one for each process; empty to choose.
         standby: Whether a process that has imported TensorFlow waits beside training, to become
             workers at once where they are started again.
@@ -38,6 +39,7 @@ class LaunchOptions(Document, frozen=True, kw_only=True):
     pause_seconds: float = 1.0
     grace_seconds: float = 30.0
     start_timeout: float = 180.0
+    peer_seconds: float = 10.0
     ports: tuple[int, ...] = ()
     standby: bool = True
     hang_seconds: float | None = None

@@ -204,6 +204,7 @@ class Supervisor:
             "TFCKPT_WORKER_INDEX": str(index),
             "TFCKPT_WORKER_COUNT": str(self._options.workers),
             "TFCKPT_ATTEMPT": str(self._report.attempt),
+            "TFCKPT_PEER_SECONDS": str(self._options.peer_seconds),
             "PYTHONUNBUFFERED": "1",
         }
 

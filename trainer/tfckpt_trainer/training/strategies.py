@@ -20,9 +20,11 @@ from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.training.exporting import export_asked
 from tfckpt_trainer.training.serving import serve
 
-PEER_TIMEOUT_SECONDS = 10.0
-"""Silence of a worker after which the others give up; TensorFlow's default depends on load."""
+PEER_SECONDS = 10.0
+"""Silence of a worker after which the others give up, where the launcher says nothing else.
 
+TensorFlow's default depends on load.
+"""
 
 TPU_SECONDS = 10.0
 """How long the address of a TPU may take to answer."""
@@ -156,7 +158,7 @@ def _mirrored_devices(replicas: int) -> list[str] | None:
 
 
 def _configure_failure_detection() -> None:
-    """Makes survivors notice a dead worker within `PEER_TIMEOUT_SECONDS`.
+    """Makes survivors notice a dead worker within the time that the launcher says.
 
     The strategy keeps this configuration if it is there before it. There is no public API.
     """
@@ -173,12 +175,16 @@ def _configure_failure_detection() -> None:
     context.context().configure_coordination_service(
         "standalone",
         service_leader=f"/job:{leader}/replica:0/task:0",
-        heartbeat_timeout_in_ms=int(PEER_TIMEOUT_SECONDS * 1000),
+        heartbeat_timeout_in_ms=round(1000 * _peer_seconds()),
         coordinated_jobs=[
             coordination_config_pb2.CoordinatedJob(name=job, num_tasks=count)
             for job, count in jobs.items()
         ],
     )
+
+
+def _peer_seconds() -> float:
+    return float(os.environ.get("TFCKPT_PEER_SECONDS", PEER_SECONDS))
 
 
 def _jobs() -> dict[str, int]:
