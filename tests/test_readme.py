@@ -21,7 +21,15 @@ def test_ci_runs_the_test_command_of_the_readme_word_for_word():
 def test_every_key_of_the_app_is_in_the_table():
     from tfckpt_tui.commands.table import ACTIONS
 
-    shown = {"asterisk": "*", "question_mark": "?"}
+    shown = {
+        "asterisk": "*",
+        "question_mark": "?",
+        "slash": "/",
+        "colon": ":",
+        "greater_than_sign": ">",
+        "less_than_sign": "<",
+        "equals_sign": "=",
+    }
     keys = {shown.get(action.key, action.key) for action in ACTIONS if action.key}
     rows = re.findall(r"^\| ((?:`[^`]+`\s?)+) \|", README, flags=re.MULTILINE)
     named = {key for row in rows for key in re.findall(r"`([^`]+)`", row)} - {"↓"}

@@ -16,6 +16,7 @@ from tfckpt_trainer.catalog.trash import RETENTION
 from tfckpt_tui.app import TfckptApp
 from tfckpt_tui.screens.checkpoint import CheckpointScreen
 from tfckpt_tui.screens.compare import CompareScreen
+from tfckpt_tui.widgets.history import History
 
 SIZE = (120, 40)
 
@@ -241,3 +242,81 @@ async def test_undo_offers_what_a_person_pruned_before_what_a_trainer_did(
         await until_shown(pilot, "ckpt-10")
         await pilot.press("u")
         await until_shown(pilot, "prune it again after the next save")
+
+
+# finding
+
+
+def names_shown(app: TfckptApp) -> list[str]:
+    history = app.screen.query_one(History)
+    return [history.row_key(row) for row in range(history.row_count())]
+
+
+async def test_a_filter_narrows_the_history_while_it_is_typed(made: RunFactory) -> None:
+    async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+        app = await opened(pilot)
+        await pilot.press("slash", *"step>10")
+        await until_shown(pilot, "2 of 3 checkpoints match step>10")
+        assert names_shown(app) == ["ckpt-30", "ckpt-20"]
+        await pilot.press(*" -30", "enter")
+        await until(pilot, lambda: names_shown(app) == ["ckpt-20"], "one is left")
+        # The keys mean actions again, and act on what is shown.
+        await pilot.press("space")
+        await until_shown(pilot, "1 marked")
+        await pilot.press("escape")
+        await until(pilot, lambda: len(names_shown(app)) == 3, "all are back")
+
+
+async def test_a_filter_without_sense_is_kept_open_and_said(made: RunFactory) -> None:
+    async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+        app = await opened(pilot)
+        await pilot.press("slash", *"size>1XB", "enter")
+        await until_shown(pilot, "is not understood")
+        await pilot.press("escape")
+        await until(pilot, lambda: len(names_shown(app)) == 3, "all are there")
+
+
+async def test_a_filter_that_nothing_fulfils_says_how_to_get_back(made: RunFactory) -> None:
+    async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+        await opened(pilot)
+        await pilot.press("slash", *"zzz", "enter")
+        await until_shown(pilot, "no checkpoint matches zzz; esc shows all")
+        await pilot.press("v")
+        await until_shown(pilot, "Not now: verify")
+
+
+async def test_columns_sort_and_the_order_turns_round(made: RunFactory) -> None:
+    async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+        app = await opened(pilot)
+        await pilot.press("greater_than_sign")
+        await until_shown(pilot, "step ▼")
+        await pilot.press("equals_sign")
+        await until_shown(pilot, "step ▲")
+        assert names_shown(app) == ["ckpt-10", "ckpt-20", "ckpt-30"]
+        await pilot.press("less_than_sign")
+        await until(pilot, lambda: names_shown(app)[0] == "ckpt-30", "the history's own order")
+
+
+async def test_a_path_is_copied(made: RunFactory) -> None:
+    async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+        app = await opened(pilot)
+        await pilot.press("y")
+        await until_shown(pilot, "Copied: ")
+        assert app.clipboard == str(made.run.root / "ckpt-30")
+
+
+async def test_the_palette_goes_to_checkpoints_and_steps(made: RunFactory) -> None:
+    async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+        app = await opened(pilot)
+        await pilot.press("colon", *"pt-20")
+        await until_shown(pilot, "go to ckpt-20")
+        await pilot.press("enter")
+        await until(
+            pilot, lambda: app.query_one(History).selected.name == "ckpt-20", "the cursor is there"
+        )
+        await pilot.press("colon", *"11")
+        await until_shown(pilot, "go to step 11")
+        await pilot.press("enter")
+        await until(
+            pilot, lambda: app.query_one(History).selected.name == "ckpt-10", "the nearest step"
+        )

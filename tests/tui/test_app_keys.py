@@ -18,7 +18,7 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.commandbox import CommandBox, advance
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import Command, CommandKind, CommandState, RunInfo
+from tfckpt_trainer.rundir.records import Command, CommandKind, CommandState, JournalKind, RunInfo
 from tfckpt_tui.app import TfckptApp
 from tfckpt_tui.commands.table import ACTIONS
 from tfckpt_tui.screens.dashboard import DashboardScreen
@@ -415,3 +415,64 @@ async def test_an_export_asks_for_the_format_and_tells_of_a_script_that_fails(
         await pilot.press("escape", "e", "w")
         await until_shown(pilot, "ended with status 3 before it came to its training")
     assert not list((ended.run.root / "exports").iterdir())
+
+
+async def test_events_are_filtered_and_shown_in_full(ended: RunFactory) -> None:
+    ended.journal(
+        JournalKind.WORKER_LOST, "Worker 1 was killed by SIGKILL.", by="supervisor",
+        details={"worker": 1, "log": ["step 41", "step 42"]},
+    )  # fmt: skip
+    async with opened(ended.run) as pilot:
+        await pilot.press("J")
+        await until_shown(pilot, "step 42")
+        assert "SIGKILL" in shown(pilot.app)
+        await pilot.press("slash", *"restore ada", "enter")
+        await until_shown(pilot, "match restore ada")
+        await until_shown(pilot, "Back to ckpt-300; branch 1 begins.")
+        await pilot.press("escape")
+        await until(pilot, lambda: "match" not in shown(pilot.app), "all events are back")
+        await pilot.press("escape")
+        await until(pilot, lambda: len(pilot.app.screen_stack) == 1, "the dashboard")
+
+
+async def test_the_trash_is_looked_into_brought_back_and_emptied(ended: RunFactory) -> None:
+    async with opened(ended.run) as pilot:
+        await pilot.press("T")
+        await until_shown(pilot, "the trash is empty")
+        await pilot.press("escape", "p")
+        await until_shown(pilot, "keep the last")
+        await pilot.press("3", "enter", "y")
+        await until_shown(pilot, "3 in the trash")
+        await pilot.press("T")
+        await until_shown(pilot, "ckpt-100")
+        await pilot.press("u")
+        await until_shown(pilot, "3 checkpoints (")
+        await pilot.press("y")
+        await until(
+            pilot, lambda: len(list(ended.run.root.glob("*.index"))) == 6, "all are back again"
+        )
+        await until_shown(pilot, "the trash is empty")
+        await pilot.press("escape", "p")
+        await until_shown(pilot, "keep the last")
+        await pilot.press("3", "enter", "y")
+        await until_shown(pilot, "3 in the trash")
+        await pilot.press("T", "E")
+        await until_shown(pilot, "Nothing brings them back.")
+        await pilot.press("y")
+        await until_shown(pilot, "3 checkpoints deleted for good.")
+        assert not list(ended.run.trash.glob("*/ckpt-*"))
+
+
+async def test_a_worker_is_looked_at_and_the_arrows_turn_to_the_next(live: RunFactory) -> None:
+    async with opened(live.run) as pilot:
+        await pilot.press("w")
+        await until_shown(pilot, "worker 0")
+        await until_shown(pilot, "of the fastest worker's")
+        await pilot.press("right")
+        await until_shown(pilot, "worker 1")
+        live.live_worker(1, step_seconds=0.5)
+        await until_shown(pilot, "424% of the fastest worker's")
+        await pilot.press("l")
+        await until_shown(pilot, "next log")
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: len(pilot.app.screen_stack) == 1, "the dashboard")

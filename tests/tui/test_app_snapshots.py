@@ -12,6 +12,7 @@ from app_driving import StillMonitor, until
 from rundir_factory import RunFactory, two_branches
 from textual.pilot import Pilot
 
+from tfckpt_trainer.catalog.prune import move_to_trash
 from tfckpt_trainer.rundir.commandbox import CommandBox, advance
 from tfckpt_trainer.rundir.records import CommandKind, CommandState, JournalKind
 from tfckpt_tui.app import TfckptApp
@@ -133,5 +134,31 @@ def test_nothing_yet(snap_compare: Compare, tmp_path: Path) -> None:
 def test_the_pictures_show_something():
     """A comparison of two empty files would agree for ever."""
     pictures = list((Path(__file__).parent / "__snapshots__").rglob("*.svg"))
-    assert len(pictures) == 24
+    assert len(pictures) == 36
     assert all("<text" in picture.read_text() for picture in pictures)
+
+
+@BY_SIZE
+def test_worker(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
+    assert snap_compare(still(made), terminal_size=size, run_before=pressing("w", "right"))
+
+
+@BY_SIZE
+def test_events(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
+    assert snap_compare(still(made), terminal_size=size, run_before=pressing("J", "down"))
+
+
+@BY_SIZE
+def test_trash(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
+    for names, at in ((["ckpt-100"], NOW - 7200), (["ckpt-300", "ckpt-400"], NOW - 90)):
+        made.run.pin(names[0]).unlink(missing_ok=True)
+        move_to_trash(made.run, names, by="ada@trainhost", now=at, update_state_file=True)
+    assert snap_compare(still(made), terminal_size=size, run_before=pressing("T"))
+
+
+@BY_SIZE
+def test_filtered_and_sorted(
+    snap_compare: Compare, made: RunFactory, size: tuple[int, int]
+) -> None:
+    keys = pressing("greater_than_sign", "slash", *"step>100 -400")
+    assert snap_compare(still(made), terminal_size=size, run_before=keys)

@@ -72,6 +72,16 @@ def test_a_directory_of_somebody_else_can_be_listed(tool: Tool, tmp_path: Path) 
     assert not made.run.is_ours
 
 
+def test_a_filter_chooses_what_is_listed(tool: Tool, tmp_path: Path) -> None:
+    two_branches(tmp_path)
+    said = tool("ls", tmp_path, "--json", "--filter", "branch:1 step>300")
+    names = [one["name"] for one in said.json["checkpoints"]]
+    assert names == ["ckpt-b1-400"]
+    said = tool("ls", tmp_path, "--filter", "size>big")
+    assert said.code == 2
+    assert "'size>big' is not understood" in said.words
+
+
 def test_no_name_of_a_file_reaches_the_terminal_raw(tmp_path: Path) -> None:
     two_branches(tmp_path)
     (tmp_path / f"{HOSTILE}.index").write_bytes(b"x")

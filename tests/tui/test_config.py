@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from app_driving import until_shown
 from command_running import Tool
-from rundir_factory import RunFactory
+from json_reference import check
+from rundir_factory import RunFactory, two_branches
 
 from tfckpt_trainer.catalog.retention import BestBy, Policy
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.documents import decode
-from tfckpt_trainer.rundir.records import RetentionRules, RunInfo
+from tfckpt_trainer.rundir.records import JournalKind, RetentionRules, RunInfo
 from tfckpt_tui.app import TfckptApp
 from tfckpt_tui.config import (
     Config,
@@ -95,6 +96,12 @@ def test_without_a_home_there_is_no_rule(monkeypatch: pytest.MonkeyPatch, place:
         ("[retention]\ntrash_hours = nan\n", "trash_hours is nan"),
         ("[retention]\nmake_room = true\n", "TrainingRun(make_room=True)"),
         ("[other]\n", "other"),
+        ("[app]\npole = 1\n", "Keys of [app] are theme, poll, bell."),
+        ("[app]\npoll = 0.01\n", "it must be 0.1 or more"),
+        ("[app]\nbell = ['earthquake']\n", "earthquake"),
+        ("[keys]\nsleep = 'f9'\n", "'sleep' is no action; there are save, restore"),
+        ("[keys]\nsave = 'r'\n", "r is the key of both save and restore"),
+        ("[keys]\nsave = 'ctrl+c'\n", "ctrl+c cannot be used"),
         ("keep_last = 3", "keep_last"),
         ("[retention", "is no TOML"),
         ("\x00", "is no TOML"),
@@ -147,3 +154,48 @@ async def test_the_dialog_begins_with_it(tmp_path: Path) -> None:
         await pilot.press("p")
         await until_shown(pilot, "By the configuration file.")
         await until_shown(pilot, "2 checkpoints go to the trash")
+
+
+def test_config_shows_every_setting_and_where_it_comes_from(tool: Tool, home: Path) -> None:
+    said = tool("config")
+    assert said.code == 0
+    assert 'theme = "tfckpt-dark"' in said.data
+    assert "does not exist" in said.words
+    home.write_text("[app]\ntheme = 'tfckpt-contrast'\n[keys]\nsave = 'f2'\n")
+    said = tool("config")
+    assert f"# {home}" in said.data
+    assert 'theme = "tfckpt-contrast"  # from the file' in said.data
+    assert 'save = "f2"  # from the file' in said.data
+    found = tool("config", "--json").json
+    check("`config`", found)
+    own = {(s["section"], s["name"]) for s in found["settings"] if s["source"] == "file"}
+    assert own == {("app", "theme"), ("keys", "save")}
+
+
+async def test_keys_themes_and_the_bell_are_as_configured(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.write_text(
+        "[app]\ntheme = 'tfckpt-colour-blind'\nbell = ['worker lost']\n[keys]\npin = 'f4'\n"
+    )
+    made = two_branches(tmp_path / "run")
+    rung = []
+    monkeypatch.setattr(TfckptApp, "bell", lambda self: rung.append(1))
+    app = TfckptApp(made.run, config=read_config(), poll=0.1)
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await until_shown(pilot, "f4 pin")
+        assert app.theme == "tfckpt-colour-blind"
+        await pilot.press("f4")
+        await until_shown(pilot, "1 pinned")
+        await pilot.press("question_mark")
+        await until_shown(pilot, "f4         Pin or unpin")
+        assert not rung
+        made.journal(JournalKind.WORKER_LOST, "Worker 1 is gone.", -5)
+        await until_shown(pilot, "Worker 1 is gone.")
+        assert rung == [1]
+
+
+def test_a_theme_that_is_not_there_is_told_of(home: Path, tmp_path: Path) -> None:
+    home.write_text("[app]\ntheme = 'plaid'\n")
+    with pytest.raises(UsageError, match=r"There is no theme 'plaid'; choose one of .*tfckpt-dark"):
+        TfckptApp(RunFactory(tmp_path).create().run, config=read_config())

@@ -22,7 +22,7 @@ from textual.screen import Screen
 from textual.theme import BUILTIN_THEMES
 
 from tfckpt_trainer.catalog.checkpoints import CheckpointState
-from tfckpt_trainer.errors import ExitCode, TfckptError, in_words
+from tfckpt_trainer.errors import ExitCode, TfckptError, UsageError, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.config import Config, read_config
 from tfckpt_tui.log_tail import LogTail, log_path
@@ -33,6 +33,7 @@ from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import UNSAFE, clean
 from tfckpt_tui.themes import THEMES, defaults_for
 from tfckpt_tui.verifier import Outcome, Verifier
+from tfckpt_tui.worker_history import WorkerHistory
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -58,6 +59,12 @@ def _actions_provider() -> type[Provider]:
     return ActionsProvider
 
 
+def _checkpoints_provider() -> type[Provider]:
+    from tfckpt_tui.palette import CheckpointsProvider
+
+    return CheckpointsProvider
+
+
 class TfckptApp(App[int]):
     """Watches and steers one run."""
 
@@ -70,6 +77,7 @@ class TfckptApp(App[int]):
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {
         *App.COMMANDS,
         _actions_provider,
+        _checkpoints_provider,
     }
 
     def __init__(
@@ -97,15 +105,30 @@ class TfckptApp(App[int]):
         self.snapshot: RunSnapshot | None = None
         self._monitor: Watcher = Monitor(run, poll) if monitor is None else monitor
         self.verifier = Verifier(run, self._verification_ended, read_only=read_only)
+        self.worker_history = WorkerHistory()
         self._restorable_before: frozenset[str] | None = None
         self._neutralise = Neutralise()
         self._log_tails: dict[str, LogTail] = {}
         self._logs_in_reading: set[str] = set()
         for theme in THEMES:
             self.register_theme(theme)
-        self.theme = THEMES[0].name
+        self.theme = self._wanted_theme()
+        self.set_keymap(self.config.keys)
+        self._heard_until: float | None = None
 
     # -- life --------------------------------------------------------------------------------
+
+    def _wanted_theme(self) -> str:
+        """Returns the theme of the configuration.
+
+        Raises:
+            UsageError: There is no such theme.
+        """
+        wanted = self.config.app.theme
+        if wanted not in self.available_themes:
+            known = ", ".join(sorted(self.available_themes))
+            raise UsageError(f"There is no theme {wanted!r}; choose one of {known}.")
+        return wanted
 
     def get_default_screen(self) -> DashboardScreen:
         """Returns the screen that everything else opens from."""
@@ -152,6 +175,8 @@ class TfckptApp(App[int]):
     @on(SnapshotTaken)
     def _show(self, message: SnapshotTaken) -> None:
         self.snapshot = message.snapshot
+        self.worker_history.add(message.snapshot)
+        self._ring(message.snapshot)
         for screen in self.screen_stack:
             show = getattr(screen, "show", None)
             # One more may come while the app closes and its widgets are gone already.
@@ -159,6 +184,15 @@ class TfckptApp(App[int]):
                 show(message.snapshot)
 
         self._suggest_new(message.snapshot)
+
+    def _ring(self, snapshot: RunSnapshot) -> None:
+        """Rings the bell for what is new in the journal and the person wants to hear of."""
+        newest = max((entry.at for entry in snapshot.journal), default=0.0)
+        before, self._heard_until = self._heard_until, newest
+        if before is not None and any(
+            entry.at > before and entry.kind in self.config.app.bell for entry in snapshot.journal
+        ):
+            self.bell()
 
     # -- verifying ---------------------------------------------------------------------------
 
@@ -272,7 +306,8 @@ def main(run: RunDirectory, *, read_only: bool = False, poll: float | None = Non
             "`tfckpt-tui ls --json` and the other commands.\n"
         )
         return ExitCode.USAGE
-    app = TfckptApp(run, read_only=read_only, poll=poll, config=read_config())
+    config = read_config()
+    app = TfckptApp(run, read_only=read_only, poll=poll or config.app.poll, config=config)
     app.run()
     return app.return_code or 0
 

@@ -32,6 +32,8 @@ def why_not(
         return "There is no checkpoint; this needs one."
     if action.name == "compare" and len(snapshot.checkpoints) < 2:
         return "There is only one checkpoint; comparing needs two."
+    if action.name == "worker" and not snapshot.workers:
+        return "No worker has written a heartbeat."
     if action.name == "remarks" and not snapshot.remarks:
         return "Nothing is odd in this directory."
     if action.name == "undo" and not snapshot.trash:

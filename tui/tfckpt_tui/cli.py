@@ -66,6 +66,8 @@ _MODULES = {
     "demo": "running",
     "launch": "running",
     "attach": "running",
+    "browse": "running",
+    "runs": "listing",
     "status": "looking",
     "ls": "looking",
     "journal": "looking",
@@ -86,6 +88,7 @@ _MODULES = {
     "pin": "cleaning",
     "unpin": "cleaning",
     "tensorboard": "board",
+    "config": "configuring",
     "completion": "completing",
 }
 
@@ -95,9 +98,9 @@ _MODULES = {
 def cli() -> None:
     """Watch and steer distributed TensorFlow training from the terminal.
 
-    `tfckpt-tui RUN` opens the app on a checkpoint directory. Every action of the app is also a
-    command. Exit codes: 0 done, 1 a problem was found, 2 usage, 3 no trainer answers,
-    4 refused.
+    `tfckpt-tui RUN` opens the app on a checkpoint directory, `tfckpt-tui` alone a list of the runs
+    that were open lately. Every action of the app is also a command. Exit codes: 0 done, 1 a
+    problem was found, 2 usage, 3 no trainer answers, 4 refused.
     """
 
 
@@ -116,7 +119,7 @@ def run(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code."""
     as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
     try:
-        words = arguments or ["--help"]
+        words = arguments or (["browse"] if _has_terminal() else ["--help"])
         return int(cli.main(words, prog_name="tfckpt-tui", standalone_mode=False) or 0)
     except click.Abort:
         return INTERRUPTED
@@ -126,6 +129,11 @@ def run(arguments: list[str]) -> int:
         return _report(error, as_json)
     except OSError as error:
         return _report(TfckptError(in_words(error)), as_json)
+
+
+def _has_terminal() -> bool:
+    can_draw = os.environ.get("TERM", "dumb") not in {"dumb", "unknown"}
+    return can_draw and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def acting_on_run(act: Callable[..., Any]) -> Callable[..., Any]:

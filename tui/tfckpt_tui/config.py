@@ -6,19 +6,36 @@ import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from tfckpt_trainer.catalog.retention import Policy, policy_from
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.records import RetentionRules, RunInfo
+from tfckpt_trainer.rundir.records import JournalKind, RetentionRules, RunInfo
+from tfckpt_tui.commands.table import ACTIONS, Action
 
 _SIZE_LIMIT = 1 << 20
-_KEYS = ", ".join(name for name in RetentionRules.__struct_fields__ if name != "make_room")
+_TAKEN_KEYS = {"ctrl+c": "it ends programs", "ctrl+z": "it suspends them"}
+"""Keys that a person means for the terminal, and why they stay that."""
 
 
 class RetentionSection(RetentionRules, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The rules as a person writes them, where a key that nobody knows is a slip."""
+
+
+class AppSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the app looks and behaves.
+
+    Attributes:
+        theme: One of ours, or any of Textual's.
+        poll: Look every so many seconds instead of waiting for file events.
+        bell: Events for which the terminal's bell rings, by their kinds in the journal.
+    """
+
+    theme: str = "tfckpt-dark"
+    poll: float | None = None
+    bell: list[JournalKind] = []
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,9 +43,17 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         retention: Which checkpoints `prune` keeps where neither it nor the run says otherwise.
+        app: How the app looks and behaves.
+        keys: Other keys for actions, by the names of these; several with commas between them.
     """
 
     retention: RetentionSection | None = None
+    app: AppSection = AppSection()
+    keys: dict[str, str] = {}
+
+    def key_of(self, action: Action) -> str:
+        """Returns the key of an action, the first where it has several; empty if it has none."""
+        return self.keys.get(action.name, action.key).split(",")[0].strip()
 
 
 @dataclass(frozen=True)
@@ -76,8 +101,9 @@ def read_config(path: Path | None = None) -> Config:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{place} is no TOML: {error}.") from error
     except msgspec.ValidationError as error:
-        raise UsageError(f"{place}: {error}. Keys of [retention] are {_KEYS}.") from error
+        raise UsageError(f"{place}: {error}. {_known_keys(raw)}") from error
     _check(place, config.retention or RetentionSection())
+    _check_app(place, config)
     return config
 
 
@@ -99,6 +125,41 @@ def default_rules(info: RunInfo | None, config: Config) -> Rules:
         why = f"neither the trainer of this run nor {config_path()} has a rule"
         return Rules(policy, why)
     return Rules(policy, "the configuration file", section.trash_hours)
+
+
+def _known_keys(raw: dict[str, Any]) -> str:
+    """Returns what there is to be set, in the sections that a file has."""
+    sections = {
+        "retention": [n for n in RetentionRules.__struct_fields__ if n != "make_room"],
+        "app": list(AppSection.__struct_fields__),
+    }
+    told = [
+        f"Keys of [{name}] are {', '.join(keys)}." for name, keys in sections.items() if name in raw
+    ]
+    return " ".join(told) or f"Sections are {', '.join(Config.__struct_fields__)}."
+
+
+def _check_app(place: Path, config: Config) -> None:
+    if config.app.poll is not None and not config.app.poll >= 0.1:
+        raise UsageError(f"{place}, [app]: poll is {config.app.poll}; it must be 0.1 or more.")
+    names = [action.name for action in ACTIONS]
+    unknown = sorted(config.keys.keys() - set(names))
+    if unknown:
+        raise UsageError(
+            f"{place}, [keys]: {unknown[0]!r} is no action; there are {', '.join(names)}."
+        )
+    taken: dict[str, str] = {}
+    for action in ACTIONS:
+        for key in config.keys.get(action.name, action.key).split(","):
+            key = key.strip()
+            if key in _TAKEN_KEYS:
+                raise UsageError(f"{place}, [keys]: {key} cannot be used: {_TAKEN_KEYS[key]}.")
+            if key and key in taken:
+                raise UsageError(
+                    f"{place}, [keys]: {key} is the key of both {taken[key]} and {action.name}; "
+                    "give one of them another."
+                )
+            taken[key] = action.name
 
 
 def _check(place: Path, section: RetentionSection) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from textual.theme import Theme
 
 DARK = Theme(
@@ -88,7 +90,54 @@ LIGHT = Theme(
     },
 )
 
-THEMES = (DARK, LIGHT)
+CONTRAST = replace(
+    DARK,
+    name="tfckpt-contrast",
+    primary="#5cc8ff",
+    accent="#ffd75f",
+    success="#5fff87",
+    warning="#ffd700",
+    error="#ff6b6b",
+    foreground="#ffffff",
+    background="#000000",
+    surface="#0a0a0a",
+    panel="#1a1a1a",
+    variables={
+        **DARK.variables,
+        "shade": "#c8c8c8",
+        "faint": "#9a9a9a",
+        "edge": "#808080",
+        "edge-focus": "#ffffff",
+        "row": "#262626",
+        "row-focus": "#004f8f",
+        "track": "#4a4a4a",
+        "footer-background": "#000000",
+        "scrollbar-background": "#000000",
+    },
+)
+"""White on black, with edges that can be seen on a poor projector."""
+
+COLOUR_BLIND = replace(
+    DARK,
+    name="tfckpt-colour-blind",
+    primary="#56b4e9",
+    accent="#e69f00",
+    success="#009e73",
+    warning="#f0e442",
+    error="#d55e00",
+    variables={
+        **DARK.variables,
+        "branch-0": "#56b4e9",
+        "branch-1": "#e69f00",
+        "branch-2": "#cc79a7",
+        "branch-3": "#009e73",
+        "branch-4": "#f0e442",
+        "branch-5": "#d55e00",
+    },
+)
+"""The colours of Okabe and Ito (2008), which people with any colour vision tell apart."""
+
+THEMES = (DARK, LIGHT, CONTRAST, COLOUR_BLIND)
 """Registered by the app; the first is the default."""
 
 

@@ -21,6 +21,7 @@ from tfckpt_tui.commands.reporting import (
     status_report,
 )
 from tfckpt_tui.console import print_json, print_line, print_table, print_words
+from tfckpt_tui.filtering import Filter, parse_filter
 
 WATCH_SECONDS = 2.0
 
@@ -48,15 +49,24 @@ def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
 
 @click.command()
 @RunArgument
+@click.option(
+    "--filter",
+    "wanted",
+    type=parse_filter,
+    default="",
+    metavar="WORDS",
+    help="Only those for which all words hold, as in 'step>1000 state:verified -pinned'.",
+)
 @JsonOption
 @acting_on_run
-def ls(run: RunDirectory, as_json: bool) -> None:
+def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
     """List all checkpoints, newest first; say what is odd in the directory."""
-    checkpoints, remarks = list_with_remarks(run)
+    found, remarks = list_with_remarks(run)
+    now = time.time()
+    checkpoints = [checkpoint for checkpoint in found if wanted.matches(checkpoint, now)]
     if as_json:
         print_json(checkpoints_report(run, checkpoints, remarks))
         return
-    now = time.time()
     rows = [
         (
             checkpoint.name + (" *" if checkpoint.pinned else ""),

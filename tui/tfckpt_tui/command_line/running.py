@@ -19,6 +19,7 @@ from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_tui.cli import JsonOption, RunArgument
 from tfckpt_tui.commands.opening import open_run
 from tfckpt_tui.console import print_json, print_words
+from tfckpt_tui.runs import remember_run, state_directory
 
 DEMO_MODULE = "tfckpt_trainer.examples.language_model"
 
@@ -76,7 +77,7 @@ def demo(
             "`pip install 'tfckpt-tui[cpu]'`."
         )
     _check_terminal(detach)
-    root = directory or _state_directory() / time.strftime("demo-%Y%m%d-%H%M%S")
+    root = directory or state_directory() / time.strftime("demo-%Y%m%d-%H%M%S")
     name = StrategyName(strategy)
     command = [sys.executable, "-m", DEMO_MODULE, "--strategy", name.value]
     command += ["--steps", str(steps)] if steps else []
@@ -118,6 +119,20 @@ def demo(
     help="Start all again after this long without a step, while they train; never by default.",
 )
 @click.option(
+    "--peer-seconds",
+    type=click.FloatRange(min=1),
+    default=10.0,
+    show_default=True,
+    help="Silence of a worker after which the others give up.",
+)
+@click.option(
+    "--start-seconds",
+    type=click.FloatRange(min=1),
+    default=180.0,
+    show_default=True,
+    help="How long a worker may take to give a sign of life, once others have.",
+)
+@click.option(
     "--grace-seconds",
     type=click.FloatRange(min=0),
     default=30.0,
@@ -145,6 +160,8 @@ def launch(
     max_restarts: int,
     ports: str | None,
     hang_seconds: float | None,
+    peer_seconds: float,
+    start_seconds: float,
     grace_seconds: float,
     standby: bool,
     detach: bool,
@@ -168,6 +185,8 @@ def launch(
         max_restarts=max_restarts,
         ports=_ports(ports),
         hang_seconds=hang_seconds,
+        peer_seconds=peer_seconds,
+        start_timeout=start_seconds,
         grace_seconds=grace_seconds,
         standby=standby,
     )
@@ -190,6 +209,25 @@ def attach(directory: Path, read_only: bool, poll: float | None) -> int:
     run = open_run(directory)
     _check_terminal(detach=False)
     return _open_app(run, read_only=read_only, poll=poll)
+
+
+@click.command()
+@click.argument(
+    "directory",
+    required=False,
+    type=click.Path(path_type=Path, readable=False),
+    metavar="[DIRECTORY]",
+)
+def browse(directory: Path | None) -> int:
+    """Choose a run from a list: of those that were open lately, and those below DIRECTORY."""
+    from tfckpt_tui.config import read_config
+    from tfckpt_tui.runs_app import RunsApp
+
+    _check_terminal(detach=False)
+    if directory is not None and not directory.is_dir():
+        raise UsageError(f"{directory} is not a directory; name one with runs below it.")
+    chosen = RunsApp(directory, read_config().app.theme).run()
+    return _open_app(open_run(chosen), read_only=False, poll=None) if chosen is not None else 0
 
 
 def _launch(options: LaunchOptions, detach: bool, as_json: bool) -> int:
@@ -231,6 +269,7 @@ def _absolute(directory: Path) -> str:
 def _open_app(run: RunDirectory, *, read_only: bool, poll: float | None) -> int:
     from tfckpt_tui.app import main as open_app
 
+    remember_run(run.root)
     return open_app(run, read_only=read_only, poll=poll)
 
 
@@ -248,11 +287,6 @@ def _check_terminal(detach: bool) -> None:
             "This terminal (TERM=dumb) cannot show the app; follow the run as plain text with "
             "`tfckpt-tui status RUN --watch`."
         )
-
-
-def _state_directory() -> Path:
-    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(home) / "tfckpt-tui"
 
 
 def _ports(text: str | None) -> tuple[int, ...]:

@@ -11,9 +11,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.keys import format_key
 from textual.screen import Screen
+from textual.widgets import Input
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.states import state_by
+from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -25,6 +27,7 @@ from tfckpt_tui.commands.asking import ask
 from tfckpt_tui.commands.choosing import two_to_compare
 from tfckpt_tui.commands.table import ACTIONS, action
 from tfckpt_tui.config import default_rules
+from tfckpt_tui.filtering import parse_filter
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
 from tfckpt_tui.verifier import Outcome
@@ -54,7 +57,7 @@ class DashboardScreen(Screen[None]):
             if a.key
         ),
         Binding("f1", "perform('help')", show=False),
-        Binding("escape", "dismiss_failures", "Dismiss", show=False),
+        Binding("escape", "leave_off", "Dismiss", show=False),
     ]
     AUTO_FOCUS = "#history"
 
@@ -80,6 +83,15 @@ class DashboardScreen(Screen[None]):
             "tensorboard": self._tensorboard,
             "logs": self._logs,
             "remarks": self._remarks,
+            "worker": self._worker,
+            "events": self._events,
+            "trash": self._trash,
+            "filter": self._open_filter,
+            "sort": lambda: self.dashboard.history.sort_next(1),
+            "sort-back": lambda: self.dashboard.history.sort_next(-1),
+            "turn-order": self._turn_order,
+            "copy": self._copy_path,
+            "palette": self._open_palette,
             "help": self._help,
             "detach": self._leave,
         }
@@ -143,10 +155,14 @@ class DashboardScreen(Screen[None]):
         else:
             self._do[name]()
 
-    def action_dismiss_failures(self) -> None:
-        """Takes away the failures that were read."""
-        self.dashboard.progress.dismiss_failures()
-        self.dashboard.fit()
+    def action_leave_off(self) -> None:
+        """Ends what is being typed, takes away the failures that were read, or the filter."""
+        dashboard = self.dashboard
+        if dashboard.progress.has_failures and not dashboard.is_filtering:
+            dashboard.progress.dismiss_failures()
+            dashboard.fit()
+        else:
+            self._end_filter("")
 
     @on(KeyBar.Chosen)
     def _press(self, event: KeyBar.Chosen) -> None:
@@ -288,19 +304,99 @@ class DashboardScreen(Screen[None]):
         self.app.push_screen(dialog)
 
     def _logs(self) -> None:
+        self._open_log(0)
+
+    def _open_log(self, worker: int) -> None:
         from tfckpt_tui.screens.logs import LogsScreen
 
-        self.app.push_screen(LogsScreen(self.snapshot, self.tfckpt.read_log))
+        self.app.push_screen(LogsScreen(self.snapshot, self.tfckpt.read_log, worker))
+
+    def _worker(self) -> None:
+        from tfckpt_tui.screens.worker import WorkerScreen
+
+        self.app.push_screen(WorkerScreen(self._known, self._open_log))
 
     def _remarks(self) -> None:
         from tfckpt_tui.screens.remarks import RemarksScreen
 
         self.app.push_screen(RemarksScreen(self._known))
 
+    def _events(self) -> None:
+        from tfckpt_tui.screens.events import EventsScreen
+
+        self.app.push_screen(EventsScreen(self._known))
+
+    def _trash(self) -> None:
+        from tfckpt_tui.screens.trash import TrashScreen
+
+        bring_back = partial(self._prune_or_undo, CommandKind.UNDO)
+        screen = TrashScreen(self._known, bring_back, self._empty_trash, read_only=self._read_only)
+        self.app.push_screen(screen)
+
+    def _empty_trash(self) -> None:
+        def work() -> str:
+            emptied = pruning.empty(self._run, through=THROUGH)
+            return f"{humane.count(len(emptied.names), 'checkpoint')} deleted for good."
+
+        self.tfckpt.start_job("empty trash", work, self._tell)
+
+    def _open_filter(self) -> None:
+        self.dashboard.show_filter(is_open=True)
+
+    def _end_filter(self, keep: str) -> None:
+        """Closes the line of the filter; what it says goes on being shown."""
+        self.dashboard.filter.value = keep
+        self._filter_by(keep)
+        self.dashboard.show_filter(is_open=False)
+
+    @on(Input.Changed, "#filter")
+    def _type_filter(self, event: Input.Changed) -> None:
+        problem = self._filter_by(event.value)
+        event.input.set_class(bool(problem), "-wrong")
+
+    @on(Input.Submitted, "#filter")
+    def _keep_filter(self, event: Input.Submitted) -> None:
+        problem = self._filter_by(event.value)
+        if problem:
+            self.notify(problem, title="Filter", severity="warning", markup=False)
+        else:
+            self._end_filter(event.value)
+
+    def _filter_by(self, text: str) -> str:
+        """Shows what fulfils a filter; returns why it makes no sense, if so."""
+        try:
+            wanted = parse_filter(text)
+        except UsageError as error:
+            return clean(str(error))
+        self.dashboard.history.filter_by(wanted)
+        self._update_keys()
+        return ""
+
+    def _turn_order(self) -> None:
+        self.dashboard.history.turn_order()
+
+    def _copy_path(self) -> None:
+        assert self.selected is not None
+        path = str(self._run.root / self.selected.name)
+        self.app.copy_to_clipboard(path)
+        self._tell(f"Copied: {path}")
+
+    def _open_palette(self) -> None:
+        self.app.action_command_palette()
+
+    def go_to(self, place: str | int) -> None:
+        """Puts the cursor on the checkpoint of a name, or on the one nearest to a step."""
+        history = self.dashboard.history
+        if isinstance(place, int):
+            history.go_to_step(place)
+        else:
+            history.select(place)
+        history.focus()
+
     def _help(self) -> None:
         from tfckpt_tui.screens.help import HelpScreen
 
-        self.app.push_screen(HelpScreen())
+        self.app.push_screen(HelpScreen(self.tfckpt.config))
 
     def _leave(self) -> None:
         self.app.exit(0)
@@ -356,7 +452,7 @@ class DashboardScreen(Screen[None]):
         hints = [
             KeyHint(
                 known.name,
-                format_key(known.key),
+                format_key(self.tfckpt.config.key_of(known)),
                 label(known, self.snapshot, selected),
                 is_last=known.name in _KEPT_AT_THE_END,
             )

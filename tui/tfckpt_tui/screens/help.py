@@ -16,6 +16,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tfckpt_tui.commands.table import ACTIONS, Action
+from tfckpt_tui.config import Config
 from tfckpt_tui.widgets.glyphs import CHECKPOINT, COMMAND, JOURNAL, PIN, RUN, WORKER, Sign
 from tfckpt_tui.widgets.painting import Span, padded
 from tfckpt_tui.widgets.words import lines_of_words
@@ -57,22 +58,27 @@ class HelpScreen(ModalScreen[None]):
         Binding("escape,q,question_mark,f1", "dismiss", "Close", show=False),
     ]
 
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self._config = config
+
     def compose(self) -> ComposeResult:
         """Makes the page."""
         with VerticalScroll(id="help") as page:
             page.border_title = Content(" help ")
             page.border_subtitle = Content(" ↑ ↓ scroll · esc close ")
-            yield Static(lines_of_words(_page()))
+            yield Static(lines_of_words(_page(self._config)))
 
     def on_mount(self) -> None:
         """Lets the arrows scroll at once."""
         self.query_one("#help").focus()
 
 
-def _page() -> _Lines:
+def _page(config: Config) -> _Lines:
     lines: _Lines = [(("Keys", "title"),)]
     for action in ACTIONS:
-        lines += _explained(format_key(action.key) if action.key else "", action)
+        key = config.key_of(action)
+        lines += _explained(format_key(key) if key else "", action)
     lines += [_row(key, "key", text) for key, text in _MOVING]
     lines += [(), (("History", "title"),)]
     lines += [_row(glyph, style, text) for glyph, style, text in _TREE]

@@ -32,19 +32,23 @@ class LogsScreen(Screen[None]):
         Binding("N", "match(-1)", "Previous match", show=False),
     ]
 
-    def __init__(self, snapshot: RunSnapshot | None, ask: Callable[[str], None]) -> None:
+    def __init__(
+        self, snapshot: RunSnapshot | None, ask: Callable[[str], None], worker: int = 0
+    ) -> None:
         """Makes the screen.
 
         Args:
             snapshot: Says which workers there are.
             ask: Asks for new lines of the log with this name; must not wait for them.
+            worker: Whose log is shown first.
         """
         super().__init__()
         self._snapshot = snapshot
         self._ask = ask
         self._views: dict[str, LogView] = {}
         self._names = _log_names(snapshot)
-        self._shown = self._names[0]
+        first = f"worker {worker}"
+        self._shown = first if first in self._names else self._names[0]
 
     def compose(self) -> ComposeResult:
         """Makes tabs, the log, the search line and the keys."""

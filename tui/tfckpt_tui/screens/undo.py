@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tfckpt_trainer.catalog.trash import RETENTION, next_to_undo
+from tfckpt_trainer.rundir.records import TrashManifest
 from tfckpt_tui import humane
 from tfckpt_tui.screens.dialog import Choice, Dialog
+from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
 from tfckpt_tui.widgets.painting import Span
 
@@ -14,13 +16,23 @@ _MOST_NAMES = 8
 
 
 class UndoDialog(Dialog[str]):
-    """Answers with the id of the prune to undo: the newest that a person asked for."""
+    """Answers with the id of the prune to undo."""
 
-    caption = " undo the last prune "
+    caption = " undo a prune "
+
+    def __init__(self, snapshot: RunSnapshot, chosen: TrashManifest | None = None) -> None:
+        """Makes the dialog.
+
+        Args:
+            snapshot: Of the run.
+            chosen: Which prune; by default the newest that a person asked for.
+        """
+        super().__init__(snapshot)
+        self._chosen = chosen
 
     def text(self) -> Iterable[Iterable[Span]]:
         """Returns what would come back."""
-        manifest = next_to_undo(self.snapshot.trash)
+        manifest = self._manifest
         if manifest is None:
             return
         count = len(manifest.checkpoints)
@@ -45,10 +57,17 @@ class UndoDialog(Dialog[str]):
 
     def refusal(self) -> str:
         """Returns why there is nothing to undo."""
-        return "" if self.snapshot.trash else "The trash is empty; there is nothing to bring back."
+        return "" if self._manifest else "The trash is empty; there is nothing to bring back."
+
+    @property
+    def _manifest(self) -> TrashManifest | None:
+        """The prune, as long as it is in the trash."""
+        if self._chosen is None:
+            return next_to_undo(self.snapshot.trash)
+        return next((m for m in self.snapshot.trash if m.id == self._chosen.id), None)
 
     def choices(self) -> list[Choice[str]]:
         """Returns no and yes."""
-        manifest = next_to_undo(self.snapshot.trash)
+        manifest = self._manifest
         answer = manifest.id if manifest is not None else None
         return [Choice("n", "cancel", None), Choice("y", "bring back", answer, "primary")]

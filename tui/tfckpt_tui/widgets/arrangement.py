@@ -25,7 +25,12 @@ def is_short(size: Size) -> bool:
 
 
 def arrange(
-    size: Size, workers: int, progress: int, *, files_only: bool = False
+    size: Size,
+    workers: int,
+    progress: int,
+    *,
+    files_only: bool = False,
+    filtering: bool = False,
 ) -> dict[str, Region]:
     """Returns the region of each pane by its id; one that is not named is not shown.
 
@@ -34,6 +39,7 @@ def arrange(
         workers: How many lines of workers there are.
         progress: How many lines commands on their way take.
         files_only: Whether no trainer of ours was ever here: there are but checkpoints to show.
+        filtering: Whether a filter of the history is being typed, which takes a line of it.
     """
     width, height = size
     if width < SMALLEST.width or height < SMALLEST.height:
@@ -50,10 +56,14 @@ def arrange(
         places["progress"] = Region(0, foot, width, progress)
     body = Region(0, header, width, foot - header)
     if files_only:
-        return {**places, "history": body}
-    if width >= WIDE and not is_short(size):
-        return {**places, **_two_columns(body, workers)}
-    return {**places, **_one_column(body, workers, short=is_short(size))}
+        places["history"] = body
+    elif width >= WIDE and not is_short(size):
+        places |= _two_columns(body, workers)
+    else:
+        places |= _one_column(body, workers, short=is_short(size))
+    if filtering:
+        places["history"], places["filter"] = places["history"].split_horizontal(-1)
+    return places
 
 
 def _one_column(body: Region, workers: int, *, short: bool) -> dict[str, Region]:
@@ -110,13 +120,20 @@ class DashboardLayout(Layout):
         self.workers = 0
         self.progress = 0
         self.files_only = False
+        self.filtering = False
 
     def arrange(
         self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True
     ) -> ArrangeResult:
         """Returns where each child goes."""
         del parent, greedy
-        places = arrange(size, self.workers, self.progress, files_only=self.files_only)
+        places = arrange(
+            size,
+            self.workers,
+            self.progress,
+            files_only=self.files_only,
+            filtering=self.filtering,
+        )
         return [
             WidgetPlacement(places[child.id], Region().offset, child.styles.margin, child)
             for child in children

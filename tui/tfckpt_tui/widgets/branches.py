@@ -45,7 +45,17 @@ class BranchTree:
 
     def is_kept(self, row: int) -> bool:
         """Whether what is trained now came through the checkpoint in `row`."""
-        return self._checkpoints[row].name in self._kept
+        return self.has_kept(self._checkpoints[row])
+
+    def has_kept(self, checkpoint: Checkpoint) -> bool:
+        """Whether what is trained now came through a checkpoint."""
+        return checkpoint.name in self._kept
+
+    def node(self, checkpoint: Checkpoint) -> Span:
+        """Returns the sign of a checkpoint: of the current one, of one kept, of one given up."""
+        kept = self.has_kept(checkpoint)
+        glyph = "◉" if checkpoint.is_head else "●" if kept else "○"
+        return glyph, branch_style(checkpoint.branch, past=not kept)
 
     def row(self, row: int) -> list[Span]:
         """Returns the drawing of one row, `width` cells wide."""
@@ -60,9 +70,26 @@ class BranchTree:
         for lane in self._lanes:
             if lane.fork == row:
                 _draw_fork(cells, own, lane)
-        node = "◉" if checkpoint.is_head else "●" if self.is_kept(row) else "○"
-        cells[2 * own] = (node, branch_style(checkpoint.branch, past=not self.is_kept(row)))
+        cells[2 * own] = self.node(checkpoint)
         return cells
+
+
+class Nodes:
+    """The signs of checkpoints that are not all, or in another order: lanes would be wrong."""
+
+    width = 1
+
+    def __init__(self, checkpoints: Sequence[Checkpoint], tree: BranchTree) -> None:
+        self._checkpoints = checkpoints
+        self._tree = tree
+
+    def is_kept(self, row: int) -> bool:
+        """Whether what is trained now came through the checkpoint in `row`."""
+        return self._tree.has_kept(self._checkpoints[row])
+
+    def row(self, row: int) -> list[Span]:
+        """Returns the sign of one row."""
+        return [self._tree.node(self._checkpoints[row])]
 
 
 def kept_until(checkpoints: Sequence[Checkpoint], current: int) -> dict[int, float]:

@@ -6,6 +6,7 @@ from textual import getters
 from textual.app import ComposeResult
 from textual.layout import Layout
 from textual.widget import Widget
+from textual.widgets import Input
 
 from tfckpt_tui import humane
 from tfckpt_tui.snapshot import RunSnapshot
@@ -20,12 +21,15 @@ from tfckpt_tui.widgets.progress import Progress
 from tfckpt_tui.widgets.too_small import TooSmall
 from tfckpt_tui.widgets.workers import Workers
 
+_EXAMPLE = "step>1000 state:verified pinned branch:2 loss<0.5 age<2h -name:b1"
+
 
 class Dashboard(Widget):
     """Header, workers, charts, history, events, progress, keys."""
 
     header = getters.query_one("#header", RunHeader)
     worker_table = getters.query_one("#workers", Workers)
+    filter = getters.query_one("#filter", Input)
     history = getters.query_one("#history", History)
     events = getters.query_one("#events", Events)
     progress = getters.query_one("#progress", Progress)
@@ -45,6 +49,7 @@ class Dashboard(Widget):
         """Makes the panes, in the order of the tab key."""
         yield RunHeader(read_only=self._read_only, id="header")
         yield History(id="history")
+        yield Input(placeholder=_EXAMPLE, id="filter", compact=True)
         yield Workers(id="workers")
         yield Chart("loss", lambda point: point.metrics.get("loss"), id="loss")
         yield Chart(
@@ -68,6 +73,20 @@ class Dashboard(Widget):
         for pane in self.query(Pane):
             pane.show(snapshot)
         self.fit()
+
+    def show_filter(self, *, is_open: bool) -> None:
+        """Opens or closes the line in which a filter is typed."""
+        self._arranged.filtering = is_open
+        self.keys.refresh(layout=True, repaint=False)
+        if is_open:
+            self.filter.focus()
+        else:
+            self.history.focus()
+
+    @property
+    def is_filtering(self) -> bool:
+        """Whether a filter is being typed."""
+        return self._arranged.filtering
 
     def fit(self) -> None:
         """Gives workers and progress the lines they need now."""

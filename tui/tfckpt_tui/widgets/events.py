@@ -13,6 +13,72 @@ from tfckpt_tui.widgets.listing import Listing
 from tfckpt_tui.widgets.painting import Line, Span, fit, line, shorten
 
 
+class EventList(Listing):
+    """The journal, newest first, with a cursor; only what has all words that were typed."""
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._entries: tuple[JournalEntry, ...] = ()
+        self._all = 0
+        self._needle = ""
+
+    @property
+    def needle(self) -> str:
+        """The words that all shown events have."""
+        return self._needle
+
+    @property
+    def selected(self) -> JournalEntry | None:
+        """The event under the cursor."""
+        return self._entries[self.cursor] if self._entries else None
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Takes a new snapshot."""
+        self.snapshot = snapshot
+        self.search(self._needle)
+
+    def search(self, text: str) -> None:
+        """Shows only events that have every word of `text` in what they say."""
+        self._needle = text
+        words = text.casefold().split()
+        journal = self.snapshot.journal if self.snapshot else ()
+        self._all = len(journal)
+        self._entries = tuple(
+            entry for entry in reversed(journal) if all(word in _said(entry) for word in words)
+        )
+        self.rows_changed()
+        self.repaint()
+
+    def heading(self) -> Sequence[Span]:
+        """Returns the title."""
+        return (("events", "title"),)
+
+    def note(self) -> Sequence[Span]:
+        """Returns how many there are, or match."""
+        if not self._needle:
+            return ((f"{self._all:,}", "value"),)
+        found = f"{len(self._entries):,} of {self._all:,} match "
+        return ((found, "label"), (clean(self._needle), "accent"))
+
+    def row_count(self) -> int:
+        """Returns how many are shown."""
+        return len(self._entries)
+
+    def row_key(self, row: int) -> str:
+        """Returns what tells the event from all others."""
+        entry = self._entries[row]
+        return f"{entry.at} {entry.kind} {entry.message}"
+
+    def empty_lines(self, width: int) -> Sequence[Line]:
+        """Returns why there is nothing."""
+        words = "nothing matches" if self._needle else "nothing happened yet"
+        return (line((shorten(words, width), "muted")),)
+
+    def row_line(self, row: int, width: int) -> Line:
+        """Returns one event."""
+        return _entry(self._entries[row], width)
+
+
 class Events(Listing):
     """The journal, newest first, under what could not be read."""
 
@@ -60,6 +126,11 @@ class Events(Listing):
         if row < len(problems):
             return line(("✗ ", "bad"), (shorten(problems[row], width - 2), "bad"))
         return _entry(self.snapshot.journal[-1 - (row - len(problems))], width)
+
+
+def _said(entry: JournalEntry) -> str:
+    parts = (entry.kind.value, entry.message, entry.by, entry.checkpoint or "")
+    return " ".join(parts).casefold()
 
 
 def _entry(entry: JournalEntry, width: int) -> Line:

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_tui import humane
+from tfckpt_tui.filtering import Filter
 from tfckpt_tui.snapshot import RunSnapshot
+from tfckpt_tui.sorting import Order, next_order
 from tfckpt_tui.text import clean
-from tfckpt_tui.widgets.branches import BranchTree
+from tfckpt_tui.widgets.branches import BranchTree, Nodes
 from tfckpt_tui.widgets.columns import Column, Layout, choose
 from tfckpt_tui.widgets.glyphs import CHECKPOINT, MARK, PIN, Sign
 from tfckpt_tui.widgets.listing import Listing
@@ -36,17 +38,21 @@ class History(Listing):
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
+        self._all: tuple[Checkpoint, ...] = ()
         self._checkpoints: tuple[Checkpoint, ...] = ()
         self._rows: dict[str, int] = {}
-        self._tree = BranchTree((), 0)
+        self._whole_tree = BranchTree((), 0)
+        self._tree: BranchTree | Nodes = self._whole_tree
+        self._filter = Filter("")
+        self._order: Order | None = None
         self._at = 0.0
         self._marked: list[str] = []
 
     @property
     def marked(self) -> list[Checkpoint]:
         """The marked checkpoints, in the order in which they were marked."""
-        rows = [self._rows[name] for name in self._marked if name in self._rows]
-        return [self._checkpoints[row] for row in rows]
+        known = {c.name: c for c in self._all if c.name in self._marked}
+        return [known[name] for name in self._marked if name in known]
 
     def turn_mark(self) -> None:
         """Marks the selected checkpoint or takes its mark off, and goes on to the next."""
@@ -75,18 +81,65 @@ class History(Listing):
         if row is not None:
             self.move_to(row)
 
+    @property
+    def filter(self) -> Filter:
+        """Which checkpoints are shown."""
+        return self._filter
+
+    def filter_by(self, wanted: Filter) -> None:
+        """Shows only what fulfils `wanted`."""
+        self._filter = wanted
+        self._choose_rows()
+
+    def sort_next(self, places: int) -> None:
+        """Sorts by a column so many further; the order of the history itself is one of them."""
+        self._order = next_order(self._order, places)
+        self._choose_rows()
+
+    def turn_order(self) -> None:
+        """Sorts the other way round."""
+        if self._order is not None:
+            self._order = replace(self._order, descending=not self._order.descending)
+            self._choose_rows()
+
+    def go_to_step(self, step: int) -> None:
+        """Puts the cursor on the newest checkpoint whose step is nearest to `step`."""
+        known = [
+            (abs(c.step - step), row)
+            for row, c in enumerate(self._checkpoints)
+            if c.step is not None
+        ]
+        if known:
+            self.move_to(min(known)[1])
+
     def show(self, snapshot: RunSnapshot) -> None:
         """Takes a new snapshot; the tree is built anew only when the checkpoints changed."""
         self.snapshot = snapshot
         self._at = snapshot.at
-        if snapshot.checkpoints != self._checkpoints:
+        is_other = snapshot.checkpoints != self._all
+        if is_other:
+            self._all = snapshot.checkpoints
+            self._whole_tree = BranchTree(self._all, snapshot.branch)
+        if is_other or self._filter.tests:
+            # What a filter says of ages and marks changes by itself.
             was_first = self.cursor == 0 and self.top == 0
-            self._checkpoints = snapshot.checkpoints
-            self._rows = {c.name: row for row, c in enumerate(self._checkpoints)}
-            self._tree = BranchTree(self._checkpoints, snapshot.branch)
-            self.rows_changed()
+            self._choose_rows()
             if was_first and not self.has_moved:
                 self.move_to(0)
+        self.repaint()
+
+    def _choose_rows(self) -> None:
+        chosen: Sequence[Checkpoint] = self._all
+        if self._filter.tests:
+            marked = frozenset(self._marked)
+            chosen = [c for c in chosen if self._filter.matches(c, self._at, marked)]
+        if self._order is not None:
+            chosen = self._order.apply(chosen)
+        self._checkpoints = tuple(chosen)
+        self._rows = {c.name: row for row, c in enumerate(self._checkpoints)}
+        is_whole = self._order is None and not self._filter.tests
+        self._tree = self._whole_tree if is_whole else Nodes(self._checkpoints, self._whole_tree)
+        self.rows_changed()
         self.repaint()
 
     has_moved = False
@@ -111,11 +164,7 @@ class History(Listing):
         snapshot = self.snapshot
         if snapshot is None:
             return ()
-        count = len(snapshot.checkpoints)
-        spans: list[Span] = [
-            (f"{count:,}", "value"),
-            (" checkpoint" + ("s" if count != 1 else ""), "label"),
-        ]
+        spans = [*self._count(len(snapshot.checkpoints))]
         pinned = sum(checkpoint.pinned for checkpoint in snapshot.checkpoints)
         if pinned:
             spans += [(" · ", "faint"), (f"{PIN} ", "pin"), (f"{pinned} pinned", "label")]
@@ -131,8 +180,20 @@ class History(Listing):
             spans += [(" · ", "faint"), (f"{trashed} in the trash", "label")]
         return spans
 
+    def _count(self, count: int) -> Sequence[Span]:
+        noun = " checkpoint" if count == 1 else " checkpoints"
+        if not self._filter.tests:
+            return ((f"{count:,}", "value"), (noun, "label"))
+        shown = f"{len(self._checkpoints):,} of {count:,}"
+        return (
+            (shown, "value"),
+            (noun, "label"),
+            (" match ", "label"),
+            (clean(self._filter.text), "accent"),
+        )
+
     def row_count(self) -> int:
-        """Returns how many checkpoints there are."""
+        """Returns how many checkpoints are shown."""
         return len(self._checkpoints)
 
     def row_key(self, row: int) -> str:
@@ -154,6 +215,9 @@ class History(Listing):
         """Returns what to do when there is no checkpoint."""
         if self.snapshot is None:
             return ()
+        if self._all:
+            words = f"no checkpoint matches {clean(self._filter.text)}; esc shows all"
+            return (line((shorten(words, width), "muted")),)
         words = (
             "no checkpoint yet; press s to save one now"
             if self.snapshot.trainer_answers
@@ -178,11 +242,19 @@ class History(Listing):
             "metrics": max(13, min(others, 40)),
         }
         columns = [
-            replace(column, width=widths.get(column.key, column.width))
+            self._titled(replace(column, width=widths.get(column.key, column.width)))
             for column in _COLUMNS
             if column.key != "metrics" or others
         ]
         return choose(columns, width - self._tree.width - 1)
+
+    def _titled(self, column: Column) -> Column:
+        """Marks the column by which the rows are sorted, and keeps it in sight."""
+        order = self._order
+        if order is None or order.column != column.key:
+            return column
+        title = f"{column.title} {'▼' if order.descending else '▲'}"
+        return replace(column, title=title, width=max(column.width, len(title)), rank=0)
 
 
 def _cells(

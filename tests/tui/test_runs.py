@@ -1,0 +1,120 @@
+"""Lists of runs: what was open lately, and what lies below a directory."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from app_driving import until
+from command_running import Tool
+from json_reference import check
+from rundir_factory import RunFactory, two_branches
+
+from tfckpt_trainer.rundir.health import RunState
+from tfckpt_tui.runs import MOST_RECENT, glance, recent_runs, remember_run, runs_below
+from tfckpt_tui.runs_app import RunsApp
+from tfckpt_tui.widgets.run_list import RunList
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
+    return Tool(capsys)
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "state"
+    monkeypatch.setenv("XDG_STATE_HOME", str(place))
+    return place
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """A directory with a run of ours, one of somebody else, and other things."""
+    root = tmp_path / "runs"
+    two_branches(root / "deep" / "digits", time.time())
+    foreign = RunFactory(root / "foreign", time.time() - 9000)
+    foreign.run.root.mkdir(parents=True)
+    foreign.checkpoint(70, recorded=False)
+    os.utime(foreign.run.state_file, (foreign.now, foreign.now))
+    (root / "notes").mkdir()
+    (root / ".hidden" / "run" / ".tfckpt").mkdir(parents=True)
+    (root / "deep" / "digits" / "inner" / ".tfckpt").mkdir(parents=True)
+    return root
+
+
+def test_runs_are_found_below_a_directory_and_not_in_each_other(runs: Path) -> None:
+    assert runs_below(runs) == [runs / "foreign", runs / "deep" / "digits"]
+    assert runs_below(runs / "foreign") == [runs / "foreign"]
+    assert runs_below(runs / "nowhere") == []
+
+
+def test_what_was_opened_last_comes_first_and_what_is_gone_not_at_all(tmp_path: Path) -> None:
+    assert recent_runs() == []
+    for number in range(MOST_RECENT + 5):
+        place = tmp_path / f"run-{number}"
+        place.mkdir()
+        remember_run(place)
+    remember_run(tmp_path / "run-20")
+    os.rmdir(tmp_path / "run-54")
+    found = recent_runs()
+    assert found[:2] == [tmp_path / "run-20", tmp_path / "run-53"]
+    assert len(found) == MOST_RECENT - 1
+
+
+@pytest.mark.parametrize("content", [b"{", b'{"directories": 3}', b"\xff"])
+def test_a_damaged_list_is_an_empty_one(state: Path, tmp_path: Path, content: bytes) -> None:
+    (state / "tfckpt-tui").mkdir(parents=True)
+    (state / "tfckpt-tui" / "runs.json").write_bytes(content)
+    assert recent_runs() == []
+
+
+def test_a_name_that_no_json_holds_is_left_out(tmp_path: Path) -> None:
+    place = tmp_path / os.fsdecode(b"bad-\xff")
+    place.mkdir()
+    remember_run(place)
+    assert recent_runs() == []
+
+
+def test_a_glance_tells_how_a_run_is(runs: Path) -> None:
+    ours = glance(runs / "deep" / "digits", time.time())
+    assert (ours.step, ours.total_steps, ours.loss) == (438, 5000, 2.144)
+    foreign = glance(runs / "foreign", time.time())
+    assert (foreign.state, foreign.step) == (RunState.UNATTENDED, 70)
+
+
+def test_the_command_lists_them(tool: Tool, runs: Path) -> None:
+    said = tool("runs", runs, "--json")
+    check("`runs`", said.json)
+    names = [Path(one["directory"]).name for one in said.json["runs"]]
+    assert names == ["digits", "foreign"]
+    assert "digits" in tool("runs", runs).data
+    assert tool("runs").data == "No run was open lately.\n"
+    assert tool("runs", runs / "nowhere").code == 2
+
+
+async def test_a_run_is_chosen_from_the_list(runs: Path) -> None:
+    remember_run(runs / "foreign")
+    app = RunsApp(runs, "tfckpt-dark")
+    async with app.run_test(size=(100, 20)) as pilot:
+        listed = app.query_one(RunList)
+        await until(pilot, lambda: listed.row_count() == 2, "both runs")
+        await pilot.press("down", "enter")
+    assert app.return_value == runs / "foreign"
+
+
+async def test_a_list_without_a_run_says_how_to_begin(tmp_path: Path) -> None:
+    app = RunsApp(None, "tfckpt-dark")
+    async with app.run_test(size=(100, 20)) as pilot:
+        await until(
+            pilot,
+            lambda: (
+                "tfckpt-tui demo"
+                in "".join(strip.text for strip in app.screen._compositor.render_strips())
+            ),
+            "what to do",
+        )
+        await pilot.press("enter", "q")
+    assert app.return_value is None

@@ -1,0 +1,69 @@
+"""The `config` command: what is set, and where it comes from."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+import msgspec
+
+from tfckpt_tui.cli import JsonOption
+from tfckpt_tui.commands.table import ACTIONS
+from tfckpt_tui.config import Config, RetentionSection, config_path, read_config
+from tfckpt_tui.console import print_json, print_line, print_words
+
+
+@click.command()
+@JsonOption
+def config(as_json: bool) -> None:
+    """Show the configuration: every setting, its value, and whether the file says so."""
+    path, settings = config_path(), _settings(read_config())
+    exists = path.exists()
+    if as_json:
+        print_json({"path": str(path), "exists": exists, "settings": settings})
+        return
+    if not exists:
+        print_words(f"{path} does not exist: everything is as it is by default.")
+    else:
+        print_line(f"# {path}")
+    section = ""
+    for setting in settings:
+        if setting["section"] != section:
+            section = setting["section"]
+            print_line()
+            print_line(f"[{section}]")
+        source = "" if setting["source"] == "default" else "  # from the file"
+        print_line(f"{_assignment(setting)}{source}")
+
+
+def _settings(found: Config) -> list[dict[str, Any]]:
+    retention = found.retention or RetentionSection()
+    settings = []
+    for section, given, usual in (
+        ("app", found.app, Config().app),
+        ("retention", retention, RetentionSection()),
+    ):
+        for name in given.__struct_fields__:
+            if name != "make_room":
+                value = getattr(given, name)
+                settings.append(_setting(section, name, value, value != getattr(usual, name)))
+    for action in ACTIONS:
+        own = found.keys.get(action.name)
+        settings.append(_setting("keys", action.name, own or action.key, own is not None))
+    return settings
+
+
+def _setting(section: str, name: str, value: object, is_own: bool) -> dict[str, Any]:
+    return {
+        "section": section,
+        "name": name,
+        "value": msgspec.to_builtins(value),
+        "source": "file" if is_own else "default",
+    }
+
+
+def _assignment(setting: dict[str, Any]) -> str:
+    name, value = setting["name"], setting["value"]
+    # TOML has no word for nothing.
+    return f"# {name} is not set" if value is None else f"{name} = {json.dumps(value)}"

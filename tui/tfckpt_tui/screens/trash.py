@@ -1,0 +1,158 @@
+"""What prunes moved away: brought back, or deleted for good, one prune at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from tfckpt_trainer.rundir.records import TrashManifest
+from tfckpt_tui import humane
+from tfckpt_tui.screens.dialog import Choice, Dialog
+from tfckpt_tui.screens.undo import UndoDialog
+from tfckpt_tui.snapshot import RunSnapshot
+from tfckpt_tui.text import clean
+from tfckpt_tui.widgets.facts import Facts
+from tfckpt_tui.widgets.keybar import KeyBar, KeyHint
+from tfckpt_tui.widgets.listing import Listing
+from tfckpt_tui.widgets.painting import Line, Span, line
+from tfckpt_tui.widgets.trash_list import TrashList
+
+
+class TrashScreen(Screen[None]):
+    """The prunes that can be undone, newest first, and what is in the selected one."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,T", "close", "Back", show=False),
+        Binding("u,enter", "bring_back", "Bring back", show=False),
+        Binding("E", "empty", "Delete all for good", show=False),
+    ]
+    AUTO_FOCUS = "#trash-list"
+
+    def __init__(
+        self,
+        snapshot: RunSnapshot,
+        bring_back: Callable[[str], None],
+        empty: Callable[[], None],
+        *,
+        read_only: bool,
+    ) -> None:
+        """Makes the screen.
+
+        Args:
+            snapshot: Of the run.
+            bring_back: Undoes the prune with this id.
+            empty: Deletes all that is in the trash, for good.
+            read_only: Whether neither may be done.
+        """
+        super().__init__()
+        self._snapshot = snapshot
+        self._bring_back = bring_back
+        self._empty = empty
+        self._read_only = read_only
+
+    def compose(self) -> ComposeResult:
+        """Makes the list, the selected prune and the keys."""
+        yield TrashList(id="trash-list")
+        yield Facts(id="trashed")
+        yield KeyBar(id="keys")
+
+    def on_mount(self) -> None:
+        """Shows what is known."""
+        self.query_one(KeyBar).show_hints(_READING_HINTS if self._read_only else _HINTS)
+        self.show(self._snapshot)
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Takes a newer snapshot."""
+        self._snapshot = snapshot
+        self.query_one(TrashList).show(snapshot)
+        self._update()
+
+    def action_close(self) -> None:
+        """Closes the screen."""
+        self.dismiss()
+
+    def action_bring_back(self) -> None:
+        """Undoes the selected prune, after asking."""
+        selected = self.query_one(TrashList).selected
+        if selected is None or self._refuse():
+            return
+
+        def answered(trash: str | None) -> None:
+            if trash is not None:
+                self._bring_back(trash)
+
+        self.app.push_screen(UndoDialog(self._snapshot, selected), answered)
+
+    def action_empty(self) -> None:
+        """Deletes all for good, after asking."""
+        if not self._snapshot.trash or self._refuse():
+            return
+
+        def answered(agreed: bool | None) -> None:
+            if agreed:
+                self._empty()
+
+        self.app.push_screen(EmptyTrashDialog(self._snapshot), answered)
+
+    @on(KeyBar.Chosen)
+    async def _press(self, event: KeyBar.Chosen) -> None:
+        event.stop()
+        await self.run_action(event.action)
+
+    @on(Listing.Moved, "#trash-list")
+    def _update(self) -> None:
+        selected = self.query_one(TrashList).selected
+        self.query_one("#trashed", Facts).show_lines(_lines(selected), (("in it", "title"),))
+
+    def _refuse(self) -> bool:
+        if self._read_only:
+            self.notify("The app was opened with --read-only.", severity="warning")
+        return self._read_only
+
+
+class EmptyTrashDialog(Dialog[bool]):
+    """Answers whether to delete all that is in the trash."""
+
+    caption = " delete for good "
+
+    def text(self) -> Iterable[Iterable[Span]]:
+        """Returns what would be lost."""
+        checkpoints = [c for manifest in self.snapshot.trash for c in manifest.checkpoints]
+        size = humane.size(sum(checkpoint.size for checkpoint in checkpoints))
+        yield (
+            (humane.count(len(checkpoints), "checkpoint"), "warn"),
+            (f" ({size}) of {humane.count(len(self.snapshot.trash), 'prune')} ", ""),
+            ("will be deleted.", "warn"),
+        )
+        yield (("Nothing brings them back.", "muted"),)
+
+    def choices(self) -> list[Choice[bool]]:
+        """Returns no and yes."""
+        return [Choice("n", "cancel", None), Choice("y", "delete for good", True, "error")]
+
+
+def _lines(manifest: TrashManifest | None) -> list[Line]:
+    if manifest is None:
+        return []
+    return [
+        line(
+            (clean(trashed.name), "value"),
+            ("  step ", "label"),
+            ("–" if trashed.step is None else f"{trashed.step:,}", "value"),
+            (f"  {humane.size(trashed.size)}", "muted"),
+        )
+        for trashed in manifest.checkpoints
+    ]
+
+
+_READING_HINTS = (KeyHint("close", "esc", "back", is_last=True),)
+_HINTS = (
+    KeyHint("bring_back", "u", "bring back"),
+    KeyHint("empty", "E", "delete all for good"),
+    *_READING_HINTS,
+)
