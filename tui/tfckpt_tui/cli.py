@@ -21,6 +21,7 @@ INTERRUPTED = 130
 # Not `readable`: `open_run` says better what is wrong.
 _RUN = click.Path(path_type=Path, readable=False)
 RunArgument = click.argument("directory", type=_RUN, metavar="RUN")
+PlaceArgument = click.argument("directory", required=False, type=_RUN, metavar="[DIRECTORY]")
 JsonOption = click.option("--json", "as_json", is_flag=True, help="Print JSON to standard output.")
 
 

@@ -9,19 +9,14 @@ import click
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_tui import humane
-from tfckpt_tui.cli import JsonOption
+from tfckpt_tui.cli import JsonOption, PlaceArgument
 from tfckpt_tui.commands.reporting import Json
 from tfckpt_tui.console import print_json, print_line, print_table
 from tfckpt_tui.runs import RunGlance, glances, recent_runs, runs_below
 
 
 @click.command()
-@click.argument(
-    "directory",
-    required=False,
-    type=click.Path(path_type=Path, readable=False),
-    metavar="[DIRECTORY]",
-)
+@PlaceArgument
 @JsonOption
 def runs(directory: Path | None, as_json: bool) -> None:
     """List the runs below DIRECTORY, or those that were open lately, and how they are."""

@@ -16,7 +16,7 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import SupervisorStatus
 from tfckpt_trainer.strategy_names import StrategyName
-from tfckpt_tui.cli import JsonOption, RunArgument
+from tfckpt_tui.cli import JsonOption, PlaceArgument, RunArgument
 from tfckpt_tui.commands.opening import open_run
 from tfckpt_tui.console import print_json, print_words
 from tfckpt_tui.runs import remember_run, state_directory
@@ -212,12 +212,7 @@ def attach(directory: Path, read_only: bool, poll: float | None) -> int:
 
 
 @click.command()
-@click.argument(
-    "directory",
-    required=False,
-    type=click.Path(path_type=Path, readable=False),
-    metavar="[DIRECTORY]",
-)
+@PlaceArgument
 def browse(directory: Path | None) -> int:
     """Choose a run from a list: of those that were open lately, and those below DIRECTORY."""
     from tfckpt_tui.config import read_config
