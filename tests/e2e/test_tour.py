@@ -81,7 +81,7 @@ def test_a_newcomer_takes_the_tour(run_dir):
         app.press("enter", "y")
         app.wait_for(r"Moved to the trash: ")
         app.press("u")
-        app.wait_for(r"undo the last prune")
+        app.wait_for(r"undo a prune")
         app.press("y")
         app.wait_for(r"Brought back: ")
 

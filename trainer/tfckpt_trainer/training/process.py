@@ -81,8 +81,17 @@ def peers_watched(alone: bool, before_leaving: Callable[[str], None]) -> Iterato
         leave(RESTART_ME)
 
 
-def on_uncaught_error(before_leaving: Callable[[str], None], *, alone: bool) -> None:
-    """Tells of an error that ends the script, and then does not wait for the other workers."""
+def on_uncaught_error(
+    fail: Callable[[str], None], lose_peer: Callable[[str], None], *, alone: bool
+) -> None:
+    """Tells of an error that ends the script, and then does not wait for the other workers.
+
+    Args:
+        fail: Told what the script died of, to write the last heartbeat.
+        lose_peer: Told the same where a script met by itself that another worker is gone, as it
+            does when it reads a variable that a parameter server kept.
+        alone: Whether there are no peers.
+    """
     earlier = sys.excepthook
 
     def handle(
@@ -92,7 +101,10 @@ def on_uncaught_error(before_leaving: Callable[[str], None], *, alone: bool) -> 
             sys.stderr.write(f"{error}\n")
         else:
             earlier(kind, error, trace)
-        before_leaving(f"{kind.__name__}: {error}")
+        if isinstance(error, PEER_ERRORS) and not alone:
+            lose_peer(f"Another worker is gone: {_last_word(error)}")
+            leave(RESTART_ME)
+        fail(f"{kind.__name__}: {error}")
         if not alone:
             leave(FAILED)
 

@@ -183,7 +183,7 @@ class TrainingRun:
         if self._export is None:
             on_signal(signal.SIGTERM, self._on_termination)
             on_signal(signal.SIGUSR1, self._on_save_signal)
-            on_uncaught_error(self._die, alone=self._group.processes == 1)
+            on_uncaught_error(self._die, self._lose_peer, alone=self._group.processes == 1)
 
     def _assemble(
         self,
