@@ -47,6 +47,8 @@ class Heartbeat:
         self._interval = interval
         self._job = job
         self._process = psutil.Process()
+        self._cpu: float | None = None
+        self._cpu_at = 0.0
         self._gpus = GpuReader()
         self._pressure = CpuPressure()
         self._trouble = ""
@@ -57,7 +59,7 @@ class Heartbeat:
 
     def start(self) -> None:
         """Writes the first beat and starts the thread."""
-        self._process.cpu_percent()
+        self._measure_cpu()
         self.beat()
         self._thread.start()
 
@@ -107,6 +109,16 @@ class Heartbeat:
             metrics=finite(gauges.metrics),
         )
 
+    def _measure_cpu(self) -> float | None:
+        """Returns the use of the processor; over a few milliseconds it would be any number."""
+        now = time.monotonic()
+        if now - self._cpu_at >= self._interval / 2:
+            used = self._process.cpu_percent()
+            # The first call only begins the measurement.
+            self._cpu = used if self._cpu_at else None
+            self._cpu_at = now
+        return self._cpu
+
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._beat_now.wait(self._interval)
@@ -134,7 +146,7 @@ class Heartbeat:
             loss=metrics.get("loss"),
             metrics=metrics,
             examples_per_second=gauges.examples_per_second,
-            cpu_percent=self._process.cpu_percent(),
+            cpu_percent=self._measure_cpu(),
             memory_bytes=self._process.memory_info().rss,
             gpus=self._gpus.read(),
             ending=gauges.ending,
