@@ -10,6 +10,7 @@ from command_running import Tool, run_binary
 from rundir_factory import RunFactory, two_branches
 
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.look import Look
 
 HOSTILE = "esc-\x1b]52;c;QUFB\x07\u202e\x9b2J-6"
 
@@ -231,3 +232,25 @@ def test_ls_says_what_is_odd_and_what_to_do(tool: Tool, tmp_path: Path) -> None:
     (remark, *_) = tool("ls", tmp_path, "--json").json["remarks"]
     assert remark["name"] == "ckpt-b1-400"
     assert remark["severity"] == "warning"
+
+
+def test_a_damaged_newest_checkpoint_is_not_the_current_one(tool: Tool, tmp_path: Path) -> None:
+    made = RunFactory(tmp_path)
+    for step in (1, 2):
+        made.checkpoint(step, recorded=False, seconds_ago=900 - step)
+    index = tmp_path / "ckpt-2.index"
+    index.write_bytes(b"x" + index.read_bytes()[1:])
+    found = tool("status", tmp_path, "--json").json["run"]
+    assert (found["checkpoint"], found["step"]) == ("ckpt-1", 1)
+
+
+def test_what_a_prune_leaves_behind_makes_no_run_of_somebody_elses_directory(
+    tool: Tool, tmp_path: Path
+) -> None:
+    made = RunFactory(tmp_path)
+    for step in (1, 2, 3):
+        made.checkpoint(step, recorded=False, seconds_ago=900 - step)
+    assert tool("prune", tmp_path, "--keep-last", "2", "--yes").code == 0
+    assert tool("undo", tmp_path).code == 0
+    assert made.run.is_ours
+    assert not Look(made.run).snapshot(made.now).ours
