@@ -49,6 +49,7 @@ from tfckpt_trainer.launch.workers import (
     start_worker,
 )
 from tfckpt_trainer.rundir.documents import load, load_if_there, store
+from tfckpt_trainer.rundir.log_times import LogClock
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import JournalKind, RunInfo, SupervisorState
 
@@ -88,6 +89,8 @@ class Supervisor:
             fixed_ports=bool(options.ports),
         )
         self._report = Reporter(run, options.max_restarts)
+        self._log_clock = LogClock()
+        self._logs = [run.supervisor_log, *(run.worker_log(i) for i in range(len(options.tasks)))]
         self._workers: list[RunningWorker] = []
         program = as_program(options.command) if options.standby else None
         self._program = program if options.max_restarts else None
@@ -111,6 +114,7 @@ class Supervisor:
         finally:
             if self._standby is not None:
                 self._standby.end()
+            self._log_clock.note(self._logs)
         return self._report.state
 
     def _supervise(self) -> None:
@@ -147,7 +151,7 @@ class Supervisor:
         ours = len(watch.look().heard) == len(self._workers)
         grace = OUR_PEERS_GRACE_SECONDS if ours else PEERS_GRACE_SECONDS
         grace = 0.0 if decision.next is Next.FINISH else grace
-        end_workers(self._workers, grace, self._report.beat_if_due)
+        end_workers(self._workers, grace, self._tick)
         return decision if decision.next is Next.RESTART else self._end(decision, told=told)
 
     def _start_workers(self) -> None:
@@ -229,8 +233,13 @@ class Supervisor:
                 hinted = False
                 self._report.enter(SupervisorState.RUNNING)
             self._prepare(attempt)
-            self._report.beat_if_due()
+            self._tick()
             self._asked_to_stop.wait(POLL_SECONDS)
+
+    def _tick(self) -> None:
+        """Does what is due, in every wait."""
+        self._report.beat_if_due()
+        self._log_clock.note_if_due(self._logs)
 
     def _silence(self) -> str:
         return (
@@ -245,7 +254,7 @@ class Supervisor:
         self._report.enter(
             SupervisorState.RUNNING, f"Stopping: the workers have {grace:g} s to save and end."
         )
-        killed = end_workers(self._workers, grace, self._report.beat_if_due)
+        killed = end_workers(self._workers, grace, self._tick)
         reason = f"The supervisor was asked to stop ({by})."
         if killed:
             who = ", ".join(map(str, killed))
@@ -260,7 +269,7 @@ class Supervisor:
         while (left := deadline - time.monotonic()) > 0:
             if self._asked_to_stop.wait(min(left, POLL_SECONDS)):
                 break
-            self._report.beat_if_due()
+            self._tick()
         if self._asked_to_stop.is_set():
             self._end(Decision(Next.STOP, "The supervisor was asked to stop."))
             return False

@@ -1,0 +1,120 @@
+"""When each line of a log was printed: noted beside it, whatever becomes of the log."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfckpt_trainer.rundir.log_times import (
+    MOST_NOTES,
+    NOTE_SECONDS,
+    LogClock,
+    LogTimes,
+    read_log_times,
+    times_path,
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "worker-0.log"
+
+
+def test_a_line_was_printed_by_the_first_note_behind_its_end(log: Path) -> None:
+    clock = Clock()
+    notes = LogClock(clock)
+    for text in ("one\n", "two\n", "three\n"):
+        with log.open("a") as file:
+            file.write(text)
+        notes.note([log])
+        clock.now += 10
+    known = read_log_times(log)
+    assert [known.printed_at(end) for end in (4, 5, 8, 14, 15)] == [1000, 1010, 1010, 1020, None]
+
+
+def test_notes_come_no_more_often_than_they_are_due(log: Path) -> None:
+    clock = Clock()
+    notes = LogClock(clock)
+    for _ in range(10):
+        with log.open("a") as file:
+            file.write("x")
+        notes.note_if_due([log])
+        clock.now += NOTE_SECONDS / 4
+    assert len(read_log_times(log).moments) == 3
+
+
+def test_a_log_that_is_quiet_is_not_noted_again(log: Path) -> None:
+    log.write_text("one\n")
+    notes = LogClock()
+    notes.note([log])
+    before = times_path(log).read_bytes()
+    notes.note([log])
+    assert times_path(log).read_bytes() == before
+
+
+def test_a_clock_of_another_process_goes_on_where_the_last_ended(log: Path) -> None:
+    clock = Clock()
+    log.write_text("one\n")
+    LogClock(clock).note([log])
+    clock.now += 5
+    with log.open("a") as file:
+        file.write("two\n")
+    LogClock(clock).note([log])
+    assert read_log_times(log).moments == (1000, 1005)
+
+
+@pytest.mark.parametrize("how", ["replaced", "cut"])
+def test_a_log_that_begins_anew_has_new_notes(log: Path, how: str) -> None:
+    clock = Clock()
+    notes = LogClock(clock)
+    log.write_text("a long first line\n")
+    notes.note([log])
+    clock.now += 5
+    if how == "replaced":
+        os.replace(log, log.with_name("worker-0.log.1"))
+    log.write_text("short\n")
+    notes.note([log])
+    known = read_log_times(log)
+    assert known == LogTimes(log.stat().st_ino, (1005.0,), (6,))
+
+
+def test_many_notes_are_thinned_out_and_the_newest_kept(log: Path) -> None:
+    lines = [f"{moment}.00 {moment}" for moment in range(1, MOST_NOTES + 1)]
+    log.write_bytes(b"x" * (MOST_NOTES + 1))
+    times_path(log).write_text("\n".join([f"inode {log.stat().st_ino}", *lines, ""]))
+    LogClock(Clock()).note([log])
+    known = read_log_times(log)
+    assert MOST_NOTES / 2 < len(known.moments) < MOST_NOTES * 3 / 4
+    assert known.sizes[-1] == MOST_NOTES + 1
+    assert known.sizes[-1000:] == tuple(range(MOST_NOTES - 998, MOST_NOTES + 2))
+
+
+def test_a_link_in_their_place_is_not_followed(log: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text(f"inode {1}\n")
+    log.write_text("one\n")
+    times_path(log).symlink_to(victim)
+    LogClock().note([log])
+    assert victim.read_text() == "inode 1\n"
+    assert read_log_times(log).inode == log.stat().st_ino
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_are_a_reason_to_fail(tmp_path_factory: pytest.TempPathFactory, data: bytes):
+    log = tmp_path_factory.mktemp("logs") / "worker-0.log"
+    times_path(log).write_bytes(data)
+    known = read_log_times(log)
+    assert list(known.sizes) == sorted(known.sizes)
+    assert len(known.sizes) == len(known.moments)

@@ -1,0 +1,132 @@
+"""When each part of a log was printed: sizes that it had at moments, noted beside it.
+
+What workers print has no times of its own. The first line of `worker-0.times` names the log's
+inode; each line after it is a moment (seconds since the epoch) and the log's size then, in bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.rundir.files import open_plain, write_atomic
+
+NOTE_SECONDS = 0.5
+"""How often a log that grows is noted."""
+
+MOST_NOTES = 8192
+"""Notes beyond which every second of the older ones is dropped."""
+
+_LONGEST_NOTE = 40
+_READ_LIMIT = 2 * MOST_NOTES * _LONGEST_NOTE
+
+
+@dataclass(frozen=True)
+class LogTimes:
+    """The notes of one log, oldest first.
+
+    Attributes:
+        inode: Of the log that they are about.
+        moments: Seconds since the epoch.
+        sizes: Bytes that the log had then, in the same order.
+    """
+
+    inode: int | None = None
+    moments: tuple[float, ...] = ()
+    sizes: tuple[int, ...] = ()
+
+    def printed_at(self, end: int) -> float | None:
+        """Returns by when a line was printed that ends at byte `end`; None if it is too new."""
+        place = bisect_left(self.sizes, end)
+        return self.moments[place] if place < len(self.moments) else None
+
+
+def times_path(log: Path) -> Path:
+    """Returns where the notes of a log are."""
+    return log.with_suffix(".times")
+
+
+def read_log_times(log: Path) -> LogTimes:
+    """Reads the notes of a log; none where they are missing or make no sense."""
+    try:
+        with open_plain(times_path(log)) as file:
+            lines = file.read(_READ_LIMIT).split(b"\n")
+        inode = int(lines[0].removeprefix(b"inode "))
+    except (OSError, DamagedFileError, ValueError):
+        return LogTimes()
+    moments: list[float] = []
+    sizes: list[int] = []
+    for line in lines[1:]:
+        with suppress(ValueError):
+            moment, size = line.split(b" ")
+            known = float(moment), int(size)
+            # A line cut by a full disk must not bring the rest out of order.
+            if not sizes or known[1] >= sizes[-1]:
+                moments.append(known[0])
+                sizes.append(known[1])
+    return LogTimes(inode, tuple(moments), tuple(sizes))
+
+
+class LogClock:
+    """Notes the sizes of logs, as often as is worth it."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._noted_at = float("-inf")
+        self._known: dict[Path, tuple[int, int, int]] = {}
+
+    def note_if_due(self, logs: Iterable[Path]) -> None:
+        """Notes the sizes of `logs` where the last time is old enough."""
+        now = self._clock()
+        if not 0 <= now - self._noted_at < NOTE_SECONDS:
+            self.note(logs)
+
+    def note(self, logs: Iterable[Path]) -> None:
+        """Notes the sizes of those of `logs` that grew or were replaced."""
+        self._noted_at = self._clock()
+        for log in logs:
+            # No training ends for want of these notes: what cannot be written is left out.
+            with suppress(OSError):
+                self._note_one(log)
+
+    def _note_one(self, log: Path) -> None:
+        facts = log.stat()
+        inode, size, count = self._known.get(log) or _last_note(log)
+        if inode == facts.st_ino and size == facts.st_size:
+            return
+        path = times_path(log)
+        line = f"{self._noted_at:.2f} {facts.st_size}\n"
+        if inode != facts.st_ino or facts.st_size < size:
+            write_atomic(path, f"inode {facts.st_ino}\n{line}".encode(), durable=False)
+            count = 1
+        else:
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+            with os.fdopen(descriptor, "ab") as file:
+                file.write(line.encode())
+            count += 1
+        if count > MOST_NOTES:
+            count = _thin_out(log)
+        self._known[log] = facts.st_ino, facts.st_size, count
+
+
+def _last_note(log: Path) -> tuple[int, int, int]:
+    known = read_log_times(log)
+    if known.inode is None or not known.sizes:
+        return 0, 0, 0
+    return known.inode, known.sizes[-1], len(known.sizes)
+
+
+def _thin_out(log: Path) -> int:
+    known = read_log_times(log)
+    notes = list(zip(known.moments, known.sizes, strict=True))
+    settled = len(notes) * 3 // 4
+    notes = [*notes[:settled:2], *notes[settled:]]
+    lines = [f"inode {known.inode}", *(f"{moment:.2f} {size}" for moment, size in notes), ""]
+    write_atomic(times_path(log), "\n".join(lines).encode(), durable=False)
+    return len(notes)
