@@ -28,6 +28,9 @@ from tfckpt_trainer.rundir.records import Command, CommandKind, CommandState, Tr
 DEFAULT_LIFETIME = 60.0
 """Seconds after which a command that nobody took expires."""
 
+POLL_SECONDS = 0.02
+"""How often one who waits for an outcome looks, unless told otherwise."""
+
 KEPT_OUTCOMES = 500
 """How many answered commands are kept in `done/`."""
 
@@ -109,11 +112,18 @@ class CommandBox:
         *,
         timeout: float,
         on_change: Callable[[Command], None] | None = None,
+        poll: float = POLL_SECONDS,
     ) -> Command:
         """Follows `command` until it is final or `timeout` seconds have passed.
 
         A command that is still in the inbox after its lifetime is withdrawn and returned as
         expired: no trainer can take it any more.
+
+        Args:
+            command: As it was submitted.
+            timeout: Seconds.
+            on_change: Told of each change.
+            poll: Seconds between looks.
         """
         deadline = time.monotonic() + timeout
         newest = command
@@ -127,7 +137,7 @@ class CommandBox:
             if time.monotonic() > deadline:
                 break
             if not newest.state.is_final:
-                time.sleep(0.02)
+                time.sleep(poll)
         return newest
 
     def withdraw(self, command: Command) -> Command | None:
