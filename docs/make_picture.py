@@ -20,7 +20,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CommandKind
 from tfckpt_tui.app import TfckptApp
 from tfckpt_tui.commands.asking import ask
-from tfckpt_tui.commands.pruning import set_pin
+from tfckpt_tui.commands.pruning import set_pins
 
 PICTURE = Path(__file__).with_name("dashboard.svg")
 SIZE = (120, 40)
@@ -37,7 +37,7 @@ def main() -> None:
             ask(run, CommandKind.RESTORE, {"name": "ckpt-200"}, through="terminal app")
             wait_for_step(run, 330, branch=1)
             ask(run, CommandKind.SAVE, through="terminal app")
-            set_pin(run, "ckpt-b1-300", pinned=True, through="terminal app")
+            set_pins(run, ["ckpt-b1-300"], pinned=True, through="terminal app")
             wait_for_step(run, 420, branch=1)
             asyncio.run(take_picture(run))
         finally:

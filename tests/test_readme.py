@@ -29,6 +29,7 @@ def test_every_key_of_the_app_is_in_the_table():
         "greater_than_sign": ">",
         "less_than_sign": "<",
         "equals_sign": "=",
+        "comma": ",",
     }
     keys = {shown.get(action.key, action.key) for action in ACTIONS if action.key}
     rows = re.findall(r"^\| ((?:`[^`]+`\s?)+) \|", README, flags=re.MULTILINE)

@@ -17,7 +17,8 @@ Result = TypeVar("Result")
 class StillMonitor:
     """Hands over the snapshots it is given, and nothing else: no clock, no files."""
 
-    def __init__(self, snapshot: RunSnapshot) -> None:
+    def __init__(self, snapshot: RunSnapshot, patience: float = float("inf")) -> None:
+        self.patience = patience
         self._snapshot = snapshot
         self._take: Callable[[RunSnapshot], None] | None = None
 

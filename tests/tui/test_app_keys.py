@@ -263,7 +263,7 @@ async def test_logs_are_followed_turned_and_searched(live: RunFactory) -> None:
     live.run.worker_log(0).write_text("first line\nerror: [/nope] \x1b[31mred\n")
     live.run.worker_log(1).write_text("".join(f"line {n}\n" for n in range(5000)))
     async with opened(live.run) as pilot:
-        await pilot.press("l")
+        await pilot.press("l", "right")
         await until_shown(pilot, "error: [/nope] ␛[31mred")
         with live.run.worker_log(0).open("a") as log:
             log.write("appended\n")
@@ -276,6 +276,8 @@ async def test_logs_are_followed_turned_and_searched(live: RunFactory) -> None:
         await pilot.press("slash", *"line 321", "enter")
         await until_shown(pilot, "line 3219")
         assert "11 matches" in top(pilot.app)
+        await pilot.press("escape")
+        await until(pilot, lambda: "matches" not in top(pilot.app), "the search is over")
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "it closes")
 

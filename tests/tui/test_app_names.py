@@ -10,6 +10,10 @@ from textual.dom import DOMNode
 
 import tfckpt_tui
 
+MEANT = ("TfckptApp._fatal_error replaces App._fatal_error",)
+"""Textual prints a traceback with the values of all variables and has no other place to keep it
+from that; that the app's own way works is tested with a real crash."""
+
 
 def our_widgets() -> list[type]:
     classes = []
@@ -34,4 +38,4 @@ def test_no_private_method_of_textual_is_replaced():
         for base in ours.__mro__[1:]
         if base.__module__.startswith("textual") and inspect.isfunction(vars(base).get(name))
     ]
-    assert replaced == []
+    assert replaced == [*MEANT]

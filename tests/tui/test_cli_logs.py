@@ -72,7 +72,7 @@ def test_json_is_one_document_a_line(log: Path, follow: Follow) -> None:
     out = follow("--json").stdout
     assert out is not None
     first = json.loads(out.readline())
-    assert first == {"schema": 1, "log": "worker-0", "line": "first"}
+    assert first == {"schema": 1, "log": "worker-0", "at": None, "line": "first"}
     check("`logs --follow`", first)
     with open(log, "a") as more:
         more.write("\x1b[31m50%\r\x1b[31m100%\n")

@@ -231,7 +231,7 @@ def test_a_live_trainer_that_is_not_waited_for_has_not_moved_anything_yet(tmp_pa
 def test_what_is_protected_stays_and_so_does_all_else(
     ended: RunFactory, name: str, reason: str
 ) -> None:
-    pruning.set_pin(ended.run, "ckpt-300", pinned=True, through=TEST)
+    pruning.set_pins(ended.run, ["ckpt-300"], pinned=True, through=TEST)
     before = files(ended.run.root)
     with pytest.raises(RefusedError, match=reason):
         pruning.prune(ended.run, ["ckpt-100", name], through=TEST)
@@ -265,11 +265,11 @@ def test_beside_a_trainer_that_holds_the_lock_nothing_is_touched(
 
 def test_a_pin_of_something_that_is_not_there_is_no_pin(ended: RunFactory) -> None:
     with pytest.raises(UsageError, match="ckpt-7"):
-        pruning.set_pin(ended.run, "ckpt-7", pinned=True, through=TEST)
+        pruning.set_pins(ended.run, ["ckpt-7"], pinned=True, through=TEST)
     with pytest.raises(UsageError):
-        pruning.set_pin(ended.run, "../ckpt-100", pinned=True, through=TEST)
-    pruning.set_pin(ended.run, "ckpt-100", pinned=True, through=TEST)
-    pruning.set_pin(ended.run, "ckpt-100", pinned=True, through=TEST)
+        pruning.set_pins(ended.run, ["../ckpt-100"], pinned=True, through=TEST)
+    pruning.set_pins(ended.run, ["ckpt-100"], pinned=True, through=TEST)
+    pruning.set_pins(ended.run, ["ckpt-100"], pinned=True, through=TEST)
     assert [c.name for c in list_checkpoints(ended.run) if c.pinned] == ["ckpt-100"]
-    pruning.set_pin(ended.run, "ckpt-100", pinned=False, through=TEST)
+    pruning.set_pins(ended.run, ["ckpt-100"], pinned=False, through=TEST)
     assert not any(c.pinned for c in list_checkpoints(ended.run))

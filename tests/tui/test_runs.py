@@ -13,7 +13,14 @@ from json_reference import check
 from rundir_factory import RunFactory, two_branches
 
 from tfckpt_trainer.rundir.health import RunState
-from tfckpt_tui.runs import MOST_RECENT, glance, recent_runs, remember_run, runs_below
+from tfckpt_tui.config import Config
+from tfckpt_tui.runs import (
+    MOST_RECENT,
+    glance,
+    recent_runs,
+    remember_run,
+    runs_below,
+)
 from tfckpt_tui.runs_app import RunsApp
 from tfckpt_tui.widgets.run_list import RunList
 
@@ -97,7 +104,7 @@ def test_the_command_lists_them(tool: Tool, runs: Path) -> None:
 
 async def test_a_run_is_chosen_from_the_list(runs: Path) -> None:
     remember_run(runs / "foreign")
-    app = RunsApp(runs, "tfckpt-dark")
+    app = RunsApp(runs, Config())
     async with app.run_test(size=(100, 20)) as pilot:
         listed = app.query_one(RunList)
         await until(pilot, lambda: listed.row_count() == 2, "both runs")
@@ -106,7 +113,7 @@ async def test_a_run_is_chosen_from_the_list(runs: Path) -> None:
 
 
 async def test_a_list_without_a_run_says_how_to_begin(tmp_path: Path) -> None:
-    app = RunsApp(None, "tfckpt-dark")
+    app = RunsApp(None, Config())
     async with app.run_test(size=(100, 20)) as pilot:
         await until(
             pilot,

@@ -6,10 +6,12 @@ import asyncio
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
 from rich.cells import cell_len
 from rich.segment import Segment
 from textual import on
@@ -24,17 +26,22 @@ from textual.theme import BUILTIN_THEMES
 from tfckpt_trainer.catalog.checkpoints import CheckpointState
 from tfckpt_trainer.errors import ExitCode, TfckptError, UsageError, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.config import Config, read_config
-from tfckpt_tui.log_tail import LogTail, log_path
+from tfckpt_tui.config import AppSection, Config, read_config
 from tfckpt_tui.messages import JobDone, JobFailed, SnapshotTaken, VerificationEnded
 from tfckpt_tui.monitor import Monitor, Watcher
+from tfckpt_tui.runs import last_selection, remember_selection
 from tfckpt_tui.screens.dashboard import DashboardScreen
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import UNSAFE, clean
-from tfckpt_tui.themes import THEMES, defaults_for
+from tfckpt_tui.themes import defaults_for, themes_with
 from tfckpt_tui.verifier import Outcome, Verifier
+from tfckpt_tui.widgets.keybar import KeyBar
 from tfckpt_tui.worker_history import WorkerHistory
 
+if TYPE_CHECKING:
+    from tfckpt_tui.crash import Crash
+
+_SILENCE_SECONDS = 0.5
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -66,7 +73,12 @@ def _checkpoints_provider() -> type[Provider]:
 
 
 class TfckptApp(App[int]):
-    """Watches and steers one run."""
+    """Watches and steers one run.
+
+    Attributes:
+        selection: The checkpoint under the cursor; None where that follows the newest.
+        crash: The error that ended it, if one did.
+    """
 
     CSS_PATH = "app.tcss"
     TITLE = "tfckpt-tui"
@@ -88,6 +100,7 @@ class TfckptApp(App[int]):
         poll: float | None = None,
         monitor: Watcher | None = None,
         config: Config | None = None,
+        select: str | None = None,
     ) -> None:
         """Makes the app.
 
@@ -97,24 +110,26 @@ class TfckptApp(App[int]):
             poll: Seconds between looks, where file events are not to be relied on.
             monitor: Gives the snapshots; by default it watches `run`.
             config: What the person set for all runs.
+            select: The checkpoint on which the cursor begins; by default the newest.
         """
         super().__init__()
         self.config = config or Config()
         self.run_directory = run
         self.read_only = read_only
         self.snapshot: RunSnapshot | None = None
+        self.selection = select
         self._monitor: Watcher = Monitor(run, poll) if monitor is None else monitor
         self.verifier = Verifier(run, self._verification_ended, read_only=read_only)
         self.worker_history = WorkerHistory()
         self._restorable_before: frozenset[str] | None = None
         self._neutralise = Neutralise()
-        self._log_tails: dict[str, LogTail] = {}
-        self._logs_in_reading: set[str] = set()
-        for theme in THEMES:
+        for theme in themes_with(self.config.themes):
             self.register_theme(theme)
         self.theme = self._wanted_theme()
         self.set_keymap(self.config.keys)
         self._heard_until: float | None = None
+        self._heard_at = time.monotonic()
+        self.crash: Crash | None = None
 
     # -- life --------------------------------------------------------------------------------
 
@@ -129,6 +144,13 @@ class TfckptApp(App[int]):
             known = ", ".join(sorted(self.available_themes))
             raise UsageError(f"There is no theme {wanted!r}; choose one of {known}.")
         return wanted
+
+    def set(self, name: str, value: Any) -> None:
+        """Puts a setting of `[app]` in force; what is watched otherwise is from the next start."""
+        changed = {**msgspec.to_builtins(self.config.app), name: value}
+        app = msgspec.convert(changed, AppSection)
+        self.config = msgspec.structs.replace(self.config, app=app)
+        self.theme = self._wanted_theme()
 
     def get_default_screen(self) -> DashboardScreen:
         """Returns the screen that everything else opens from."""
@@ -153,11 +175,24 @@ class TfckptApp(App[int]):
         """Starts looking, and makes sure that a signal leaves the terminal as it was."""
         self._handle_signals()
         self.call_after_refresh(self._monitor.start, self._take)
+        self.set_interval(_SILENCE_SECONDS, self._show_silence)
 
     def on_unmount(self) -> None:
-        """Ends the monitor; what it is busy with is a daemon's business."""
+        """Ends what goes on beside the screen."""
+        self.close()
+
+    def close(self) -> None:
+        """Ends the monitor and the verifier; what they are busy with is a daemon's business."""
         self._monitor.stop()
         self.verifier.stop()
+
+    def _fatal_error(self) -> None:
+        # Textual would print a traceback with the values of all variables.
+        from tfckpt_tui.crash import take_down
+
+        assert self._exception is not None
+        self.crash = self.crash or take_down(self._exception)
+        self._close_messages_no_wait()
 
     def _handle_signals(self) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -175,6 +210,8 @@ class TfckptApp(App[int]):
     @on(SnapshotTaken)
     def _show(self, message: SnapshotTaken) -> None:
         self.snapshot = message.snapshot
+        self._heard_at = time.monotonic()
+        self._show_silence()
         self.worker_history.add(message.snapshot)
         self._ring(message.snapshot)
         for screen in self.screen_stack:
@@ -184,6 +221,14 @@ class TfckptApp(App[int]):
                 show(message.snapshot)
 
         self._suggest_new(message.snapshot)
+
+    def _show_silence(self) -> None:
+        """Says on every screen how old its data is, where the run directory does not answer."""
+        silent = time.monotonic() - self._heard_at
+        seconds = int(silent) if silent > self._monitor.patience else 0
+        for screen in self.screen_stack:
+            for bar in screen.query(KeyBar):
+                bar.show_silence(seconds)
 
     def _ring(self, snapshot: RunSnapshot) -> None:
         """Rings the bell for what is new in the journal and the person wants to hear of."""
@@ -217,31 +262,6 @@ class TfckptApp(App[int]):
             if take is not None and screen.is_running:
                 take(message.outcome)
         self._monitor.look_now()
-
-    # -- logs --------------------------------------------------------------------------------
-
-    def read_log(self, log: str) -> None:
-        """Reads what is new in a log, in a thread; `LogRead` brings it."""
-        if log in self._logs_in_reading:
-            return
-        self._logs_in_reading.add(log)
-        tail = self._log_tails.get(log)
-        if tail is None:
-            tail = LogTail(log_path(self.run_directory, log))
-            self._log_tails[log] = tail
-
-        self.start_job(f"log of {log}", tail.read_new, partial(self._show_log, log))
-
-    def forget_logs(self) -> None:
-        """Reads logs from their ends again when they are opened the next time."""
-        self._log_tails.clear()
-
-    def _show_log(self, log: str, lines: list[str] | None) -> None:
-        self._logs_in_reading.discard(log)
-        for screen in self.screen_stack:
-            add = getattr(screen, "add", None)
-            if add is not None:
-                add(log, lines)
 
     # -- work in threads ---------------------------------------------------------------------
 
@@ -307,9 +327,23 @@ def main(run: RunDirectory, *, read_only: bool = False, poll: float | None = Non
         )
         return ExitCode.USAGE
     config = read_config()
-    app = TfckptApp(run, read_only=read_only, poll=poll or config.app.poll, config=config)
-    app.run()
-    return app.return_code or 0
+    while True:
+        app = TfckptApp(
+            run,
+            read_only=read_only,
+            poll=poll or config.app.poll,
+            config=config,
+            select=last_selection(run.root),
+        )
+        app.run()
+        app.close()
+        remember_selection(run.root, app.selection)
+        if app.crash is None:
+            return app.return_code or 0
+        from tfckpt_tui.crash_app import CrashApp
+
+        if not CrashApp(app.crash).run():
+            return ExitCode.PROBLEM
 
 
 def _harmless(match: Any) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_tui.commands.table import Action
@@ -10,10 +13,30 @@ from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """The checkpoints that an action is about.
+
+    Attributes:
+        selected: The one under the cursor.
+        marked: The marked ones, in the order in which they were marked.
+    """
+
+    selected: Checkpoint | None = None
+    marked: tuple[Checkpoint, ...] = ()
+
+    @property
+    def all(self) -> tuple[Checkpoint, ...]:
+        """What an action for several is about: the marked ones, else the selected one."""
+        if self.marked or self.selected is None:
+            return self.marked
+        return (self.selected,)
+
+
 def why_not(
     action: Action,
     snapshot: RunSnapshot | None,
-    selected: Checkpoint | None,
+    chosen: Chosen,
     *,
     read_only: bool,
 ) -> str:
@@ -24,42 +47,67 @@ def why_not(
         return "The run directory is still being read." if action.name not in _ALWAYS else ""
     if action.needs_trainer and not snapshot.trainer_answers:
         return "No trainer answers; this needs a live one."
-    if action.name == "pause" and snapshot.state is RunState.STARTING:
-        return "The workers are not training yet."
-    if action.name in {"restore", "prune"} and not snapshot.checkpoints:
-        return "There is no checkpoint."
-    if action.needs_checkpoint and selected is None:
+    about = chosen.all if action.for_marked else chosen.selected
+    if action.needs_checkpoint and not about:
         return "There is no checkpoint; this needs one."
-    if action.name == "compare" and len(snapshot.checkpoints) < 2:
-        return "There is only one checkpoint; comparing needs two."
-    if action.name == "worker" and not snapshot.workers:
-        return "No worker has written a heartbeat."
-    if action.name == "remarks" and not snapshot.remarks:
-        return "Nothing is odd in this directory."
-    if action.name == "undo" and not snapshot.trash:
-        return "The trash is empty; there is nothing to bring back."
-    return _why_not_this_one(action, snapshot, selected) if selected is not None else ""
+    holds, words = _HINDRANCES.get(action.name, (None, ""))
+    if holds is not None and holds(snapshot):
+        return words
+    return _why_not_these(action, snapshot, chosen) if chosen.selected is not None else ""
 
 
-def _why_not_this_one(action: Action, snapshot: RunSnapshot, selected: Checkpoint) -> str:
-    """Returns why the selected checkpoint is not one for `action`; empty if it is."""
-    name = clean(selected.name)
-    if action.name == "verify" and not can_be_verified(selected):
-        return f"{name} cannot be read now: {clean(selected.problem)}"
-    if action.name == "export" and not selected.restorable:
-        return f"{name} is {selected.state.value}; only what can be restored can be exported."
-    if action.name == "export" and not (snapshot.info and snapshot.info.command):
+def _why_not_these(action: Action, snapshot: RunSnapshot, chosen: Chosen) -> str:
+    """Returns why the chosen checkpoints are none for `action`; empty if they are."""
+    if action.name == "verify" and not any(can_be_verified(c) for c in chosen.all):
+        unfit = chosen.all[0]
+        return f"{clean(unfit.name)} cannot be read now: {clean(unfit.problem)}"
+    selected = chosen.selected
+    if action.name != "export" or selected is None:
+        return ""
+    if not selected.restorable:
+        name, state = clean(selected.name), selected.state.value
+        return f"{name} is {state}; only what can be restored can be exported."
+    if not (snapshot.info and snapshot.info.command):
         return "The run was not launched from here; `tfckpt-tui export RUN -- COMMAND` names it."
     return ""
 
 
-def label(action: Action, snapshot: RunSnapshot | None, selected: Checkpoint | None) -> str:
+def label(action: Action, snapshot: RunSnapshot | None, chosen: Chosen) -> str:
     """Returns what the key does now, in a word or two."""
     if action.name == "pause" and snapshot is not None and snapshot.state is RunState.PAUSED:
         return "resume"
-    if action.name == "pin" and selected is not None and selected.pinned:
-        return "unpin"
-    return action.footer
+    word = action.footer
+    if action.name == "pin" and chosen.all and all(c.pinned for c in chosen.all):
+        word = "unpin"
+    return f"{word} marked" if action.for_marked and chosen.marked else word
 
 
-_ALWAYS = {"help", "detach", "logs"}
+_WITHOUT_PROCESSES = {
+    RunState.UNATTENDED,
+    RunState.FINISHED,
+    RunState.STOPPED,
+    RunState.FAILED,
+}
+_HINDRANCES: dict[str, tuple[Callable[[RunSnapshot], bool], str]] = {
+    "launch": (
+        lambda run: run.state not in _WITHOUT_PROCESSES,
+        "It is running; stop it first.",
+    ),
+    "pause": (
+        lambda run: run.state is RunState.STARTING,
+        "The workers are not training yet.",
+    ),
+    "restore": (lambda run: not run.checkpoints, "There is no checkpoint."),
+    "prune": (lambda run: not run.checkpoints, "There is no checkpoint."),
+    "compare": (
+        lambda run: len(run.checkpoints) < 2,
+        "There is only one checkpoint; comparing needs two.",
+    ),
+    "worker": (lambda run: not run.workers, "No worker has written a heartbeat."),
+    "charts": (lambda run: not run.points, "Nothing was measured yet."),
+    "remarks": (lambda run: not run.remarks, "Nothing is odd in this directory."),
+    "undo": (lambda run: not run.trash, "The trash is empty; there is nothing to bring back."),
+}
+"""What keeps an action from being done, and how that is said."""
+
+_ALWAYS = {"help", "detach", "logs", "settings", "palette"}

@@ -38,6 +38,20 @@ class AppSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     bell: list[JournalKind] = []
 
 
+class ThemeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A theme of the person's own: another one with other colours, as `#rrggbb` or by name.
+
+    Attributes:
+        based_on: The theme that has all colours which are not given.
+        dark: Whether its ground is dark, where that is not as in the other one.
+        colours: By their names: `primary`, `success`, `background`, …, `branch-0`.
+    """
+
+    based_on: str = "tfckpt-dark"
+    dark: bool | None = None
+    colours: dict[str, str] = {}
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a person set for all runs.
 
@@ -45,11 +59,13 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         retention: Which checkpoints `prune` keeps where neither it nor the run says otherwise.
         app: How the app looks and behaves.
         keys: Other keys for actions, by the names of these; several with commas between them.
+        themes: Themes of the person's own, by their names.
     """
 
     retention: RetentionSection | None = None
     app: AppSection = AppSection()
     keys: dict[str, str] = {}
+    themes: dict[str, ThemeSection] = {}
 
     def key_of(self, action: Action) -> str:
         """Returns the key of an action, the first where it has several; empty if it has none."""

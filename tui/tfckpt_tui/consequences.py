@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.retention import is_number
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_tui.commands.restoring import find_checkpoint as choose
 from tfckpt_tui.snapshot import RunSnapshot
@@ -33,16 +34,20 @@ class RestorePlan:
 
 
 def find_checkpoint(snapshot: RunSnapshot, typed: str) -> tuple[Checkpoint | None, str]:
-    """Returns the checkpoint that `typed` (a name, or a step) means, or why there is none.
+    """Returns the checkpoint that `typed` means, or why there is none.
 
-    Of several checkpoints with one step it is the one that training passed on its way here.
+    It is a name, a step, or `min` or `max` with the name of a metric. Of several checkpoints with
+    one step it is the one that training passed on its way here.
     """
     typed = typed.strip()
     if not typed:
-        return None, "Type a step, or the name of a checkpoint."
+        return None, "Type a step, the name of a checkpoint, or a metric as in: min loss."
     named = snapshot.checkpoint(typed)
     if named is not None:
         return named, ""
+    extreme, _, metric = typed.partition(" ")
+    if extreme in {"min", "max"}:
+        return _best_by(snapshot, metric.strip(), largest=extreme == "max")
     digits = typed.replace(",", "").replace("_", "")
     if not digits.isascii() or not digits.isdigit():
         return None, f"There is no checkpoint {clean(typed)}."
@@ -61,6 +66,22 @@ def find_checkpoint(snapshot: RunSnapshot, typed: str) -> tuple[Checkpoint | Non
     if not near:
         return None, "There is no checkpoint that could be restored."
     return None, f"There is no checkpoint of step {step:,}; near are {_listed(near)}."
+
+
+def _best_by(snapshot: RunSnapshot, metric: str, *, largest: bool) -> tuple[Checkpoint | None, str]:
+    """Returns the newest of those whose metric is the smallest, or the largest."""
+    ranked = [c for c in snapshot.checkpoints if c.restorable and is_number(c.metrics.get(metric))]
+    if ranked:
+        choose_one = max if largest else min
+        return choose_one(ranked, key=lambda c: c.metrics[metric] or 0.0), ""
+    known = {
+        name for c in snapshot.checkpoints for name, value in c.metrics.items() if is_number(value)
+    }
+    names = clean(", ".join(sorted(known))) or "none"
+    return (
+        None,
+        f"No checkpoint has the metric {clean(metric) or 'of no name'}; known are: {names}.",
+    )
 
 
 def plan_restore(snapshot: RunSnapshot, typed: str) -> RestorePlan:

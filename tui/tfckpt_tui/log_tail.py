@@ -1,12 +1,14 @@
-"""The end of a log, and what is added to it: bounded, safe to show."""
+"""The end of a log, and what is added to it: bounded, safe to show, with its times."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.files import open_plain
+from tfckpt_trainer.rundir.log_times import LogTimes, read_log_times
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.text import clean
 
@@ -19,17 +21,31 @@ SUPERVISOR = "supervisor"
 _CARRIAGE = "\r"
 
 
+@dataclass(frozen=True)
+class LogLine:
+    """One line.
+
+    Attributes:
+        text: Safe to show.
+        at: By when it was printed, in seconds since the epoch; None where nobody noted it.
+    """
+
+    text: str
+    at: float | None = None
+
+
 class LogTail:
     """Follows one log; each call returns the whole lines that came since the last."""
 
     def __init__(self, path: Path, first_bytes: int = FIRST_BYTES) -> None:
         self._path = path
+        self._has_read = False
         self._first_bytes = first_bytes
         self._offset = 0
         self._inode: int | None = None
         self._rest = b""
 
-    def read_new(self) -> list[str] | None:
+    def read_new(self) -> list[LogLine] | None:
         """Returns new lines, oldest first; None where the log is not there or cannot be read.
 
         A log that was replaced or cut is read from its beginning.
@@ -54,12 +70,28 @@ class LogTail:
         if not separator:
             self._rest = data
             return []
-        return [_shown(line) for line in whole.split(b"\n")]
+        return self._timed(whole, self._offset - len(self._rest), facts.st_mtime)
+
+    def _timed(self, whole: bytes, end: int, changed_at: float) -> list[LogLine]:
+        """Returns lines with the moments that were noted; newer ones came when the log changed."""
+        known = read_log_times(self._path)
+        if known.inode != self._inode:
+            known = LogTimes()
+        # Of a log that nobody noted, only what came since the first look has a time.
+        newest = changed_at if self._has_read or known.sizes else None
+        self._has_read = True
+        place = end - len(whole) - 1
+        lines = []
+        for raw in whole.split(b"\n"):
+            place += len(raw) + 1
+            at = known.printed_at(place)
+            lines.append(LogLine(_shown(raw), newest if at is None else at))
+        return lines
 
     @property
-    def unfinished(self) -> str:
-        """The last line as far as it was read; empty where the log ends with a whole one."""
-        return _shown(self._rest)
+    def unfinished(self) -> LogLine | None:
+        """The last line as far as it was read; None where the log ends with a whole one."""
+        return LogLine(_shown(self._rest)) if self._rest else None
 
 
 def log_path(run: RunDirectory, log: str) -> Path:

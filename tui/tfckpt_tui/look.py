@@ -123,7 +123,7 @@ class Look:
             disk_total=total,
             disk_free=free,
             disk_used=sum(checkpoint.size for checkpoint in checkpoints),
-            forecast=forecast(workers, info, checkpoints, free, now),
+            forecast=forecast(workers, info, checkpoints, free, self._journal, now),
             problems=tuple(self._problems),
         )
 

@@ -26,8 +26,16 @@ LOOK_SHARE = 0.05
 _STOP_SECONDS = 0.4
 
 
+PATIENCE_SECONDS = 5.0
+"""How long no look comes to its end before that is odd."""
+
+
 class Watcher(Protocol):
     """What the app needs of a monitor."""
+
+    @property
+    def patience(self) -> float:
+        """Seconds without a snapshot after which something is wrong with the run directory."""
 
     def start(self, on_snapshot: Callable[[RunSnapshot], None]) -> None:
         """Begins to hand snapshots to `on_snapshot`, from whatever thread."""
@@ -76,6 +84,12 @@ class Monitor:
         self._doubt = Doubt()
         self._hinted = False
         self._root = run.root
+        self._pause = self._poll
+
+    @property
+    def patience(self) -> float:
+        """Seconds without a snapshot after which something is wrong with the run directory."""
+        return PATIENCE_SECONDS + 2 * self._pause
 
     def start(self, on_snapshot: Callable[[RunSnapshot], None]) -> None:
         """Starts looking; `on_snapshot` is called in the monitor's thread."""
@@ -110,8 +124,8 @@ class Monitor:
             on_snapshot(snapshot)
             spent = time.monotonic() - began
             # A directory so large or a file system so slow that looking costs: look less often.
-            pause = max(self._poll, spent / LOOK_SHARE)
-            if self._wake.wait(pause) and not self._stopped.is_set():
+            self._pause = max(self._poll, spent / LOOK_SHARE)
+            if self._wake.wait(self._pause) and not self._stopped.is_set():
                 self._wake.clear()
                 # A burst takes at most half of a core, whatever a look costs.
                 self._stopped.wait(max(DEBOUNCE_SECONDS, spent))

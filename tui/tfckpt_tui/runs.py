@@ -27,9 +27,15 @@ _DEPTH = 3
 
 
 class RecentRuns(Document, frozen=True, kw_only=True):
-    """`runs.json` in the state directory: the directories that were opened, newest first."""
+    """`runs.json` in the state directory: what was opened.
+
+    Attributes:
+        directories: Newest first.
+        selected: For each the checkpoint that the cursor was on, where it was not the newest.
+    """
 
     directories: list[str] = []
+    selected: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -60,15 +66,35 @@ def remember_run(root: Path) -> None:
     """Puts a run first in the list of recent ones; where that cannot be written it is left."""
     path = os.path.abspath(root)
     with suppress(OSError, TfckptError):
-        others = [known for known in _recent() if known != path]
-        make_directory(state_directory())
-        store(_recent_file(), RecentRuns(directories=[path, *others][:MOST_RECENT]), durable=False)
+        known = _recent()
+        others = [other for other in known.directories if other != path]
+        _keep(RecentRuns(directories=[path, *others][:MOST_RECENT], selected=known.selected))
+
+
+def remember_selection(root: Path, name: str | None) -> None:
+    """Keeps on which checkpoint of a run the cursor was; None where it was on the newest."""
+    path = os.path.abspath(root)
+    with suppress(OSError, TfckptError):
+        known = _recent()
+        selected = {p: one for p, one in known.selected.items() if p in known.directories}
+        selected.pop(path, None)
+        if name is not None:
+            selected[path] = name
+        if selected != known.selected:
+            _keep(RecentRuns(directories=known.directories, selected=selected))
+
+
+def last_selection(root: Path) -> str | None:
+    """Returns on which checkpoint of a run the cursor was; None for the newest."""
+    with suppress(OSError, TfckptError):
+        return _recent().selected.get(os.path.abspath(root))
+    return None
 
 
 def recent_runs() -> list[Path]:
     """Returns the runs that were opened and are still there, newest first."""
     with suppress(OSError, TfckptError):
-        return [Path(known) for known in _recent() if os.path.isdir(known)]
+        return [Path(known) for known in _recent().directories if os.path.isdir(known)]
     return []
 
 
@@ -127,9 +153,13 @@ def _recent_file() -> Path:
     return state_directory() / "runs.json"
 
 
-def _recent() -> list[str]:
-    known = load_if_there(_recent_file(), RecentRuns)
-    return known.directories if known is not None else []
+def _recent() -> RecentRuns:
+    return load_if_there(_recent_file(), RecentRuns) or RecentRuns()
+
+
+def _keep(known: RecentRuns) -> None:
+    make_directory(state_directory())
+    store(_recent_file(), known, durable=False)
 
 
 def _step_of_state_file(run: RunDirectory) -> int | None:

@@ -12,8 +12,12 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.commands.launching import form_like
+from tfckpt_tui.config import Config
 from tfckpt_tui.runs import RunGlance, glances, recent_runs, runs_below
-from tfckpt_tui.themes import THEMES
+from tfckpt_tui.themes import themes_with
 from tfckpt_tui.widgets.keybar import KeyBar, KeyHint
 from tfckpt_tui.widgets.run_list import RunList
 
@@ -29,30 +33,31 @@ class Looked(Message):
         self.at = at
 
 
-class RunsApp(App[Path]):
-    """Ends with the directory of the run that a person chose, or with nothing."""
+class RunsApp(App[Path | LaunchOptions]):
+    """Ends with the directory that a person chose, with a run to launch, or with nothing."""
 
     CSS_PATH = "app.tcss"
     TITLE = "tfckpt-tui"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "choose", "Open", show=False, priority=True),
+        Binding("enter", "choose", "Open", show=False),
+        Binding("n", "launch", "New run", show=False),
         Binding("q,escape,ctrl+c", "leave", "Leave", show=False),
     ]
 
-    def __init__(self, below: Path | None, theme: str) -> None:
+    def __init__(self, below: Path | None, config: Config) -> None:
         """Makes the app.
 
         Args:
             below: Where runs are looked for, beside the ones that were open lately.
-            theme: Name of its colours.
+            config: What the person set for all runs.
         """
         super().__init__()
         self._below = below
         self._left = threading.Event()
-        for known in THEMES:
+        for known in themes_with(config.themes):
             self.register_theme(known)
-        self.theme = theme
+        self.theme = config.app.theme
 
     def compose(self) -> ComposeResult:
         """Makes the list and the keys."""
@@ -75,16 +80,31 @@ class RunsApp(App[Path]):
 
     def on_key_bar_chosen(self, message: KeyBar.Chosen) -> None:
         """Does what a clicked key does."""
-        if message.action == "choose":
-            self.action_choose()
-        else:
-            self.exit()
+        actions = {
+            "choose": self.action_choose,
+            "launch": self.action_launch,
+            "leave": self.action_leave,
+        }
+        actions[message.action]()
 
     def action_choose(self) -> None:
         """Ends with the run under the cursor."""
         selected = self.query_one(RunList).selected
         if selected is not None:
             self.exit(selected.root)
+
+    def action_launch(self) -> None:
+        """Ends with what a form says; it begins with the options of the run under the cursor."""
+        from tfckpt_tui.screens.launch import LaunchDialog
+
+        selected = self.query_one(RunList).selected
+        form = form_like(RunDirectory(selected.root) if selected is not None else None)
+
+        def answered(options: LaunchOptions | None) -> None:
+            if options is not None:
+                self.exit(options)
+
+        self.push_screen(LaunchDialog(form, fixed_directory=False), answered)
 
     def action_leave(self) -> None:
         """Ends with nothing."""
@@ -100,5 +120,6 @@ class RunsApp(App[Path]):
 
 _HINTS = (
     KeyHint("choose", "⏎", "open"),
+    KeyHint("launch", "n", "new run"),
     KeyHint("leave", "q", "leave", is_last=True),
 )

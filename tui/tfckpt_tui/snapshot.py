@@ -40,11 +40,16 @@ class Forecast:
         seconds_left: Until training reaches its last step.
         disk_full_seconds: Until the disk is full, at the rate of the newest saves.
         save_share: Part of the time that goes into saving, 0 to 1.
+        save_interval: Seconds between saves.
+        best_interval: Seconds between saves at which the least is lost, to saving and to what
+            failures undo; None until something failed.
     """
 
     seconds_left: float | None = None
     disk_full_seconds: float | None = None
     save_share: float | None = None
+    save_interval: float | None = None
+    best_interval: float | None = None
 
 
 @dataclass(frozen=True)

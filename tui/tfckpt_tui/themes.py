@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from textual.theme import Theme
+from textual.color import Color, ColorParseError
+from textual.theme import BUILTIN_THEMES, Theme
+
+from tfckpt_trainer.errors import UsageError
+from tfckpt_tui.config import ThemeSection
 
 DARK = Theme(
     name="tfckpt-dark",
@@ -146,3 +152,50 @@ def defaults_for(*, dark: bool) -> dict[str, str]:
     variables = (DARK if dark else LIGHT).variables
     ours = ("shade", "faint", "edge", "row", "track", "branch")
     return {name: value for name, value in variables.items() if name.startswith(ours)}
+
+
+def themes_with(sections: Mapping[str, ThemeSection]) -> list[Theme]:
+    """Returns our themes, and those of the person's own.
+
+    Raises:
+        UsageError: One of these makes no sense.
+    """
+    known = {**BUILTIN_THEMES, **{theme.name: theme for theme in THEMES}}
+    own = [own_theme(name, section, known) for name, section in sections.items()]
+    return [*THEMES, *own]
+
+
+def own_theme(name: str, section: ThemeSection, known: Mapping[str, Theme]) -> Theme:
+    """Returns the theme that a section of the configuration means.
+
+    Raises:
+        UsageError: It is based on none that is known, or one of its colours is none.
+    """
+    base = known.get(section.based_on)
+    if base is None:
+        names = ", ".join(sorted(known))
+        raise UsageError(
+            f"Theme {name!r} is based on {section.based_on!r}; there is none such, but {names}."
+        )
+    own: dict[str, Any] = {k: value for k, value in section.colours.items() if k in _COLOURS}
+    rest = {key: value for key, value in section.colours.items() if key not in own}
+    unknown = sorted(rest.keys() - DARK.variables.keys())
+    if unknown:
+        names = ", ".join([*_COLOURS, *DARK.variables])
+        raise UsageError(f"Theme {name!r}: {unknown[0]!r} is no colour; there are {names}.")
+    for key, value in section.colours.items():
+        try:
+            Color.parse(value.split(" ")[0])
+        except ColorParseError as error:
+            raise UsageError(
+                f"Theme {name!r}: {key} is {value!r}; give a colour as '#6cb2ff' or by its name."
+            ) from error
+    dark = base.dark if section.dark is None else section.dark
+    variables = {**base.variables, **rest}
+    return replace(base, name=name, dark=dark, variables=variables, **own)
+
+
+_COLOURS = (
+    *("primary", "secondary", "accent", "success", "warning", "error"),
+    *("foreground", "background", "surface", "panel"),
+)

@@ -216,7 +216,7 @@ def _check(policy: Policy, restorable: Sequence[Checkpoint]) -> None:
             metric
             for checkpoint in restorable
             for metric, value in checkpoint.metrics.items()
-            if _is_number(value)
+            if is_number(value)
         }
     )
     for best in policy.keep_best:
@@ -227,7 +227,8 @@ def _check(policy: Policy, restorable: Sequence[Checkpoint]) -> None:
             raise UsageError(f"No checkpoint has {what} {best.metric!r}; known are: {names}.")
 
 
-def _is_number(value: float | None) -> TypeGuard[float]:
+def is_number(value: float | None) -> TypeGuard[float]:
+    """Whether a metric has a finite value, by which checkpoints can be ranked."""
     return value is not None and math.isfinite(value)
 
 
@@ -271,7 +272,7 @@ def _best(checkpoints: Sequence[Checkpoint], policy: Policy) -> list[tuple[str, 
         ranked = []
         for place, checkpoint in enumerate(checkpoints):
             value = checkpoint.metrics.get(best.metric)
-            if _is_number(value):
+            if is_number(value):
                 # Of equal values the newer one stays.
                 ranked.append((sign * value, place, checkpoint))
         ranked.sort(key=lambda entry: entry[:2])

@@ -314,7 +314,7 @@ def _size(going: Sequence[TrashManifest]) -> int:
 
 def _set_pin(run: RunDirectory, name: str, *, pinned: bool, as_json: bool) -> None:
     name = choose(list_checkpoints(run), name).name
-    pruning.set_pin(run, name, pinned=pinned, through=THROUGH)
+    pruning.set_pins(run, [name], pinned=pinned, through=THROUGH)
     if as_json:
         print_json({"name": name, "pinned": pinned})
     else:

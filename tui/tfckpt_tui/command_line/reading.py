@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -13,7 +14,8 @@ from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli import JsonOption, RunArgument, acting_on_run
 from tfckpt_tui.console import print_json, print_line
-from tfckpt_tui.log_tail import LogTail
+from tfckpt_tui.log_book import Row, in_order
+from tfckpt_tui.log_tail import LogLine, LogTail
 
 FOLLOW_SECONDS = 0.2
 
@@ -47,20 +49,16 @@ def logs(
         raise click.UsageError("Give either --worker or --supervisor.")
     paths = _chosen(run, worker, supervisor)
     tails = {path: LogTail(path) for path in paths}
-    found = [
-        (path, line)
-        for path, tail in tails.items()
-        for line in _last(path, tail, lines, not follow)
-    ]
+    found = in_order({p.stem: _last(p, tail, lines, not follow) for p, tail in tails.items()})
     if as_json and not follow:
-        print_json({"lines": [{"log": path.stem, "line": line} for path, line in found]})
+        print_json({"lines": [_as_data(row) for row in found]})
         return
-    _print_lines(found, as_json, prefixed=len(tails) > 1)
+    _print_rows(found, as_json, prefixed=len(tails) > 1)
     while follow:
         sys.stdout.flush()
         time.sleep(FOLLOW_SECONDS)
-        new = [(path, line) for path, tail in tails.items() for line in tail.read_new() or []]
-        _print_lines(new, as_json, prefixed=len(tails) > 1)
+        new = in_order({path.stem: tail.read_new() or [] for path, tail in tails.items()})
+        _print_rows(new, as_json, prefixed=len(tails) > 1)
 
 
 def _chosen(run: RunDirectory, worker: int | None, supervisor: bool) -> list[Path]:
@@ -89,7 +87,7 @@ def _worker_logs(run: RunDirectory) -> list[Path]:
     return [numbered[index] for index in sorted(numbered)]
 
 
-def _last(path: Path, tail: LogTail, count: int, with_unfinished: bool) -> list[str]:
+def _last(path: Path, tail: LogTail, count: int, with_unfinished: bool) -> list[LogLine]:
     """The last lines of a log; one without an end only where its end is not waited for."""
     lines = tail.read_new()
     if lines is None:
@@ -102,9 +100,13 @@ def _last(path: Path, tail: LogTail, count: int, with_unfinished: bool) -> list[
     return lines[-count:] if count else []
 
 
-def _print_lines(lines: list[tuple[Path, str]], as_json: bool, *, prefixed: bool) -> None:
-    for path, line in lines:
+def _print_rows(rows: Sequence[Row], as_json: bool, *, prefixed: bool) -> None:
+    for row in rows:
         if as_json:
-            print_json({"log": path.stem, "line": line}, one_line=True)
+            print_json(_as_data(row), one_line=True)
         else:
-            print_line(f"{path.stem}: {line}" if prefixed else line)
+            print_line(f"{row.log}: {row.text}" if prefixed else row.text)
+
+
+def _as_data(row: Row) -> dict[str, object]:
+    return {"log": row.log, "at": row.at, "line": row.text}

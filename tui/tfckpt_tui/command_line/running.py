@@ -221,7 +221,9 @@ def browse(directory: Path | None) -> int:
     _check_terminal(detach=False)
     if directory is not None and not directory.is_dir():
         raise UsageError(f"{directory} is not a directory; name one with runs below it.")
-    chosen = RunsApp(directory, read_config().app.theme).run()
+    chosen = RunsApp(directory, read_config()).run()
+    if isinstance(chosen, LaunchOptions):
+        return _launch(chosen, detach=False, as_json=False)
     return _open_app(open_run(chosen), read_only=False, poll=None) if chosen is not None else 0
 
 

@@ -196,31 +196,29 @@ def empty(
     return emptied
 
 
-def set_pin(run: RunDirectory, name: str, *, pinned: bool, through: str) -> None:
-    """Pins or unpins a checkpoint.
+def set_pins(run: RunDirectory, names: Sequence[str], *, pinned: bool, through: str) -> None:
+    """Pins or unpins checkpoints: all of them, or none where one cannot be.
 
     Raises:
         UsageError: There is no such checkpoint, or its name is not valid UTF-8.
     """
     known = {checkpoint.name for checkpoint in Catalog(run).scan(time.time())}
-    if name not in known:
-        raise UsageError(f"There is no checkpoint {name!r}; list them with `tfckpt-tui ls`.")
     kind, word = (JournalKind.PIN, "Pinned") if pinned else (JournalKind.UNPIN, "Unpinned")
-    entry = JournalEntry(
-        at=time.time(),
-        kind=kind,
-        message=f"{word} {name}.",
-        checkpoint=name,
-        by=requester(through),
-    )
-    # Before anything changes: a name that the journal cannot hold is refused.
-    encode(entry)
+    by = requester(through)
+    entries = []
+    for name in names:
+        if name not in known:
+            raise UsageError(f"There is no checkpoint {name!r}; list them with `tfckpt-tui ls`.")
+        message = f"{word} {name}."
+        entry = JournalEntry(at=time.time(), kind=kind, message=message, checkpoint=name, by=by)
+        # Before anything changes: a name that the journal cannot hold is refused.
+        encode(entry)
+        entries.append((name, entry))
     run.create()
-    if pinned:
-        write_pin(run, name)
-    else:
-        remove_pin(run, name)
-    write_entry(run, entry)
+    change = write_pin if pinned else remove_pin
+    for name, entry in entries:
+        change(run, name)
+        write_entry(run, entry)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ class Action:
         changes: Whether it changes the run; `--read-only` switches it off.
         needs_trainer: Whether a live trainer must answer.
         needs_checkpoint: Whether it acts on the selected checkpoint.
+        for_marked: Whether it acts on the marked checkpoints instead, where there are any.
         in_footer: Whether the footer shows it where there is room.
     """
 
@@ -29,6 +30,7 @@ class Action:
     changes: bool = False
     needs_trainer: bool = False
     needs_checkpoint: bool = False
+    for_marked: bool = False
     in_footer: bool = True
 
 
@@ -58,9 +60,10 @@ ACTIONS = (
         "p",
         "prune",
         "Free disk space by a policy",
-        "Shows what a policy would delete, why, and how many bytes that frees; then asks. What "
-        "goes is moved to the trash.",
+        "Shows what a policy would delete, why, and how many bytes that frees; then asks. With "
+        "marked checkpoints it is exactly these. What goes is moved to the trash.",
         changes=True,
+        for_marked=True,
     ),
     Action(
         "undo",
@@ -75,9 +78,10 @@ ACTIONS = (
         "asterisk",
         "pin",
         "Pin or unpin the selected checkpoint",
-        "A pinned checkpoint is never pruned.",
+        "A pinned checkpoint is never pruned. Of marked ones, all are pinned.",
         changes=True,
         needs_checkpoint=True,
+        for_marked=True,
     ),
     Action(
         "inspect",
@@ -93,16 +97,28 @@ ACTIONS = (
         "v",
         "verify",
         "Verify the selected checkpoint",
-        "Reads every byte and holds it against its checksum, in the background. Pressed again, it "
-        "gives up. Checkpoints that come while the app is open are verified by themselves.",
+        "Reads every byte and holds it against its checksum, in the background, one marked "
+        "checkpoint after the other. Pressed again, it gives up. Checkpoints that come while the "
+        "app is open are verified by themselves.",
         needs_checkpoint=True,
+        for_marked=True,
     ),
     Action(
         "mark",
         "space",
         "mark",
         "Mark or unmark the selected checkpoint",
-        "Two marked checkpoints can be compared.",
+        "Marked checkpoints are verified, pinned, pruned and copied together; two can be "
+        "compared. Esc takes the marks off.",
+        needs_checkpoint=True,
+        in_footer=False,
+    ),
+    Action(
+        "mark-all",
+        "M",
+        "mark all",
+        "Mark all checkpoints that are shown",
+        "Those that the filter shows; pressed again, it takes all marks off.",
         needs_checkpoint=True,
         in_footer=False,
     ),
@@ -144,6 +160,16 @@ ACTIONS = (
         needs_trainer=True,
     ),
     Action(
+        "launch",
+        "L",
+        "launch",
+        "Start training here, or start it again",
+        "A form with the command, the number of workers and the options of the last launch; "
+        "training goes on from the newest checkpoint that can be restored.",
+        changes=True,
+        in_footer=False,
+    ),
+    Action(
         "tensorboard",
         "t",
         "tensorboard",
@@ -173,6 +199,15 @@ ACTIONS = (
         "Look at one worker",
         "What it does and waits for, its pace against the fastest worker and its own best, what "
         "it uses, and charts since the app was opened; the arrows turn to the others.",
+        in_footer=False,
+    ),
+    Action(
+        "charts",
+        "c",
+        "charts",
+        "Look closely at loss, metrics and pace",
+        "One measurement on the whole screen: + and - zoom, the arrows move and choose what is "
+        "drawn, t turns between steps and the clock.",
         in_footer=False,
     ),
     Action(
@@ -234,6 +269,18 @@ ACTIONS = (
         "To the clipboard of the terminal you sit at, through SSH and tmux too (OSC 52), where it "
         "allows that.",
         needs_checkpoint=True,
+        for_marked=True,
+        in_footer=False,
+    ),
+    Action(
+        "copy-row",
+        "Y",
+        "copy row",
+        "Copy all that the row of the checkpoint says",
+        "Name, step, branch, state, when it was saved, bytes, why, metrics and path, with tabs "
+        "between them, as a spreadsheet takes them.",
+        needs_checkpoint=True,
+        for_marked=True,
         in_footer=False,
     ),
     Action(
@@ -242,6 +289,14 @@ ACTIONS = (
         "palette",
         "Find an action, a checkpoint or a step by typing",
         "As ctrl+p: a part of the name of an action or a checkpoint, or a step.",
+        in_footer=False,
+    ),
+    Action(
+        "settings",
+        "comma",
+        "settings",
+        "Change colours, bell and how the directory is watched",
+        "Changed with the arrows, in force at once, and kept in the configuration file.",
         in_footer=False,
     ),
     Action(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.screen import Screen
-from textual.widgets import Input
 
 from tfckpt_trainer.bundle.contents import Variable
 from tfckpt_trainer.bundle.statistics import Statistics
@@ -20,9 +18,10 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import VerificationRecord
 from tfckpt_tui.commands.inspecting import Inspection, inspect, statistics_of
 from tfckpt_tui.commands.verifying import can_be_verified, remembered
+from tfckpt_tui.screens.page import Page
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
-from tfckpt_tui.verifier import Outcome
+from tfckpt_tui.verifier import Outcome, Reading
 from tfckpt_tui.widgets.checkpoint_lines import (
     check_lines,
     fact_lines,
@@ -31,30 +30,36 @@ from tfckpt_tui.widgets.checkpoint_lines import (
     statistics_lines,
 )
 from tfckpt_tui.widgets.facts import Facts
-from tfckpt_tui.widgets.keybar import KeyBar, KeyHint
+from tfckpt_tui.widgets.keybar import KeyBar
 from tfckpt_tui.widgets.listing import Listing
 from tfckpt_tui.widgets.painting import Line, Span, line
+from tfckpt_tui.widgets.search_line import SearchLine
 from tfckpt_tui.widgets.variables import Variables
-
-if TYPE_CHECKING:
-    from tfckpt_tui.app import TfckptApp
 
 _POLL_SECONDS = 0.2
 _WIDE = 150
 
 
-class CheckpointScreen(Screen[None]):
+class CheckpointScreen(Page):
     """Everything known of one checkpoint."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "back", "Back", show=False),
-        Binding("q", "close", "Back", show=False),
-        Binding("enter", "look", "Statistics", show=False),
-        Binding("slash", "search", "Search", show=False),
-        Binding("v", "verify", "Verify", show=False),
-        Binding("c", "cancel", "Cancel verifying", show=False),
+        Binding(
+            "enter",
+            "look",
+            "statistics",
+            tooltip="Opens a group; of a variable, its figures and its histogram.",
+        ),
+        Binding("slash", "search", "search", tooltip="Only variables with a text in their path."),
+        Binding(
+            "v",
+            "verify",
+            "verify",
+            tooltip="Reads every byte, in the background; pressed again, it gives up.",
+        ),
         Binding("tab", "app.focus_next", "Next pane", show=False),
     ]
+    caption = "a checkpoint"
     AUTO_FOCUS = "#variables"
 
     def __init__(self, run: RunDirectory, checkpoint: Checkpoint, snapshot: RunSnapshot) -> None:
@@ -70,24 +75,17 @@ class CheckpointScreen(Screen[None]):
         self._asked: Variable | None = None
         self._was_reading = False
 
-    @property
-    def tfckpt(self) -> TfckptApp:
-        """The app, by its own type."""
-        return cast("TfckptApp", self.app)
-
     def compose(self) -> ComposeResult:
         """Makes facts, the tree, details, the search line and the keys."""
         yield Facts(boxed=False, id="facts")
         with Container(id="checkpoint-body"):
             yield Variables(id="variables")
             yield Facts(id="details")
-        yield Input(placeholder="search", id="search")
+        yield SearchLine("a part of a variable's path", focus_after="#variables")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
         """Begins to read; the screen is there at once."""
-        self.query_one("#search").display = False
-        self.query_one(KeyBar).show_hints(_HINTS)
         name = self._checkpoint.name
         work = partial(inspect, self._run, self._checkpoint)
         self.tfckpt.start_job(f"inspect {clean(name)}", work, self._take, self._fail)
@@ -119,19 +117,13 @@ class CheckpointScreen(Screen[None]):
 
     def action_back(self) -> None:
         """Ends a search or the look at one variable, or closes the screen."""
-        field = self.query_one("#search", Input)
-        tree = self.query_one(Variables)
-        if field.display or tree.needle:
-            self._close_search(field, "")
-        elif self._statistics is not None:
+        if self.query_one(SearchLine).leave():
+            return
+        if self._statistics is not None:
             self._statistics = None
             self._update()
         else:
             self.dismiss()
-
-    def action_close(self) -> None:
-        """Closes the screen."""
-        self.dismiss()
 
     def action_look(self) -> None:
         """Opens a group, or reads the variable under the cursor and shows its figures."""
@@ -146,37 +138,19 @@ class CheckpointScreen(Screen[None]):
         self.tfckpt.start_job(what, work, then, self._fail)
         self._update()
 
-    def action_search(self) -> None:
-        """Opens the search line."""
-        field = self.query_one("#search", Input)
-        field.display = True
-        field.focus()
-
     def action_verify(self) -> None:
-        """Reads every byte, in the background."""
-        if can_be_verified(self._checkpoint):
+        """Reads every byte, in the background, or gives that up."""
+        if self._reading is not None:
+            self.tfckpt.verifier.cancel()
+        elif can_be_verified(self._checkpoint):
             self.tfckpt.verifier.ask(self._checkpoint.name)
-            self._poll()
         else:
             self.notify(clean(self._checkpoint.problem), severity="warning", markup=False)
-
-    def action_cancel(self) -> None:
-        """Gives a verification up."""
-        self.tfckpt.verifier.cancel()
         self._poll()
 
-    @on(Input.Changed, "#search")
-    def _search(self, event: Input.Changed) -> None:
-        self.query_one(Variables).search(event.value)
-
-    @on(Input.Submitted, "#search")
-    def _keep_search(self, event: Input.Submitted) -> None:
-        self._close_search(event.input, event.value)
-
-    @on(KeyBar.Chosen)
-    async def _press(self, event: KeyBar.Chosen) -> None:
-        event.stop()
-        await self.run_action(event.action)
+    @on(SearchLine.Searched)
+    def _search(self, event: SearchLine.Searched) -> None:
+        self.query_one(Variables).search(event.text)
 
     @on(Listing.Moved, "#variables")
     def _leave_statistics(self) -> None:
@@ -215,27 +189,23 @@ class CheckpointScreen(Screen[None]):
         what = f"verification of {clean(name)}"
         self.tfckpt.start_job(what, partial(remembered, self._run, name), take, self._fail)
 
-    def _close_search(self, field: Input, keep: str) -> None:
-        tree = self.query_one(Variables)
-        field.value = keep
-        tree.search(keep)
-        field.display = False
-        tree.focus()
+    @property
+    def _reading(self) -> Reading | None:
+        """The verification of this checkpoint that is under way."""
+        reading = self.tfckpt.verifier.reading
+        return reading if reading is not None and reading.name == self._checkpoint.name else None
 
     def _poll(self) -> None:
-        reading = self.tfckpt.verifier.reading
-        own = reading is not None and reading.name == self._checkpoint.name
-        if own or self._was_reading:
+        is_reading = self._reading is not None
+        if is_reading or self._was_reading:
             self._update()
-        self._was_reading = own
+        self._was_reading = is_reading
 
     def _update(self) -> None:
         if not self.is_mounted:
             return
-        reading = self.tfckpt.verifier.reading
-        own = reading if reading is not None and reading.name == self._checkpoint.name else None
         facts = fact_lines(self._checkpoint, self._found, self._at)
-        facts += check_lines(self._checkpoint, self._known, own, self._at)
+        facts += check_lines(self._checkpoint, self._known, self._reading, self._at)
         if self._problem:
             facts.append(line(("✗ ", "bad"), (self._problem, "bad")))
         head = self.query_one("#facts", Facts)
@@ -256,11 +226,3 @@ class CheckpointScreen(Screen[None]):
         if self._checkpoint.record is not None and self._checkpoint.record.workers:
             lines += [Line(), *record_lines(self._checkpoint.record)]
         return (("resuming from it brings back", "title"),), lines
-
-
-_HINTS = (
-    KeyHint("look", "enter", "statistics"),
-    KeyHint("search", "/", "search"),
-    KeyHint("verify", "v", "verify"),
-    KeyHint("back", "esc", "back", is_last=True),
-)

@@ -6,12 +6,10 @@ import math
 import threading
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
-from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 
 from tfckpt_trainer.bundle.compare import Change, Difference
 from tfckpt_trainer.bundle.dtypes import is_inexact
@@ -19,27 +17,31 @@ from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui import humane
 from tfckpt_tui.commands.comparing import Comparison, Measured, compare_checkpoints, measure
+from tfckpt_tui.screens.page import Page
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
 from tfckpt_tui.widgets.differences import Differences
 from tfckpt_tui.widgets.facts import Facts
-from tfckpt_tui.widgets.keybar import KeyBar, KeyHint
+from tfckpt_tui.widgets.keybar import KeyBar
 from tfckpt_tui.widgets.painting import Line, Span, line
-
-if TYPE_CHECKING:
-    from tfckpt_tui.app import TfckptApp
 
 _POLL_SECONDS = 0.2
 
 
-class CompareScreen(Screen[None]):
+class CompareScreen(Page):
     """What changed from one checkpoint to another."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,d", "back", "Back", show=False),
-        Binding("n", "measure", "By how much", show=False),
-        Binding("a", "everything", "Equal ones too", show=False),
+        Binding(
+            "n",
+            "measure",
+            "by how much",
+            tooltip="Reads what changed: how far each tensor moved, and whether it became NaN.",
+        ),
+        Binding("a", "everything", "equal ones too", tooltip="Shows or hides equal tensors."),
+        Binding("d", "close", "Back", show=False),
     ]
+    caption = "the comparison"
     AUTO_FOCUS = "#differences"
 
     def __init__(self, run: RunDirectory, before: Checkpoint, after: Checkpoint) -> None:
@@ -53,11 +55,6 @@ class CompareScreen(Screen[None]):
         self._measuring = False
         self._left = threading.Event()
 
-    @property
-    def tfckpt(self) -> TfckptApp:
-        """The app, by its own type."""
-        return cast("TfckptApp", self.app)
-
     def compose(self) -> ComposeResult:
         """Makes facts, the table and the keys."""
         yield Facts(boxed=False, id="facts")
@@ -66,7 +63,6 @@ class CompareScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Reads both indexes; the screen is there at once."""
-        self.query_one(KeyBar).show_hints(_HINTS)
         work = partial(compare_checkpoints, self._run, self._before, self._after)
         self.tfckpt.start_job("compare", work, self._take, self._fail)
         self.set_interval(_POLL_SECONDS, self._poll)
@@ -81,10 +77,6 @@ class CompareScreen(Screen[None]):
         """Takes a newer snapshot; a comparison stays what it was."""
         del snapshot
 
-    def action_back(self) -> None:
-        """Closes the screen."""
-        self.dismiss()
-
     def action_everything(self) -> None:
         """Shows equal tensors too, or hides them again."""
         self.query_one(Differences).turn_everything()
@@ -97,11 +89,6 @@ class CompareScreen(Screen[None]):
         self._measuring = True
         self.tfckpt.start_job("compare", partial(self._measure, found), self._end, self._fail)
         self._update()
-
-    @on(KeyBar.Chosen)
-    async def _press(self, event: KeyBar.Chosen) -> None:
-        event.stop()
-        await self.run_action(event.action)
 
     def _measure(self, found: Comparison) -> None:
         for one in measure(self._run, found):
@@ -219,8 +206,3 @@ _STYLES = {
     Difference.SHAPE: "warn",
     Difference.DTYPE: "warn",
 }
-_HINTS = (
-    KeyHint("measure", "n", "by how much"),
-    KeyHint("everything", "a", "equal ones too"),
-    KeyHint("back", "esc", "back", is_last=True),
-)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import getters, on
@@ -13,21 +12,18 @@ from textual.keys import format_key
 from textual.screen import Screen
 from textual.widgets import Input
 
-from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.states import state_by
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.commandbox import CommandBox
-from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import Command, CommandKind, ExportFormat
 from tfckpt_tui import humane
-from tfckpt_tui.availability import label, why_not
-from tfckpt_tui.commands import exporting, pruning
-from tfckpt_tui.commands.asking import ask
+from tfckpt_tui.availability import Chosen, label, why_not
 from tfckpt_tui.commands.choosing import two_to_compare
 from tfckpt_tui.commands.table import ACTIONS, action
-from tfckpt_tui.config import default_rules
+from tfckpt_tui.commands.verifying import can_be_verified
+from tfckpt_tui.config import config_path
+from tfckpt_tui.copying import path_of, row_of
 from tfckpt_tui.filtering import parse_filter
+from tfckpt_tui.screens.steering import Steering
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
 from tfckpt_tui.verifier import Outcome
@@ -36,14 +32,9 @@ from tfckpt_tui.widgets.keybar import KeyBar, KeyHint
 from tfckpt_tui.widgets.listing import Listing
 
 if TYPE_CHECKING:
-    from tfckpt_trainer.catalog.foreign import Foreign
     from tfckpt_tui.app import TfckptApp
 
-THROUGH = "terminal app"
-"""How the journal names the way by which something was asked for."""
-
 _READING_SECONDS = 0.2
-_FOLLOWED_SECONDS = 3600.0
 _KEPT_AT_THE_END = {"help", "detach"}
 
 
@@ -67,31 +58,37 @@ class DashboardScreen(Screen[None]):
         super().__init__()
         self._run = run
         self._read_only = read_only
+        self._steering = steering = Steering(self, run)
         self._do: dict[str, Callable[[], None]] = {
-            "save": self._save,
-            "restore": self._restore,
-            "prune": self._prune,
-            "undo": self._undo,
-            "pin": self._pin,
+            "save": steering.save,
+            "restore": steering.restore,
+            "prune": steering.prune,
+            "undo": steering.undo,
+            "pin": steering.pin,
             "inspect": self._inspect,
             "verify": self._verify,
             "mark": self._mark,
+            "mark-all": self._mark_all,
             "compare": self._compare,
-            "export": self._export,
-            "pause": self._pause,
-            "stop": self._stop,
+            "export": steering.export,
+            "pause": steering.pause,
+            "stop": steering.stop,
+            "launch": steering.launch,
             "tensorboard": self._tensorboard,
             "logs": self._logs,
             "remarks": self._remarks,
             "worker": self._worker,
+            "charts": self._charts,
             "events": self._events,
             "trash": self._trash,
             "filter": self._open_filter,
             "sort": lambda: self.dashboard.history.sort_next(1),
             "sort-back": lambda: self.dashboard.history.sort_next(-1),
             "turn-order": self._turn_order,
-            "copy": self._copy_path,
+            "copy": self._copy_paths,
+            "copy-row": self._copy_rows,
             "palette": self._open_palette,
+            "settings": self._settings,
             "help": self._help,
             "detach": self._leave,
         }
@@ -103,9 +100,10 @@ class DashboardScreen(Screen[None]):
         return cast("TfckptApp", self.app)
 
     @property
-    def selected(self) -> Checkpoint | None:
-        """The checkpoint that the next action is about."""
-        return self.dashboard.history.selected
+    def chosen(self) -> Chosen:
+        """The checkpoints that the next action is about."""
+        history = self.dashboard.history
+        return Chosen(history.selected, tuple(history.marked))
 
     def compose(self) -> ComposeResult:
         """Makes the dashboard."""
@@ -118,8 +116,10 @@ class DashboardScreen(Screen[None]):
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Takes a new snapshot."""
-        self.snapshot = snapshot
+        is_first, self.snapshot = self.snapshot is None, snapshot
         self.dashboard.show(snapshot)
+        if is_first and self.tfckpt.selection is not None:
+            self.dashboard.history.select(self.tfckpt.selection)
         self._update_keys()
 
     def report_failure(self, what: str, problem: str) -> None:
@@ -141,204 +141,133 @@ class DashboardScreen(Screen[None]):
             self.report_failure(f"{name} is {state}", f"{clean(record.fault.message)}{rest}")
         elif outcome.asked and self.is_current:
             how = f"{humane.count(record.tensors, 'tensor')}, {humane.size(record.bytes)}"
-            self._tell(f"{name} is sound: {how} in {humane.duration(record.seconds)}.")
+            self.tell(f"{name} is sound: {how} in {humane.duration(record.seconds)}.")
             if outcome.problem:
-                self._tell(f"The result is not remembered: {outcome.problem}")
+                self.tell(f"The result is not remembered: {outcome.problem}")
 
     def action_perform(self, name: str) -> None:
         """Does the action called `name`, or says why it cannot be done now."""
         wanted = action(name)
-        reason = why_not(wanted, self.snapshot, self.selected, read_only=self._read_only)
+        reason = why_not(wanted, self.snapshot, self.chosen, read_only=self._read_only)
         if reason:
-            title = f"Not now: {label(wanted, self.snapshot, self.selected)}"
+            title = f"Not now: {label(wanted, self.snapshot, self.chosen)}"
             self.notify(reason, title=title, severity="warning", markup=False)
         else:
             self._do[name]()
 
     def action_leave_off(self) -> None:
-        """Ends what is being typed, takes away the failures that were read, or the filter."""
+        """Ends what is typed, takes away the failures that were read, the filter, or marks."""
         dashboard = self.dashboard
         if dashboard.progress.has_failures and not dashboard.is_filtering:
             dashboard.progress.dismiss_failures()
             dashboard.fit()
-        else:
+        elif dashboard.is_filtering or dashboard.history.filter.tests:
             self._end_filter("")
+        else:
+            self._unmark()
 
     @on(KeyBar.Chosen)
     def _press(self, event: KeyBar.Chosen) -> None:
         self.action_perform(event.action)
 
-    @on(Listing.Moved)
+    @on(Listing.Moved, "#history")
     def _select(self) -> None:
+        selected = self.chosen.selected
+        follows = selected is None or not self.dashboard.history.has_moved
+        self.tfckpt.selection = None if follows or selected is None else selected.name
         self._update_keys()
 
     # -- what the keys do --------------------------------------------------------------------
 
-    def _save(self) -> None:
-        self._ask(CommandKind.SAVE, {})
-
-    def _restore(self) -> None:
-        from tfckpt_tui.screens.restore import RestoreDialog
-
-        def answered(name: str | None) -> None:
-            if name is not None:
-                self._ask(CommandKind.RESTORE, {"name": name})
-
-        self.app.push_screen(RestoreDialog(self._known, self.selected), answered)
-
-    def _prune(self) -> None:
-        from tfckpt_tui.screens.prune import PruneDialog
-
-        def answered(names: tuple[str, ...] | None) -> None:
-            if names:
-                look = partial(pruning.foreign_trainer, self._run)
-                self.tfckpt.start_job("prune", look, partial(self._ask_twice, names))
-
-        rules = default_rules(self._known.info, self.tfckpt.config)
-        self.app.push_screen(PruneDialog(self._known, rules), answered)
-
-    def _ask_twice(self, names: tuple[str, ...], foreign: Foreign | None) -> None:
-        """Prunes, after a second question where a trainer of somebody else's may live."""
-        from tfckpt_tui.screens.beside import BesideTrainerDialog
-
-        if foreign is None:
-            self._prune_or_undo(CommandKind.PRUNE, names)
-            return
-        free = tuple(name for name in names if name not in foreign.in_use)
-
-        def answered(agreed: bool | None) -> None:
-            if agreed:
-                self._prune_or_undo(CommandKind.PRUNE, free, beside_trainer=True)
-
-        self.app.push_screen(BesideTrainerDialog(self._known, foreign, len(free)), answered)
-
-    def _undo(self) -> None:
-        from tfckpt_tui.screens.undo import UndoDialog
-
-        def answered(trash: str | None) -> None:
-            if trash is not None:
-                self._prune_or_undo(CommandKind.UNDO, trash)
-
-        self.app.push_screen(UndoDialog(self._known), answered)
-
-    def _pin(self) -> None:
-        selected = self.selected
-        if selected is not None:
-            name, pinned = selected.name, not selected.pinned
-
-            def work() -> str:
-                pruning.set_pin(self._run, name, pinned=pinned, through=THROUGH)
-                return f"{name} is {'pinned' if pinned else 'no longer pinned'}."
-
-            self.tfckpt.start_job("pin", work, self._tell)
-
     def _inspect(self) -> None:
         from tfckpt_tui.screens.checkpoint import CheckpointScreen
 
-        assert self.selected is not None
-        self.app.push_screen(CheckpointScreen(self._run, self.selected, self._known))
+        selected = self.chosen.selected
+        assert selected is not None
+        self.app.push_screen(CheckpointScreen(self._run, selected, self.known))
 
     def _verify(self) -> None:
-        assert self.selected is not None
         verifier = self.tfckpt.verifier
         reading = verifier.reading
-        if reading is not None and reading.name == self.selected.name:
+        names = [c.name for c in self.chosen.all if can_be_verified(c)]
+        if reading is not None and reading.name in names:
             verifier.cancel()
         else:
-            verifier.ask(self.selected.name)
+            for name in names:
+                verifier.ask(name)
         self._show_reading()
 
     def _mark(self) -> None:
         self.dashboard.history.turn_mark()
+        self._update_keys()
+
+    def _mark_all(self) -> None:
+        self.dashboard.history.turn_all_marks()
+        self._update_keys()
 
     def _compare(self) -> None:
         from tfckpt_tui.screens.compare import CompareScreen
 
         history = self.dashboard.history
-        pair = two_to_compare(self._known.checkpoints, history.marked, history.selected)
+        pair = two_to_compare(self.known.checkpoints, history.marked, history.selected)
         if isinstance(pair, str):
             self.notify(pair, severity="warning", markup=False)
             return
-        history.unmark()
+        self._unmark()
         self.app.push_screen(CompareScreen(self._run, *pair))
 
-    def _export(self) -> None:
-        from tfckpt_tui.screens.export import ExportDialog
-
-        assert self.selected is not None
-        name = self.selected.name
-
-        def answered(form: ExportFormat | None) -> None:
-            if form is not None:
-                self._tell(f"{name} is being exported …")
-                work = partial(exporting.export_checkpoint, self._run, name, form, through=THROUGH)
-                self.tfckpt.start_job(
-                    "export", work, lambda done: self._tell(exporting.describe(done))
-                )
-
-        self.app.push_screen(ExportDialog(self._known, name), answered)
+    def _unmark(self) -> None:
+        self.dashboard.history.unmark()
+        self._update_keys()
 
     def _show_reading(self) -> None:
         if self.dashboard.progress.show_reading(self.tfckpt.verifier.reading):
             self.dashboard.fit()
 
-    def _pause(self) -> None:
-        paused = self._known.state is RunState.PAUSED
-        self._ask(CommandKind.RESUME if paused else CommandKind.PAUSE, {})
-
-    def _stop(self) -> None:
-        from tfckpt_tui.screens.stop import StopDialog
-
-        def answered(save: bool | None) -> None:
-            if save is not None:
-                self._ask(CommandKind.STOP, {"save": save})
-
-        self.app.push_screen(StopDialog(self._known), answered)
-
     def _tensorboard(self) -> None:
         from tfckpt_tui.screens.tensorboard import TensorBoardDialog
 
         dialog = TensorBoardDialog(
-            self._run, self._known, self.tfckpt.start_job, read_only=self._read_only
+            self._run, self.known, self.tfckpt.start_job, read_only=self._read_only
         )
         self.app.push_screen(dialog)
 
     def _logs(self) -> None:
-        self._open_log(0)
+        self._open_logs()
 
-    def _open_log(self, worker: int) -> None:
+    def _open_logs(self, worker: int | None = None, at: float | None = None) -> None:
         from tfckpt_tui.screens.logs import LogsScreen
 
-        self.app.push_screen(LogsScreen(self.snapshot, self.tfckpt.read_log, worker))
+        self.app.push_screen(LogsScreen(self._run, self.snapshot, worker, at))
 
     def _worker(self) -> None:
         from tfckpt_tui.screens.worker import WorkerScreen
 
-        self.app.push_screen(WorkerScreen(self._known, self._open_log))
+        self.app.push_screen(WorkerScreen(self.known, self._open_logs))
 
     def _remarks(self) -> None:
         from tfckpt_tui.screens.remarks import RemarksScreen
 
-        self.app.push_screen(RemarksScreen(self._known))
+        self.app.push_screen(RemarksScreen(self.known))
+
+    def _charts(self) -> None:
+        from tfckpt_tui.screens.charts import ChartsScreen
+
+        self.app.push_screen(ChartsScreen(self.known))
 
     def _events(self) -> None:
         from tfckpt_tui.screens.events import EventsScreen
 
-        self.app.push_screen(EventsScreen(self._known))
+        self.app.push_screen(EventsScreen(self.known, self._open_logs))
 
     def _trash(self) -> None:
         from tfckpt_tui.screens.trash import TrashScreen
 
-        bring_back = partial(self._prune_or_undo, CommandKind.UNDO)
-        screen = TrashScreen(self._known, bring_back, self._empty_trash, read_only=self._read_only)
+        steering = self._steering
+        screen = TrashScreen(
+            self.known, steering.bring_back, steering.empty_trash, read_only=self._read_only
+        )
         self.app.push_screen(screen)
-
-    def _empty_trash(self) -> None:
-        def work() -> str:
-            emptied = pruning.empty(self._run, through=THROUGH)
-            return f"{humane.count(len(emptied.names), 'checkpoint')} deleted for good."
-
-        self.tfckpt.start_job("empty trash", work, self._tell)
 
     def _open_filter(self) -> None:
         self.dashboard.show_filter(is_open=True)
@@ -375,14 +304,24 @@ class DashboardScreen(Screen[None]):
     def _turn_order(self) -> None:
         self.dashboard.history.turn_order()
 
-    def _copy_path(self) -> None:
-        assert self.selected is not None
-        path = str(self._run.root / self.selected.name)
-        self.app.copy_to_clipboard(path)
-        self._tell(f"Copied: {path}")
+    def _copy_paths(self) -> None:
+        paths = [path_of(self._run.root, checkpoint) for checkpoint in self.chosen.all]
+        self.app.copy_to_clipboard("\n".join(paths))
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        self.tell(f"Copied: {paths[0]}{more}")
+
+    def _copy_rows(self) -> None:
+        rows = [row_of(self._run.root, checkpoint) for checkpoint in self.chosen.all]
+        self.app.copy_to_clipboard("\n".join(rows))
+        self.tell(f"Copied {humane.count(len(rows), 'row')}, with tabs between the fields.")
 
     def _open_palette(self) -> None:
         self.app.action_command_palette()
+
+    def _settings(self) -> None:
+        from tfckpt_tui.screens.settings import SettingsScreen
+
+        self.app.push_screen(SettingsScreen(list(self.app.available_themes), config_path()))
 
     def go_to(self, place: str | int) -> None:
         """Puts the cursor on the checkpoint of a name, or on the one nearest to a step."""
@@ -402,62 +341,26 @@ class DashboardScreen(Screen[None]):
         self.app.exit(0)
 
     @property
-    def _known(self) -> RunSnapshot:
+    def known(self) -> RunSnapshot:
+        """The newest snapshot; no action is done before there is one."""
         assert self.snapshot is not None
         return self.snapshot
 
-    # -- what becomes of it ------------------------------------------------------------------
-
-    def _ask(self, kind: CommandKind, arguments: dict[str, object]) -> None:
-        """Asks the trainer; the snapshots show what becomes of it."""
-
-        def submit() -> Command:
-            return ask(self._run, kind, arguments, through=THROUGH, wait=False)
-
-        self.tfckpt.start_job(kind.value, submit, self._follow)
-
-    def _follow(self, command: Command) -> None:
-        """Makes sure that a command which nobody takes is withdrawn in its time."""
-        box = CommandBox(self._run)
-        self.tfckpt.start_job(
-            command.kind.value, lambda: box.wait(command, timeout=_FOLLOWED_SECONDS)
-        )
-
-    def _prune_or_undo(
-        self, kind: CommandKind, chosen: tuple[str, ...] | str, *, beside_trainer: bool = False
-    ) -> None:
-        """Lets the trainer do it where one lives, and does it under its lock where none does."""
-        if self._known.trainer_answers:
-            key = "names" if kind is CommandKind.PRUNE else "trash"
-            value = list(chosen) if isinstance(chosen, tuple) else chosen
-            self._ask(kind, {key: value})
-            return
-
-        def work() -> str:
-            if isinstance(chosen, tuple):
-                done = pruning.prune(
-                    self._run, chosen, through=THROUGH, beside_trainer=beside_trainer
-                )
-                return f"{humane.count(len(done.names), 'checkpoint')} moved to the trash."
-            done = pruning.undo(self._run, chosen, through=THROUGH)
-            return f"{humane.count(len(done.names), 'checkpoint')} came back from the trash."
-
-        self.tfckpt.start_job(kind.value, work, self._tell)
-
-    def _tell(self, words: str) -> None:
+    def tell(self, words: str) -> None:
+        """Says in passing what was done."""
         self.notify(clean(words), markup=False)
 
     def _update_keys(self) -> None:
-        selected = self.selected
+        chosen = self.chosen
         hints = [
             KeyHint(
                 known.name,
                 format_key(self.tfckpt.config.key_of(known)),
-                label(known, self.snapshot, selected),
+                label(known, self.snapshot, chosen),
                 is_last=known.name in _KEPT_AT_THE_END,
             )
             for known in ACTIONS
             if known.in_footer
-            and not why_not(known, self.snapshot, selected, read_only=self._read_only)
+            and not why_not(known, self.snapshot, chosen, read_only=self._read_only)
         ]
         self.dashboard.keys.show_hints(hints)

@@ -142,11 +142,13 @@ class Dialog(ModalScreen[AnswerT | None]):
         return super().check_action(action, parameters)
 
     def action_leave_field(self) -> None:
-        """Goes on from a field to the button that does it, if it can be done."""
+        """Goes on from a field to the first button that does something, if one can."""
         self.read_fields()
-        if not self.refusal():
+        acting = (p for p in range(1, len(self.choices())) if self.can_choose(p))
+        place = next(acting, None)
+        if place is not None:
             # `Button.focus` would come after a key that is typed right behind.
-            self.set_focus(self.query_one("#choice-1", Button))
+            self.set_focus(self.query_one(f"#choice-{place}", Button))
 
     def _type_digit(self, character: str) -> bool:
         """Starts the first field anew with a digit typed outside of it, and goes on there."""
@@ -171,15 +173,12 @@ class Dialog(ModalScreen[AnswerT | None]):
         self.take(self.choices()[place])
 
     def action_enter(self) -> None:
-        """Presses the button with the focus; from an input it goes to the button that acts.
+        """Presses the button with the focus.
 
         At once, and not by a message: the next key may be in the queue already.
         """
-        focused = self.focused
-        if isinstance(focused, Button):
-            focused.press()
-        elif isinstance(focused, Input) and not self.refusal():
-            self.set_focus(self.query_one("#choice-1", Button))
+        if isinstance(self.focused, Button):
+            self.focused.press()
 
     def action_cancel(self) -> None:
         """Closes the dialog; nothing happens."""

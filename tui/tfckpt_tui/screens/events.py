@@ -4,52 +4,70 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
-from textual.widgets import Input
 
 from tfckpt_trainer.rundir.records import JournalEntry
 from tfckpt_tui import humane
+from tfckpt_tui.screens.page import Page
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
 from tfckpt_tui.widgets.events import EventList
 from tfckpt_tui.widgets.facts import Facts
-from tfckpt_tui.widgets.keybar import KeyBar, KeyHint
+from tfckpt_tui.widgets.keybar import KeyBar
 from tfckpt_tui.widgets.listing import Listing
 from tfckpt_tui.widgets.painting import Line, Span, line
+from tfckpt_tui.widgets.search_line import SearchLine
+
+_EXAMPLE = "words that an event has, such as: restore ada"
 
 
-class EventsScreen(Screen[None]):
+class EventsScreen(Page):
     """Every event of the run, newest first, and one of them in full."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "back", "Back", show=False),
-        Binding("q,J", "close", "Back", show=False),
-        Binding("slash", "search", "Filter", show=False),
+        Binding(
+            "slash", "search", "filter", tooltip="Only events that have all the words you type."
+        ),
+        Binding(
+            "l",
+            "logs",
+            "the logs then",
+            tooltip="What was printed at the moment of the event, by the worker it tells of or by "
+            "all.",
+        ),
+        Binding("J", "close", "Back", show=False),
     ]
+    caption = "the journal"
     AUTO_FOCUS = "#event-list"
 
-    def __init__(self, snapshot: RunSnapshot) -> None:
+    def __init__(
+        self, snapshot: RunSnapshot, open_logs: Callable[[int | None, float], None]
+    ) -> None:
+        """Makes the screen.
+
+        Args:
+            snapshot: Of the run.
+            open_logs: Opens the log of a worker, or of all, at a time in seconds since the epoch.
+        """
         super().__init__()
         self._snapshot = snapshot
+        self._open_logs = open_logs
 
     def compose(self) -> ComposeResult:
         """Makes the list, the event under the cursor, the search line and the keys."""
         yield EventList(id="event-list")
         yield Facts(id="event")
-        yield Input(placeholder="words that an event has, such as: restore ada", id="search")
+        yield SearchLine(_EXAMPLE, focus_after="#event-list")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
         """Shows what is known."""
-        self.query_one("#search").display = False
-        self.query_one(KeyBar).show_hints(_HINTS)
-        self.query_one(EventList).show(self._snapshot)
-        self._update()
+        self.show(self._snapshot)
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Takes a newer snapshot."""
@@ -57,37 +75,17 @@ class EventsScreen(Screen[None]):
         self.query_one(EventList).show(snapshot)
         self._update()
 
-    def action_back(self) -> None:
-        """Ends a search, or closes the screen."""
-        field, events = self.query_one("#search", Input), self.query_one(EventList)
-        if field.display or events.needle:
-            self._close_search(field, "")
-        else:
-            self.dismiss()
+    def action_logs(self) -> None:
+        """Opens the logs at the moment of the event."""
+        selected = self.query_one(EventList).selected
+        if selected is not None:
+            worker = selected.details.get("worker")
+            self._open_logs(worker if isinstance(worker, int) else None, selected.at)
 
-    def action_close(self) -> None:
-        """Closes the screen."""
-        self.dismiss()
-
-    def action_search(self) -> None:
-        """Opens the search line."""
-        field = self.query_one("#search", Input)
-        field.display = True
-        field.focus()
-
-    @on(Input.Changed, "#search")
-    def _search(self, event: Input.Changed) -> None:
-        self.query_one(EventList).search(event.value)
+    @on(SearchLine.Searched)
+    def _search(self, event: SearchLine.Searched) -> None:
+        self.query_one(EventList).search(event.text)
         self._update()
-
-    @on(Input.Submitted, "#search")
-    def _keep_search(self, event: Input.Submitted) -> None:
-        self._close_search(event.input, event.value)
-
-    @on(KeyBar.Chosen)
-    async def _press(self, event: KeyBar.Chosen) -> None:
-        event.stop()
-        await self.run_action(event.action)
 
     @on(Listing.Moved, "#event-list")
     def _update(self) -> None:
@@ -98,13 +96,6 @@ class EventsScreen(Screen[None]):
             return
         width = max(20, facts.inner_size[0] or self.size.width - 4)
         facts.show_lines(_lines(selected, width), ((selected.kind.value, "title"),))
-
-    def _close_search(self, field: Input, keep: str) -> None:
-        field.value = keep
-        self.query_one(EventList).search(keep)
-        field.display = False
-        self.query_one(EventList).focus()
-        self._update()
 
 
 def _lines(entry: JournalEntry, width: int) -> list[Line]:
@@ -129,9 +120,3 @@ def _lines(entry: JournalEntry, width: int) -> list[Line]:
             title = f"{clean(str(name))} " if place == 0 else " " * (len(str(name)) + 1)
             lines.append(line((title, "label"), (clean(words), "muted")))
     return lines
-
-
-_HINTS = (
-    KeyHint("search", "/", "filter"),
-    KeyHint("back", "esc", "back", is_last=True),
-)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import ClassVar, TypeVar
 
@@ -15,8 +15,9 @@ from textual.keys import format_key
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from tfckpt_tui.commands.table import ACTIONS, Action
+from tfckpt_tui.commands.table import ACTIONS
 from tfckpt_tui.config import Config
+from tfckpt_tui.screens.page import key_of
 from tfckpt_tui.widgets.glyphs import CHECKPOINT, COMMAND, JOURNAL, PIN, RUN, WORKER, Sign
 from tfckpt_tui.widgets.painting import Span, padded
 from tfckpt_tui.widgets.words import lines_of_words
@@ -58,27 +59,45 @@ class HelpScreen(ModalScreen[None]):
         Binding("escape,q,question_mark,f1", "dismiss", "Close", show=False),
     ]
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, caption: str = "", bindings: Sequence[Binding] = ()) -> None:
+        """Makes the page.
+
+        Args:
+            config: Says which keys the person gave to actions.
+            caption: What the screen is about from which it is opened; empty for the dashboard.
+            bindings: The keys of that screen.
+        """
         super().__init__()
         self._config = config
+        self._caption = caption
+        self._bindings_here = bindings
 
     def compose(self) -> ComposeResult:
         """Makes the page."""
         with VerticalScroll(id="help") as page:
             page.border_title = Content(" help ")
             page.border_subtitle = Content(" ↑ ↓ scroll · esc close ")
-            yield Static(lines_of_words(_page(self._config)))
+            here = _keys_here(self._caption, self._bindings_here) if self._caption else []
+            yield Static(lines_of_words([*here, *_page(self._config)]))
 
     def on_mount(self) -> None:
         """Lets the arrows scroll at once."""
         self.query_one("#help").focus()
 
 
+def _keys_here(caption: str, bindings: Sequence[Binding]) -> _Lines:
+    lines: _Lines = [((f"Keys of {caption}", "title"),)]
+    for binding in bindings:
+        lines += _explained(key_of(binding), binding.description, binding.tooltip)
+    return [*lines, ()]
+
+
 def _page(config: Config) -> _Lines:
-    lines: _Lines = [(("Keys", "title"),)]
+    lines: _Lines = [(("Keys of the dashboard", "title"),)]
     for action in ACTIONS:
         key = config.key_of(action)
-        lines += _explained(format_key(key) if key else "", action)
+        lines += _explained(format_key(key) if key else "", action.title, action.help)
+    lines += [(), (("Keys of every screen", "title"),)]
     lines += [_row(key, "key", text) for key, text in _MOVING]
     lines += [(), (("History", "title"),)]
     lines += [_row(glyph, style, text) for glyph, style, text in _TREE]
@@ -94,10 +113,10 @@ def _page(config: Config) -> _Lines:
     return lines
 
 
-def _explained(key: str, action: Action) -> _Lines:
-    wrapped = textwrap.wrap(action.help, _HELP_WIDTH)
+def _explained(key: str, title: str, meaning: str) -> _Lines:
+    wrapped = textwrap.wrap(meaning, _HELP_WIDTH)
     return [
-        (("  ", ""), (padded(key, _SIGN_WIDTH), "key"), (" ", ""), (action.title, "value")),
+        (("  ", ""), (padded(key, _SIGN_WIDTH), "key"), (" ", ""), (title, "value")),
         *((((" " * (_SIGN_WIDTH + 3)), ""), (text, "muted")) for text in wrapped),
     ]
 

@@ -1,4 +1,4 @@
-"""Freeing disk space: rules, the plan that follows from them, and what it frees."""
+"""Freeing disk space: what would go, by rules or by marks, why, and what that frees."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tfckpt_trainer.catalog.retention import Decision, Plan, plan
+from tfckpt_trainer.catalog.retention import Decision, Plan, plan, plan_of_names
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_tui import humane
 from tfckpt_tui.config import Rules
@@ -26,8 +26,8 @@ from tfckpt_tui.widgets.plan_list import PlanList
 _DEFAULT_LAST = "5"
 
 
-class PruneDialog(Dialog[tuple[str, ...]]):
-    """Answers with the names that go to the trash."""
+class PlanDialog(Dialog[tuple[str, ...]]):
+    """Answers with the names that go to the trash; a subclass makes the plan."""
 
     caption = " prune "
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -37,6 +37,111 @@ class PruneDialog(Dialog[tuple[str, ...]]):
         Binding("pagedown", "scroll_plan(8)", show=False),
     ]
 
+    def __init__(self, snapshot: RunSnapshot) -> None:
+        super().__init__(snapshot)
+        self.add_class("-large")
+        self._plan: Plan | None = None
+        self._problem = ""
+
+    # -- what a subclass says ----------------------------------------------------------------
+
+    def make_plan(self) -> Plan:
+        """Returns what would go.
+
+        Raises:
+            TfckptError: What is asked for makes no sense.
+        """
+        raise NotImplementedError
+
+    def shown_decisions(self) -> tuple[Decision, ...]:
+        """Returns what the list tells of."""
+        return self._plan.decisions if self._plan is not None else ()
+
+    def nothing(self) -> str:
+        """Returns why nothing would go, where nothing would."""
+        raise NotImplementedError
+
+    # -- what it does ------------------------------------------------------------------------
+
+    def fields(self) -> Iterable[Widget]:
+        """Returns the plan."""
+        return (PlanList(self.shown_decisions(), id="plan"),)
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Plans anew when the checkpoints changed."""
+        changed = snapshot.checkpoints != self.snapshot.checkpoints
+        self.snapshot = snapshot
+        if changed:
+            self.plan_anew()
+
+    def text(self) -> Iterable[Iterable[Span]]:
+        """Returns what the plan frees."""
+        if self._plan is None:
+            return
+        count = len(self._plan.deleted)
+        noun = "checkpoint goes" if count == 1 else "checkpoints go"
+        yield (
+            (f"{count:,} {noun} to the trash", "warn" if count else "muted"),
+            (f", {humane.size(self._plan.freed_bytes)} in all; ", ""),
+            ("u brings them back until the trash is emptied.", "muted"),
+        )
+        if count:
+            yield _disk(self.snapshot, self._plan.freed_bytes)
+
+    def refusal(self) -> str:
+        """Returns why nothing can go."""
+        if self._problem:
+            return self._problem
+        return self.nothing() if self._plan is None or not self._plan.deleted else ""
+
+    def choices(self) -> list[Choice[tuple[str, ...]]]:
+        """Returns no and yes."""
+        names = tuple(c.name for c in self._plan.deleted) if self._plan is not None else ()
+        return [Choice("n", "cancel", None), Choice("y", "move to the trash", names, "warning")]
+
+    def action_scroll_plan(self, rows: int) -> None:
+        """Scrolls the plan, wherever the focus is."""
+        self.query_one(PlanList).scroll_rows(rows)
+
+    def plan_anew(self) -> None:
+        """Makes the plan, and shows it."""
+        try:
+            self._plan, self._problem = self.make_plan(), ""
+        except TfckptError as error:
+            self._plan, self._problem = None, clean(str(error))
+        if self.is_mounted:
+            self.query_one(PlanList).show_decisions(self.shown_decisions())
+            self.update_text()
+
+
+class PruneMarkedDialog(PlanDialog):
+    """Exactly the marked checkpoints go, but for those that must stay."""
+
+    caption = " prune what is marked "
+
+    def __init__(self, snapshot: RunSnapshot, marked: frozenset[str]) -> None:
+        super().__init__(snapshot)
+        self._marked = marked
+        self.plan_anew()
+
+    def make_plan(self) -> Plan:
+        """Returns the plan for those of the marked ones that are still there."""
+        there = {checkpoint.name for checkpoint in self.snapshot.checkpoints}
+        return plan_of_names(self.snapshot.checkpoints, self._marked & there)
+
+    def shown_decisions(self) -> tuple[Decision, ...]:
+        """Returns the marked ones alone: all others stay."""
+        decisions = super().shown_decisions()
+        return tuple(d for d in decisions if d.checkpoint.name in self._marked)
+
+    def nothing(self) -> str:
+        """Returns why nothing would go."""
+        return "All that is marked must stay."
+
+
+class PruneDialog(PlanDialog):
+    """What no rule keeps goes; the plan follows the rules while they are typed."""
+
     def __init__(self, snapshot: RunSnapshot, first: Rules) -> None:
         """Makes the dialog.
 
@@ -45,16 +150,13 @@ class PruneDialog(Dialog[tuple[str, ...]]):
             first: What it begins with; where there is none, with a rule of ours.
         """
         super().__init__(snapshot)
-        self.add_class("-large")
         self._source = first.source
         self._hours = first.policy.keep_every_hours
         self._rules = rules_in_words(first.policy)
         if first.policy.is_empty:
             self._source, self._rules = "", {**self._rules, "keep-last": _DEFAULT_LAST}
         self._first_rules = dict(self._rules)
-        self._plan: Plan | None = None
-        self._problem = ""
-        self._replan()
+        self.plan_anew()
 
     def fields(self) -> Iterable[Widget]:
         """Returns the rules and the plan."""
@@ -68,43 +170,26 @@ class PruneDialog(Dialog[tuple[str, ...]]):
             field = Input(self._rules[name], placeholder=hint, id=name, select_on_focus=True)
             field.border_title = title
             inputs.append(field)
-        return (Horizontal(*inputs, id="rules"), PlanList(self._decisions, id="plan"))
-
-    def show(self, snapshot: RunSnapshot) -> None:
-        """Plans anew when the checkpoints changed."""
-        changed = snapshot.checkpoints != self.snapshot.checkpoints
-        self.snapshot = snapshot
-        if changed:
-            self._replan()
-            self._show_plan()
+        return (Horizontal(*inputs, id="rules"), *super().fields())
 
     def text(self) -> Iterable[Iterable[Span]]:
-        """Returns what the plan frees."""
+        """Returns whose rules these are, and what the plan frees."""
         if self._source and self._rules == self._first_rules:
             yield ((f"By {self._source}.", "muted"),)
         if self._hours is not None:
             yield ((f"One in every {self._hours:g} h is kept too.", "muted"),)
-        if self._plan is None:
-            return
-        count = len(self._plan.deleted)
-        noun = "checkpoint goes" if count == 1 else "checkpoints go"
-        yield (
-            (f"{count:,} {noun} to the trash", "warn" if count else "muted"),
-            (f", {humane.size(self._plan.freed_bytes)} in all; ", ""),
-            ("u brings them back until the trash is emptied.", "muted"),
-        )
+        yield from super().text()
 
-    def refusal(self) -> str:
-        """Returns what is wrong with the rules."""
-        if self._problem:
-            return self._problem
-        nothing = self._plan is None or not self._plan.deleted
-        return "Nothing would go by these rules." if nothing else ""
+    def make_plan(self) -> Plan:
+        """Returns what no rule keeps."""
+        rules = self._rules
+        policy = parse_policy(rules["keep-last"], rules["keep-every"], rules["keep-best"])
+        policy = replace(policy, keep_every_hours=self._hours)
+        return plan(self.snapshot.checkpoints, policy)
 
-    def choices(self) -> list[Choice[tuple[str, ...]]]:
-        """Returns no and yes."""
-        names = tuple(c.name for c in self._plan.deleted) if self._plan is not None else ()
-        return [Choice("n", "cancel", None), Choice("y", "move to the trash", names, "warning")]
+    def nothing(self) -> str:
+        """Returns why nothing would go."""
+        return "Nothing would go by these rules."
 
     @on(Input.Changed)
     def read_fields(self) -> None:
@@ -112,28 +197,26 @@ class PruneDialog(Dialog[tuple[str, ...]]):
         rules = {field.id or "": field.value for field in self.query(Input)}
         if rules != self._rules:
             self._rules = rules
-            self._replan()
-            self._show_plan()
+            self.plan_anew()
 
-    def action_scroll_plan(self, rows: int) -> None:
-        """Scrolls the plan, wherever the focus is."""
-        self.query_one(PlanList).scroll_rows(rows)
 
-    def _replan(self) -> None:
-        rules = self._rules
-        try:
-            policy = parse_policy(rules["keep-last"], rules["keep-every"], rules["keep-best"])
-            policy = replace(policy, keep_every_hours=self._hours)
-            self._plan = plan(self.snapshot.checkpoints, policy)
-            self._problem = ""
-        except TfckptError as error:
-            self._plan, self._problem = None, clean(str(error))
-
-    def _show_plan(self) -> None:
-        if self.is_mounted:
-            self.query_one(PlanList).show_decisions(self._decisions)
-            self.update_text()
-
-    @property
-    def _decisions(self) -> tuple[Decision, ...]:
-        return self._plan.decisions if self._plan is not None else ()
+def _disk(snapshot: RunSnapshot, freed: int) -> tuple[Span, ...]:
+    """Says what all checkpoints take before and after, and when the disk is freer."""
+    after = max(0, snapshot.disk_used - freed)
+    spans: list[Span] = [
+        ("Checkpoints take ", ""),
+        (humane.size(snapshot.disk_used), "value"),
+        (" now and ", ""),
+        (humane.size(after), "value"),
+        (" after it", ""),
+    ]
+    if snapshot.disk_free is None:
+        return (*spans, (".", ""))
+    return (
+        *spans,
+        ("; the disk has ", ""),
+        (humane.size(snapshot.disk_free), "value"),
+        (" free, and ", ""),
+        (humane.size(snapshot.disk_free + freed), "value"),
+        (" once the trash is emptied.", ""),
+    )

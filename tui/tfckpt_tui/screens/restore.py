@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
 
 from textual import on
+from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Input
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_tui import humane
+from tfckpt_tui.commands.fitting import Fit
 from tfckpt_tui.consequences import RestorePlan, plan_restore
 from tfckpt_tui.screens.dialog import Choice, Dialog
 from tfckpt_tui.snapshot import RunSnapshot
@@ -17,49 +22,101 @@ from tfckpt_tui.text import clean
 from tfckpt_tui.widgets.glyphs import CHECKPOINT
 from tfckpt_tui.widgets.painting import Span
 
+CheckFit = Callable[[Checkpoint, Callable[[Fit | str], None]], None]
+"""Looks whether a checkpoint fits, or says why that cannot be told."""
 
-class RestoreDialog(Dialog[str]):
-    """Answers with the name of the checkpoint to go back to."""
+_MOST_MISFITS = 5
+
+
+@dataclass(frozen=True)
+class Restore:
+    """What is to be done.
+
+    Attributes:
+        name: The checkpoint.
+        partial: Whether only what fits the model is taken from it.
+    """
+
+    name: str
+    partial: bool = False
+
+
+class RestoreDialog(Dialog[Restore]):
+    """Answers with the checkpoint to go back to."""
 
     caption = " restore "
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "turn(-1)", show=False),
+        Binding("down", "turn(1)", show=False),
+    ]
 
-    def __init__(self, snapshot: RunSnapshot, selected: Checkpoint | None) -> None:
+    def __init__(
+        self, snapshot: RunSnapshot, selected: Checkpoint | None, check_fit: CheckFit
+    ) -> None:
+        """Makes the dialog.
+
+        Args:
+            snapshot: Of the run.
+            selected: What it begins with.
+            check_fit: Looks, without being waited for, whether a checkpoint fits the run; answers
+                in the app's own thread.
+        """
         super().__init__(snapshot)
         self._typed = selected.name if selected is not None else ""
         self._shown = clean(self._typed)
+        self._check_fit = check_fit
+        self._fits: dict[str, Fit | str | None] = {}
 
     def fields(self) -> Iterable[Widget]:
         """Returns the input for a step or a name; what is selected stands there already."""
         target = Input(
-            self._shown, placeholder="a step, or a name", id="target", select_on_focus=True
+            self._shown,
+            placeholder="a step, a name, or a metric as in: min loss",
+            id="target",
+            select_on_focus=True,
         )
         target.border_title = "go back to"
+        target.border_subtitle = "↑ ↓ newer, older"
         return (target,)
 
     def text(self) -> Iterable[Iterable[Span]]:
-        """Returns the checkpoint, and what is given up."""
+        """Returns the checkpoint, what is given up, and whether it fits."""
         plan = self._plan()
         if plan.checkpoint is None:
             return ()
         lines: list[tuple[Span, ...]] = [_described(plan.checkpoint, self.snapshot.at)]
         if not plan.refusal:
-            lines += [(), *_consequences(plan, self.snapshot)]
+            lines += [(), *_consequences(plan, self.snapshot), *self._fit_lines(plan.checkpoint)]
         return lines
 
     def refusal(self) -> str:
         """Returns why this restore cannot be done."""
         return self._plan().refusal
 
-    def choices(self) -> list[Choice[str]]:
-        """Returns no and yes."""
+    def can_choose(self, place: int) -> bool:
+        """Whether the choice can be taken: all of it where it fits, a part where it does not."""
         checkpoint = self._plan().checkpoint
-        name = checkpoint.name if checkpoint is not None else None
-        return [Choice("n", "cancel", None), Choice("y", "restore", name, "warning")]
+        fit = self._fits.get(checkpoint.name) if checkpoint is not None else None
+        misfits = isinstance(fit, Fit) and bool(fit.misfits)
+        return place == 0 or (super().can_choose(place) and misfits is (place == 2))
+
+    def choices(self) -> list[Choice[Restore]]:
+        """Returns no, yes, and what fits alone."""
+        checkpoint = self._plan().checkpoint
+        whole = Restore(checkpoint.name) if checkpoint is not None else None
+        part = Restore(checkpoint.name, partial=True) if checkpoint is not None else None
+        return [
+            Choice("n", "cancel", None),
+            Choice("y", "restore", whole, "warning"),
+            Choice("p", "what fits", part, "warning"),
+        ]
 
     def on_mount(self) -> None:
-        """Lets a person type where nothing is selected."""
+        """Lets a person type where nothing is selected; begins to look whether it fits."""
         if not self._typed:
             self.call_after_refresh(self.query_one("#target", Input).focus)
+        # Not before Textual takes the screen for mounted.
+        self.call_later(self._look)
 
     @on(Input.Changed, "#target")
     def read_fields(self) -> None:
@@ -68,10 +125,60 @@ class RestoreDialog(Dialog[str]):
         # A name that had to be made safe to be shown still means the file it stands for.
         if typed != self._shown:
             self._typed = self._shown = typed
-        self.update_text()
+        self._look()
+
+    def action_turn(self, places: int) -> None:
+        """Goes on to the next older or newer checkpoint that can be restored."""
+        names = [c.name for c in self.snapshot.checkpoints if c.restorable]
+        checkpoint = self._plan().checkpoint
+        if not names:
+            return
+        known = checkpoint is not None and checkpoint.name in names
+        place = names.index(checkpoint.name) + places if known and checkpoint is not None else 0
+        self._typed = names[max(0, min(place, len(names) - 1))]
+        self._shown = clean(self._typed)
+        self.query_one("#target", Input).value = self._shown
+        self._look()
 
     def _plan(self) -> RestorePlan:
         return plan_restore(self.snapshot, self._typed)
+
+    def _look(self) -> None:
+        """Has it looked up whether what is chosen fits, once for each checkpoint."""
+        checkpoint = self._plan().checkpoint
+        if checkpoint is not None and checkpoint.restorable and checkpoint.name not in self._fits:
+            name = checkpoint.name
+            self._fits[name] = None
+            self._check_fit(checkpoint, partial(self._note, name))
+        self.update_text()
+
+    def _note(self, name: str, found: Fit | str) -> None:
+        self._fits[name] = found
+        self.update_text()
+
+    def _fit_lines(self, checkpoint: Checkpoint) -> list[tuple[Span, ...]]:
+        fit = self._fits.get(checkpoint.name)
+        if fit is None:
+            return [(("◌ ", "busy"), ("looking whether it fits …", "muted"))]
+        if isinstance(fit, str):
+            return [(("? ", "warn"), ("Whether it fits is not known: ", "warn"), (fit, "warn"))]
+        like = clean(fit.like)
+        if not fit.misfits:
+            return [(("✓ ", "good"), (f"It has the variables that {like} has.", ""))]
+        shown = [(("  ", ""), (clean(one), "value")) for one in fit.misfits[:_MOST_MISFITS]]
+        more = len(fit.misfits) - len(shown)
+        rest = [(("  ", ""), (f"and {more:,} more", "muted"))] if more else []
+        count = humane.count(len(fit.misfits), "variable")
+        return [
+            (("✗ ", "bad"), (f"It does not fit: {count} differ{_s(fit)} from {like}.", "bad")),
+            *shown,
+            *rest,
+            (("p", "key"), (" takes what fits, and leaves the rest as it is.", "")),
+        ]
+
+
+def _s(fit: Fit) -> str:
+    return "s" if len(fit.misfits) == 1 else ""
 
 
 def _described(checkpoint: Checkpoint, at: float) -> tuple[Span, ...]:

@@ -8,29 +8,32 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 
 from tfckpt_trainer.rundir.records import TrashManifest
 from tfckpt_tui import humane
 from tfckpt_tui.screens.dialog import Choice, Dialog
+from tfckpt_tui.screens.page import Page
 from tfckpt_tui.screens.undo import UndoDialog
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
 from tfckpt_tui.widgets.facts import Facts
-from tfckpt_tui.widgets.keybar import KeyBar, KeyHint
+from tfckpt_tui.widgets.keybar import KeyBar
 from tfckpt_tui.widgets.listing import Listing
 from tfckpt_tui.widgets.painting import Line, Span, line
 from tfckpt_tui.widgets.trash_list import TrashList
 
 
-class TrashScreen(Screen[None]):
+class TrashScreen(Page):
     """The prunes that can be undone, newest first, and what is in the selected one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,T", "close", "Back", show=False),
-        Binding("u,enter", "bring_back", "Bring back", show=False),
-        Binding("E", "empty", "Delete all for good", show=False),
+        Binding("u,enter", "bring_back", "bring back", tooltip="Undoes the selected prune."),
+        Binding(
+            "E", "empty", "delete all for good", tooltip="Frees the disk; nothing brings them back."
+        ),
+        Binding("T", "close", "Back", show=False),
     ]
+    caption = "the trash"
     AUTO_FOCUS = "#trash-list"
 
     def __init__(
@@ -63,18 +66,19 @@ class TrashScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Shows what is known."""
-        self.query_one(KeyBar).show_hints(_READING_HINTS if self._read_only else _HINTS)
         self.show(self._snapshot)
+
+    def shown_bindings(self) -> list[Binding]:
+        """Returns the keys that do something; with `--read-only` only those that leave."""
+        shown = super().shown_bindings()
+        changing = {"bring_back", "empty"} if self._read_only else set[str]()
+        return [binding for binding in shown if binding.action not in changing]
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Takes a newer snapshot."""
         self._snapshot = snapshot
         self.query_one(TrashList).show(snapshot)
         self._update()
-
-    def action_close(self) -> None:
-        """Closes the screen."""
-        self.dismiss()
 
     def action_bring_back(self) -> None:
         """Undoes the selected prune, after asking."""
@@ -98,11 +102,6 @@ class TrashScreen(Screen[None]):
                 self._empty()
 
         self.app.push_screen(EmptyTrashDialog(self._snapshot), answered)
-
-    @on(KeyBar.Chosen)
-    async def _press(self, event: KeyBar.Chosen) -> None:
-        event.stop()
-        await self.run_action(event.action)
 
     @on(Listing.Moved, "#trash-list")
     def _update(self) -> None:
@@ -148,11 +147,3 @@ def _lines(manifest: TrashManifest | None) -> list[Line]:
         )
         for trashed in manifest.checkpoints
     ]
-
-
-_READING_HINTS = (KeyHint("close", "esc", "back", is_last=True),)
-_HINTS = (
-    KeyHint("bring_back", "u", "bring back"),
-    KeyHint("empty", "E", "delete all for good"),
-    *_READING_HINTS,
-)

@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
-from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.screen import Screen
 
 from tfckpt_trainer.rundir.records import SeriesPoint
 from tfckpt_tui import humane
+from tfckpt_tui.screens.page import Page
 from tfckpt_tui.snapshot import RunSnapshot, WorkerView
 from tfckpt_tui.widgets.chart import Chart
 from tfckpt_tui.widgets.facts import Facts
-from tfckpt_tui.widgets.keybar import KeyBar, KeyHint
+from tfckpt_tui.widgets.keybar import KeyBar
 from tfckpt_tui.widgets.worker_lines import title_of, worker_lines
 
-if TYPE_CHECKING:
-    from tfckpt_tui.app import TfckptApp
 
-
-class WorkerScreen(Screen[None]):
+class WorkerScreen(Page):
     """One worker; the arrows turn to the others."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,w", "close", "Back", show=False),
-        Binding("right,tab,down", "turn(1)", "Next worker", show=False, priority=True),
+        Binding(
+            "right,tab,down",
+            "turn(1)",
+            "next worker",
+            key_display="→",
+            tooltip="Turns to the next worker; ← to the one before.",
+            priority=True,
+        ),
         Binding("left,shift+tab,up", "turn(-1)", "Previous worker", show=False, priority=True),
-        Binding("l", "logs", "Its log", show=False),
+        Binding("l", "logs", "its log", tooltip="What this worker prints."),
+        Binding("w", "close", "Back", show=False),
     ]
+    caption = "a worker"
 
     def __init__(self, snapshot: RunSnapshot, open_log: Callable[[int], None]) -> None:
         """Makes the screen.
@@ -47,11 +51,6 @@ class WorkerScreen(Screen[None]):
         suspected = (view.status.index for view in snapshot.workers if view.suspicion)
         self._index = next(suspected, 0)
 
-    @property
-    def tfckpt(self) -> TfckptApp:
-        """The app, by its own type."""
-        return cast("TfckptApp", self.app)
-
     def compose(self) -> ComposeResult:
         """Makes the facts, the charts and the keys."""
         yield Facts(id="worker-facts")
@@ -63,7 +62,6 @@ class WorkerScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Shows what is known."""
-        self.query_one(KeyBar).show_hints(_HINTS)
         self.show(self._snapshot)
 
     def show(self, snapshot: RunSnapshot) -> None:
@@ -80,10 +78,6 @@ class WorkerScreen(Screen[None]):
         for chart in self.query(Chart):
             chart.show(replace(snapshot, points=points, checkpoints=(), journal=()))
 
-    def action_close(self) -> None:
-        """Closes the screen."""
-        self.dismiss()
-
     def action_turn(self, places: int) -> None:
         """Turns to another worker."""
         indexes = [view.status.index for view in self._snapshot.workers]
@@ -95,11 +89,6 @@ class WorkerScreen(Screen[None]):
     def action_logs(self) -> None:
         """Opens what it prints."""
         self._open_log(self._index)
-
-    @on(KeyBar.Chosen)
-    async def _press(self, event: KeyBar.Chosen) -> None:
-        event.stop()
-        await self.run_action(event.action)
 
     @property
     def _view(self) -> WorkerView | None:
@@ -120,10 +109,3 @@ def _percent(value: float | None) -> str:
 
 def _size(value: float | None) -> str:
     return "–" if value is None else humane.size(value)
-
-
-_HINTS: Sequence[KeyHint] = (
-    KeyHint("turn(1)", "→", "next worker"),
-    KeyHint("logs", "l", "its log"),
-    KeyHint("close", "esc", "back", is_last=True),
-)

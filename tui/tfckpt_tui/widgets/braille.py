@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
+from tfckpt_tui.widgets.axes import Labels, nice_step, step_labels
 from tfckpt_tui.widgets.painting import Line, Span, padded
+from tfckpt_tui.zooming import Window
 
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _BRAILLE = 0x2800
@@ -62,6 +64,8 @@ def plot(
     height: int,
     *,
     from_zero: bool = False,
+    window: Window | None = None,
+    labels: Labels = step_labels,
 ) -> list[Line]:
     """Draws curves, later ones over earlier ones, and their axes.
 
@@ -71,10 +75,14 @@ def plot(
         width: Cells, axes included.
         height: Lines, axes included.
         from_zero: Whether the y axis begins at 0, so that small changes look small.
+        window: The part of the x axis that is drawn; by default all, with a little room.
+        labels: Gives the numbers of the x axis.
 
     Returns:
         `height` lines of `width` cells; a word in the middle where there is nothing to draw.
     """
+    if window is not None:
+        curves = [_cut(curve, window) for curve in curves]
     xs = [x for curve in curves for x, _ in curve.points if math.isfinite(x)]
     ys = [y for curve in curves for _, y in curve.points if y is not None and math.isfinite(y)]
     rows = height - 2
@@ -86,16 +94,16 @@ def plot(
     columns = width - label_width - 2
     if columns < 4:
         return _empty(width, height, "")
-    x_scale = _roomy(min(xs), max(xs))
+    x_scale = _roomy(min(xs), max(xs)) if window is None else _Scale(window.low, window.high)
     grid = _Grid(columns, rows)
     for curve in curves:
         _draw(grid, curve, x_scale, y_scale)
-    labels = dict(ticks)
+    numbers = dict(ticks)
     lines = [
         Line(
             (
-                (padded(labels.get(row, ""), label_width, ">"), "muted"),
-                ("┤" if row in labels else "│", "border"),
+                (padded(numbers.get(row, ""), label_width, ">"), "muted"),
+                ("┤" if row in numbers else "│", "border"),
                 *grid.row(row),
                 (" ", ""),
             )
@@ -103,8 +111,12 @@ def plot(
         for row in range(rows)
     ]
     lines.append(_axis(marks, x_scale, label_width, columns))
-    lines.append(_x_labels(x_scale, label_width, columns))
+    lines.append(_x_labels(labels, x_scale, label_width, columns))
     return lines
+
+
+def _cut(curve: Curve, window: Window) -> Curve:
+    return Curve(tuple(point for point in curve.points if window.shows(point[0])), curve.style)
 
 
 class _Grid:
@@ -191,7 +203,7 @@ def _roomy(low: float, high: float) -> _Scale:
     With it the curve grows into the room, and the whole picture need not be drawn (and sent
     over SSH) again for each new point.
     """
-    room = _nice_step((high - low) / _ROOM_PARTS)
+    room = nice_step((high - low) / _ROOM_PARTS)
     if not 0 < room < math.inf:
         return _Scale(low, high)
     return _Scale(low, math.ceil(high / room + 0.1) * room)
@@ -210,7 +222,7 @@ def _bounds(ys: Sequence[float]) -> tuple[float, float]:
 
 def _ticks(scale: _Scale, rows: int) -> list[tuple[int, str]]:
     """Rows that carry a number, and the number: round ones, not in each row."""
-    step = _nice_step((scale.high / 2 - scale.low / 2) * 2 * _TICK_ROWS / rows)
+    step = nice_step((scale.high / 2 - scale.low / 2) * 2 * _TICK_ROWS / rows)
     if not 0 < step < math.inf:
         return [(0, number(scale.high)), (rows - 1, number(scale.low))]
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
@@ -254,28 +266,16 @@ def _axis(marks: Sequence[Mark], scale: _Scale, label_width: int, columns: int) 
     return Line((*spans, (" ", "")))
 
 
-def _x_labels(scale: _Scale, label_width: int, columns: int) -> Line:
-    step = max(1.0, _nice_step((scale.high - scale.low) / max(1, columns // 9)))
+def _x_labels(labels: Labels, scale: _Scale, label_width: int, columns: int) -> Line:
     text = " " * (label_width + 1)
-    value = math.ceil(scale.low / step) * step
-    while value <= scale.high:
-        label = f"{value:,.0f}"
+    for value, label in labels(scale.low, scale.high, columns // 9):
         column = label_width + 1 + scale.place(value, 2 * columns) // 2
         start = max(0, column - len(label) // 2)
         if start >= cell_len(text) + (1 if text.strip() else 0) and (
             start + len(label) <= label_width + columns + 2
         ):
             text += " " * (start - len(text)) + label
-        value += step
     return Line(((padded(text, label_width + columns + 2), "muted"),))
-
-
-def _nice_step(rough: float) -> float:
-    """Returns the round number (1, 2 or 5 times a power of ten) from `rough` upwards."""
-    if not 0 < rough < math.inf:
-        return rough
-    size = 10.0 ** math.floor(math.log10(rough))
-    return next((size * nice for nice in (1, 2, 5) if size * nice >= rough), size * 10)
 
 
 def _empty(width: int, height: int, word: str) -> list[Line]:

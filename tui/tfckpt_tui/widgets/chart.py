@@ -9,12 +9,15 @@ from collections.abc import Callable, Sequence
 from tfckpt_trainer.rundir.records import JournalKind, SeriesPoint
 from tfckpt_tui import humane
 from tfckpt_tui.snapshot import RunSnapshot
+from tfckpt_tui.widgets.axes import clock_labels, step_labels
 from tfckpt_tui.widgets.braille import Curve, Mark, plot
 from tfckpt_tui.widgets.branches import kept_until
 from tfckpt_tui.widgets.glyphs import JOURNAL, Sign
 from tfckpt_tui.widgets.painting import Line, Span, line
 from tfckpt_tui.widgets.pane import Pane, branch_style
+from tfckpt_tui.zooming import Window
 
+_FRESH_SECONDS = 10.0
 _CROWDED_SAVE = "┴"
 _MARKED = (JournalKind.SAVE, JournalKind.RESTART, JournalKind.RESTORE)
 
@@ -45,6 +48,37 @@ class Chart(Pane):
         self._show = show
         self._value_of = value_of
         self._from_zero = from_zero
+        self._window: Window | None = None
+        self._by_time = False
+
+    def draw(
+        self,
+        name_shown: str,
+        value_of: Callable[[SeriesPoint], float | None],
+        show: Callable[[float | None], str],
+        *,
+        from_zero: bool,
+    ) -> None:
+        """Draws something else of the same points."""
+        self._shown_name, self._value_of, self._show = name_shown, value_of, show
+        self._from_zero = from_zero
+        self.repaint()
+
+    def look_at(self, window: Window | None, *, by_time: bool) -> None:
+        """Draws a part of the x axis, or all of it; its places are steps, or seconds."""
+        self._window, self._by_time = window, by_time
+        self.repaint()
+
+    @property
+    def whole(self) -> Window | None:
+        """From the first point to the last; None where there are not two apart."""
+        places = [self._place(point) for point in (self.snapshot.points if self.snapshot else ())]
+        if not places or min(places) == max(places):
+            return None
+        return Window(min(places), max(places))
+
+    def _place(self, point: SeriesPoint) -> float:
+        return point.at if self._by_time else float(point.step)
 
     def heading(self) -> Sequence[Span]:
         """Returns the name of what is drawn, and the branches by their colours."""
@@ -59,11 +93,14 @@ class Chart(Pane):
         return spans
 
     def note(self) -> Sequence[Span]:
-        """Returns the newest value."""
-        points = self.snapshot.points if self.snapshot else ()
-        if not points:
+        """Returns the newest value, and its age where it is not fresh."""
+        snapshot = self.snapshot
+        if snapshot is None or not snapshot.points:
             return ()
-        return ((self._show(self._value_of(points[-1])), "strong"),)
+        newest = snapshot.points[-1]
+        value: Span = (self._show(self._value_of(newest)), "strong")
+        age = snapshot.at - newest.at
+        return (value, (f" {humane.age(age)} ago", "faint")) if age >= _FRESH_SECONDS else (value,)
 
     def body(self, width: int, height: int) -> Sequence[Line]:
         """Returns the plot."""
@@ -74,8 +111,15 @@ class Chart(Pane):
             )
             gap = " " * max(0, (width - len(words)) // 2)
             return [Line()] * (height // 2) + [line((gap + words, "muted"))]
-        curves, marks = self._curves(snapshot), _marks(snapshot, width)
-        return plot(curves, marks, width, height, from_zero=self._from_zero)
+        return plot(
+            self._curves(snapshot),
+            _marks(snapshot, width, by_time=self._by_time, window=self._window),
+            width,
+            height,
+            from_zero=self._from_zero,
+            window=self._window,
+            labels=clock_labels if self._by_time else step_labels,
+        )
 
     def _branches(self) -> list[int]:
         points = self.snapshot.points if self.snapshot else ()
@@ -87,8 +131,9 @@ class Chart(Pane):
         present: list[Curve] = []
         for stretch in _stretches(snapshot.points):
             branch = stretch[0].branch
-            points = tuple((float(p.step), _finite(self._value_of(p))) for p in stretch)
-            turn = bisect_right(points, kept.get(branch, -math.inf), key=lambda point: point[0])
+            points = tuple((self._place(p), _finite(self._value_of(p))) for p in stretch)
+            last_kept = kept.get(branch, -math.inf)
+            turn = bisect_right(stretch, last_kept, key=lambda point: point.step)
             if points[:turn]:
                 present.append(Curve(points[:turn], branch_style(branch)))
             if points[turn:]:
@@ -107,17 +152,24 @@ def _stretches(points: Sequence[SeriesPoint]) -> list[list[SeriesPoint]]:
     return stretches
 
 
-def _marks(snapshot: RunSnapshot, width: int) -> list[Mark]:
+def _marks(
+    snapshot: RunSnapshot, width: int, *, by_time: bool, window: Window | None
+) -> list[Mark]:
+    entries = [
+        (entry.at if by_time else float(entry.step), entry)
+        for entry in snapshot.journal
+        if entry.kind in _MARKED and entry.step is not None
+    ]
+    if window is not None:
+        entries = [(place, entry) for place, entry in entries if window.shows(place)]
+    crowded = sum(entry.kind is JournalKind.SAVE for _, entry in entries) > width // 4
     marks: list[Mark] = []
-    crowded = sum(entry.kind is JournalKind.SAVE for entry in snapshot.journal) > width // 4
     for kind in _MARKED:
         sign = JOURNAL[kind]
         if crowded and kind is JournalKind.SAVE:
             sign = Sign(_CROWDED_SAVE, sign.style, sign.meaning)
         marks += [
-            Mark(float(entry.step), sign.glyph, sign.style)
-            for entry in snapshot.journal
-            if entry.kind is kind and entry.step is not None
+            Mark(place, sign.glyph, sign.style) for place, entry in entries if entry.kind is kind
         ]
     return marks
 

@@ -56,7 +56,7 @@ def check_lines(
 ) -> list[Line]:
     """Returns how a verification goes on, or what the last one found."""
     if reading is not None:
-        return [reading_line(reading, "c")]
+        return [reading_line(reading, "v")]
     if known is not None:
         age = humane.age(max(0.0, at - known.verified_at))
         return [*_finding_lines(known), _read_line(known, age)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tfckpt_trainer.rundir.health import WorkerState
 from tfckpt_tui import humane
-from tfckpt_tui.snapshot import RunSnapshot
+from tfckpt_tui.snapshot import Forecast, RunSnapshot
 from tfckpt_tui.text import clean
 from tfckpt_tui.widgets.glyphs import RUN
 from tfckpt_tui.widgets.painting import Line, Span, flow, line, shorten, spread
@@ -15,6 +15,7 @@ from tfckpt_tui.widgets.pane import Pane, branch_style
 _LOW_DISK = 0.05
 _BAR_SHARE = 0.4
 _SILENT = {WorkerState.LOST, WorkerState.EXITED}
+_FAR_FROM_BEST = 3.0
 _SOON = 7 * 86400.0
 
 
@@ -127,10 +128,20 @@ def _rates(snapshot: RunSnapshot, *, full: bool) -> list[list[Span]]:
         groups.append([(humane.rate(status.examples_per_second, " examples"), "value")])
     if full and status.step_seconds is not None:
         groups.append([(humane.step_time(status.step_seconds), "value"), (" a step", "label")])
-    share = snapshot.forecast.save_share
-    if full and share is not None:
-        groups.append([("saving takes ", "label"), (f"{share:.1%}", "value")])
-    return groups
+    return [*groups, *_saving(snapshot.forecast)] if full else groups
+
+
+def _saving(forecast: Forecast) -> list[list[Span]]:
+    """Returns what saving takes, and how often would be best where failures tell that."""
+    if forecast.save_share is None or forecast.save_interval is None:
+        return []
+    takes: list[Span] = [("saving takes ", "label"), (f"{forecast.save_share:.1%}", "value")]
+    if forecast.best_interval is None:
+        return [takes]
+    every, best = map(humane.duration, (forecast.save_interval, forecast.best_interval))
+    times = forecast.save_interval / forecast.best_interval
+    style = "value" if 1 / _FAR_FROM_BEST < times < _FAR_FROM_BEST else "warn"
+    return [takes, [("every ", "label"), (every, style), (", best ", "label"), (best, "value")]]
 
 
 def _disk(snapshot: RunSnapshot, *, with_forecast: bool = True) -> Line:

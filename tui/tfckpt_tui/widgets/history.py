@@ -65,6 +65,13 @@ class History(Listing):
             self.move_to(self.cursor + 1)
             self.repaint()
 
+    def turn_all_marks(self) -> None:
+        """Marks all that are shown; takes all marks off where they are marked already."""
+        shown = [checkpoint.name for checkpoint in self._checkpoints]
+        new = [name for name in shown if name not in self._marked]
+        self._marked = [*self._marked, *new] if new else []
+        self.repaint()
+
     def unmark(self) -> None:
         """Takes off all marks."""
         self._marked.clear()
@@ -148,7 +155,7 @@ class History(Listing):
     def move_to(self, row: int) -> None:
         """Puts the cursor on `row`."""
         super().move_to(row)
-        self.has_moved = row != 0
+        self.has_moved = self.cursor != 0
 
     def heading(self) -> Sequence[Span]:
         """Returns the title, and what is wrong with the selected checkpoint."""

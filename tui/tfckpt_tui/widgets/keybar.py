@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from textual import events
 from textual.message import Message
 
+from tfckpt_tui import humane
 from tfckpt_tui.widgets.painting import Line, Span
 from tfckpt_tui.widgets.pane import Pane
 
 _GAP = "  "
+_SPINNER = "◐◓◑◒"
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,13 @@ class KeyBar(Pane):
         super().__init__(id=id)
         self._hints: tuple[KeyHint, ...] = ()
         self._places: list[tuple[int, int, str]] = []
+        self._silent_seconds = 0
+
+    def show_silence(self, seconds: int) -> None:
+        """Takes for how long the run directory has not answered; 0 where it does."""
+        if seconds != self._silent_seconds:
+            self._silent_seconds = seconds
+            self.repaint()
 
     def show_hints(self, hints: Sequence[KeyHint]) -> None:
         """Takes the keys that do something now."""
@@ -62,8 +71,8 @@ class KeyBar(Pane):
         for hint in (h for h in self._hints if h.is_last):
             right += [(_GAP, ""), *_spans(hint)]
         room = width - Line(tuple(right)).width
-        left: list[Span] = []
-        column = 0
+        left: list[Span] = self._silence()
+        column = Line(tuple(left)).width
         for hint in (h for h in self._hints if not h.is_last):
             spans = _spans(hint)
             size = Line(spans).width
@@ -79,6 +88,13 @@ class KeyBar(Pane):
             self._places.append((place + len(_GAP), place + size, hint.action))
             place += size
         return [Line((*left, (" " * (room - column), ""), *right))]
+
+    def _silence(self) -> list[Span]:
+        if not self._silent_seconds:
+            return []
+        spinner = _SPINNER[self._silent_seconds % len(_SPINNER)]
+        words = f"the disk has not answered for {humane.age(self._silent_seconds)}"
+        return [(f"{spinner} {words}; what you see is older", "warn")]
 
     def on_click(self, event: events.Click) -> None:
         """Does what the key under the mouse does."""

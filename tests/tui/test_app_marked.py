@@ -1,0 +1,143 @@
+"""Several checkpoints at once: marked, verified, pinned, pruned, copied."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from app_driving import shown, top, until, until_shown
+from rundir_factory import RunFactory, two_branches
+from textual.pilot import Pilot
+
+from tfckpt_trainer.rundir.commandbox import CommandBox
+from tfckpt_trainer.rundir.records import CommandKind
+from tfckpt_tui.app import TfckptApp
+from tfckpt_tui.widgets.history import History
+
+
+@asynccontextmanager
+async def opened(made: RunFactory) -> AsyncIterator[Pilot[int]]:
+    app = TfckptApp(made.run, poll=0.05)
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await until(pilot, lambda: app.snapshot, "a first snapshot")
+        await pilot.pause()
+        yield pilot
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> RunFactory:
+    return two_branches(tmp_path / "language-model", now=time.time() - 3600)
+
+
+def mark(pilot: Pilot[int], *names: str) -> None:
+    history = pilot.app.screen.query_one(History)
+    for name in names:
+        history.select(name)
+        history.turn_mark()
+
+
+async def test_exactly_the_marked_ones_go_but_for_those_that_must_stay(ended: RunFactory) -> None:
+    async with opened(ended) as pilot:
+        mark(pilot, "ckpt-100", "ckpt-500", "ckpt-b1-400")
+        await pilot.press("p")
+        await until_shown(pilot, "prune what is marked")
+        text = top(pilot.app)
+        assert "2 checkpoints go to the trash" in text
+        assert "ckpt-300" not in text.split("prune what is marked")[1]
+        assert "training goes on from it" in text
+        assert "Checkpoints take 774 B now and 516 B after it" in text
+        await pilot.press("y")
+        await until_shown(pilot, "2 checkpoints moved to the trash.")
+        left = {path.stem for path in ended.run.root.glob("*.index")}
+        assert left == {"ckpt-200", "ckpt-300", "ckpt-400", "ckpt-b1-400"}
+
+
+async def test_where_all_that_is_marked_must_stay_nothing_can_go(ended: RunFactory) -> None:
+    async with opened(ended) as pilot:
+        mark(pilot, "ckpt-b1-400")
+        await pilot.press("p")
+        await until_shown(pilot, "All that is marked must stay.")
+        await pilot.press("y", "escape")
+        assert len(list(ended.run.root.glob("*.index"))) == 6
+
+
+async def test_the_trainer_is_asked_for_exactly_these(tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run", live=True)
+    async with opened(made) as pilot:
+        mark(pilot, "ckpt-200", "ckpt-100")
+        await pilot.press("p")
+        await until_shown(pilot, "2 checkpoints go to the trash")
+        await pilot.press("y")
+        box = CommandBox(made.run)
+        command = await until(pilot, lambda: box.claim(time.time()), "a command")
+        assert command.kind is CommandKind.PRUNE
+        assert sorted(command.arguments["names"]) == ["ckpt-100", "ckpt-200"]
+
+
+async def test_marked_ones_are_pinned_together_and_unpinned(ended: RunFactory) -> None:
+    async with opened(ended) as pilot:
+        ended.run.pin("ckpt-100").touch()
+        await until_shown(pilot, "★ 1 pinned")
+        mark(pilot, "ckpt-100", "ckpt-200", "ckpt-300")
+        await pilot.press("*")
+        await until_shown(pilot, "★ 3 pinned")
+        await until_shown(pilot, "unpin marked")
+        await pilot.press("*")
+        await until(pilot, lambda: not list(ended.run.pins_directory.iterdir()), "no pin is left")
+
+
+async def test_all_that_the_filter_shows_are_marked(ended: RunFactory) -> None:
+    async with opened(ended) as pilot:
+        await pilot.press("slash", *"branch:0 step>200", "enter", "M")
+        await until_shown(pilot, "3 marked")
+        await pilot.press("M")
+        await until(pilot, lambda: "marked" not in shown(pilot.app), "no mark is left")
+        await pilot.press("M", "escape")
+        await until_shown(pilot, "6 checkpoints")
+        assert "3 marked" in shown(pilot.app)
+        await pilot.press("escape")
+        await until(pilot, lambda: "3 marked" not in shown(pilot.app), "esc takes marks off")
+
+
+async def test_marked_ones_are_verified_one_after_the_other(tmp_path: Path) -> None:
+    foreign = RunFactory(tmp_path)
+    for step in (10, 20, 30):
+        foreign.checkpoint(step, recorded=False, seconds_ago=600 - step)
+    async with opened(foreign) as pilot:
+        mark(pilot, "ckpt-10", "ckpt-30")
+        await until_shown(pilot, "verify marked")
+        await pilot.press("v")
+
+        def verified() -> set[str]:
+            snapshot = pilot.app.snapshot  # type: ignore[attr-defined]
+            return {c.name for c in snapshot.checkpoints if c.state == "verified"}
+
+        await until(pilot, lambda: verified() == {"ckpt-10", "ckpt-30"}, "both are verified")
+
+
+async def test_paths_and_rows_of_marked_ones_are_copied(ended: RunFactory) -> None:
+    async with opened(ended) as pilot:
+        mark(pilot, "ckpt-100", "ckpt-300")
+        await pilot.press("y")
+        root = ended.run.root
+        assert pilot.app.clipboard == f"{root / 'ckpt-100'}\n{root / 'ckpt-300'}"
+        await until_shown(pilot, "and 1 more")
+        await pilot.press("Y")
+        rows = [row.split("\t") for row in pilot.app.clipboard.split("\n")]
+        assert [(row[0], row[1], row[3]) for row in rows] == [
+            ("ckpt-100", "100", "verified"),
+            ("ckpt-300", "300", "verified"),
+        ]
+
+
+async def test_what_needs_one_checkpoint_does_nothing_where_the_filter_shows_none(
+    ended: RunFactory,
+) -> None:
+    async with opened(ended) as pilot:
+        mark(pilot, "ckpt-100")
+        await pilot.press("slash", *"name:nothing", "enter", "enter")
+        await until_shown(pilot, "this needs one")
+        assert len(pilot.app.screen_stack) == 1

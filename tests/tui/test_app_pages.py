@@ -1,0 +1,282 @@
+"""The whole screens: their keys, their help, and what they show of a run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from app_driving import StillMonitor, shown, top, until, until_shown
+from rundir_factory import RunFactory, two_branches
+from textual.pilot import Pilot
+
+from tfckpt_trainer.catalog.prune import move_to_trash
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.survivors import read_supervisor
+from tfckpt_trainer.rundir.documents import load, store
+from tfckpt_trainer.rundir.log_times import LogClock
+from tfckpt_trainer.rundir.records import JournalKind
+from tfckpt_tui.app import TfckptApp
+from tfckpt_tui.config import config_path, read_config
+from tfckpt_tui.look import Look
+from tfckpt_tui.screens.charts import ChartsScreen
+from tfckpt_tui.screens.dashboard import DashboardScreen
+from tfckpt_tui.screens.launch import LaunchDialog
+from tfckpt_tui.screens.logs import LogsScreen
+from tfckpt_tui.screens.page import Page
+from tfckpt_tui.widgets.chart import Chart
+from tfckpt_tui.widgets.history import History
+from tfckpt_tui.widgets.log_view import LogView
+
+PAGES = {
+    "enter": "Keys of a checkpoint",
+    "d": "Keys of the comparison",
+    "w": "Keys of a worker",
+    "c": "Keys of the charts",
+    "J": "Keys of the journal",
+    "T": "Keys of the trash",
+    "l": "Keys of the logs",
+    "comma": "Keys of the settings",
+}
+
+
+@asynccontextmanager
+async def opened(
+    made: RunFactory, *, select: str | None = None, size: tuple[int, int] = (120, 40)
+) -> AsyncIterator[Pilot[int]]:
+    app = TfckptApp(made.run, poll=0.05, select=select)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await until(pilot, lambda: app.snapshot, "a first snapshot")
+        await pilot.pause()
+        yield pilot
+
+
+@pytest.fixture(autouse=True)
+def _own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> RunFactory:
+    return two_branches(tmp_path / "language-model", live=True)
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> RunFactory:
+    return two_branches(tmp_path / "language-model", now=time.time() - 3600)
+
+
+@pytest.mark.parametrize("key", PAGES)
+async def test_each_page_has_help_for_its_keys_and_closes(live: RunFactory, key: str) -> None:
+    async with opened(live, size=(120, 60)) as pilot:
+        await pilot.press(key)
+        page = await until(
+            pilot, lambda: isinstance(pilot.app.screen, Page) and pilot.app.screen, "a page"
+        )
+        await pilot.pause()
+        bindings = page.shown_bindings()
+        footer = top(pilot.app).splitlines()[-1]
+        assert "esc back" in footer
+        assert "? help" in footer
+        await pilot.press("question_mark")
+        await until_shown(pilot, PAGES[key])
+        help_text = " ".join(top(pilot.app).split())
+        for binding in bindings:
+            assert binding.description in help_text
+            assert binding.tooltip, f"{binding.key} has no words for the help"
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is page, "the help is closed")
+        await pilot.press("q")
+        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "back")
+
+
+async def test_a_chart_is_zoomed_moved_and_turned(ended: RunFactory) -> None:
+    async with opened(ended) as pilot:
+        await pilot.press("c")
+        await until_shown(pilot, "steps 0 to 500")
+        await pilot.press("plus")
+        await until_shown(pilot, "steps 252 to 500")
+        await pilot.press("left", "left")
+        await until_shown(pilot, "steps 128 to 372")
+        await pilot.press("minus")
+        await until_shown(pilot, "steps 0 to 500")
+        await pilot.press("down")
+        await until_shown(pilot, "examples/s")
+        await pilot.press("down")
+        await until_shown(pilot, "118 ms")
+        await pilot.press("up", "up", "t")
+        chart = pilot.app.screen.query_one(Chart)
+        whole = chart.whole
+        assert whole is not None
+        assert whole.low > 1_000_000_000
+        await pilot.press("plus", "plus", "0")
+        await until_shown(pilot, "steps 0 to 500")
+        assert isinstance(pilot.app.screen, ChartsScreen)
+
+
+async def test_logs_of_all_are_in_the_order_of_time_and_by_level(live: RunFactory) -> None:
+    now = time.time()
+    moments = iter(now - 300 + 10 * n for n in range(9))
+    clock = LogClock(lambda: next(moments))
+    logs = [live.run.worker_log(index) for index in range(2)]
+    for text, index in (
+        ("zero begins", 0),
+        ("one begins", 1),
+        ("WARNING: zero is slow", 0),
+        ("ValueError: one is wrong", 1),
+    ):
+        with logs[index].open("a") as file:
+            file.write(f"{text}\n")
+        clock.note(logs)
+    async with opened(live) as pilot:
+        await pilot.press("l")
+        await until_shown(pilot, "ValueError: one is wrong")
+        view = pilot.app.screen.query_one(LogView)
+        assert [row.text.split()[0] for row in view._rows] == [
+            *("zero", "one", "WARNING:", "ValueError:"),
+        ]
+        assert "w1  ValueError" in top(pilot.app)
+        await pilot.press("e")
+        await until(pilot, lambda: view.row_count() == 2, "warnings and errors")
+        assert "warnings and errors" in top(pilot.app)
+        await pilot.press("e")
+        await until(pilot, lambda: view.row_count() == 1, "errors alone")
+        await pilot.press("e")
+        await until(pilot, lambda: view.row_count() == 4, "all again")
+
+
+async def test_an_event_leads_to_what_was_printed_then(live: RunFactory) -> None:
+    now = time.time()
+    moments = iter((now - 1000, now - 500, now - 100))
+    clock = LogClock(lambda: next(moments))
+    log = live.run.worker_log(1)
+    for text in ("long before", "it broke here", "long after"):
+        with log.open("a") as file:
+            file.writelines(f"{text} {n}\n" for n in range(200))
+        clock.note([log])
+    live.journal(JournalKind.WORKER_LOST, "Worker 1 was killed.", 501, details={"worker": 1})
+    async with opened(live) as pilot:
+        await pilot.press("J", "slash", *"killed", "enter")
+        await until_shown(pilot, "1 of")
+        await pilot.press("l")
+        await until_shown(pilot, "it broke here 0")
+        assert isinstance(pilot.app.screen, LogsScreen)
+        assert "it broke here 0" in top(pilot.app)
+        assert "held" in top(pilot.app)
+        await pilot.press("escape", "escape", "escape")
+        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "back")
+
+
+async def test_a_moment_that_nobody_noted_is_said(live: RunFactory) -> None:
+    live.run.worker_log(0).write_text("no time is known of this\n")
+    async with opened(live) as pilot:
+        await pilot.press("J", "l")
+        await until_shown(pilot, "was not noted")
+
+
+async def test_settings_are_in_force_at_once_and_kept(ended: RunFactory) -> None:
+    path = config_path()
+    path.parent.mkdir(parents=True)
+    path.write_text("# mine\n[retention]  # rules\nkeep_last = 7\n")
+    async with opened(ended) as pilot:
+        before = pilot.app.theme
+        await pilot.press("comma", "right")
+        await until(pilot, lambda: pilot.app.theme != before, "another theme")
+        await pilot.press("down", "right", "down", "right")
+        await until(pilot, lambda: read_config().app.bell, "the bell is kept")
+    config = read_config()
+    assert config.app.theme == pilot.app.theme
+    assert config.app.poll == 0.5
+    assert config.app.bell == [JournalKind.START]
+    assert path.read_text().startswith("# mine\n[retention]  # rules\nkeep_last = 7\n")
+
+
+async def test_a_run_is_started_again_from_the_form(ended: RunFactory, tmp_path: Path) -> None:
+    for index in range(2):
+        ended.run.worker_status(index).unlink()
+    script = tmp_path / "script.py"
+    script.write_text("import time; print('hello', flush=True); time.sleep(60)\n")
+    options = LaunchOptions(
+        run_directory=str(ended.run.root),
+        command=(sys.executable, str(script)),
+        working_directory=str(tmp_path),
+        workers=2,
+        max_restarts=7,
+        hang_seconds=1234.0,
+    )
+    store(ended.run.launch_file, options)
+    async with opened(ended) as pilot:
+        await pilot.press("L")
+        await until_shown(pilot, "Starts 2 workers in")
+        assert isinstance(pilot.app.screen, LaunchDialog)
+        field = pilot.app.screen.query_one("#workers")
+        field.focus()
+        await pilot.press("0")
+        await until_shown(pilot, "a run has at least 1")
+        await pilot.press("ctrl+u", "1", "enter", "enter")
+        supervisor = await until(
+            pilot, lambda: read_supervisor(ended.run), "a supervisor", timeout=30
+        )
+        launched = load(ended.run.launch_file, LaunchOptions)
+        assert (launched.workers, launched.max_restarts) == (1, 7)
+        assert launched.hang_seconds == 1234.0
+        from tfckpt_trainer.launch.stopping import stop_supervisor
+
+        stop_supervisor(ended.run, 30)
+        assert supervisor is not None
+
+
+async def test_what_runs_is_not_started_again(live: RunFactory) -> None:
+    async with opened(live) as pilot:
+        await pilot.press("L")
+        await until_shown(pilot, "It is running; stop it first.")
+
+
+async def test_the_cursor_begins_where_it_was(ended: RunFactory) -> None:
+    async with opened(ended, select="ckpt-300") as pilot:
+        history = pilot.app.screen.query_one(History)
+        await until(
+            pilot, lambda: history.selected and history.selected.name == "ckpt-300", "the last one"
+        )
+        await pilot.press("down")
+        assert pilot.app.selection == "ckpt-200"  # type: ignore[attr-defined]
+        await pilot.press("home")
+        assert pilot.app.selection is None  # type: ignore[attr-defined]
+
+
+async def test_a_directory_that_does_not_answer_is_said_on_every_screen(ended: RunFactory) -> None:
+    monitor = StillMonitor(Look(ended.run).snapshot(time.time()), patience=0.2)
+    app = TfckptApp(ended.run, monitor=monitor)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: app.snapshot, "a first snapshot")
+        await until_shown(pilot, "the disk has not answered for 1s")
+        await pilot.press("J")
+        await until(pilot, lambda: "has not answered" in top(app), "it is on the page too")
+        monitor.give(Look(ended.run).snapshot(time.time()))
+        await until(pilot, lambda: "has not answered" not in shown(app), "it answers again")
+
+
+async def test_with_read_only_no_page_offers_what_changes_the_run(tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run", now=time.time() - 3600)
+    move_to_trash(made.run, ["ckpt-100"], by="ada", now=time.time(), update_state_file=True)
+    app = TfckptApp(made.run, poll=0.05, read_only=True)
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await until(pilot, lambda: app.snapshot, "a first snapshot")
+        await pilot.pause()
+        offered = ""
+        for key in PAGES:
+            await pilot.press(key)
+            await until(pilot, lambda: isinstance(app.screen, Page), "a page")
+            await pilot.pause()
+            offered += top(app).splitlines()[-1]
+            await pilot.press("q")
+            await until(pilot, lambda: isinstance(app.screen, DashboardScreen), "back")
+        assert "bring back" not in offered
+        assert "delete" not in offered
+        await pilot.press("T", "u", "E")
+        await until_shown(pilot, "opened with --read-only")
+        assert len(list(made.run.trash.iterdir())) == 1

@@ -1,0 +1,110 @@
+"""The restore dialog: which checkpoint, and whether it fits the run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from app_driving import top, until, until_shown
+from rundir_factory import RunFactory, loss_at, two_branches
+from textual.pilot import Pilot
+from tiny_bundle import write_bundle
+
+from tfckpt_trainer.rundir.commandbox import CommandBox
+from tfckpt_trainer.rundir.records import Command
+from tfckpt_tui.app import TfckptApp
+from tfckpt_tui.commands.fitting import fit_of
+from tfckpt_tui.commands.reporting import list_checkpoints
+from tfckpt_tui.widgets.history import History
+
+
+@asynccontextmanager
+async def asking(made: RunFactory, name: str) -> AsyncIterator[Pilot[int]]:
+    app = TfckptApp(made.run, poll=0.05)
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await until(pilot, lambda: app.snapshot, "a first snapshot")
+        await pilot.pause()
+        app.screen.query_one(History).select(name)
+        await pilot.press("r")
+        await until_shown(pilot, "go back to")
+        yield pilot
+
+
+async def asked(pilot: Pilot[int], made: RunFactory) -> Command:
+    box = CommandBox(made.run)
+    return await until(pilot, lambda: box.claim(time.time()), "a command")
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> RunFactory:
+    return two_branches(tmp_path / "language-model", live=True)
+
+
+@pytest.fixture
+def changed(live: RunFactory) -> RunFactory:
+    """A run whose checkpoint of step 200 is of a smaller model."""
+    write_bundle(live.run.root / "ckpt-200", (1.0, 2.0, 3.0))
+    return live
+
+
+async def test_what_fits_says_so(live: RunFactory) -> None:
+    async with asking(live, "ckpt-200") as pilot:
+        await until_shown(pilot, "It has the variables that ckpt-b1-400 has.")
+        await pilot.press("y")
+        assert (await asked(pilot, live)).arguments == {"name": "ckpt-200"}
+
+
+async def test_what_does_not_fit_can_be_restored_in_part(changed: RunFactory) -> None:
+    record = changed.run.record("ckpt-200")
+    record.unlink()
+    async with asking(changed, "ckpt-200") as pilot:
+        await until_shown(pilot, "It does not fit: 1 variable differs from ckpt-b1-400.")
+        assert "v is 3 there and 2 in the model" in top(pilot.app)
+        await pilot.press("y")
+        await pilot.pause()
+        assert "go back to" in top(pilot.app)
+        await pilot.press("p")
+        assert (await asked(pilot, changed)).arguments == {"name": "ckpt-200", "partial": True}
+
+
+async def test_what_fits_cannot_be_restored_in_part(live: RunFactory) -> None:
+    async with asking(live, "ckpt-200") as pilot:
+        await until_shown(pilot, "It has the variables")
+        await pilot.press("p")
+        await pilot.pause()
+        assert "go back to" in top(pilot.app)
+
+
+async def test_the_arrows_choose_among_those_that_can_be_restored(live: RunFactory) -> None:
+    (live.run.root / "ckpt-300.data-00000-of-00001").unlink()
+    async with asking(live, "ckpt-400") as pilot:
+        await pilot.press("down")
+        await until_shown(pilot, "Gives up 238 steps")
+        assert "ckpt-200" in top(pilot.app)
+        await pilot.press("up", "up", "y")
+        command = await asked(pilot, live)
+        assert command.arguments == {"name": "ckpt-500"}
+
+
+async def test_a_metric_chooses_the_best(live: RunFactory) -> None:
+    live.checkpoint(450, 1, "ckpt-b1-400", metrics={"loss": loss_at(50), "accuracy": 0.5})
+    async with asking(live, "ckpt-400") as pilot:
+        field = pilot.app.screen.query_one("#target")
+        field.focus()
+        await pilot.press("ctrl+u", *"max loss")
+        await until_shown(pilot, "step 450")
+        await pilot.press("ctrl+u", *"min loss")
+        await until_shown(pilot, "step 500")
+        await pilot.press("ctrl+u", *"min bleu")
+        await until_shown(pilot, "No checkpoint has the metric bleu; known are: accuracy, loss.")
+
+
+def test_sentences_name_what_differs(changed: RunFactory) -> None:
+    known = {checkpoint.name: checkpoint for checkpoint in list_checkpoints(changed.run)}
+    same = fit_of(changed.run, known["ckpt-500"], known["ckpt-100"])
+    assert same.misfits == ()
+    other = fit_of(changed.run, known["ckpt-500"], known["ckpt-200"])
+    assert other.misfits == ("v is 3 there and 2 in the model",)

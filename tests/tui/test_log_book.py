@@ -1,0 +1,112 @@
+"""Lines of several logs, in the order of time and by level."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfckpt_trainer.rundir.log_times import LogClock
+from tfckpt_tui.log_book import ALL, Level, LogBook, in_order, level_of, row_at
+from tfckpt_tui.log_tail import LogLine, LogTail
+
+LINES = st.lists(st.tuples(st.sampled_from("ab"), st.none() | st.floats(0, 100)), max_size=40)
+
+
+@given(LINES, st.integers(1, 5))
+def test_all_together_keep_the_order_of_each_log(lines, batch):
+    book = LogBook()
+    for place in range(0, len(lines), batch):
+        for log in "ab":
+            part = enumerate(lines[place : place + batch])
+            book.add(log, [LogLine(f"{place + n}", at) for n, (own, at) in part if own == log])
+    rows = book.rows(ALL)
+    assert sorted(int(row.text) for row in rows) == list(range(len(lines)))
+    for log in "ab":
+        own = [int(row.text) for row in rows if row.log == log]
+        assert own == sorted(own)
+        assert own == [int(row.text) for row in book.rows(log)]
+    assert [row.order for row in rows] == sorted(row.order for row in rows)
+
+
+def test_what_comes_late_takes_its_place() -> None:
+    book = LogBook()
+    book.add("a", [LogLine("first", 1.0), LogLine("third", 3.0)])
+    book.add("b", [LogLine("second", 2.0), LogLine("fourth", 4.0)])
+    assert [row.text for row in book.rows(ALL)] == ["first", "second", "third", "fourth"]
+
+
+def test_only_so_many_lines_are_kept() -> None:
+    book = LogBook(most=10)
+    book.add("a", [LogLine(str(n), float(n)) for n in range(25)])
+    book.add("b", [LogLine("b", 100.0)])
+    assert [row.text for row in book.rows("a")] == [str(n) for n in range(15, 25)]
+    assert [row.text for row in book.rows(ALL)] == [*(str(n) for n in range(16, 25)), "b"]
+
+
+def test_levels_are_told_by_the_words() -> None:
+    errors = (
+        "ValueError: no",
+        "Traceback (most recent call last):",
+        "E0000 00:00:1732 rpc.cc:1] lost",
+        "2026-11-21 11:00:00.123: E tensorflow/x.cc:1] bad",
+    )
+    warnings = ("WARNING: slow", "/a.py:3: UserWarning: hm", "W0000 00:00:1 x.cc] hm")
+    plain = (
+        "loss 2.1",
+        "INFO: the error rate is an Error of 3",
+        "I0000 00:00:1 x.cc] ErrorHandler is there",
+        "2026-11-21 11:00:00.123: I tensorflow/x.cc:1] Error reporting is on",
+    )
+    assert {level_of(line, Level.ANY) for line in errors} == {Level.ERROR}
+    assert {level_of(line, Level.ANY) for line in warnings} == {Level.WARNING}
+    assert {level_of(line, Level.ANY) for line in plain} == {Level.ANY}
+
+
+def test_the_indented_lines_of_an_error_belong_to_it() -> None:
+    book = LogBook()
+    text = "step 1\nTraceback (most recent call last):\n  File x\n    y()\nKeyError: 1\nstep 2"
+    book.add("a", [LogLine(line) for line in text.split("\n")])
+    assert [row.text for row in book.rows("a", Level.ERROR)] == text.split("\n")[1:5]
+
+
+def test_a_moment_is_found_where_it_was_noted() -> None:
+    rows = in_order({"a": [LogLine("old"), LogLine("x", 10.0), LogLine("y", 20.0)]})
+    assert [row_at(rows, at) for at in (0.0, 10.0, 15.0, 99.0)] == [1, 1, 2, 2]
+    assert row_at(in_order({"a": [LogLine("x")]}), 5.0) is None
+
+
+def test_a_tail_gives_each_line_its_time(tmp_path: Path) -> None:
+    log = tmp_path / "worker-0.log"
+    moments = iter((100.0, 200.0))
+    clock = LogClock(lambda: next(moments))
+    log.write_text("one\ntwo\n")
+    clock.note([log])
+    with log.open("a") as file:
+        file.write("three\nfour")
+    clock.note([log])
+    with log.open("a") as file:
+        file.write("teen\n")
+    os.utime(log, (300.0, 300.0))
+    tail = LogTail(log)
+    read = tail.read_new()
+    assert read is not None
+    assert [(line.text, line.at) for line in read] == [
+        ("one", 100.0),
+        ("two", 100.0),
+        ("three", 200.0),
+        ("fourteen", 300.0),
+    ]
+
+
+def test_a_log_that_nobody_noted_has_times_from_the_second_look_on(tmp_path: Path) -> None:
+    log = tmp_path / "worker-0.log"
+    log.write_text("old\n")
+    tail = LogTail(log)
+    assert tail.read_new() == [LogLine("old", None)]
+    with log.open("a") as file:
+        file.write("new\n")
+    os.utime(log, (50.0, 50.0))
+    assert tail.read_new() == [LogLine("new", 50.0)]

@@ -1,0 +1,95 @@
+"""What a form says of a launch, and what it begins with."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from tfckpt_trainer.errors import TfckptError, UsageError
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.rundir.documents import load_if_there
+from tfckpt_trainer.rundir.paths import RunDirectory
+
+
+@dataclass(frozen=True)
+class LaunchForm:
+    """What a person types, as text.
+
+    Attributes:
+        first: What the launch before had, for all that the form does not ask.
+    """
+
+    directory: str
+    command: str = ""
+    working_directory: str = ""
+    workers: str = "1"
+    parameter_servers: str = "0"
+    max_restarts: str = "3"
+    first: LaunchOptions | None = None
+
+    def options(self) -> LaunchOptions:
+        """Returns what is to be launched.
+
+        Raises:
+            UsageError: A field makes no sense.
+        """
+        if not self.directory.strip():
+            raise UsageError("Name the run directory: a new one, or one with checkpoints.")
+        try:
+            command = tuple(shlex.split(self.command))
+        except ValueError as error:
+            raise UsageError(f"The command cannot be taken apart: {error}.") from error
+        changes = {
+            "run_directory": str(Path(self.directory.strip()).expanduser().absolute()),
+            "command": command,
+            "working_directory": os.path.expanduser(self.working_directory.strip()) or os.getcwd(),
+            "workers": _number("workers", self.workers),
+            "parameter_servers": _number("parameter servers", self.parameter_servers),
+            "max_restarts": _number("restarts", self.max_restarts),
+        }
+        if self.first is None:
+            return msgspec.convert(changes, LaunchOptions)
+        options = msgspec.structs.replace(self.first, **changes)
+        if len(options.ports) != len(options.tasks):
+            options = msgspec.structs.replace(options, ports=())
+        return options
+
+
+def form_of(run: RunDirectory) -> LaunchForm:
+    """Returns a form with what the last launch of a run was told; an empty one where none was."""
+    try:
+        first = load_if_there(run.launch_file, LaunchOptions)
+    except TfckptError:
+        first = None
+    if first is None:
+        return LaunchForm(str(run.root), working_directory=os.getcwd())
+    return LaunchForm(
+        directory=str(run.root),
+        command=shlex.join(first.command),
+        working_directory=first.working_directory,
+        workers=str(first.workers),
+        parameter_servers=str(first.parameter_servers),
+        max_restarts=str(first.max_restarts),
+        first=first,
+    )
+
+
+def form_like(run: RunDirectory | None) -> LaunchForm:
+    """Returns a form for a new run with the options of another, beside it."""
+    stamp = time.strftime("run-%Y%m%d-%H%M%S")
+    if run is None:
+        return LaunchForm(str(Path.cwd() / stamp), working_directory=os.getcwd())
+    form = form_of(run)
+    return replace(form, directory=str(run.root.parent / stamp))
+
+
+def _number(name: str, text: str) -> int:
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 6):
+        raise UsageError(f"The number of {name} is {text.strip()!r}; type digits.")
+    return int(digits)

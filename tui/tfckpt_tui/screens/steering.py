@@ -1,0 +1,226 @@
+"""What the keys of the dashboard change: asked where it needs a question, done or dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.foreign import Foreign
+from tfckpt_trainer.launch.cluster import processes_in_words
+from tfckpt_trainer.launch.local import launch
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.rundir.commandbox import CommandBox
+from tfckpt_trainer.rundir.health import RunState
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import Command, CommandKind, ExportFormat
+from tfckpt_tui import humane
+from tfckpt_tui.commands import exporting, pruning
+from tfckpt_tui.commands.asking import ask
+from tfckpt_tui.commands.fitting import Fit, fit_of
+from tfckpt_tui.commands.launching import form_of
+from tfckpt_tui.config import default_rules
+
+if TYPE_CHECKING:
+    from tfckpt_tui.screens.dashboard import DashboardScreen
+
+THROUGH = "terminal app"
+"""How the journal names the way by which something was asked for."""
+
+_FOLLOWED_SECONDS = 3600.0
+_FOLLOWING_SECONDS = 1.0
+
+
+class Steering:
+    """Does to the run what a person asks for from the dashboard.
+
+    Where a trainer lives it is asked, and the snapshots show what becomes of it; where none does,
+    the app does it itself, under the trainer's lock.
+    """
+
+    def __init__(self, screen: DashboardScreen, run: RunDirectory) -> None:
+        self._screen = screen
+        self._run = run
+
+    def save(self) -> None:
+        """Asks for a checkpoint now."""
+        self._ask(CommandKind.SAVE, {})
+
+    def restore(self) -> None:
+        """Goes back to a checkpoint, after asking."""
+        from tfckpt_tui.screens.restore import Restore, RestoreDialog
+
+        def answered(wanted: Restore | None) -> None:
+            if wanted is not None:
+                part = {"partial": True} if wanted.partial else {}
+                self._ask(CommandKind.RESTORE, {"name": wanted.name, **part})
+
+        screen = self._screen
+        dialog = RestoreDialog(screen.known, screen.chosen.selected, self._check_fit)
+        screen.app.push_screen(dialog, answered)
+
+    def _check_fit(self, target: Checkpoint, answer: Callable[[Fit | str], None]) -> None:
+        like = self._screen.known.head
+        if like is None:
+            answer("the run has saved nothing that it could be held against.")
+            return
+        work = partial(fit_of, self._run, like, target)
+        self._screen.tfckpt.start_job("restore", work, answer, answer)
+
+    def prune(self) -> None:
+        """Moves to the trash what is marked, or what the rules of a dialog do not keep."""
+        from tfckpt_tui.screens.prune import PruneDialog, PruneMarkedDialog
+
+        def answered(names: tuple[str, ...] | None) -> None:
+            if names:
+                look = partial(pruning.foreign_trainer, self._run)
+                screen.tfckpt.start_job("prune", look, partial(self._ask_twice, names))
+
+        screen = self._screen
+        marked = screen.chosen.marked
+        if marked:
+            names = frozenset(checkpoint.name for checkpoint in marked)
+            screen.app.push_screen(PruneMarkedDialog(screen.known, names), answered)
+        else:
+            rules = default_rules(screen.known.info, screen.tfckpt.config)
+            screen.app.push_screen(PruneDialog(screen.known, rules), answered)
+
+    def undo(self) -> None:
+        """Brings back what the last prune moved away, after asking."""
+        from tfckpt_tui.screens.undo import UndoDialog
+
+        def answered(trash: str | None) -> None:
+            if trash is not None:
+                self.bring_back(trash)
+
+        self._screen.app.push_screen(UndoDialog(self._screen.known), answered)
+
+    def pin(self) -> None:
+        """Pins what is chosen; unpins it where all of it is pinned."""
+        chosen = self._screen.chosen.all
+        pinned = not all(checkpoint.pinned for checkpoint in chosen)
+        names = [checkpoint.name for checkpoint in chosen if checkpoint.pinned is not pinned]
+
+        def work() -> str:
+            pruning.set_pins(self._run, names, pinned=pinned, through=THROUGH)
+            what = names[0] if len(names) == 1 else humane.count(len(names), "checkpoint")
+            word = "is" if len(names) == 1 else "are"
+            return f"{what} {word} {'pinned' if pinned else 'no longer pinned'}."
+
+        self._screen.tfckpt.start_job("pin", work, self._screen.tell)
+
+    def export(self) -> None:
+        """Makes a model file of the selected checkpoint, after asking for its format."""
+        from tfckpt_tui.screens.export import ExportDialog
+
+        screen = self._screen
+        name = self._selected.name
+
+        def answered(form: ExportFormat | None) -> None:
+            if form is not None:
+                screen.tell(f"{name} is being exported …")
+                work = partial(exporting.export_checkpoint, self._run, name, form, through=THROUGH)
+                screen.tfckpt.start_job(
+                    "export", work, lambda done: screen.tell(exporting.describe(done))
+                )
+
+        screen.app.push_screen(ExportDialog(screen.known, name), answered)
+
+    def pause(self) -> None:
+        """Pauses training, or lets it go on."""
+        paused = self._screen.known.state is RunState.PAUSED
+        self._ask(CommandKind.RESUME if paused else CommandKind.PAUSE, {})
+
+    def stop(self) -> None:
+        """Ends the run, after asking."""
+        from tfckpt_tui.screens.stop import StopDialog
+
+        def answered(save: bool | None) -> None:
+            if save is not None:
+                self._ask(CommandKind.STOP, {"save": save})
+
+        self._screen.app.push_screen(StopDialog(self._screen.known), answered)
+
+    def launch(self) -> None:
+        """Starts training in this directory, after a form."""
+        from tfckpt_tui.screens.launch import LaunchDialog
+
+        screen = self._screen
+
+        def answered(options: LaunchOptions | None) -> None:
+            if options is not None:
+                screen.tell(f"Starting {processes_in_words(options.tasks)} …")
+                screen.tfckpt.start_job("launch", partial(launch, options))
+
+        screen.app.push_screen(LaunchDialog(form_of(self._run), fixed_directory=True), answered)
+
+    def bring_back(self, trash: str) -> None:
+        """Undoes the prune with this id."""
+        if self._screen.known.trainer_answers:
+            self._ask(CommandKind.UNDO, {"trash": trash})
+            return
+
+        def work() -> str:
+            done = pruning.undo(self._run, trash, through=THROUGH)
+            return f"{humane.count(len(done.names), 'checkpoint')} came back from the trash."
+
+        self._screen.tfckpt.start_job("undo", work, self._screen.tell)
+
+    def empty_trash(self) -> None:
+        """Deletes for good all that is in the trash."""
+
+        def work() -> str:
+            emptied = pruning.empty(self._run, through=THROUGH)
+            return f"{humane.count(len(emptied.names), 'checkpoint')} deleted for good."
+
+        self._screen.tfckpt.start_job("empty trash", work, self._screen.tell)
+
+    def _ask_twice(self, names: tuple[str, ...], foreign: Foreign | None) -> None:
+        """Prunes, after a second question where a trainer of somebody else's may live."""
+        from tfckpt_tui.screens.beside import BesideTrainerDialog
+
+        if foreign is None:
+            self._move_to_trash(names)
+            return
+        free = tuple(name for name in names if name not in foreign.in_use)
+
+        def answered(agreed: bool | None) -> None:
+            if agreed:
+                self._move_to_trash(free, beside_trainer=True)
+
+        screen = self._screen
+        screen.app.push_screen(BesideTrainerDialog(screen.known, foreign, len(free)), answered)
+
+    def _move_to_trash(self, names: tuple[str, ...], *, beside_trainer: bool = False) -> None:
+        if self._screen.known.trainer_answers:
+            self._ask(CommandKind.PRUNE, {"names": list(names)})
+            return
+
+        def work() -> str:
+            done = pruning.prune(self._run, names, through=THROUGH, beside_trainer=beside_trainer)
+            return f"{humane.count(len(done.names), 'checkpoint')} moved to the trash."
+
+        self._screen.tfckpt.start_job("prune", work, self._screen.tell)
+
+    def _ask(self, kind: CommandKind, arguments: dict[str, object]) -> None:
+        """Asks the trainer; the snapshots show what becomes of it."""
+
+        def submit() -> Command:
+            return ask(self._run, kind, arguments, through=THROUGH, wait=False)
+
+        self._screen.tfckpt.start_job(kind.value, submit, self._follow)
+
+    def _follow(self, command: Command) -> None:
+        """Makes sure that a command which nobody takes is withdrawn in its time."""
+        box = CommandBox(self._run)
+        self._screen.tfckpt.start_job(
+            command.kind.value,
+            lambda: box.wait(command, timeout=_FOLLOWED_SECONDS, poll=_FOLLOWING_SECONDS),
+        )
+
+    @property
+    def _selected(self) -> Checkpoint:
+        selected = self._screen.chosen.selected
+        assert selected is not None
+        return selected
