@@ -22,7 +22,8 @@ from tfckpt_trainer.rundir.records import (
     TrashedCheckpoint,
     TrashManifest,
 )
-from tfckpt_tui.app import Neutralise, TfckptApp
+from tfckpt_tui.app import TfckptApp
+from tfckpt_tui.base_app import Neutralise
 from tfckpt_tui.text import UNSAFE
 from tfckpt_tui.widgets.history import History
 
@@ -40,6 +41,14 @@ HOSTILE = [
     "\udcff\udc80",
     "$primary {self} %s %(x)s \\",
 ]
+
+
+WALK = [
+    *(["r"], ["p", "1"], ["u"], ["x"], ["l"], ["question_mark"], ["t"], ["ctrl+p"]),
+    *(["enter"], ["d"], ["w"], ["w", "right"], ["c"], ["c", "down"], ["J"], ["J", "down", "l"]),
+    *(["T"], ["comma"], ["colon"], ["e"], ["o"], ["space", "p"], ["l", "e"], ["L"]),
+]
+"""Keys that open each screen and each dialog."""
 
 
 def poison(text: str, made: RunFactory) -> None:
@@ -99,14 +108,16 @@ async def test_hostile_text_is_shown_and_does_nothing(first: int, tmp_path: Path
             refusal = text.encode("utf-8", "replace").decode()
             box.finish(advance(taken, CommandState.REFUSED, refusal))
         await until_shown(pilot, "save refused:")
-        for keys in (["r"], ["p", "1"], ["u"], ["x"], ["l"], ["question_mark"], ["t"], ["ctrl+p"]):
+        for keys in WALK:
             await pilot.press("home", *keys)
             await pilot.pause(0.1)
             for segment in all_segments(app):
                 assert not UNSAFE.search(segment.text), (keys, segment.text)
                 assert "@click" not in str(segment.style.meta if segment.style else "")
-            await pilot.press("escape")
-            await pilot.pause()
+            for _ in range(4):
+                if len(app.screen_stack) > 1:
+                    await pilot.press("escape")
+                    await pilot.pause()
         await until(pilot, lambda: len(app.screen_stack) == 1, "all dialogs are closed")
         history = app.screen.query_one(History)
         assert history.row_count() == 7

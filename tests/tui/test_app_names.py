@@ -10,7 +10,7 @@ from textual.dom import DOMNode
 
 import tfckpt_tui
 
-MEANT = ("TfckptApp._fatal_error replaces App._fatal_error",)
+MEANT = ("BaseApp._fatal_error replaces App._fatal_error",)
 """Textual prints a traceback with the values of all variables and has no other place to keep it
 from that; that the app's own way works is tested with a real crash."""
 

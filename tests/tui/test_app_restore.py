@@ -52,7 +52,7 @@ def changed(live: RunFactory) -> RunFactory:
 
 async def test_what_fits_says_so(live: RunFactory) -> None:
     async with asking(live, "ckpt-200") as pilot:
-        await until_shown(pilot, "It has the variables that ckpt-b1-400 has.")
+        await until_shown(pilot, "It fits: its variables are those of ckpt-b1-400.")
         await pilot.press("y")
         assert (await asked(pilot, live)).arguments == {"name": "ckpt-200"}
 
@@ -72,7 +72,7 @@ async def test_what_does_not_fit_can_be_restored_in_part(changed: RunFactory) ->
 
 async def test_what_fits_cannot_be_restored_in_part(live: RunFactory) -> None:
     async with asking(live, "ckpt-200") as pilot:
-        await until_shown(pilot, "It has the variables")
+        await until_shown(pilot, "It fits:")
         await pilot.press("p")
         await pilot.pause()
         assert "go back to" in top(pilot.app)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -23,26 +24,40 @@ _OPEN = (
     "from tfckpt_trainer.rundir.paths import RunDirectory; "
     "sys.exit(main(RunDirectory(Path(sys.argv[1]))))"
 )
+_SHELL = (
+    "import os; os.environ['PS1'] = 'ready> '; "
+    "os.execv('/bin/bash', ['bash', '--norc', '--noprofile'])"
+)
 LEAVES = (b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1000l", b"\x1b[?1003l", b"\x1b[?2004l")
 
 
 class Terminal:
     """A process in a pseudo-terminal, and the screen it draws."""
 
-    def __init__(self, *arguments: str, width: int = 100, height: int = 30) -> None:
+    def __init__(
+        self, *arguments: str, width: int = 100, height: int = 30, code: str = _OPEN
+    ) -> None:
         self.raw = b""
         self._screen = pyte.Screen(width, height)
         self._stream = pyte.ByteStream(self._screen)
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
             os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
-            os.execv(sys.executable, [sys.executable, "-c", _OPEN, *arguments])
+            # Not `execv`: the readline library of pytest sets the size of its own terminal behind
+            # Python's back, and that would count for more than the size of this one.
+            own = dict(os.environ)
+            os.execve(sys.executable, [sys.executable, "-c", code, *arguments], own)
         size = struct.pack("HHHH", height, width, 0, 0)
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, size)
 
     @property
     def text(self) -> str:
         return "\n".join(self._screen.display)
+
+    def resize(self, width: int, height: int) -> None:
+        self._screen.resize(height, width)
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+        os.kill(self.pid, signal.SIGWINCH)
 
     def press(self, keys: str) -> None:
         os.write(self._fd, keys.encode())
@@ -68,6 +83,12 @@ class Terminal:
         while text not in self.text:
             assert time.monotonic() < deadline, f"no {text!r} in:\n{self.text}"
             assert self.read(0.1), f"ended without {text!r}:\n{self.text}"
+
+    def wait_until_gone(self, text: str, timeout: float = 20) -> None:
+        deadline = time.monotonic() + timeout
+        while text in self.text:
+            assert time.monotonic() < deadline, f"still {text!r} in:\n{self.text}"
+            assert self.read(0.1), f"ended with {text!r}:\n{self.text}"
 
     def end(self, timeout: float = 10) -> int:
         """Waits until the process has ended; returns its exit status."""
@@ -140,3 +161,83 @@ def _is_silent(terminal: Terminal, seconds: float) -> bool:
     count = len(terminal.raw)
     terminal.read(seconds)
     return len(terminal.raw) == count
+
+
+def test_a_crash_leaves_the_run_alone_tells_what_to_report_and_opens_again(
+    made: RunFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    defect = (
+        "from tfckpt_tui.widgets.history import History\n"
+        "def fail(self):\n    secret = 'a password'\n    raise KeyError('\\x1b[2J[/x]')\n"
+        "History.turn_mark = fail\n"
+    )
+    before = sorted(made.run.root.rglob("*"))
+    terminal = Terminal(str(made.run.root), code=defect + _OPEN)
+    terminal.wait_for("ckpt-b1-400")
+    terminal.press(" ")
+    terminal.wait_for("The app failed. Training goes on")
+    terminal.wait_for("KeyError")
+    (report,) = (tmp_path / "state" / "tfckpt-tui").glob("crash-*.txt")
+    assert "in fail" in report.read_text()
+    assert "a password" not in report.read_text()
+    terminal.press("r")
+    terminal.wait_for("ckpt-b1-400")
+    terminal.press(" ")
+    terminal.wait_for("The app failed.")
+    terminal.press("q")
+    assert terminal.end() == 1
+    assert b"a password" not in terminal.raw
+    assert sorted(made.run.root.rglob("*")) == before
+    for sequence in LEAVES:
+        assert sequence in terminal.raw
+
+
+def test_a_resize_is_followed_at_once(made: RunFactory) -> None:
+    terminal = Terminal(str(made.run.root), width=120, height=40)
+    terminal.wait_for("throughput")
+    terminal.resize(40, 8)
+    terminal.wait_for("This terminal is 40×8.")
+    terminal.resize(80, 24)
+    terminal.wait_for("ckpt-b1-400")
+    terminal.wait_for("q detach")
+    terminal.press("q")
+    assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_without_colours_there_are_none(
+    made: RunFactory, monkeypatch: pytest.MonkeyPatch, no_color: str
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    terminal = Terminal(str(made.run.root))
+    terminal.wait_for("ckpt-b1-400")
+    terminal.press("q")
+    assert terminal.end() == 0
+    coloured = re.search(rb"\x1b\[[0-9;]*38;2;(\d+);(\d+);(\d+)", terminal.raw)
+    if no_color:
+        shades = re.findall(rb"[34]8;2;(\d+);(\d+);(\d+)", terminal.raw)
+        assert all(red == green == blue for red, green, blue in shades)
+    else:
+        assert coloured
+
+
+def test_it_can_be_suspended_and_goes_on(made: RunFactory, tmp_path: Path) -> None:
+    script = tmp_path / "open.py"
+    script.write_text(_OPEN)
+    terminal = Terminal(code=_SHELL)
+    terminal.wait_for("ready>")
+    terminal.press(f"{sys.executable} {script} {made.run.root}\n")
+    terminal.wait_for("q detach")
+    terminal.press("\x1a")
+    terminal.wait_for("Stopped")
+    terminal.press("fg\n")
+    terminal.wait_for("q detach")
+    terminal.press("?")
+    terminal.wait_for("Keys of the dashboard")
+    terminal.press("q")
+    terminal.wait_until_gone("Keys of the dashboard")
+    terminal.press("q")
+    terminal.wait_for("ready>")
+    terminal.press("exit\n")
+    assert terminal.end() == 0

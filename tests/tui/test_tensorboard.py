@@ -20,7 +20,7 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui import tensorboard
-from tfckpt_tui.tensorboard import TensorBoardProcess
+from tfckpt_tui.tensorboard import TensorBoard, TensorBoardProcess
 
 
 @pytest.fixture
@@ -135,3 +135,26 @@ def test_over_ssh_is_told_by_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     assert tensorboard.is_remote()
     line = tensorboard.TensorBoard(6007, os.getpid(), "x", started=False).forward_line
     assert line == f"ssh -N -L 6007:127.0.0.1:6007 {socket.gethostname()}"
+
+
+def test_a_browser_opens_on_the_curves_of_a_branch() -> None:
+    board = TensorBoard(6007, 1, "/d", started=False)
+    assert board.url_of(2) == "http://127.0.0.1:6007/?runFilter=branch-2%24#timeseries"
+    wide = TensorBoard(6007, 1, "/d", started=False, host="0.0.0.0")
+    assert wide.url == "http://127.0.0.1:6007/"
+
+
+def test_it_listens_where_it_is_told_and_nowhere_else(run: RunDirectory) -> None:
+    board = tensorboard.start(run, host="127.0.0.2")
+    try:
+        listening = psutil.Process(board.pid).net_connections("tcp")
+        places = {one.laddr.ip for one in listening if one.status == psutil.CONN_LISTEN}
+        assert places == {"127.0.0.2"}
+        assert board.url == f"http://127.0.0.2:{board.port}/"
+        found = tensorboard.running(run)
+        assert found is not None
+        assert found.host == "127.0.0.2"
+        with pytest.raises(TfckptError, match="already"):
+            tensorboard.start(run, host="127.0.0.3")
+    finally:
+        assert tensorboard.stop(run)

@@ -2,61 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
-from rich.cells import cell_len
-from rich.segment import Segment
 from textual import on
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.color import Color
 from textual.command import Provider
-from textual.filter import LineFilter
 from textual.screen import Screen
-from textual.theme import BUILTIN_THEMES
 
 from tfckpt_trainer.catalog.checkpoints import CheckpointState
-from tfckpt_trainer.errors import ExitCode, TfckptError, UsageError, in_words
+from tfckpt_trainer.errors import ExitCode, TfckptError, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.base_app import BaseApp
 from tfckpt_tui.config import AppSection, Config, read_config
 from tfckpt_tui.messages import JobDone, JobFailed, SnapshotTaken, VerificationEnded
 from tfckpt_tui.monitor import Monitor, Watcher
 from tfckpt_tui.runs import last_selection, remember_selection
 from tfckpt_tui.screens.dashboard import DashboardScreen
 from tfckpt_tui.snapshot import RunSnapshot
-from tfckpt_tui.text import UNSAFE, clean
-from tfckpt_tui.themes import defaults_for, themes_with
+from tfckpt_tui.text import clean
 from tfckpt_tui.verifier import Outcome, Verifier
 from tfckpt_tui.widgets.keybar import KeyBar
 from tfckpt_tui.worker_history import WorkerHistory
 
-if TYPE_CHECKING:
-    from tfckpt_tui.crash import Crash
-
 _SILENCE_SECONDS = 0.5
-_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-
-
-class Neutralise(LineFilter):
-    """The second line of defence: whatever came past `clean` is made harmless on its way out."""
-
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Returns the segments without a character that a terminal would act on."""
-        del background
-        return [
-            Segment(UNSAFE.sub(_harmless, segment.text), segment.style)
-            if segment.control is None and UNSAFE.search(segment.text)
-            else segment
-            for segment in segments
-        ]
 
 
 def _actions_provider() -> type[Provider]:
@@ -72,16 +46,13 @@ def _checkpoints_provider() -> type[Provider]:
     return CheckpointsProvider
 
 
-class TfckptApp(App[int]):
+class TfckptApp(BaseApp[int]):
     """Watches and steers one run.
 
     Attributes:
         selection: The checkpoint under the cursor; None where that follows the newest.
-        crash: The error that ended it, if one did.
     """
 
-    CSS_PATH = "app.tcss"
-    TITLE = "tfckpt-tui"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "explain_quit", "Quit", show=False, system=True),
     ]
@@ -112,8 +83,7 @@ class TfckptApp(App[int]):
             config: What the person set for all runs.
             select: The checkpoint on which the cursor begins; by default the newest.
         """
-        super().__init__()
-        self.config = config or Config()
+        super().__init__(config or Config())
         self.run_directory = run
         self.read_only = read_only
         self.snapshot: RunSnapshot | None = None
@@ -122,28 +92,11 @@ class TfckptApp(App[int]):
         self.verifier = Verifier(run, self._verification_ended, read_only=read_only)
         self.worker_history = WorkerHistory()
         self._restorable_before: frozenset[str] | None = None
-        self._neutralise = Neutralise()
-        for theme in themes_with(self.config.themes):
-            self.register_theme(theme)
-        self.theme = self._wanted_theme()
         self.set_keymap(self.config.keys)
         self._heard_until: float | None = None
         self._heard_at = time.monotonic()
-        self.crash: Crash | None = None
 
     # -- life --------------------------------------------------------------------------------
-
-    def _wanted_theme(self) -> str:
-        """Returns the theme of the configuration.
-
-        Raises:
-            UsageError: There is no such theme.
-        """
-        wanted = self.config.app.theme
-        if wanted not in self.available_themes:
-            known = ", ".join(sorted(self.available_themes))
-            raise UsageError(f"There is no theme {wanted!r}; choose one of {known}.")
-        return wanted
 
     def set(self, name: str, value: Any) -> None:
         """Puts a setting of `[app]` in force; what is watched otherwise is from the next start."""
@@ -156,15 +109,6 @@ class TfckptApp(App[int]):
         """Returns the screen that everything else opens from."""
         return DashboardScreen(self.run_directory, read_only=self.read_only)
 
-    def get_line_filters(self) -> list[LineFilter]:
-        """Returns Textual's filters, and ours behind them."""
-        return [*super().get_line_filters(), self._neutralise]
-
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Returns our colours for themes that were made without them."""
-        theme = BUILTIN_THEMES.get(self.theme)
-        return defaults_for(dark=theme is None or theme.dark)
-
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Returns what the palette offers beside the actions."""
         del screen
@@ -172,8 +116,7 @@ class TfckptApp(App[int]):
         yield SystemCommand("Screenshot", "Save a picture of the screen", self.deliver_screenshot)
 
     def on_mount(self) -> None:
-        """Starts looking, and makes sure that a signal leaves the terminal as it was."""
-        self._handle_signals()
+        """Starts looking."""
         self.call_after_refresh(self._monitor.start, self._take)
         self.set_interval(_SILENCE_SECONDS, self._show_silence)
 
@@ -185,22 +128,6 @@ class TfckptApp(App[int]):
         """Ends the monitor and the verifier; what they are busy with is a daemon's business."""
         self._monitor.stop()
         self.verifier.stop()
-
-    def _fatal_error(self) -> None:
-        # Textual would print a traceback with the values of all variables.
-        from tfckpt_tui.crash import take_down
-
-        assert self._exception is not None
-        self.crash = self.crash or take_down(self._exception)
-        self._close_messages_no_wait()
-
-    def _handle_signals(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return
-        loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
-            # By default these kill the process with the terminal in raw mode.
-            loop.add_signal_handler(number, partial(self.exit, return_code=128 + number))
 
     # -- data --------------------------------------------------------------------------------
 
@@ -342,9 +269,5 @@ def main(run: RunDirectory, *, read_only: bool = False, poll: float | None = Non
             return app.return_code or 0
         from tfckpt_tui.crash_app import CrashApp
 
-        if not CrashApp(app.crash).run():
+        if not CrashApp(app.crash, config).run():
             return ExitCode.PROBLEM
-
-
-def _harmless(match: Any) -> str:
-    return "\ufffd" * cell_len(match[0])

@@ -4,35 +4,36 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
+from tfckpt_tui.base_app import BaseApp
+from tfckpt_tui.config import Config
 from tfckpt_tui.crash import Crash
 from tfckpt_tui.text import clean, clean_lines
 from tfckpt_tui.widgets.painting import Span
 from tfckpt_tui.widgets.words import lines_of_words
 
 
-class CrashApp(App[bool]):
+class CrashApp(BaseApp[bool]):
     """Ends with whether the app is to be opened again."""
 
-    TITLE = "tfckpt-tui"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r,enter", "leave(True)", "Open again", show=False),
         Binding("q,escape,ctrl+c", "leave(False)", "Leave", show=False, priority=True),
     ]
 
-    def __init__(self, crash: Crash) -> None:
-        super().__init__()
-        self._crash = crash
+    def __init__(self, crash: Crash, config: Config) -> None:
+        super().__init__(config)
+        self._reported = crash
 
     def compose(self) -> ComposeResult:
         """Makes the text, which scrolls."""
         with VerticalScroll():
-            yield Static(lines_of_words(_lines(self._crash)))
+            yield Static(lines_of_words(_lines(self._reported)))
 
     def on_mount(self) -> None:
         """Lets the arrows scroll at once."""
@@ -44,18 +45,16 @@ class CrashApp(App[bool]):
 
 
 def _lines(crash: Crash) -> list[tuple[Span, ...]]:
-    where = (
-        (("The report is in ", ""), (clean(str(crash.report)), "strong"), (".", ""))
-        if crash.report is not None
-        else (("No report could be written; copy what stands below.", ""),)
-    )
+    where: tuple[Span, ...] = (("No report could be written; copy what stands below.", ""),)
+    if crash.report is not None:
+        where = ((clean(str(crash.report)), "strong"),)
     return [
         (("The app failed. ", "bad"), ("Training goes on: the run was not touched.", "strong")),
         (),
         ((crash.summary, "value"),),
         (),
         where,
-        (("It holds no data of the run; please send it with what you did before.", ""),),
+        (("It holds no data of the run. Please send it, with what you did before.", "muted"),),
         (),
         (("r", "key"), ("  open the app again", "")),
         (("q", "key"), ("  leave; `tfckpt-tui status` and the other commands go on working", "")),

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.base_app import BaseApp
 from tfckpt_tui.commands.launching import form_like
 from tfckpt_tui.config import Config
 from tfckpt_tui.runs import RunGlance, glances, recent_runs, runs_below
-from tfckpt_tui.themes import themes_with
 from tfckpt_tui.widgets.keybar import KeyBar, KeyHint
 from tfckpt_tui.widgets.run_list import RunList
 
@@ -33,11 +33,9 @@ class Looked(Message):
         self.at = at
 
 
-class RunsApp(App[Path | LaunchOptions]):
+class RunsApp(BaseApp[Path | LaunchOptions]):
     """Ends with the directory that a person chose, with a run to launch, or with nothing."""
 
-    CSS_PATH = "app.tcss"
-    TITLE = "tfckpt-tui"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", "Open", show=False),
@@ -52,12 +50,9 @@ class RunsApp(App[Path | LaunchOptions]):
             below: Where runs are looked for, beside the ones that were open lately.
             config: What the person set for all runs.
         """
-        super().__init__()
+        super().__init__(config)
         self._below = below
         self._left = threading.Event()
-        for known in themes_with(config.themes):
-            self.register_theme(known)
-        self.theme = config.app.theme
 
     def compose(self) -> ComposeResult:
         """Makes the list and the keys."""

@@ -41,6 +41,7 @@ class TensorBoardProcess(Document, frozen=True, kw_only=True):
     process_started_at: float
     port: int
     directory: str
+    host: str = LOOPBACK
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,23 @@ class TensorBoard:
 
     Attributes:
         started: Whether it was started just now.
+        host: The address it listens on: of this machine alone, unless somebody said otherwise.
     """
 
     port: int
     pid: int
     directory: str
     started: bool
+    host: str = LOOPBACK
 
     @property
     def url(self) -> str:
         """Where a browser on this machine finds it."""
-        return f"http://{LOOPBACK}:{self.port}/"
+        return f"http://{_reached_at(self.host)}:{self.port}/"
+
+    def url_of(self, branch: int) -> str:
+        """Where a browser finds the curves of one branch; no address of TensorBoard has a step."""
+        return f"{self.url}?runFilter=branch-{branch}%24#timeseries"
 
     @property
     def forward_line(self) -> str:
@@ -82,39 +89,41 @@ def event_directory(run: RunDirectory) -> Path:
 def running(run: RunDirectory) -> TensorBoard | None:
     """Returns the TensorBoard of `run`, if it lives and answers."""
     known = load_if_there(_file(run), TensorBoardProcess)
-    if known is None or not _is_tensorboard(known) or not _answers(known.port):
+    if known is None or not _is_tensorboard(known) or not _answers(known.host, known.port):
         return None
-    return TensorBoard(known.port, known.pid, known.directory, started=False)
+    return TensorBoard(known.port, known.pid, known.directory, started=False, host=known.host)
 
 
-def start(run: RunDirectory, port: int | None = None) -> TensorBoard:
+def start(run: RunDirectory, port: int | None = None, host: str | None = None) -> TensorBoard:
     """Starts TensorBoard for `run`, or adopts the one that runs.
 
     Args:
         run: The run directory.
         port: Which port; by default the usual one, or another if that is taken.
+        host: The address to listen on; by default no other machine can reach it.
 
     Raises:
         TfckptError: It is not installed, the port is taken, or it did not come up.
     """
     adopted = running(run)
     if adopted is not None:
-        if port not in (None, adopted.port):
+        if port not in (None, adopted.port) or host not in (None, adopted.host):
             raise TfckptError(
                 f"TensorBoard runs on {adopted.url} for this run already; stop it first with "
                 f"`tfckpt-tui tensorboard --stop {run.root}`."
             )
         return adopted
-    if port is not None and not _is_free(port):
+    place = host or LOOPBACK
+    if port is not None and not _is_free(place, port):
         raise TfckptError(f"Port {port} is taken; choose another, or leave --port out.")
     if importlib.util.find_spec("tensorboard") is None:
         raise TfckptError("TensorBoard is not installed; run `pip install tensorboard`.")
-    chosen = port or (USUAL_PORT if _is_free(USUAL_PORT) else free_ports(1)[0])
+    chosen = port or (USUAL_PORT if _is_free(place, USUAL_PORT) else free_ports(1)[0])
     directory = event_directory(run)
     run.create()
     # -P: no module that lies in the directory of the person is taken for TensorBoard's own.
     command = [sys.executable, "-P", "-m", _MODULE, "--logdir", str(directory)]
-    command += ["--host", LOOPBACK, "--port", str(chosen), "--reload_interval", "5"]
+    command += ["--host", place, "--port", str(chosen), "--reload_interval", "5"]
     log = run.logs_directory / "tensorboard.log"
     with open_log(log, 0, command) as output:
         process = subprocess.Popen(
@@ -132,10 +141,11 @@ def start(run: RunDirectory, port: int | None = None) -> TensorBoard:
             process_started_at=psutil.Process(process.pid).create_time(),
             port=chosen,
             directory=str(directory),
+            host=place,
         ),
     )
-    _await(process, chosen, log)
-    return TensorBoard(chosen, process.pid, str(directory), started=True)
+    _await(process, place, chosen, log)
+    return TensorBoard(chosen, process.pid, str(directory), started=True, host=place)
 
 
 def stop(run: RunDirectory) -> bool:
@@ -170,10 +180,10 @@ def _is_tensorboard(known: TensorBoardProcess) -> bool:
         return False
 
 
-def _await(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _await(process: subprocess.Popen[bytes], host: str, port: int, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
-        if _answers(port):
+        if _answers(host, port):
             return
         time.sleep(POLL_SECONDS)
     process.kill()
@@ -182,19 +192,25 @@ def _await(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     raise TfckptError(f"TensorBoard did not come up on port {port}. The end of {log}:\n{said}")
 
 
-def _answers(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(0.5)
-        return probe.connect_ex((LOOPBACK, port)) == 0
+def _reached_at(host: str) -> str:
+    """Returns the address for a browser on this machine, also where all are listened on."""
+    return LOOPBACK if host in {"0.0.0.0", "::"} else host  # noqa: S104
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
-        return True
+def _answers(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((_reached_at(host), port), timeout=0.5):
+            return True
+    except OSError:
+        return False
+
+
+def _is_free(host: str, port: int) -> bool:
+    try:
+        with socket.create_server((host, port)):
+            return True
+    except OSError:
+        return False
 
 
 def _file(run: RunDirectory) -> Path:

@@ -15,16 +15,26 @@ from tfckpt_tui.console import print_json, print_line
 @click.command()
 @RunArgument
 @click.option("--port", type=click.IntRange(1024, 65535), help="Port; 6006 if it is free.")
+@click.option(
+    "--host",
+    metavar="ADDRESS",
+    help="Listen on this address, as 0.0.0.0: whoever reaches it sees all. Loopback by default.",
+)
 @click.option("--stop", "stopping", is_flag=True, help="Stop the one that runs for this run.")
 @click.option("--status", "asking", is_flag=True, help="Only say whether one runs; exit 1 if not.")
 @JsonOption
 @acting_on_run
 def tensorboard(
-    run: RunDirectory, port: int | None, stopping: bool, asking: bool, as_json: bool
+    run: RunDirectory,
+    port: int | None,
+    host: str | None,
+    stopping: bool,
+    asking: bool,
+    as_json: bool,
 ) -> int:
-    """Start TensorBoard on this run, reachable from this machine only."""
-    if stopping and (asking or port is not None):
-        raise click.UsageError("--stop goes with neither --status nor --port.")
+    """Start TensorBoard on this run, reachable from this machine only unless told otherwise."""
+    if stopping and (asking or port is not None or host is not None):
+        raise click.UsageError("--stop goes with none of --status, --port and --host.")
     if stopping:
         stopped = board.stop(run)
         if as_json:
@@ -32,7 +42,7 @@ def tensorboard(
         else:
             print_line("Stopped." if stopped else "None was running.")
         return int(ExitCode.DONE)
-    found = board.running(run) if asking else board.start(run, port)
+    found = board.running(run) if asking else board.start(run, port, host)
     if as_json:
         print_json(_report(found))
     elif found is None:

@@ -44,6 +44,8 @@ class LaunchForm:
             command = tuple(shlex.split(self.command))
         except ValueError as error:
             raise UsageError(f"The command cannot be taken apart: {error}.") from error
+        if not command:
+            raise UsageError("Type the command of each worker, such as: python train.py")
         changes = {
             "run_directory": str(Path(self.directory.strip()).expanduser().absolute()),
             "command": command,

@@ -18,6 +18,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import VerificationRecord
 from tfckpt_tui.commands.inspecting import Inspection, inspect, statistics_of
 from tfckpt_tui.commands.verifying import can_be_verified, remembered
+from tfckpt_tui.screens.opened import is_open
 from tfckpt_tui.screens.page import Page
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
@@ -161,7 +162,7 @@ class CheckpointScreen(Page):
     # -- what comes back ---------------------------------------------------------------------
 
     def _take(self, found: Inspection) -> None:
-        if self.is_mounted:
+        if is_open(self):
             self._found = found
             tree = self.query_one(Variables)
             tree.show_variables(found.variables, found.damage)
@@ -170,7 +171,7 @@ class CheckpointScreen(Page):
             self._update()
 
     def _take_statistics(self, variable: Variable, found: Statistics | None) -> None:
-        if self.is_mounted and self._asked is variable:
+        if is_open(self) and self._asked is variable:
             self._asked = None
             self._statistics = variable, found
             self._update()
@@ -181,7 +182,7 @@ class CheckpointScreen(Page):
 
     def _look_for_verification(self) -> None:
         def take(found: Verified | None) -> None:
-            if found is not None and self.is_mounted:
+            if found is not None and is_open(self):
                 self._known = found.record
                 self._update()
 
@@ -202,7 +203,7 @@ class CheckpointScreen(Page):
         self._was_reading = is_reading
 
     def _update(self) -> None:
-        if not self.is_mounted:
+        if not is_open(self):
             return
         facts = fact_lines(self._checkpoint, self._found, self._at)
         facts += check_lines(self._checkpoint, self._known, self._reading, self._at)

@@ -17,6 +17,7 @@ from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui import humane
 from tfckpt_tui.commands.comparing import Comparison, Measured, compare_checkpoints, measure
+from tfckpt_tui.screens.opened import is_open
 from tfckpt_tui.screens.page import Page
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
@@ -98,7 +99,7 @@ class CompareScreen(Page):
             self._measured.append(one)
 
     def _take(self, found: Comparison) -> None:
-        if self.is_mounted:
+        if is_open(self):
             self._found = found
             self.query_one(Differences).show_tensors(found.tensors, found.titles, found.damage)
             self._update()
@@ -117,12 +118,12 @@ class CompareScreen(Page):
             self._show_measured()
 
     def _show_measured(self) -> None:
-        if self.is_mounted:
+        if is_open(self):
             self.query_one(Differences).show_measured(tuple(self._measured))
             self._update()
 
     def _update(self) -> None:
-        if not self.is_mounted:
+        if not is_open(self):
             return
         lines = [_title(self._before, self._after)]
         if self._found is not None:

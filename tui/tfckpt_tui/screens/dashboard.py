@@ -228,7 +228,11 @@ class DashboardScreen(Screen[None]):
         from tfckpt_tui.screens.tensorboard import TensorBoardDialog
 
         dialog = TensorBoardDialog(
-            self._run, self.known, self.tfckpt.start_job, read_only=self._read_only
+            self._run,
+            self.known,
+            self.chosen.selected,
+            self.tfckpt.start_job,
+            read_only=self._read_only,
         )
         self.app.push_screen(dialog)
 

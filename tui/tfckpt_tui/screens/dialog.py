@@ -15,6 +15,7 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
+from tfckpt_tui.screens.opened import is_open
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.widgets.painting import Span
 from tfckpt_tui.widgets.words import lines_of_words, words
@@ -113,7 +114,7 @@ class Dialog(ModalScreen[AnswerT | None]):
 
     def update_text(self) -> None:
         """Writes the text anew and switches the buttons by `refusal`."""
-        if not self.is_mounted:
+        if not is_open(self):
             return
         self.query_one("#dialog-text", Static).update(self._content())
         for place in range(len(self.choices())):

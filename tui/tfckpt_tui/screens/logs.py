@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.log_book import ALL
 from tfckpt_tui.log_tail import SUPERVISOR, LogLine, LogTail, log_path
+from tfckpt_tui.screens.opened import is_open
 from tfckpt_tui.screens.page import Page
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.widgets.keybar import KeyBar
@@ -86,7 +87,7 @@ class LogsScreen(Page):
         """Takes a newer snapshot: workers may have come."""
         self._snapshot = snapshot
         names = _log_names(snapshot)
-        if names != self._names and self.is_mounted:
+        if names != self._names and is_open(self):
             self._names = names
             self._update_tabs()
 
@@ -142,7 +143,7 @@ class LogsScreen(Page):
 
     def _take(self, logs: Mapping[str, Sequence[LogLine] | None]) -> None:
         self._is_reading = False
-        if not self.is_mounted:
+        if not is_open(self):
             return
         view = self.query_one(LogView)
         for log, lines in logs.items():

@@ -18,6 +18,7 @@ from tfckpt_tui import humane
 from tfckpt_tui.config import Rules
 from tfckpt_tui.policy_input import parse_policy, rules_in_words
 from tfckpt_tui.screens.dialog import Choice, Dialog
+from tfckpt_tui.screens.opened import is_open
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
 from tfckpt_tui.widgets.painting import Span
@@ -109,7 +110,7 @@ class PlanDialog(Dialog[tuple[str, ...]]):
             self._plan, self._problem = self.make_plan(), ""
         except TfckptError as error:
             self._plan, self._problem = None, clean(str(error))
-        if self.is_mounted:
+        if is_open(self):
             self.query_one(PlanList).show_decisions(self.shown_decisions())
             self.update_text()
 

@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tfckpt_tui import humane
+from tfckpt_tui.screens.opened import is_open
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
 from tfckpt_tui.widgets.painting import Span
@@ -42,7 +43,7 @@ class RemarksScreen(ModalScreen[None]):
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Takes a newer snapshot."""
-        if snapshot.remarks != self._snapshot.remarks and self.is_mounted:
+        if snapshot.remarks != self._snapshot.remarks and is_open(self):
             self._snapshot = snapshot
             self.query_one("#remarks-text", Static).update(self._content())
 

@@ -164,7 +164,7 @@ class RestoreDialog(Dialog[Restore]):
             return [(("? ", "warn"), ("Whether it fits is not known: ", "warn"), (fit, "warn"))]
         like = clean(fit.like)
         if not fit.misfits:
-            return [(("✓ ", "good"), (f"It has the variables that {like} has.", ""))]
+            return [(("✓ ", "good"), (f"It fits: its variables are those of {like}.", ""))]
         shown = [(("  ", ""), (clean(one), "value")) for one in fit.misfits[:_MOST_MISFITS]]
         more = len(fit.misfits) - len(shown)
         rest = [(("  ", ""), (f"and {more:,} more", "muted"))] if more else []

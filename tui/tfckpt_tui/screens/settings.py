@@ -57,7 +57,7 @@ class SettingsScreen(Page):
         """Shows what is set."""
         words = (("kept in ", "label"), (str(self._place), "value"))
         self.query_one("#place", Facts).show_lines(
-            [line(*words, ("; keys, themes and rules of prune are changed there", "muted"))]
+            [line(*words, ("; keys are changed there", "muted"))]
         )
         self._update()
 
@@ -99,7 +99,7 @@ def settings(config: Config, themes: tuple[str, ...], theme: str) -> list[Settin
         Setting(
             "app",
             "poll",
-            "look without file events (from the next start)",
+            "poll the directory, from the next start",
             (None, *polls),
             app.poll,
             app.poll is not None,

@@ -8,6 +8,7 @@ import webbrowser
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui import tensorboard
 from tfckpt_tui.screens.dialog import Choice, Dialog
@@ -34,9 +35,26 @@ class TensorBoardDialog(Dialog[None]):
     caption = " TensorBoard "
 
     def __init__(
-        self, run: RunDirectory, snapshot: RunSnapshot, start_job: StartJob, *, read_only: bool
+        self,
+        run: RunDirectory,
+        snapshot: RunSnapshot,
+        selected: Checkpoint | None,
+        start_job: StartJob,
+        *,
+        read_only: bool,
     ) -> None:
+        """Makes the dialog.
+
+        Args:
+            run: The run directory.
+            snapshot: Of the run.
+            selected: The checkpoint whose branch is opened; by default the one in training.
+            start_job: Starts work in a thread.
+            read_only: Whether it may be neither started nor stopped.
+        """
         super().__init__(snapshot)
+        self._branch = selected.branch if selected is not None else snapshot.branch
+        self._step = selected.step if selected is not None else None
         self._run = run
         self._start_job = start_job
         self._read_only = read_only
@@ -61,6 +79,9 @@ class TensorBoardDialog(Dialog[None]):
         yield (("● ", "good"), ("running", "good"), (f"  process {board.pid}", "muted"))
         yield ()
         yield (("address      ", "label"), (board.url, "strong"))
+        if self._step is not None:
+            where = f"the curves of branch {self._branch}; look at step {self._step:,}"
+            yield (("opens        ", "label"), (where, "value"))
         yield (("over SSH     ", "label"), (clean(board.forward_line), "value"))
         yield (("event files  ", "label"), (clean(board.directory), "muted"))
         if tensorboard.is_remote():
@@ -96,7 +117,7 @@ class TensorBoardDialog(Dialog[None]):
             self._wait("Stopping …")
             self._start_job("TensorBoard", self._stop, self._take_board)
         elif choice.key == "o" and board is not None:
-            self._start_job("browser", lambda: webbrowser.open(board.url))
+            self._start_job("browser", lambda: webbrowser.open(board.url_of(self._branch)))
         else:
             self.dismiss(None)
 

@@ -146,7 +146,7 @@ class Pane(Widget):
             self._strips = self._paint()
         if y < len(self._strips):
             return self._strips[y]
-        return Strip.blank(self.size.width)
+        return Strip.blank(self.size.width, self.rich_style)
 
     def notify_style_update(self) -> None:
         """Drops what was painted with the colours of another theme."""
