@@ -1,6 +1,6 @@
 """Time to the first frame and resident memory of the app, against a bare Textual app.
 
-    python tests/benchmarks/first_frame.py [--rounds N] [--checkpoints N]
+    python tests/benchmarks/first_frame.py [--rounds N] [--checkpoints N ...]
 
 Each program is started in a pseudo-terminal; the time runs until its words are on the screen.
 The two apps and `import tensorflow` take turns in one run.
@@ -29,30 +29,36 @@ BARE = [sys.executable, str(Path(__file__).with_name("scripts") / "bare_app.py")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--checkpoints", type=int, default=100)
+    parser.add_argument("--checkpoints", type=int, nargs="+", default=[0, 1_000, 10_000])
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        factory = RunFactory(Path(directory)).create()
-        for step in range(1, options.checkpoints + 1):
-            factory.checkpoint(step)
-        ours = [sys.executable, "-m", "tfckpt_tui.cli", "attach", directory]
-        first_frame(ours, "history")
-        bare_times, frame_times, row_times, imports, memory = [], [], [], [], []
-        for _ in range(options.rounds):
-            bare_times.append(first_frame(BARE, "bare app ready")[0])
-            frame, rows, resident = first_frame(ours, "history", f"ckpt-{options.checkpoints}")
-            frame_times.append(frame)
-            row_times.append(rows)
-            memory.append(resident)
-            imports.append(import_tensorflow())
+    print(f"import tensorflow: {import_tensorflow():.1f} s")
+    for count in options.checkpoints:
+        with tempfile.TemporaryDirectory() as directory:
+            compare(Path(directory), count, options.rounds)
+
+
+def compare(root: Path, count: int, rounds: int) -> None:
+    """Starts both apps in turns on a directory of so many checkpoints."""
+    factory = RunFactory(root).create()
+    for step in range(1, count + 1):
+        factory.checkpoint(step, listed=step == count)
+    ours = [sys.executable, "-m", "tfckpt_tui.cli", "attach", str(root)]
+    newest = f"ckpt-{count}" if count else "no checkpoint"
+    first_frame(ours, "history")
+    bare_times, frame_times, row_times, memory = [], [], [], []
+    for _ in range(rounds):
+        bare_times.append(first_frame(BARE, "bare app ready")[0])
+        frame, rows, resident = first_frame(ours, "history", newest)
+        frame_times.append(frame)
+        row_times.append(rows)
+        memory.append(resident)
     bare = statistics.median(bare_times)
     ratios = [frame / other for frame, other in zip(frame_times, bare_times, strict=True)]
-    rows = [row / other for row, other in zip(row_times, bare_times, strict=True)]
+    whole = [row / other for row, other in zip(row_times, bare_times, strict=True)]
     print(
-        f"{options.checkpoints} checkpoints: first frame "
-        f"{statistics.median(frame_times) * 1e3:.0f} ms, a bare Textual app {bare * 1e3:.0f} ms, "
-        f"ratio {statistics.median(ratios):.2f}; with its rows {statistics.median(rows):.2f}; "
-        f"import tensorflow {statistics.median(imports):.1f} s; "
+        f"{count:,} checkpoints: first frame {statistics.median(frame_times) * 1e3:.0f} ms, a bare "
+        f"Textual app {bare * 1e3:.0f} ms, ratio {statistics.median(ratios):.2f} "
+        f"({min(ratios):.2f} to {max(ratios):.2f}); with its rows {statistics.median(whole):.2f}; "
         f"resident {statistics.median(memory) / 1e6:.0f} MB"
     )
 

@@ -30,7 +30,7 @@ from tfckpt_tui.verifier import Outcome, Verifier
 from tfckpt_tui.widgets.keybar import KeyBar
 from tfckpt_tui.worker_history import WorkerHistory
 
-_SILENCE_SECONDS = 0.5
+_SILENCE_SECONDS = 1.0
 
 
 def _actions_provider() -> type[Provider]:

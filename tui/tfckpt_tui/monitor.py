@@ -18,6 +18,10 @@ from tfckpt_tui.watching import Doubt, Watch
 POLL_SECONDS = 0.5
 """How often the directory is looked at without any event."""
 
+QUIET_POLL_SECONDS = 2.0
+QUIET_AFTER_SECONDS = 300.0
+"""How often, where nothing happened for so long and file events come."""
+
 DEBOUNCE_SECONDS = 0.1
 """How long events are gathered before a look: a save is dozens of them."""
 
@@ -124,13 +128,19 @@ class Monitor:
             on_snapshot(snapshot)
             spent = time.monotonic() - began
             # A directory so large or a file system so slow that looking costs: look less often.
-            self._pause = max(self._poll, spent / LOOK_SHARE)
+            poll = QUIET_POLL_SECONDS if self._can_be_quiet(snapshot) else self._poll
+            self._pause = max(poll, spent / LOOK_SHARE)
             if self._wake.wait(self._pause) and not self._stopped.is_set():
                 self._wake.clear()
                 # A burst takes at most half of a core, whatever a look costs.
                 self._stopped.wait(max(DEBOUNCE_SECONDS, spent))
         if self._watch is not None:
             self._watch.stop()
+
+    def _can_be_quiet(self, snapshot: RunSnapshot) -> bool:
+        """Whether file events can be left to tell of news: long nothing happened, and they work."""
+        long_ago = snapshot.at - snapshot.active_at > QUIET_AFTER_SECONDS
+        return long_ago and self._watch is not None and not snapshot.problems
 
     def _snapshot(self) -> RunSnapshot:
         now = self._clock()

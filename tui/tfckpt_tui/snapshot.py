@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.remarks import Remark
@@ -124,6 +124,14 @@ class RunSnapshot:
         return self.info.total_steps if self.info is not None else None
 
     @property
+    def active_at(self) -> float:
+        """When something last happened, in seconds since the epoch; 0 where nothing ever did."""
+        moments = [view.status.updated_at for view in self.workers]
+        moments += [checkpoint.saved_at for checkpoint in self.checkpoints[:1]]
+        moments += [entry.at for entry in self.journal[-1:]]
+        return max(moments, default=0.0)
+
+    @property
     def head(self) -> Checkpoint | None:
         """The checkpoint that a cold start continues from."""
         return next((c for c in self.checkpoints if c.is_head), None)
@@ -131,3 +139,15 @@ class RunSnapshot:
     def checkpoint(self, name: str) -> Checkpoint | None:
         """Returns the checkpoint called `name`."""
         return next((c for c in self.checkpoints if c.name == name), None)
+
+
+def is_same_but_for_time(one: RunSnapshot, other: RunSnapshot) -> bool:
+    """Whether nothing happened between two looks at a run, but that time passed.
+
+    Of a disk somebody else may take or give a little at any time; that does not count either.
+    """
+    ages = {view.status.index: view.age for view in other.workers}
+    workers = tuple(
+        replace(view, age=ages.get(view.status.index, view.age)) for view in one.workers
+    )
+    return replace(one, at=other.at, disk_free=other.disk_free, workers=workers) == other

@@ -73,6 +73,11 @@ class Verifier:
         """What is being verified because a person asked for it."""
         return self._asked.reading
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something that a person asked for is not done yet."""
+        return self._asked.is_busy
+
     def ask(self, name: str) -> None:
         """Verifies checkpoint `name` as soon as what was asked for before is done."""
         self._background.drop(name)
@@ -107,6 +112,10 @@ class _Queue:
         self._cancelled = threading.Event()
         self._thread: threading.Thread | None = None
         self.reading: Reading | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        return self._thread is not None
 
     def add(self, name: str) -> None:
         with self._lock:

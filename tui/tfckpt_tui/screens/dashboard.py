@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.keys import format_key
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.widgets import Input
 
 from tfckpt_trainer.catalog.states import state_by
@@ -24,7 +25,7 @@ from tfckpt_tui.config import config_path
 from tfckpt_tui.copying import path_of, row_of
 from tfckpt_tui.filtering import parse_filter
 from tfckpt_tui.screens.steering import Steering
-from tfckpt_tui.snapshot import RunSnapshot
+from tfckpt_tui.snapshot import RunSnapshot, is_same_but_for_time
 from tfckpt_tui.text import clean
 from tfckpt_tui.verifier import Outcome
 from tfckpt_tui.widgets.dashboard import Dashboard
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from tfckpt_tui.app import TfckptApp
 
 _READING_SECONDS = 0.2
+_PAUSE, _OLD_PAUSE = 1.0, 10.0
+"""How old the ages on the screen may be: where something happened just now, or long ago."""
+
+_OLD_SECONDS = 300.0
 _KEPT_AT_THE_END = {"help", "detach"}
 
 
@@ -93,6 +98,8 @@ class DashboardScreen(Screen[None]):
             "detach": self._leave,
         }
         self.snapshot: RunSnapshot | None = None
+        self._shown_at = 0.0
+        self._reading_timer: Timer | None = None
 
     @property
     def tfckpt(self) -> TfckptApp:
@@ -112,15 +119,30 @@ class DashboardScreen(Screen[None]):
     def on_mount(self) -> None:
         """Shows the keys before anything is known of the run."""
         self._update_keys()
-        self.set_interval(_READING_SECONDS, self._show_reading)
+        self._reading_timer = self.set_interval(_READING_SECONDS, self._show_reading, pause=True)
+
+    def on_screen_resume(self) -> None:
+        """Looks what goes on that was begun on another screen."""
+        if self.snapshot is not None:
+            self._show_reading()
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Takes a new snapshot."""
-        is_first, self.snapshot = self.snapshot is None, snapshot
+        before, self.snapshot = self.snapshot, snapshot
+        if before is not None and self._is_as_good(before, snapshot):
+            return
+        self._shown_at = snapshot.at
         self.dashboard.show(snapshot)
-        if is_first and self.tfckpt.selection is not None:
+        if before is None and self.tfckpt.selection is not None:
             self.dashboard.history.select(self.tfckpt.selection)
         self._update_keys()
+
+    def _is_as_good(self, before: RunSnapshot, snapshot: RunSnapshot) -> bool:
+        """Whether what is shown can stay: nothing happened, and only ages grew a little."""
+        if not is_same_but_for_time(before, snapshot):
+            return False
+        is_old = snapshot.at - snapshot.active_at > _OLD_SECONDS
+        return 0 <= snapshot.at - self._shown_at < (_OLD_PAUSE if is_old else _PAUSE)
 
     def report_failure(self, what: str, problem: str) -> None:
         """Keeps a failure in sight until it is dismissed."""
@@ -130,6 +152,7 @@ class DashboardScreen(Screen[None]):
     def verified(self, outcome: Outcome) -> None:
         """Tells what a verification found: damage until it is dismissed, the rest in passing."""
         name = clean(outcome.name)
+        self._show_reading()
         if outcome.found is None:
             self.report_failure(f"verify {name}", clean(outcome.problem))
             return
@@ -221,8 +244,15 @@ class DashboardScreen(Screen[None]):
         self._update_keys()
 
     def _show_reading(self) -> None:
-        if self.dashboard.progress.show_reading(self.tfckpt.verifier.reading):
+        """Shows how far a verification is; looks again soon, as long as there is one."""
+        verifier = self.tfckpt.verifier
+        if self.dashboard.progress.show_reading(verifier.reading):
             self.dashboard.fit()
+        if self._reading_timer is not None:
+            if verifier.is_busy:
+                self._reading_timer.resume()
+            else:
+                self._reading_timer.pause()
 
     def _tensorboard(self) -> None:
         from tfckpt_tui.screens.tensorboard import TensorBoardDialog

@@ -151,6 +151,8 @@ def changed_region(old: Strip, new: Strip, y: int) -> Region | None:
     What is not drawn again does not travel over an SSH connection: Textual sends a dirty
     region whole.
     """
+    if old == new:
+        return None
     before, after = _cells(old), _cells(new)
     if before == after:
         return None

@@ -1,0 +1,139 @@
+"""What the app costs while it is open: processor, bytes to the terminal, memory; and how soon a
+key shows.
+
+    python tests/benchmarks/terminal_load.py [--seconds N] [--presses N] [--hour N]
+
+The app runs in a pseudo-terminal of 140 by 40 on a run that a process of its own simulates: its
+files are real, its training is not. Idle is a run that ended. With 64 workers that report every
+second, the time runs from a key to the frame in which the cursor has moved, a screen emulator
+included. The hour is one of a run with a step a second and a save a minute, written N times as
+fast; memory is told at a tenth of it and at its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+for part in ("", "e2e", "tui"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / part))
+from rundir_factory import two_branches
+from terminal import Terminal
+
+SIMULATED = Path(__file__).with_name("scripts") / "simulated_run.py"
+SETTLE_SECONDS = 5.0
+HOUR_STEPS = 3600
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--presses", type=int, default=100)
+    parser.add_argument("--hour", type=int, default=20, help="how many times as fast; 0 for none")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        run = two_branches(Path(directory) / "run", now=time.time() - 86400).run
+        with opened(run.root) as (terminal, app):
+            print(f"idle: {load(terminal, app, options.seconds)}")
+    for workers in (4, 64):
+        with simulated(workers, 1.0) as root, opened(root) as (terminal, app):
+            print(f"{workers} workers: {load(terminal, app, options.seconds)}")
+            print(f"{workers} workers, a key: {keys(terminal, options.presses)}")
+    if options.hour:
+        print(f"an hour, {options.hour} times as fast: {memory(options.hour)}")
+
+
+@contextmanager
+def simulated(workers: int, pause: float) -> Iterator[Path]:
+    """A run that goes on by itself; its directory."""
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory) / "run"
+        words = [str(root), str(workers), str(HOUR_STEPS), str(pause), "60"]
+        writer = subprocess.Popen([sys.executable, str(SIMULATED), *words])
+        try:
+            deadline = time.monotonic() + 60
+            while not (root / ".tfckpt" / "series.jsonl").exists():
+                assert time.monotonic() < deadline, "the simulated run did not begin"
+                time.sleep(0.05)
+            yield root
+        finally:
+            writer.kill()
+            writer.wait()
+
+
+@contextmanager
+def opened(root: Path) -> Iterator[tuple[Terminal, psutil.Process]]:
+    """The app on a run, when it has settled."""
+    command = [sys.executable, "-m", "tfckpt_tui.cli", "attach", str(root)]
+    with Terminal(command, columns=140, rows=40) as terminal:
+        terminal.wait_for("history", 60)
+        time.sleep(SETTLE_SECONDS)
+        yield terminal, psutil.Process(terminal.process.pid)
+        terminal.press("q")
+        terminal.process.wait(10)
+
+
+def load(terminal: Terminal, app: psutil.Process, seconds: float) -> str:
+    """Processor and bytes over a while."""
+    times, count, began = app.cpu_times(), len(terminal.raw), time.monotonic()
+    time.sleep(seconds)
+    after, passed = app.cpu_times(), time.monotonic() - began
+    used = after.user + after.system - times.user - times.system
+    sent = len(terminal.raw) - count
+    return (
+        f"{100 * used / passed:.1f} % of a core, {sent / passed / 1e3:.2f} KB/s to the terminal, "
+        f"{app.memory_info().rss / 1e6:.0f} MB"
+    )
+
+
+def keys(terminal: Terminal, presses: int) -> str:
+    """From a key to the frame that shows what it did."""
+    terminal.press("tab")
+    time.sleep(1.0)
+    chance = random.Random(1)
+    taken = []
+    for number in range(presses):
+        before = focused(terminal)
+        began = time.perf_counter()
+        terminal.press("tab" if number % 2 else "\x1b[Z")
+        while focused(terminal) == before:
+            assert time.perf_counter() - began < 5, terminal.text()
+            time.sleep(0.0005)
+        taken.append(time.perf_counter() - began)
+        time.sleep(chance.uniform(0.05, 0.3))
+    taken.sort()
+    late = taken[int(0.95 * len(taken))]
+    return f"median {statistics.median(taken) * 1e3:.0f} ms, 95 % within {late * 1e3:.0f} ms"
+
+
+def focused(terminal: Terminal) -> tuple[str, ...]:
+    """The colours of the panes' left edges: the one that has the focus has another."""
+    with terminal._lock:
+        buffer = terminal._screen.buffer
+        return tuple(buffer[y][0].fg for y in range(40))
+
+
+def memory(faster: int) -> str:
+    """Resident memory early and late in a long run."""
+    with simulated(4, 1.0 / faster) as root, opened(root) as (_, app):
+        began = time.monotonic()
+        whole = HOUR_STEPS / faster
+        time.sleep(whole / 10)
+        early = app.memory_info().rss
+        time.sleep(max(0.0, whole - SETTLE_SECONDS - (time.monotonic() - began)))
+        late = app.memory_info().rss
+    return f"{early / 1e6:.0f} MB after a tenth of it, {late / 1e6:.0f} MB at its end"
+
+
+if __name__ == "__main__":
+    main()
