@@ -1,12 +1,14 @@
-"""Makes the picture of the README from a real run: `python docs/make_picture.py`.
+"""Makes the pictures of the documentation from a real run: `python docs/make_picture.py`.
 
 Two workers train the demo's model, are taken back to an older step once, and train on; then the
-app looks at them and its screen is kept as it is.
+app looks at them and its screens are kept as they are. Each picture names the state of the tests'
+picture of the same screen: a test fails when that changed and this one was not made again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import sys
 import tempfile
 import time
@@ -22,13 +24,23 @@ from tfckpt_tui.app import TfckptApp
 from tfckpt_tui.commands.asking import ask
 from tfckpt_tui.commands.pruning import set_pins
 
-PICTURE = Path(__file__).with_name("dashboard.svg")
+DOCS = Path(__file__).parent
+SNAPSHOTS = DOCS.parent / "tests" / "tui" / "__snapshots__" / "test_app_snapshots"
+PICTURES = {
+    "dashboard": ((), "test_dashboard[120x40].svg"),
+    "checkpoint": (("enter",), "test_checkpoint[120x40].svg"),
+    "restore": (("down", "down", "r"), "test_restore[120x40].svg"),
+    "charts": (("c",), "test_screen[120x40-charts].svg"),
+    "logs": (("l",), "test_logs[120x40].svg"),
+}
+"""For each picture the keys that open the screen, and the tests' picture of it."""
+
 SIZE = (120, 40)
 LIMIT_SECONDS = 300
 
 
 def main() -> None:
-    """Runs the demo for about a minute and writes the picture."""
+    """Runs the demo for about a minute and writes the pictures."""
     with tempfile.TemporaryDirectory() as directory:
         run = RunDirectory(Path(directory) / "language-model")
         start(run)
@@ -39,9 +51,17 @@ def main() -> None:
             ask(run, CommandKind.SAVE, through="terminal app")
             set_pins(run, ["ckpt-b1-300"], pinned=True, through="terminal app")
             wait_for_step(run, 420, branch=1)
-            asyncio.run(take_picture(run))
+            for name, (keys, _) in PICTURES.items():
+                asyncio.run(take_picture(run, name, keys))
         finally:
             stop_supervisor(run, LIMIT_SECONDS)
+
+
+def state_of(name: str) -> str:
+    """Returns the line by which a picture names the state of its screen."""
+    snapshot = SNAPSHOTS / PICTURES[name][1]
+    digest = hashlib.sha256(snapshot.read_bytes()).hexdigest()
+    return f"<!-- as {snapshot.name}: {digest} -->"
 
 
 def start(run: RunDirectory) -> None:
@@ -65,8 +85,8 @@ def wait_for_step(run: RunDirectory, step: int, *, branch: int) -> None:
         time.sleep(0.2)
 
 
-async def take_picture(run: RunDirectory) -> None:
-    """Opens the app on the run and keeps its screen."""
+async def take_picture(run: RunDirectory, name: str, keys: tuple[str, ...]) -> None:
+    """Opens the app on the run, presses keys, and keeps the screen."""
     app = TfckptApp(run)
     async with app.run_test(size=SIZE) as pilot:
         deadline = time.monotonic() + LIMIT_SECONDS
@@ -74,8 +94,10 @@ async def take_picture(run: RunDirectory) -> None:
             if time.monotonic() > deadline:
                 raise SystemExit("The app showed no run.")
             await pilot.pause(0.1)
+        await pilot.press(*keys)
         await pilot.pause(1.5)
-        PICTURE.write_text(app.export_screenshot(title="tfckpt-tui"))
+        picture = app.export_screenshot(title="tfckpt-tui")
+        (DOCS / f"{name}.svg").write_text(f"{picture}\n{state_of(name)}\n")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -47,3 +48,18 @@ def test_every_command_it_names_exists(command):
     from tfckpt_tui.cli import cli
 
     assert command in cli.list_commands(None)
+
+
+def pictures():
+    spec = importlib.util.spec_from_file_location("make_picture", ROOT / "docs/make_picture.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["dashboard", "checkpoint", "restore", "charts", "logs"])
+def test_no_picture_shows_a_screen_as_it_was(name):
+    making = pictures()
+    assert set(making.PICTURES) == {"dashboard", "checkpoint", "restore", "charts", "logs"}
+    picture = (ROOT / "docs" / f"{name}.svg").read_text()
+    assert making.state_of(name) in picture, "make it again: python docs/make_picture.py"

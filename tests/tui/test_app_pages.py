@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from app_driving import StillMonitor, shown, top, until, until_shown
 from rundir_factory import RunFactory, two_branches
+from textual import events
 from textual.pilot import Pilot
 
 from tfckpt_trainer.catalog.prune import move_to_trash
@@ -30,6 +31,7 @@ from tfckpt_tui.screens.page import Page
 from tfckpt_tui.widgets.chart import Chart
 from tfckpt_tui.widgets.history import History
 from tfckpt_tui.widgets.log_view import LogView
+from tfckpt_tui.widgets.search_line import SearchLine
 
 PAGES = {
     "enter": "Keys of a checkpoint",
@@ -94,27 +96,31 @@ async def test_each_page_has_help_for_its_keys_and_closes(live: RunFactory, key:
         await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "back")
 
 
+async def until_on_top(pilot: Pilot[int], text: str) -> None:
+    await until(pilot, lambda: text in top(pilot.app), f"{text!r} on the topmost screen")
+
+
 async def test_a_chart_is_zoomed_moved_and_turned(ended: RunFactory) -> None:
     async with opened(ended) as pilot:
         await pilot.press("c")
-        await until_shown(pilot, "steps 0 to 500")
+        await until_on_top(pilot, "steps 0 to 500")
         await pilot.press("plus")
-        await until_shown(pilot, "steps 252 to 500")
+        await until_on_top(pilot, "steps 252 to 500")
         await pilot.press("left", "left")
-        await until_shown(pilot, "steps 128 to 372")
+        await until_on_top(pilot, "steps 128 to 372")
         await pilot.press("minus")
-        await until_shown(pilot, "steps 0 to 500")
+        await until_on_top(pilot, "steps 0 to 500")
         await pilot.press("down")
-        await until_shown(pilot, "examples/s")
+        await until_on_top(pilot, "examples/s")
         await pilot.press("down")
-        await until_shown(pilot, "118 ms")
+        await until_on_top(pilot, "118 ms")
         await pilot.press("up", "up", "t")
         chart = pilot.app.screen.query_one(Chart)
         whole = chart.whole
         assert whole is not None
         assert whole.low > 1_000_000_000
         await pilot.press("plus", "plus", "0")
-        await until_shown(pilot, "steps 0 to 500")
+        await until_on_top(pilot, "steps 0 to 500")
         assert isinstance(pilot.app.screen, ChartsScreen)
 
 
@@ -211,7 +217,7 @@ async def test_a_run_is_started_again_from_the_form(ended: RunFactory, tmp_path:
     store(ended.run.launch_file, options)
     async with opened(ended) as pilot:
         await pilot.press("L")
-        await until_shown(pilot, "Starts 2 workers in")
+        await until_shown(pilot, "Starts 2 workers")
         assert isinstance(pilot.app.screen, LaunchDialog)
         field = pilot.app.screen.query_one("#workers")
         field.focus()
@@ -280,3 +286,21 @@ async def test_with_read_only_no_page_offers_what_changes_the_run(tmp_path: Path
         await pilot.press("T", "u", "E")
         await until_shown(pilot, "opened with --read-only")
         assert len(list(made.run.trash.iterdir())) == 1
+
+
+@pytest.mark.parametrize(("key", "typed"), [("enter", "v"), ("J", "restore"), ("l", "kernel")])
+async def test_what_is_typed_right_behind_the_slash_is_searched_for(
+    live: RunFactory, key: str, typed: str
+) -> None:
+    async with opened(live) as pilot:
+        await pilot.press(key)
+        await until(pilot, lambda: isinstance(pilot.app.screen, Page), "a page")
+        await pilot.pause()
+        screen = pilot.app.screen
+        for character in ("slash", *typed, "enter"):
+            # Not `press`, which waits between keys: somebody who types is quicker.
+            pilot.app.post_message(
+                events.Key(character, character if len(character) == 1 else None)
+            )
+        line = screen.query_one(SearchLine)
+        await until(pilot, lambda: line.value == typed and not line.display, "it is kept")

@@ -13,13 +13,43 @@ from rundir_factory import RunFactory, two_branches
 from textual.pilot import Pilot
 
 from tfckpt_trainer.catalog.prune import move_to_trash
+from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.commandbox import CommandBox, advance
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.health import RunState
+from tfckpt_trainer.rundir.log_times import LogClock
 from tfckpt_trainer.rundir.records import CommandKind, CommandState, JournalKind
 from tfckpt_tui.app import TfckptApp
 from tfckpt_tui.look import Look
 
 NOW = 1_790_000_000.0
 SIZES = [(80, 24), (120, 40), (200, 50)]
+LIGHT = "tfckpt-light"
+SCREENS = {
+    "charts": ("c", "plus"),
+    "charts-by-time": ("c", "t"),
+    "settings": ("comma",),
+    "export": ("e",),
+    "undo": ("u",),
+    "marked": ("space", "down", "space", "p"),
+    "oddities": ("o",),
+}
+"""Screens and dialogs that need no more than keys."""
+
+IN_LIGHT = {
+    **SCREENS,
+    "dashboard": (),
+    "restore": ("down", "down", "down", "r"),
+    "prune": ("p", "2", "enter"),
+    "help": ("question_mark",),
+    "checkpoint": ("down", "enter"),
+    "compare": ("down", "space", "space", "d"),
+    "stop": ("x",),
+    "worker": ("w", "right"),
+    "events": ("J", "down"),
+    "trash": ("T",),
+    "filter": ("slash", *"step>100 -400"),
+}
 BY_SIZE = pytest.mark.parametrize("size", SIZES, ids=[f"{w}x{h}" for w, h in SIZES])
 Compare = Callable[..., bool]
 
@@ -45,6 +75,17 @@ def pressing(*keys: str) -> Callable[[Pilot[int]], Any]:
         await pilot.pause(0.2)
 
     return before
+
+
+@pytest.fixture(autouse=True)
+def _own_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/home/ada/.config")
+
+
+def prune_two(made: RunFactory) -> None:
+    move_to_trash(
+        made.run, ["ckpt-300", "ckpt-400"], by="ada@trainhost", now=NOW - 90, update_state_file=True
+    )
 
 
 @pytest.fixture
@@ -95,10 +136,54 @@ def test_stop(snap_compare: Compare, made: RunFactory) -> None:
     assert snap_compare(still(made), terminal_size=(80, 24), run_before=pressing("x"))
 
 
-def test_light_theme(snap_compare: Compare, made: RunFactory) -> None:
+@pytest.mark.parametrize("name", SCREENS)
+@BY_SIZE
+def test_screen(snap_compare: Compare, made: RunFactory, name: str, size: tuple[int, int]) -> None:
+    prune_two(made)
+    assert snap_compare(still(made), terminal_size=size, run_before=pressing(*SCREENS[name]))
+
+
+@pytest.mark.parametrize("name", IN_LIGHT)
+def test_light_theme(snap_compare: Compare, made: RunFactory, name: str) -> None:
+    prune_two(made)
     app = still(made)
-    app.theme = "tfckpt-light"
+    app.theme = LIGHT
+    assert snap_compare(app, terminal_size=(120, 40), run_before=pressing(*IN_LIGHT[name]))
+
+
+@pytest.mark.parametrize("theme", ["tfckpt-contrast", "tfckpt-colour-blind"])
+def test_other_themes(snap_compare: Compare, made: RunFactory, theme: str) -> None:
+    app = still(made)
+    app.theme = theme
     assert snap_compare(app, terminal_size=(120, 40), run_before=pressing())
+
+
+@BY_SIZE
+def test_logs(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
+    moments = iter(NOW - 600 + 7 * number for number in range(60))
+    clock = LogClock(lambda: next(moments))
+    logs = [made.run.worker_log(index) for index in range(2)]
+    for number in range(60):
+        with logs[number % 2].open("a") as file:
+            file.write(f"step {10 * number} loss {4 - number * 0.03:.3f}\n")
+            if number == 51:
+                file.write('Traceback (most recent call last):\n  File "train.py", line 3\n')
+                file.write("ValueError: shapes (3,) and (4,) do not match\n")
+        clock.note(logs)
+    assert snap_compare(still(made), terminal_size=size, run_before=pressing("l"))
+
+
+@BY_SIZE
+def test_launch(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
+    options = LaunchOptions(
+        run_directory="/data/runs/language-model",
+        command=("sh", "train.sh", "--steps", "5000"),
+        working_directory="/",
+        workers=2,
+    )
+    store(made.run.launch_file, options)
+    app = still(made, state=RunState.STOPPED)
+    assert snap_compare(app, terminal_size=size, run_before=pressing("L"))
 
 
 def test_too_small(snap_compare: Compare, made: RunFactory) -> None:
@@ -134,7 +219,7 @@ def test_nothing_yet(snap_compare: Compare, tmp_path: Path) -> None:
 def test_the_pictures_show_something():
     """A comparison of two empty files would agree for ever."""
     pictures = list((Path(__file__).parent / "__snapshots__").rglob("*.svg"))
-    assert len(pictures) == 36
+    assert len(pictures) == 82
     assert all("<text" in picture.read_text() for picture in pictures)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -31,6 +32,9 @@ from tfckpt_tui.widgets.keybar import KeyBar
 from tfckpt_tui.worker_history import WorkerHistory
 
 _SILENCE_SECONDS = 1.0
+_SWITCH_SECONDS = 0.001
+_FIRST_FRAME_SECONDS = 0.03
+"""What the first frame takes to reach the terminal, before anything is read."""
 
 
 def _actions_provider() -> type[Provider]:
@@ -117,8 +121,14 @@ class TfckptApp(BaseApp[int]):
 
     def on_mount(self) -> None:
         """Starts looking."""
-        self.call_after_refresh(self._monitor.start, self._take)
+        # A thread of Python's that is busy may keep the others waiting for so long.
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        self.call_after_refresh(self.set_timer, _FIRST_FRAME_SECONDS, self._begin)
         self.set_interval(_SILENCE_SECONDS, self._show_silence)
+
+    def _begin(self) -> None:
+        gc.enable()
+        self._monitor.start(self._take)
 
     def on_unmount(self) -> None:
         """Ends what goes on beside the screen."""
@@ -136,6 +146,10 @@ class TfckptApp(BaseApp[int]):
 
     @on(SnapshotTaken)
     def _show(self, message: SnapshotTaken) -> None:
+        if self.snapshot is None:
+            # What was imported and built by now stays: no collection has to walk through it,
+            # which takes a tenth of a second, in the middle of a key press.
+            gc.freeze()
         self.snapshot = message.snapshot
         self._heard_at = time.monotonic()
         self._show_silence()

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from tfckpt_trainer.catalog.history import entries_of
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import load
@@ -109,6 +107,9 @@ def locked_trash(run: RunDirectory, patience: float | None = None) -> Iterator[N
     Raises:
         RefusedError: Another one goes on for long, or a link stands where a directory must be.
     """
+    # Imported when something moves: whoever only looks at the trash need not wait for it.
+    from filelock import FileLock, Timeout
+
     for directory in (run.control, run.trash):
         if directory.is_symlink():
             raise RefusedError(f"{directory} is a symbolic link; nothing is moved through it.")

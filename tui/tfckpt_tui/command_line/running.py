@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import sys
@@ -264,6 +265,8 @@ def _absolute(directory: Path) -> str:
 
 
 def _open_app(run: RunDirectory, *, read_only: bool, poll: float | None) -> int:
+    # Nothing of what is imported and built for the first frame is garbage; the app switches it on.
+    gc.disable()
     from tfckpt_tui.app import main as open_app
 
     remember_run(run.root)

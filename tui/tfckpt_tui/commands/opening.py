@@ -20,8 +20,12 @@ def open_run(directory: str | Path) -> RunDirectory:
     root = Path(directory).expanduser().absolute()
     run = RunDirectory(root)
     try:
+        # Not the names at once: of ten thousand checkpoints they take a while.
+        with os.scandir(root) as entries:
+            next(entries, None)
+        if run.is_ours or run.state_file.exists() or look(root):
+            return run
         names = os.listdir(root)
-        found = look(root)
     except FileNotFoundError:
         raise UsageError(
             f"{root} does not exist; check the path, or start a run there with "
@@ -36,8 +40,6 @@ def open_run(directory: str | Path) -> RunDirectory:
         raise UsageError(
             f"{root} cannot be read ({error.strerror}); ask its owner, or run as another user."
         ) from error
-    if run.is_ours or run.state_file.exists() or found:
-        return run
     if not names:
         raise UsageError(
             f"{root} is empty; start a run there with `tfckpt-tui launch {root} -- COMMAND`."

@@ -89,7 +89,10 @@ class ChartsScreen(Page):
     def compose(self) -> ComposeResult:
         """Makes the chart, a line of figures and the keys."""
         yield Chart("loss", _metric("loss"), id="chart")
-        yield Facts(boxed=False, id="figures")
+        figures = Facts(boxed=False, id="figures")
+        # The arrows are the chart's.
+        figures.can_focus = False
+        yield figures
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:

@@ -19,7 +19,7 @@ from tfckpt_trainer.rundir.records import VerificationRecord
 from tfckpt_tui.commands.inspecting import Inspection, inspect, statistics_of
 from tfckpt_tui.commands.verifying import can_be_verified, remembered
 from tfckpt_tui.screens.opened import is_open
-from tfckpt_tui.screens.page import Page
+from tfckpt_tui.screens.page import Page, search_binding
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
 from tfckpt_tui.verifier import Outcome, Reading
@@ -51,7 +51,7 @@ class CheckpointScreen(Page):
             "statistics",
             tooltip="Opens a group; of a variable, its figures and its histogram.",
         ),
-        Binding("slash", "search", "search", tooltip="Only variables with a text in their path."),
+        search_binding("search", "Only variables with a text in their path."),
         Binding(
             "v",
             "verify",

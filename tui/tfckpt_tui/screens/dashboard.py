@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import getters, on
@@ -24,7 +25,6 @@ from tfckpt_tui.commands.verifying import can_be_verified
 from tfckpt_tui.config import config_path
 from tfckpt_tui.copying import path_of, row_of
 from tfckpt_tui.filtering import parse_filter
-from tfckpt_tui.screens.steering import Steering
 from tfckpt_tui.snapshot import RunSnapshot, is_same_but_for_time
 from tfckpt_tui.text import clean
 from tfckpt_tui.verifier import Outcome
@@ -34,6 +34,7 @@ from tfckpt_tui.widgets.listing import Listing
 
 if TYPE_CHECKING:
     from tfckpt_tui.app import TfckptApp
+    from tfckpt_tui.screens.steering import Steering
 
 _READING_SECONDS = 0.2
 _PAUSE, _OLD_PAUSE = 1.0, 10.0
@@ -48,7 +49,16 @@ class DashboardScreen(Screen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
-            Binding(a.key, f"perform('{a.name}')", a.footer, id=a.name, tooltip=a.help, show=False)
+            Binding(
+                a.key,
+                f"perform('{a.name}')",
+                a.footer,
+                id=a.name,
+                tooltip=a.help,
+                show=False,
+                # What is typed right behind it goes into the line already.
+                priority=a.name == "filter",
+            )
             for a in ACTIONS
             if a.key
         ),
@@ -63,22 +73,12 @@ class DashboardScreen(Screen[None]):
         super().__init__()
         self._run = run
         self._read_only = read_only
-        self._steering = steering = Steering(self, run)
         self._do: dict[str, Callable[[], None]] = {
-            "save": steering.save,
-            "restore": steering.restore,
-            "prune": steering.prune,
-            "undo": steering.undo,
-            "pin": steering.pin,
             "inspect": self._inspect,
             "verify": self._verify,
             "mark": self._mark,
             "mark-all": self._mark_all,
             "compare": self._compare,
-            "export": steering.export,
-            "pause": steering.pause,
-            "stop": steering.stop,
-            "launch": steering.launch,
             "tensorboard": self._tensorboard,
             "logs": self._logs,
             "remarks": self._remarks,
@@ -105,6 +105,13 @@ class DashboardScreen(Screen[None]):
     def tfckpt(self) -> TfckptApp:
         """The app, by its own type."""
         return cast("TfckptApp", self.app)
+
+    @cached_property
+    def _steering(self) -> Steering:
+        # Imported when something is changed first: the first frame need not wait for it.
+        from tfckpt_tui.screens.steering import Steering
+
+        return Steering(self, self._run)
 
     @property
     def chosen(self) -> Chosen:
@@ -168,6 +175,12 @@ class DashboardScreen(Screen[None]):
             if outcome.problem:
                 self.tell(f"The result is not remembered: {outcome.problem}")
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leaves the key that opens the filter to its line while that is open."""
+        if parameters == ("filter",) and isinstance(self.focused, Input):
+            return False
+        return super().check_action(action, parameters)
+
     def action_perform(self, name: str) -> None:
         """Does the action called `name`, or says why it cannot be done now."""
         wanted = action(name)
@@ -176,7 +189,8 @@ class DashboardScreen(Screen[None]):
             title = f"Not now: {label(wanted, self.snapshot, self.chosen)}"
             self.notify(reason, title=title, severity="warning", markup=False)
         else:
-            self._do[name]()
+            act = self._do.get(name) or self._steering.actions[name]
+            act()
 
     def action_leave_off(self) -> None:
         """Ends what is typed, takes away the failures that were read, the filter, or marks."""

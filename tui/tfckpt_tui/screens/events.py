@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.records import JournalEntry
 from tfckpt_tui import humane
-from tfckpt_tui.screens.page import Page
+from tfckpt_tui.screens.page import Page, search_binding
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.text import clean
 from tfckpt_tui.widgets.events import EventList
@@ -30,9 +30,7 @@ class EventsScreen(Page):
     """Every event of the run, newest first, and one of them in full."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "slash", "search", "filter", tooltip="Only events that have all the words you type."
-        ),
+        search_binding("filter", "Only events that have all the words you type."),
         Binding(
             "l",
             "logs",

@@ -75,13 +75,9 @@ class LaunchDialog(Dialog[LaunchOptions]):
         options = self._options
         if options is None:
             return
-        yield (
-            ("Starts ", ""),
-            (processes_in_words(options.tasks), "strong"),
-            (" in ", ""),
-            (clean(options.run_directory), "value"),
-            (", detached from this terminal.", ""),
-        )
+        what = (("Starts ", ""), (processes_in_words(options.tasks), "strong"))
+        where = () if self._fixed else ((" in ", ""), (clean(options.run_directory), "value"))
+        yield (*what, *where, (", detached from this terminal.", ""))
 
     def refusal(self) -> str:
         """Returns what is wrong with what was typed."""

@@ -13,7 +13,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.log_book import ALL
 from tfckpt_tui.log_tail import SUPERVISOR, LogLine, LogTail, log_path
 from tfckpt_tui.screens.opened import is_open
-from tfckpt_tui.screens.page import Page
+from tfckpt_tui.screens.page import Page, search_binding
 from tfckpt_tui.snapshot import RunSnapshot
 from tfckpt_tui.widgets.keybar import KeyBar
 from tfckpt_tui.widgets.log_view import LogTabs, LogView
@@ -37,7 +37,7 @@ class LogsScreen(Page):
             "errors",
             tooltip="Only warnings and errors; then errors alone; then all again.",
         ),
-        Binding("slash", "search", "search", tooltip="Marks a text, and goes to its last place."),
+        search_binding("search", "Marks a text, and goes to its last place."),
         Binding("n", "match(1)", "next match", tooltip="The next line with the text."),
         Binding("N", "match(-1)", "previous", tooltip="The line with the text before."),
         Binding("l", "close", "Back", show=False),

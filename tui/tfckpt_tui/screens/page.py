@@ -8,12 +8,22 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.keys import format_key
 from textual.screen import Screen
+from textual.widgets import Input
 
 from tfckpt_tui.widgets.keybar import KeyBar, KeyHint
 from tfckpt_tui.widgets.search_line import SearchLine
 
 if TYPE_CHECKING:
     from tfckpt_tui.app import TfckptApp
+
+
+def search_binding(description: str, tooltip: str) -> Binding:
+    """Returns the binding that opens a search line.
+
+    With priority, so that what is typed right behind it goes into the line already.
+    """
+    return Binding("slash", "search", description, tooltip=tooltip, priority=True)
+
 
 _AT_THE_END = {"help", "back"}
 
@@ -77,6 +87,12 @@ class Page(Screen[None]):
     def action_close(self) -> None:
         """Closes the screen."""
         self.dismiss()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leaves the key that opens the search line to the line while it is open."""
+        if action == "search" and isinstance(self.focused, Input):
+            return False
+        return super().check_action(action, parameters)
 
     def action_search(self) -> None:
         """Opens the search line."""

@@ -37,11 +37,25 @@ class Steering:
 
     Where a trainer lives it is asked, and the snapshots show what becomes of it; where none does,
     the app does it itself, under the trainer's lock.
+
+    Attributes:
+        actions: What it does, by the names of the actions.
     """
 
     def __init__(self, screen: DashboardScreen, run: RunDirectory) -> None:
         self._screen = screen
         self._run = run
+        self.actions: dict[str, Callable[[], None]] = {
+            "save": self.save,
+            "restore": self.restore,
+            "prune": self.prune,
+            "undo": self.undo,
+            "pin": self.pin,
+            "export": self.export,
+            "pause": self.pause,
+            "stop": self.stop,
+            "launch": self.launch,
+        }
 
     def save(self) -> None:
         """Asks for a checkpoint now."""

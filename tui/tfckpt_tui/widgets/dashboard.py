@@ -78,10 +78,8 @@ class Dashboard(Widget):
         """Opens or closes the line in which a filter is typed."""
         self._arranged.filtering = is_open
         self.keys.refresh(layout=True, repaint=False)
-        if is_open:
-            self.filter.focus()
-        else:
-            self.history.focus()
+        # `focus` would come after a key that is typed right behind.
+        self.screen.set_focus(self.filter if is_open else self.history)
 
     @property
     def is_filtering(self) -> bool:

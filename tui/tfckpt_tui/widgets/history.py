@@ -45,6 +45,7 @@ class History(Listing):
         self._tree: BranchTree | Nodes = self._whole_tree
         self._filter = Filter("")
         self._order: Order | None = None
+        self._columns: tuple[int, Layout] | None = None
         self._at = 0.0
         self._marked: list[str] = []
 
@@ -146,6 +147,7 @@ class History(Listing):
         self._rows = {c.name: row for row, c in enumerate(self._checkpoints)}
         is_whole = self._order is None and not self._filter.tests
         self._tree = self._whole_tree if is_whole else Nodes(self._checkpoints, self._whole_tree)
+        self._columns = None
         self.rows_changed()
         self.repaint()
 
@@ -242,6 +244,12 @@ class History(Listing):
         return Line((*self._tree.row(row), (" ", ""), *cells.spans))
 
     def _layout(self, width: int) -> Layout:
+        """Returns the columns that fit, which are the same for all rows of a picture."""
+        if self._columns is None or self._columns[0] != width:
+            self._columns = width, self._choose_columns(width)
+        return self._columns[1]
+
+    def _choose_columns(self, width: int) -> Layout:
         longest = max((len(c.name) for c in self._checkpoints[:200]), default=12)
         others = max((len(_others(c.metrics)) for c in self._checkpoints[:50]), default=0)
         widths = {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from textual import on
+from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input
@@ -10,6 +13,11 @@ from textual.widgets import Input
 
 class SearchLine(Input):
     """Tells each change while typing; enter keeps the search and hands the focus back."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        # With priority, so that a key typed right behind it finds the line closed already.
+        Binding("enter", "keep", "Keep", show=False, priority=True),
+    ]
 
     class Searched(Message):
         """The text that is searched for changed; empty, nothing is searched for."""
@@ -32,7 +40,8 @@ class SearchLine(Input):
     def open(self) -> None:
         """Shows the line and lets the person type."""
         self.display = True
-        self.focus()
+        # `focus` would come after a key that is typed right behind.
+        self.screen.set_focus(self)
 
     def leave(self) -> bool:
         """Ends the search; returns whether there was one, being typed or kept."""
@@ -41,17 +50,16 @@ class SearchLine(Input):
         self._close()
         return was_searching
 
+    def action_keep(self) -> None:
+        """Goes on showing what was found, without the line."""
+        self._close()
+
     @on(Input.Changed)
     def _tell(self, event: Input.Changed) -> None:
         event.stop()
         self.post_message(self.Searched(event.value))
 
-    @on(Input.Submitted)
-    def _keep(self, event: Input.Submitted) -> None:
-        event.stop()
-        self._close()
-
     def _close(self) -> None:
         if self.display:
             self.display = False
-            self.screen.query_one(self._focus_after, Widget).focus()
+            self.screen.set_focus(self.screen.query_one(self._focus_after, Widget))
