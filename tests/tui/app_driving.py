@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from textual.app import App
 from textual.pilot import Pilot
 
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.app import TfckptApp
 from tfckpt_tui.snapshot import RunSnapshot
 
 Result = TypeVar("Result")
@@ -66,3 +69,19 @@ async def until(
 async def until_shown(pilot: Pilot[int], text: str, timeout: float = 10.0) -> None:
     """Waits until `text` is on the screen."""
     await until(pilot, lambda: text in shown(pilot.app), f"{text!r} on the screen", timeout)
+
+
+@asynccontextmanager
+async def opened(
+    run: RunDirectory,
+    *,
+    read_only: bool = False,
+    select: str | None = None,
+    size: tuple[int, int] = (120, 40),
+) -> AsyncIterator[Pilot[int]]:
+    """The app on a run, when it has looked at it once."""
+    app = TfckptApp(run, read_only=read_only, poll=0.05, select=select)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await until(pilot, lambda: app.snapshot, "a first snapshot")
+        await pilot.pause()
+        yield pilot

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
-from app_driving import shown, top, until, until_shown
+from app_driving import opened, shown, top, until, until_shown
 from rundir_factory import RunFactory, two_branches
 from textual.pilot import Pilot
 
@@ -25,17 +24,6 @@ from tfckpt_tui.screens.dashboard import DashboardScreen
 from tfckpt_tui.widgets.history import History
 
 SIZE = (110, 36)
-
-
-@asynccontextmanager
-async def opened(
-    run: RunDirectory, *, read_only: bool = False, size: tuple[int, int] = SIZE
-) -> AsyncIterator[Pilot[int]]:
-    app = TfckptApp(run, read_only=read_only, poll=0.05)
-    async with app.run_test(size=size, notifications=True) as pilot:
-        await until(pilot, lambda: app.snapshot, "a first snapshot")
-        await pilot.pause()
-        yield pilot
 
 
 async def asked(pilot: Pilot[int], run: RunDirectory) -> Command:
@@ -69,7 +57,10 @@ async def test_every_action_has_its_key(live: RunFactory) -> None:
         }
         for action in ACTIONS:
             assert bound[action.name] == action.key
-        assert set(pilot.app.screen._do) == {action.name for action in ACTIONS}  # type: ignore[attr-defined]
+        screen = pilot.app.screen
+        assert isinstance(screen, DashboardScreen)
+        done = {*screen._do, *screen._steering.actions}
+        assert done == {action.name for action in ACTIONS}
 
 
 async def test_save_is_asked_for_followed_and_told(live: RunFactory) -> None:

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from app_driving import shown, top, until, until_shown
+from app_driving import opened, shown, top, until, until_shown
 from rundir_factory import RunFactory, two_branches
 from textual.pilot import Pilot
 
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.records import CommandKind
-from tfckpt_tui.app import TfckptApp
 from tfckpt_tui.widgets.history import History
-
-
-@asynccontextmanager
-async def opened(made: RunFactory) -> AsyncIterator[Pilot[int]]:
-    app = TfckptApp(made.run, poll=0.05)
-    async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        await until(pilot, lambda: app.snapshot, "a first snapshot")
-        await pilot.pause()
-        yield pilot
 
 
 @pytest.fixture
@@ -40,7 +28,7 @@ def mark(pilot: Pilot[int], *names: str) -> None:
 
 
 async def test_exactly_the_marked_ones_go_but_for_those_that_must_stay(ended: RunFactory) -> None:
-    async with opened(ended) as pilot:
+    async with opened(ended.run) as pilot:
         mark(pilot, "ckpt-100", "ckpt-500", "ckpt-b1-400")
         await pilot.press("p")
         await until_shown(pilot, "prune what is marked")
@@ -56,7 +44,7 @@ async def test_exactly_the_marked_ones_go_but_for_those_that_must_stay(ended: Ru
 
 
 async def test_where_all_that_is_marked_must_stay_nothing_can_go(ended: RunFactory) -> None:
-    async with opened(ended) as pilot:
+    async with opened(ended.run) as pilot:
         mark(pilot, "ckpt-b1-400")
         await pilot.press("p")
         await until_shown(pilot, "All that is marked must stay.")
@@ -66,7 +54,7 @@ async def test_where_all_that_is_marked_must_stay_nothing_can_go(ended: RunFacto
 
 async def test_the_trainer_is_asked_for_exactly_these(tmp_path: Path) -> None:
     made = two_branches(tmp_path / "run", live=True)
-    async with opened(made) as pilot:
+    async with opened(made.run) as pilot:
         mark(pilot, "ckpt-200", "ckpt-100")
         await pilot.press("p")
         await until_shown(pilot, "2 checkpoints go to the trash")
@@ -78,7 +66,7 @@ async def test_the_trainer_is_asked_for_exactly_these(tmp_path: Path) -> None:
 
 
 async def test_marked_ones_are_pinned_together_and_unpinned(ended: RunFactory) -> None:
-    async with opened(ended) as pilot:
+    async with opened(ended.run) as pilot:
         ended.run.pin("ckpt-100").touch()
         await until_shown(pilot, "★ 1 pinned")
         mark(pilot, "ckpt-100", "ckpt-200", "ckpt-300")
@@ -90,7 +78,7 @@ async def test_marked_ones_are_pinned_together_and_unpinned(ended: RunFactory) -
 
 
 async def test_all_that_the_filter_shows_are_marked(ended: RunFactory) -> None:
-    async with opened(ended) as pilot:
+    async with opened(ended.run) as pilot:
         await pilot.press("slash", *"branch:0 step>200", "enter", "M")
         await until_shown(pilot, "3 marked")
         await pilot.press("M")
@@ -106,7 +94,7 @@ async def test_marked_ones_are_verified_one_after_the_other(tmp_path: Path) -> N
     foreign = RunFactory(tmp_path)
     for step in (10, 20, 30):
         foreign.checkpoint(step, recorded=False, seconds_ago=600 - step)
-    async with opened(foreign) as pilot:
+    async with opened(foreign.run) as pilot:
         mark(pilot, "ckpt-10", "ckpt-30")
         await until_shown(pilot, "verify marked")
         await pilot.press("v")
@@ -119,7 +107,7 @@ async def test_marked_ones_are_verified_one_after_the_other(tmp_path: Path) -> N
 
 
 async def test_paths_and_rows_of_marked_ones_are_copied(ended: RunFactory) -> None:
-    async with opened(ended) as pilot:
+    async with opened(ended.run) as pilot:
         mark(pilot, "ckpt-100", "ckpt-300")
         await pilot.press("y")
         root = ended.run.root
@@ -136,7 +124,7 @@ async def test_paths_and_rows_of_marked_ones_are_copied(ended: RunFactory) -> No
 async def test_what_needs_one_checkpoint_does_nothing_where_the_filter_shows_none(
     ended: RunFactory,
 ) -> None:
-    async with opened(ended) as pilot:
+    async with opened(ended.run) as pilot:
         mark(pilot, "ckpt-100")
         await pilot.press("slash", *"name:nothing", "enter", "enter")
         await until_shown(pilot, "this needs one")

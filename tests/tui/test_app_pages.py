@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from app_driving import StillMonitor, shown, top, until, until_shown
+from app_driving import StillMonitor, opened, shown, top, until, until_shown
 from rundir_factory import RunFactory, two_branches
 from textual import events
 from textual.pilot import Pilot
@@ -45,17 +43,6 @@ PAGES = {
 }
 
 
-@asynccontextmanager
-async def opened(
-    made: RunFactory, *, select: str | None = None, size: tuple[int, int] = (120, 40)
-) -> AsyncIterator[Pilot[int]]:
-    app = TfckptApp(made.run, poll=0.05, select=select)
-    async with app.run_test(size=size, notifications=True) as pilot:
-        await until(pilot, lambda: app.snapshot, "a first snapshot")
-        await pilot.pause()
-        yield pilot
-
-
 @pytest.fixture(autouse=True)
 def _own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
@@ -74,7 +61,7 @@ def ended(tmp_path: Path) -> RunFactory:
 
 @pytest.mark.parametrize("key", PAGES)
 async def test_each_page_has_help_for_its_keys_and_closes(live: RunFactory, key: str) -> None:
-    async with opened(live, size=(120, 60)) as pilot:
+    async with opened(live.run, size=(120, 60)) as pilot:
         await pilot.press(key)
         page = await until(
             pilot, lambda: isinstance(pilot.app.screen, Page) and pilot.app.screen, "a page"
@@ -101,7 +88,7 @@ async def until_on_top(pilot: Pilot[int], text: str) -> None:
 
 
 async def test_a_chart_is_zoomed_moved_and_turned(ended: RunFactory) -> None:
-    async with opened(ended) as pilot:
+    async with opened(ended.run) as pilot:
         await pilot.press("c")
         await until_on_top(pilot, "steps 0 to 500")
         await pilot.press("plus")
@@ -138,7 +125,7 @@ async def test_logs_of_all_are_in_the_order_of_time_and_by_level(live: RunFactor
         with logs[index].open("a") as file:
             file.write(f"{text}\n")
         clock.note(logs)
-    async with opened(live) as pilot:
+    async with opened(live.run) as pilot:
         await pilot.press("l")
         await until_shown(pilot, "ValueError: one is wrong")
         view = pilot.app.screen.query_one(LogView)
@@ -165,7 +152,7 @@ async def test_an_event_leads_to_what_was_printed_then(live: RunFactory) -> None
             file.writelines(f"{text} {n}\n" for n in range(200))
         clock.note([log])
     live.journal(JournalKind.WORKER_LOST, "Worker 1 was killed.", 501, details={"worker": 1})
-    async with opened(live) as pilot:
+    async with opened(live.run) as pilot:
         await pilot.press("J", "slash", *"killed", "enter")
         await until_shown(pilot, "1 of")
         await pilot.press("l")
@@ -179,7 +166,7 @@ async def test_an_event_leads_to_what_was_printed_then(live: RunFactory) -> None
 
 async def test_a_moment_that_nobody_noted_is_said(live: RunFactory) -> None:
     live.run.worker_log(0).write_text("no time is known of this\n")
-    async with opened(live) as pilot:
+    async with opened(live.run) as pilot:
         await pilot.press("J", "l")
         await until_shown(pilot, "was not noted")
 
@@ -188,7 +175,7 @@ async def test_settings_are_in_force_at_once_and_kept(ended: RunFactory) -> None
     path = config_path()
     path.parent.mkdir(parents=True)
     path.write_text("# mine\n[retention]  # rules\nkeep_last = 7\n")
-    async with opened(ended) as pilot:
+    async with opened(ended.run) as pilot:
         before = pilot.app.theme
         await pilot.press("comma", "right")
         await until(pilot, lambda: pilot.app.theme != before, "another theme")
@@ -215,7 +202,7 @@ async def test_a_run_is_started_again_from_the_form(ended: RunFactory, tmp_path:
         hang_seconds=1234.0,
     )
     store(ended.run.launch_file, options)
-    async with opened(ended) as pilot:
+    async with opened(ended.run) as pilot:
         await pilot.press("L")
         await until_shown(pilot, "Starts 2 workers")
         assert isinstance(pilot.app.screen, LaunchDialog)
@@ -237,13 +224,13 @@ async def test_a_run_is_started_again_from_the_form(ended: RunFactory, tmp_path:
 
 
 async def test_what_runs_is_not_started_again(live: RunFactory) -> None:
-    async with opened(live) as pilot:
+    async with opened(live.run) as pilot:
         await pilot.press("L")
         await until_shown(pilot, "It is running; stop it first.")
 
 
 async def test_the_cursor_begins_where_it_was(ended: RunFactory) -> None:
-    async with opened(ended, select="ckpt-300") as pilot:
+    async with opened(ended.run, select="ckpt-300") as pilot:
         history = pilot.app.screen.query_one(History)
         await until(
             pilot, lambda: history.selected and history.selected.name == "ckpt-300", "the last one"
@@ -292,7 +279,7 @@ async def test_with_read_only_no_page_offers_what_changes_the_run(tmp_path: Path
 async def test_what_is_typed_right_behind_the_slash_is_searched_for(
     live: RunFactory, key: str, typed: str
 ) -> None:
-    async with opened(live) as pilot:
+    async with opened(live.run) as pilot:
         await pilot.press(key)
         await until(pilot, lambda: isinstance(pilot.app.screen, Page), "a page")
         await pilot.pause()

@@ -241,3 +241,29 @@ def test_it_can_be_suspended_and_goes_on(made: RunFactory, tmp_path: Path) -> No
     terminal.wait_for("ready>")
     terminal.press("exit\n")
     assert terminal.end() == 0
+
+
+def test_it_ends_at_once_whatever_its_threads_are_doing(made: RunFactory) -> None:
+    hung = (
+        "import time; from tfckpt_tui.look import Look\n"
+        "Look.snapshot = lambda self, now: time.sleep(3600)\n"
+    )
+    terminal = Terminal(str(made.run.root), code=hung + _OPEN)
+    terminal.wait_for("reading the run directory")
+    terminal.wait_for("the disk has not answered")
+    began = time.monotonic()
+    terminal.press("q")
+    assert terminal.end() == 0
+    assert time.monotonic() - began < 1.5
+
+
+def test_a_terminal_of_sixteen_colours_gets_no_others(
+    made: RunFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import os; os.environ['TERM'] = 'xterm-16color'; del os.environ['COLORTERM']\n"
+    terminal = Terminal(str(made.run.root), code=code + _OPEN)
+    terminal.wait_for("ckpt-b1-400")
+    terminal.press("q")
+    assert terminal.end() == 0
+    assert not re.search(rb"\x1b\[[0-9;]*[34]8;[25];", terminal.raw)
+    assert re.search(rb"\x1b\[[0-9;]*(3|9)[0-7]", terminal.raw)

@@ -13,6 +13,7 @@ from rundir_factory import RunFactory, two_branches
 from tfckpt_trainer.catalog.retention import BestBy, Policy
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.documents import decode
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import JournalKind, RetentionRules, RunInfo
 from tfckpt_tui.app import TfckptApp
 from tfckpt_tui.config import (
@@ -199,3 +200,35 @@ def test_a_theme_that_is_not_there_is_told_of(home: Path, tmp_path: Path) -> Non
     home.write_text("[app]\ntheme = 'plaid'\n")
     with pytest.raises(UsageError, match=r"There is no theme 'plaid'; choose one of .*tfckpt-dark"):
         TfckptApp(RunFactory(tmp_path).create().run, config=read_config())
+
+
+def test_a_theme_of_ones_own_is_another_with_other_colours(home: Path, tool: Tool) -> None:
+    home.write_text(
+        '[app]\ntheme = "mine"\n[themes.mine]\nbased_on = "tfckpt-light"\n'
+        'colours = { primary = "#123456", "branch-1" = "red" }\n'
+    )
+    app = TfckptApp(RunDirectory(Path("/nowhere")), config=read_config())
+    assert app.theme == "mine"
+    theme = app.available_themes["mine"]
+    assert (theme.primary, theme.dark) == ("#123456", False)
+    assert theme.variables["branch-1"] == "red"
+    said = tool("config")
+    assert '[themes.mine]\nbased_on = "tfckpt-light"' in said.data
+    assert '[themes.mine.colours]\nprimary = "#123456"' in said.data
+    assert theme.variables["branch-0"] == app.available_themes["tfckpt-light"].variables["branch-0"]
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ('based_on = "nowhere"', "there is none such"),
+        ('colours = { primary = "no colour" }', "give a colour as"),
+        ('colours = { shine = "red" }', "is no colour; there are primary"),
+    ],
+)
+def test_a_theme_without_sense_says_what_would_make_some(
+    home: Path, section: str, words: str
+) -> None:
+    home.write_text(f"[themes.mine]\n{section}\n")
+    with pytest.raises(UsageError, match=words):
+        TfckptApp(RunDirectory(Path("/nowhere")), config=read_config())

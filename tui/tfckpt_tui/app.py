@@ -261,12 +261,6 @@ def main(run: RunDirectory, *, read_only: bool = False, poll: float | None = Non
         read_only: Whether every action that changes something is switched off.
         poll: Seconds between looks, where file events are not to be relied on.
     """
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        sys.stderr.write(
-            "tfckpt-tui needs a terminal; in a script use `tfckpt-tui status --json`, "
-            "`tfckpt-tui ls --json` and the other commands.\n"
-        )
-        return ExitCode.USAGE
     config = read_config()
     while True:
         app = TfckptApp(

@@ -13,7 +13,7 @@ import click
 from tfckpt_trainer import __version__
 from tfckpt_trainer.errors import ExitCode, TfckptError, UsageError, in_words
 from tfckpt_tui.commands.opening import open_run
-from tfckpt_tui.console import drop_output, prepare_streams, print_error, print_json
+from tfckpt_tui.console import drop_output, prepare_streams, print_error, print_json, why_no_app
 
 INTERRUPTED = 130
 """Exit status after ctrl+c, as shells have it: 128 and the number of SIGINT."""
@@ -120,7 +120,7 @@ def run(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code."""
     as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
     try:
-        words = arguments or (["browse"] if _has_terminal() else ["--help"])
+        words = arguments or (["--help"] if why_no_app() else ["browse"])
         return int(cli.main(words, prog_name="tfckpt-tui", standalone_mode=False) or 0)
     except click.Abort:
         return INTERRUPTED
@@ -130,11 +130,6 @@ def run(arguments: list[str]) -> int:
         return _report(error, as_json)
     except OSError as error:
         return _report(TfckptError(in_words(error)), as_json)
-
-
-def _has_terminal() -> bool:
-    can_draw = os.environ.get("TERM", "dumb") not in {"dumb", "unknown"}
-    return can_draw and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def acting_on_run(act: Callable[..., Any]) -> Callable[..., Any]:

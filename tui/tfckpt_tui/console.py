@@ -25,6 +25,21 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
+def why_no_app() -> str:
+    """Returns why the app cannot be drawn here, and what to do instead; empty if it can."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return (
+            "The app needs a terminal. Use `--detach` to start without it, and "
+            "`tfckpt-tui status RUN --watch` to follow the run as plain text."
+        )
+    if os.environ.get("TERM", "dumb") in {"dumb", "unknown"}:
+        return (
+            "This terminal (TERM=dumb) cannot show the app; follow the run as plain text with "
+            "`tfckpt-tui status RUN --watch`."
+        )
+    return ""
+
+
 def drop_output() -> None:
     """Lets nothing more be written to standard output: its reader has left."""
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -51,6 +51,10 @@ def _settings(found: Config) -> list[dict[str, Any]]:
     for action in ACTIONS:
         own = found.keys.get(action.name)
         settings.append(_setting("keys", action.name, own or action.key, own is not None))
+    for name, theme in found.themes.items():
+        base = _setting(f"themes.{name}", "based_on", theme.based_on, True)
+        colours = [_setting(f"themes.{name}.colours", *one, True) for one in theme.colours.items()]
+        settings += [base, *colours]
     return settings
 
 

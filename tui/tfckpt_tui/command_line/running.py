@@ -19,7 +19,7 @@ from tfckpt_trainer.rundir.records import SupervisorStatus
 from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_tui.cli import JsonOption, PlaceArgument, RunArgument
 from tfckpt_tui.commands.opening import open_run
-from tfckpt_tui.console import print_json, print_words
+from tfckpt_tui.console import print_json, print_words, why_no_app
 from tfckpt_tui.runs import remember_run, state_directory
 
 DEMO_MODULE = "tfckpt_trainer.examples.language_model"
@@ -275,18 +275,9 @@ def _open_app(run: RunDirectory, *, read_only: bool, poll: float | None) -> int:
 
 def _check_terminal(detach: bool) -> None:
     """Refuses where the app could not be drawn, before anything is started for it."""
-    if detach:
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(
-            "The app needs a terminal. Use `--detach` to start without it, and "
-            "`tfckpt-tui status RUN --watch` to follow the run as plain text."
-        )
-    if os.environ.get("TERM", "dumb") in {"dumb", "unknown"}:
-        raise UsageError(
-            "This terminal (TERM=dumb) cannot show the app; follow the run as plain text with "
-            "`tfckpt-tui status RUN --watch`."
-        )
+    problem = "" if detach else why_no_app()
+    if problem:
+        raise UsageError(problem)
 
 
 def _ports(text: str | None) -> tuple[int, ...]:
