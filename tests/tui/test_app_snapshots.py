@@ -33,6 +33,7 @@ SCREENS = {
     "undo": ("u",),
     "marked": ("space", "down", "space", "p"),
     "oddities": ("o",),
+    "tensorboard": ("t",),
 }
 """Screens and dialogs that need no more than keys."""
 
@@ -219,7 +220,7 @@ def test_nothing_yet(snap_compare: Compare, tmp_path: Path) -> None:
 def test_the_pictures_show_something():
     """A comparison of two empty files would agree for ever."""
     pictures = list((Path(__file__).parent / "__snapshots__").rglob("*.svg"))
-    assert len(pictures) == 82
+    assert len(pictures) == 86
     assert all("<text" in picture.read_text() for picture in pictures)
 
 

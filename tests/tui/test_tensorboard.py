@@ -21,6 +21,7 @@ from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui import tensorboard
 from tfckpt_tui.tensorboard import TensorBoard, TensorBoardProcess
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -158,3 +159,26 @@ def test_it_listens_where_it_is_told_and_nowhere_else(run: RunDirectory) -> None
             tensorboard.start(run, host="127.0.0.3")
     finally:
         assert tensorboard.stop(run)
+
+
+def test_it_ends_with_the_run_where_that_is_wanted(tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run", live=True)
+    run = made.run
+    board = tensorboard.start(run, with_run=True)
+    try:
+        found = tensorboard.running(run)
+        assert found is not None
+        assert found.with_run
+        for index in range(2):
+            run.worker_status(index).unlink()
+        wait_until(lambda: not psutil.pid_exists(board.pid) or is_zombie(board.pid), 30, "its end")
+        wait_until(lambda: tensorboard.running(run) is None, 30, "nothing answers")
+    finally:
+        tensorboard.stop(run)
+
+
+def is_zombie(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
-from tfckpt_trainer.rundir.health import RunState
+from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
 from tfckpt_tui.commands.table import Action
 from tfckpt_tui.commands.verifying import can_be_verified
 from tfckpt_tui.snapshot import RunSnapshot
@@ -82,15 +82,9 @@ def label(action: Action, snapshot: RunSnapshot | None, chosen: Chosen) -> str:
     return f"{word} marked" if action.for_marked and chosen.marked else word
 
 
-_WITHOUT_PROCESSES = {
-    RunState.UNATTENDED,
-    RunState.FINISHED,
-    RunState.STOPPED,
-    RunState.FAILED,
-}
 _HINDRANCES: dict[str, tuple[Callable[[RunSnapshot], bool], str]] = {
     "launch": (
-        lambda run: run.state not in _WITHOUT_PROCESSES,
+        lambda run: run.state not in HAS_ENDED,
         "It is running; stop it first.",
     ),
     "pause": (

@@ -32,6 +32,7 @@ USUAL_PORT = 6006
 LOG_LINES = 8
 
 _MODULE = "tensorboard.main"
+_KEEPER = "tfckpt_tui.tensorboard_keeper"
 
 
 class TensorBoardProcess(Document, frozen=True, kw_only=True):
@@ -42,6 +43,7 @@ class TensorBoardProcess(Document, frozen=True, kw_only=True):
     port: int
     directory: str
     host: str = LOOPBACK
+    with_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class TensorBoard:
     Attributes:
         started: Whether it was started just now.
         host: The address it listens on: of this machine alone, unless somebody said otherwise.
+        with_run: Whether it ends when the run does.
     """
 
     port: int
@@ -58,6 +61,7 @@ class TensorBoard:
     directory: str
     started: bool
     host: str = LOOPBACK
+    with_run: bool = False
 
     @property
     def url(self) -> str:
@@ -91,16 +95,30 @@ def running(run: RunDirectory) -> TensorBoard | None:
     known = load_if_there(_file(run), TensorBoardProcess)
     if known is None or not _is_tensorboard(known) or not _answers(known.host, known.port):
         return None
-    return TensorBoard(known.port, known.pid, known.directory, started=False, host=known.host)
+    return TensorBoard(
+        known.port,
+        known.pid,
+        known.directory,
+        started=False,
+        host=known.host,
+        with_run=known.with_run,
+    )
 
 
-def start(run: RunDirectory, port: int | None = None, host: str | None = None) -> TensorBoard:
+def start(
+    run: RunDirectory,
+    port: int | None = None,
+    host: str | None = None,
+    *,
+    with_run: bool = False,
+) -> TensorBoard:
     """Starts TensorBoard for `run`, or adopts the one that runs.
 
     Args:
         run: The run directory.
         port: Which port; by default the usual one, or another if that is taken.
         host: The address to listen on; by default no other machine can reach it.
+        with_run: Whether it is to end when the run does.
 
     Raises:
         TfckptError: It is not installed, the port is taken, or it did not come up.
@@ -124,6 +142,8 @@ def start(run: RunDirectory, port: int | None = None, host: str | None = None) -
     # -P: no module that lies in the directory of the person is taken for TensorBoard's own.
     command = [sys.executable, "-P", "-m", _MODULE, "--logdir", str(directory)]
     command += ["--host", place, "--port", str(chosen), "--reload_interval", "5"]
+    if with_run:
+        command = [sys.executable, "-P", "-m", _KEEPER, str(run.root), *command]
     log = run.logs_directory / "tensorboard.log"
     with open_log(log, 0, command) as output:
         process = subprocess.Popen(
@@ -142,10 +162,13 @@ def start(run: RunDirectory, port: int | None = None, host: str | None = None) -
             port=chosen,
             directory=str(directory),
             host=place,
+            with_run=with_run,
         ),
     )
     _await(process, place, chosen, log)
-    return TensorBoard(chosen, process.pid, str(directory), started=True, host=place)
+    return TensorBoard(
+        chosen, process.pid, str(directory), started=True, host=place, with_run=with_run
+    )
 
 
 def stop(run: RunDirectory) -> bool:

@@ -58,6 +58,9 @@ class RunState(StrEnum):
     UNATTENDED = "unattended"
 
 
+HAS_ENDED = frozenset({RunState.UNATTENDED, RunState.FINISHED, RunState.STOPPED, RunState.FAILED})
+"""States of a run of which no process is at work."""
+
 ProcessProbe = Callable[[int, float], bool]
 """Whether the process with this number, started at this time, lives on this machine."""
 

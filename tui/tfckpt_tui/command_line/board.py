@@ -20,6 +20,7 @@ from tfckpt_tui.console import print_json, print_line
     metavar="ADDRESS",
     help="Listen on this address, as 0.0.0.0: whoever reaches it sees all. Loopback by default.",
 )
+@click.option("--with-run", is_flag=True, help="End it when the run ends; it stays by default.")
 @click.option("--stop", "stopping", is_flag=True, help="Stop the one that runs for this run.")
 @click.option("--status", "asking", is_flag=True, help="Only say whether one runs; exit 1 if not.")
 @JsonOption
@@ -28,13 +29,14 @@ def tensorboard(
     run: RunDirectory,
     port: int | None,
     host: str | None,
+    with_run: bool,
     stopping: bool,
     asking: bool,
     as_json: bool,
 ) -> int:
     """Start TensorBoard on this run, reachable from this machine only unless told otherwise."""
-    if stopping and (asking or port is not None or host is not None):
-        raise click.UsageError("--stop goes with none of --status, --port and --host.")
+    if stopping and (asking or with_run or port is not None or host is not None):
+        raise click.UsageError("--stop goes with none of the other options.")
     if stopping:
         stopped = board.stop(run)
         if as_json:
@@ -42,7 +44,7 @@ def tensorboard(
         else:
             print_line("Stopped." if stopped else "None was running.")
         return int(ExitCode.DONE)
-    found = board.running(run) if asking else board.start(run, port, host)
+    found = board.running(run) if asking else board.start(run, port, host, with_run=with_run)
     if as_json:
         print_json(_report(found))
     elif found is None:

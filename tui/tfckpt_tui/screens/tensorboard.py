@@ -6,9 +6,11 @@ import os
 import sys
 import webbrowser
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Protocol
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.rundir.health import HAS_ENDED
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui import tensorboard
 from tfckpt_tui.screens.dialog import Choice, Dialog
@@ -17,7 +19,7 @@ from tfckpt_tui.tensorboard import TensorBoard
 from tfckpt_tui.text import clean
 from tfckpt_tui.widgets.painting import Span
 
-_CLOSE, _START, _OPEN, _STOP = range(4)
+_CLOSE, _START, _START_WITH_RUN, _OPEN, _STOP = range(5)
 
 
 class StartJob(Protocol):
@@ -75,8 +77,11 @@ class TensorBoardDialog(Dialog[None]):
         if board is None:
             yield (("○ ", "muted"), ("not running", "muted"))
             yield (("It would listen on this machine's loopback address only.", "muted"),)
+            if self.snapshot.state not in HAS_ENDED:
+                yield (("w", "key"), (" starts it for as long as the run goes on.", "muted"))
             return
-        yield (("● ", "good"), ("running", "good"), (f"  process {board.pid}", "muted"))
+        until = ", until the run ends" if board.with_run else ""
+        yield (("● ", "good"), ("running", "good"), (f"  process {board.pid}{until}", "muted"))
         yield ()
         yield (("address      ", "label"), (board.url, "strong"))
         if self._step is not None:
@@ -93,16 +98,19 @@ class TensorBoardDialog(Dialog[None]):
         return [
             Choice("c", "close", None),
             Choice("s", "start", None, "primary"),
-            Choice("o", "open in browser", None),
-            Choice("x", "stop it", None),
+            Choice("w", "with run", None),
+            Choice("o", "open", None),
+            Choice("x", "stop", None),
         ]
 
     def can_choose(self, place: int) -> bool:
         """Whether a choice makes sense in the present state."""
         idle = not self._busy
+        can_start = idle and self._board is None and not self._read_only
         return {
             _CLOSE: True,
-            _START: idle and self._board is None and not self._read_only,
+            _START: can_start,
+            _START_WITH_RUN: can_start and self.snapshot.state not in HAS_ENDED,
             _OPEN: idle and self._board is not None and has_browser(),
             _STOP: idle and self._board is not None and not self._read_only,
         }[place]
@@ -110,9 +118,10 @@ class TensorBoardDialog(Dialog[None]):
     def take(self, choice: Choice[None]) -> None:
         """Does what was chosen; only close closes the dialog."""
         board = self._board
-        if choice.key == "s":
+        if choice.key in {"s", "w"}:
             self._wait("Starting; this takes a few seconds …")
-            self._start_job("TensorBoard", self._start, self._take_board)
+            start = partial(tensorboard.start, self._run, with_run=choice.key == "w")
+            self._start_job("TensorBoard", start, self._take_board)
         elif choice.key == "x":
             self._wait("Stopping …")
             self._start_job("TensorBoard", self._stop, self._take_board)
@@ -120,9 +129,6 @@ class TensorBoardDialog(Dialog[None]):
             self._start_job("browser", lambda: webbrowser.open(board.url_of(self._branch)))
         else:
             self.dismiss(None)
-
-    def _start(self) -> TensorBoard:
-        return tensorboard.start(self._run)
 
     def _stop(self) -> None:
         tensorboard.stop(self._run)
