@@ -74,11 +74,14 @@ class LogBook:
             level = level_of(line.text, before.level if before is not None else Level.ANY)
             before = Row(log, line.text, line.at, order, level)
             new.append(before)
-        self._rows[log] = [*own, *new][-self._most :]
-        together = [*self._rows[ALL], *new]
-        if len(together) > len(new) and together[-len(new) - 1].order > new[0].order:
+        together = self._rows[ALL]
+        comes_late = bool(together) and together[-1].order > new[0].order
+        together += new
+        if comes_late:
             together.sort(key=attrgetter("order"))
-        self._rows[ALL] = together[-self._most :]
+        own += new
+        for rows in (own, together):
+            del rows[: -self._most]
         self._shown = None
 
     def rows(self, log: str, least: Level = Level.ANY) -> Sequence[Row]:

@@ -40,6 +40,7 @@ class LogTail:
     def __init__(self, path: Path, first_bytes: int = FIRST_BYTES) -> None:
         self._path = path
         self._has_read = False
+        self._reads_notes = True
         self._first_bytes = first_bytes
         self._offset = 0
         self._inode: int | None = None
@@ -58,6 +59,7 @@ class LogTail:
             facts = os.fstat(file.fileno())
             if facts.st_ino != self._inode or facts.st_size < self._offset:
                 self._inode = facts.st_ino
+                self._reads_notes = True
                 self._offset = max(0, facts.st_size - self._first_bytes)
                 self._rest = b""
                 file.seek(self._offset)
@@ -74,7 +76,9 @@ class LogTail:
 
     def _timed(self, whole: bytes, end: int, changed_at: float) -> list[LogLine]:
         """Returns lines with the moments that were noted; newer ones came when the log changed."""
-        known = read_log_times(self._path)
+        # What came since the last look needs no notes, which may be thousands.
+        known = read_log_times(self._path) if self._reads_notes else LogTimes()
+        self._reads_notes = False
         if known.inode != self._inode:
             known = LogTimes()
         # Of a log that nobody noted, only what came since the first look has a time.

@@ -146,8 +146,7 @@ class LogsScreen(Page):
         if not is_open(self):
             return
         view = self.query_one(LogView)
-        for log, lines in logs.items():
-            view.add(log, lines)
+        view.add(logs)
         if self._at is not None:
             at, self._at = self._at, None
             if not view.go_to_time(at):

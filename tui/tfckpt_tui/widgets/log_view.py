@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from textual import events
 from textual.message import Message
@@ -38,15 +38,12 @@ class LogView(Listing):
     class Scrolled(Message):
         """The person scrolled: it may follow the log's end now, or no more."""
 
-    def add(self, log: str, lines: Sequence[LogLine] | None) -> None:
-        """Takes new lines of `log`; None says that it is not there."""
-        if lines is None:
-            self._missing.add(log)
-        else:
-            self._missing.discard(log)
-            self._book.add(log, lines)
-        if self._log in {log, ALL}:
-            self._keep_up()
+    def add(self, logs: Mapping[str, Sequence[LogLine] | None]) -> None:
+        """Takes new lines of logs; None says that one is not there."""
+        self._missing = {log for log, lines in logs.items() if lines is None}
+        for log, lines in logs.items():
+            self._book.add(log, lines or ())
+        self._keep_up()
 
     def turn_to(self, log: str) -> None:
         """Shows another log, at its end."""
