@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from rundir_factory import RunFactory, two_branches
 
 _SCRUBBED = ("NO_COLOR", "COLORTERM", "FORCE_COLOR", "COLUMNS", "LINES")
 
@@ -27,3 +29,15 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     monkeypatch.undo()
     time.tzset()
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> RunFactory:
+    """A run whose trainer is this very process."""
+    return two_branches(tmp_path / "language-model", live=True)
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> RunFactory:
+    """A run that nobody trains any more."""
+    return two_branches(tmp_path / "language-model", now=time.time() - 3600)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 import pytest
 from app_driving import opened, shown, top, until, until_shown
-from rundir_factory import RunFactory, two_branches
+from rundir_factory import RunFactory
 from textual.pilot import Pilot
 
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -34,18 +33,6 @@ async def asked(pilot: Pilot[int], run: RunDirectory) -> Command:
 
 def select(pilot: Pilot[int], name: str) -> None:
     pilot.app.screen.query_one(History).select(name)
-
-
-@pytest.fixture
-def live(tmp_path: Path) -> RunFactory:
-    """A run whose trainer is this very process."""
-    return two_branches(tmp_path / "language-model", live=True)
-
-
-@pytest.fixture
-def ended(tmp_path: Path) -> RunFactory:
-    """A run that nobody trains any more."""
-    return two_branches(tmp_path / "language-model", now=time.time() - 3600)
 
 
 async def test_every_action_has_its_key(live: RunFactory) -> None:

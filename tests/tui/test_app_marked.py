@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import pytest
 from app_driving import opened, shown, top, until, until_shown
 from rundir_factory import RunFactory, two_branches
 from textual.pilot import Pilot
@@ -13,11 +12,6 @@ from textual.pilot import Pilot
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.records import CommandKind
 from tfckpt_tui.widgets.history import History
-
-
-@pytest.fixture
-def ended(tmp_path: Path) -> RunFactory:
-    return two_branches(tmp_path / "language-model", now=time.time() - 3600)
 
 
 def mark(pilot: Pilot[int], *names: str) -> None:

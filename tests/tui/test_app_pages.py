@@ -49,16 +49,6 @@ def _own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-@pytest.fixture
-def live(tmp_path: Path) -> RunFactory:
-    return two_branches(tmp_path / "language-model", live=True)
-
-
-@pytest.fixture
-def ended(tmp_path: Path) -> RunFactory:
-    return two_branches(tmp_path / "language-model", now=time.time() - 3600)
-
-
 @pytest.mark.parametrize("key", PAGES)
 async def test_each_page_has_help_for_its_keys_and_closes(live: RunFactory, key: str) -> None:
     async with opened(live.run, size=(120, 60)) as pilot:

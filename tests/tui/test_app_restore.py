@@ -5,17 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
-from app_driving import top, until, until_shown
-from rundir_factory import RunFactory, loss_at, two_branches
+from app_driving import opened, top, until, until_shown
+from rundir_factory import RunFactory, loss_at
 from textual.pilot import Pilot
 from tiny_bundle import write_bundle
 
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.records import Command
-from tfckpt_tui.app import TfckptApp
 from tfckpt_tui.commands.fitting import fit_of
 from tfckpt_tui.commands.reporting import list_checkpoints
 from tfckpt_tui.widgets.history import History
@@ -23,11 +21,8 @@ from tfckpt_tui.widgets.history import History
 
 @asynccontextmanager
 async def asking(made: RunFactory, name: str) -> AsyncIterator[Pilot[int]]:
-    app = TfckptApp(made.run, poll=0.05)
-    async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        await until(pilot, lambda: app.snapshot, "a first snapshot")
-        await pilot.pause()
-        app.screen.query_one(History).select(name)
+    async with opened(made.run) as pilot:
+        pilot.app.screen.query_one(History).select(name)
         await pilot.press("r")
         await until_shown(pilot, "go back to")
         yield pilot
@@ -36,11 +31,6 @@ async def asking(made: RunFactory, name: str) -> AsyncIterator[Pilot[int]]:
 async def asked(pilot: Pilot[int], made: RunFactory) -> Command:
     box = CommandBox(made.run)
     return await until(pilot, lambda: box.claim(time.time()), "a command")
-
-
-@pytest.fixture
-def live(tmp_path: Path) -> RunFactory:
-    return two_branches(tmp_path / "language-model", live=True)
 
 
 @pytest.fixture
