@@ -1,19 +1,39 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tfckpt_trainer.errors import DamagedFileError, UsageError
-from tfckpt_trainer.rundir.documents import append, decode, encode, load, parse_lines, store
-from tfckpt_trainer.rundir.journal import Tail
+from tfckpt_trainer.rundir.documents import (
+    append,
+    copy_of,
+    damage_of,
+    decode,
+    encode,
+    load,
+    parse_lines,
+    remove,
+    store,
+)
+from tfckpt_trainer.rundir.journal import Tail, try_write_entry
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CheckpointRecord, Head, JournalEntry, JournalKind
 
 
 def a_head(**changes):
     return Head(**{"checkpoint": "ckpt-5", "step": 5, "branch": 0, "sequence": 1, **changes})
+
+
+def as_schema_1(document):
+    """Returns the fields as versions wrote them that knew no checksum."""
+    fields = {**json.loads(encode(document)), "schema": 1}
+    del fields["crc32"]
+    return fields
 
 
 def an_entry(message):
@@ -32,14 +52,49 @@ def test_bytes_that_are_no_utf_8_are_refused_by_name(tmp_path):
 
 
 def test_unknown_fields_are_kept(tmp_path):
-    data = json.dumps({**json.loads(encode(a_head())), "colour": {"of": "tomorrow"}}).encode()
+    data = json.dumps({**as_schema_1(a_head()), "colour": {"of": "tomorrow"}}).encode()
     document = decode(data, Head, "head.json")
     assert json.loads(encode(document))["colour"] == {"of": "tomorrow"}
+    assert decode(encode(document), Head, "head.json").unknown == {"colour": {"of": "tomorrow"}}
 
 
 def test_a_newer_schema_is_refused_with_the_way_out():
+    data = json.dumps({**as_schema_1(a_head()), "schema": 3}).encode()
     with pytest.raises(DamagedFileError, match=r"head\.json was written by a newer .*upgrade"):
-        decode(encode(a_head(schema=2)), Head, "head.json")
+        decode(data, Head, "head.json")
+
+
+def test_what_an_earlier_version_wrote_is_read_without_a_checksum():
+    assert decode(json.dumps(as_schema_1(a_head())).encode(), Head, "head.json").step == 5
+
+
+@given(step=st.integers(0, 10**9), name=st.text(max_size=20), bit=st.integers(min_value=0))
+def test_no_flipped_bit_passes_for_another_document(step, name, bit):
+    data = bytearray(encode(a_head(step=step, checkpoint=name)))
+    bit %= 8 * len(data)
+    data[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(DamagedFileError, match="head"):
+        decode(bytes(data), Head, "head.json")
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"schema":2}'])
+def test_a_damaged_document_is_read_from_its_copy(tmp_path, damage):
+    store(tmp_path / "head.json", a_head())
+    (tmp_path / "head.json").write_bytes(damage)
+    assert load(tmp_path / "head.json", Head) == a_head()
+    assert "not a valid Head" in damage_of(tmp_path / "head.json", Head)
+    copy_of(tmp_path / "head.json").write_bytes(damage)
+    with pytest.raises(DamagedFileError, match="head"):
+        load(tmp_path / "head.json", Head)
+
+
+def test_a_copy_alone_is_no_document(tmp_path):
+    store(tmp_path / "head.json", a_head())
+    (tmp_path / "head.json").unlink()
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "head.json", Head)
+    remove(tmp_path / "head.json")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -94,3 +149,24 @@ def test_a_tail_reads_a_replaced_file_anew(tmp_path):
     path.unlink()
     append(path, an_entry("new"))
     assert [entry.message for entry in tail.read_new()] == ["new"]
+
+
+def test_a_line_cut_off_by_a_full_disk_does_not_swallow_the_next(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    append(path, an_entry("one"))
+    path.write_bytes(path.read_bytes() + b'{"schema":1,"at":2.0,"ki')
+    append(path, an_entry("three"))
+    entries, _ = parse_lines(path.read_bytes(), JournalEntry, "journal")
+    assert [entry.message for entry in entries] == ["one", "three"]
+
+
+def test_a_line_that_cannot_be_flushed_is_there_once(tmp_path, monkeypatch):
+    def refuse(_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    run = RunDirectory(tmp_path)
+    run.create()
+    monkeypatch.setattr(os, "fsync", refuse)
+    told = try_write_entry(run, an_entry("one"))
+    assert "may not survive a power loss" in told
+    assert [entry.message for entry in Tail(run.journal, JournalEntry).read_new()] == ["one"]

@@ -1,13 +1,22 @@
 from __future__ import annotations
 
+import errno
 import os
+import stat
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tfckpt_trainer.errors import DamagedFileError, UsageError
-from tfckpt_trainer.rundir.files import append_line, make_directory, read_bounded, write_atomic
+from tfckpt_trainer.rundir.files import (
+    NotFlushedError,
+    append_line,
+    make_directory,
+    move,
+    read_bounded,
+    write_atomic,
+)
 from tfckpt_trainer.rundir.paths import (
     RunDirectory,
     StepName,
@@ -52,6 +61,28 @@ def test_make_directory_refuses_a_link(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(DamagedFileError, match="symbolic link"):
         make_directory(tmp_path / "link")
+
+
+def test_what_was_replaced_and_not_flushed_is_told_apart_from_what_was_not(tmp_path, monkeypatch):
+    def refuse_directories(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", refuse_directories)
+    with pytest.raises(NotFlushedError, match=str(tmp_path)):
+        write_atomic(tmp_path / "state", b"new")
+    assert (tmp_path / "state").read_bytes() == b"new"
+
+
+def test_move_replaces_nothing(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(name)
+    with pytest.raises(FileExistsError, match="two"):
+        move(tmp_path / "one", tmp_path / "two")
+    assert (tmp_path / "one").read_text() == "one"
+    assert (tmp_path / "two").read_text() == "two"
+    move(tmp_path / "one", tmp_path / "three")
+    assert (tmp_path / "three").read_text() == "one"
 
 
 def test_append_line_never_joins_lines(tmp_path):

@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError, UsageError
-from tfckpt_trainer.rundir.files import RECORD_LIMIT, append_line, read_bounded, write_atomic
+from tfckpt_trainer.rundir.files import (
+    RECORD_LIMIT,
+    NotFlushedError,
+    append_line,
+    read_bounded,
+    write_atomic,
+)
 
 SCHEMA = 1
-"""The version that this code writes; a file with a larger one is refused."""
+"""The version of documents without a checksum, and of what commands print as JSON."""
+
+SEALED_SCHEMA = 2
+"""The version of documents that carry a checksum of themselves."""
+
+_SEAL_SIZE = len(b',"crc32":"00000000"}')
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """Base of everything we write as JSON.
 
     Attributes:
-        schema: Version of the contract that wrote it.
+        schema: Version of the contract that wrote it; it is written anew in the present one.
         unknown: Fields of the file that this code does not know; they are written back.
     """
 
+    version: ClassVar[int] = SCHEMA
+    has_copy: ClassVar[bool] = False
+
     schema: int = SCHEMA
     unknown: dict[str, Any] = {}
+
+
+class SealedDocument(Document, frozen=True, kw_only=True):
+    """A document that ends with the CRC-32 of its own text, so that no flipped bit passes.
+
+    The last field of the file is `"crc32"`: eight hexadecimal digits, the checksum of all bytes
+    before the comma that precedes it. Files of schema 1 have none and are read as they are.
+    """
+
+    version: ClassVar[int] = SEALED_SCHEMA
+
+    schema: int = SEALED_SCHEMA
 
 
 DocumentT = TypeVar("DocumentT", bound=Document)
@@ -38,11 +65,12 @@ def encode(document: Document) -> bytes:
     fields = msgspec.to_builtins(document)
     unknown = fields.pop("unknown")
     try:
-        return msgspec.json.encode({**unknown, **fields})
+        data = msgspec.json.encode({**unknown, **fields, "schema": document.version})
     except UnicodeEncodeError as error:
         raise UsageError(
             f"{error.object!r} is not valid UTF-8, and cannot be written down; rename the file."
         ) from error
+    return _sealed(data) if document.version >= SEALED_SCHEMA else data
 
 
 def decode(data: bytes, kind: type[DocumentT], source: str) -> DocumentT:
@@ -54,19 +82,23 @@ def decode(data: bytes, kind: type[DocumentT], source: str) -> DocumentT:
         source: The file's name, for the message.
 
     Raises:
-        DamagedFileError: It is no JSON, a field is missing or has another type, or it was
-            written by a newer version.
+        DamagedFileError: It is no JSON, a field is missing or has another type, it does not
+            match its checksum, or it was written by a newer version.
     """
     try:
         raw = msgspec.json.decode(data)
         if not isinstance(raw, dict):
             raise msgspec.ValidationError(f"expected an object, got {type(raw).__name__}")
         schema = raw.get("schema")
-        if isinstance(schema, int) and schema > SCHEMA:
+        if isinstance(schema, int) and schema > kind.version:
             raise DamagedFileError(
                 f"{source} was written by a newer tfckpt-tui (schema {schema}, this one knows "
-                f"{SCHEMA}); upgrade this installation."
+                f"{kind.version}); upgrade this installation."
             )
+        if kind.version >= SEALED_SCHEMA and (schema != SCHEMA or "crc32" in raw):
+            if _sealed_part(data) is None:
+                raise msgspec.ValidationError("it does not match its checksum")
+            del raw["crc32"]
         known = set(kind.__struct_fields__) - {"unknown"}
         unknown = {key: value for key, value in raw.items() if key not in known}
         fields = {key: value for key, value in raw.items() if key in known}
@@ -77,14 +109,36 @@ def decode(data: bytes, kind: type[DocumentT], source: str) -> DocumentT:
         ) from error
 
 
+def _sealed(data: bytes) -> bytes:
+    text = data.removesuffix(b"}")
+    return b'%b,"crc32":"%08x"}' % (text, zlib.crc32(text))
+
+
+def _sealed_part(data: bytes) -> bytes | None:
+    """Returns what a checksum at the end of `data` covers, or None where it does not match."""
+    text = data.rstrip()[:-_SEAL_SIZE]
+    return text if _sealed(text) == data.rstrip() else None
+
+
+def copy_of(path: Path) -> Path:
+    """Returns where the second copy of a document lies."""
+    return path.with_name(f"{path.name}.copy")
+
+
 def load(path: Path, kind: type[DocumentT], limit: int = RECORD_LIMIT) -> DocumentT:
-    """Reads and validates one document.
+    """Reads and validates one document; a damaged one is read from its copy, if it has one.
 
     Raises:
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: There is no such file, whether or not there is a copy of it.
         DamagedFileError: It is not what was expected.
     """
-    return decode(read_bounded(path, limit), kind, path.name)
+    try:
+        return decode(read_bounded(path, limit), kind, path.name)
+    except DamagedFileError:
+        copy = _load_copy(path, kind, limit) if kind.has_copy else None
+        if copy is None:
+            raise
+        return copy
 
 
 def load_if_there(path: Path, kind: type[DocumentT]) -> DocumentT | None:
@@ -95,9 +149,50 @@ def load_if_there(path: Path, kind: type[DocumentT]) -> DocumentT | None:
         return None
 
 
+def damage_of(path: Path, kind: type[Document]) -> str:
+    """Returns what is wrong with the file itself, whatever its copy holds; empty if nothing is.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+    """
+    try:
+        decode(read_bounded(path), kind, path.name)
+    except DamagedFileError as error:
+        return str(error)
+    return ""
+
+
 def store(path: Path, document: Document, *, durable: bool = True) -> None:
-    """Writes `document` so that a reader sees the old file or the whole new one."""
-    write_atomic(path, encode(document), durable=durable)
+    """Writes `document` so that a reader sees the old file or the whole new one.
+
+    Raises:
+        NotFlushedError: It was written; the disk refused to flush it.
+        OSError: Nothing was replaced.
+    """
+    data = encode(document)
+    unflushed: NotFlushedError | None = None
+    if document.has_copy:
+        # First: where the file itself is there, its copy is.
+        try:
+            write_atomic(copy_of(path), data, durable=durable)
+        except NotFlushedError as error:
+            unflushed = error
+    write_atomic(path, data, durable=durable)
+    if unflushed is not None:
+        raise unflushed
+
+
+def remove(path: Path) -> None:
+    """Removes a document and its copy, as far as they are there."""
+    path.unlink(missing_ok=True)
+    copy_of(path).unlink(missing_ok=True)
+
+
+def _load_copy(path: Path, kind: type[DocumentT], limit: int) -> DocumentT | None:
+    try:
+        return decode(read_bounded(copy_of(path), limit), kind, path.name)
+    except (DamagedFileError, OSError):
+        return None
 
 
 def append(path: Path, document: Document) -> None:

@@ -15,6 +15,10 @@ RECORD_LIMIT = 16 << 20
 """Bytes beyond which no file of ours is read: whatever it is, it is not one of ours."""
 
 
+class NotFlushedError(OSError):
+    """A change was made and the disk refused to flush it: a power loss may undo it."""
+
+
 def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Replaces `path` by a file that holds `data`: a reader sees the old file or the new one.
 
@@ -24,6 +28,7 @@ def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
         durable: Whether to flush the file and its directory to disk. Heartbeats need not be.
 
     Raises:
+        NotFlushedError: The file was replaced; its directory could not be flushed.
         OSError: Nothing was replaced; the temporary file is gone.
     """
     temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
@@ -42,13 +47,32 @@ def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
         sync_directory(path.parent)
 
 
+def move(source: Path, target: Path) -> None:
+    """Renames `source` to `target`, in place of nothing.
+
+    Raises:
+        FileExistsError: There is something at `target`; nothing was moved.
+        OSError: The disk refused.
+    """
+    if os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    os.rename(source, target)
+
+
 def sync_directory(directory: Path) -> None:
-    """Flushes the entries of `directory`, so that renames in it survive a power loss."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    """Flushes the entries of `directory`, so that renames in it survive a power loss.
+
+    Raises:
+        NotFlushedError: The disk refused; the entries are there.
+    """
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise NotFlushedError(error.errno, error.strerror, str(directory)) from error
 
 
 def sync_file(path: Path) -> None:
@@ -102,18 +126,45 @@ def read_bounded(path: Path, limit: int = RECORD_LIMIT) -> bytes:
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Appends one line in one write and flushes it; a reader may meet a torn last line only."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    """Appends one line in one write and flushes it; a reader may meet a torn last line only.
+
+    Raises:
+        NotFlushedError: The line is there; the disk refused to flush it.
+        OSError: The line is not there, or only a part of it, which readers pass over.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
     descriptor = os.open(path, flags, 0o644)
     try:
-        os.write(descriptor, line.rstrip(b"\n") + b"\n")
-        os.fsync(descriptor)
+        data = line.rstrip(b"\n") + b"\n"
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            # A write was cut off before: its line must not swallow this one.
+            data = b"\n" + data
+        if os.write(descriptor, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            raise NotFlushedError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(descriptor)
 
 
-def make_directory(path: Path) -> None:
-    """Creates `path` and its parents; refuses a symbolic link in the place of `path` itself."""
+def make_directory(path: Path, *, durable: bool = False) -> None:
+    """Creates `path` and its parents; refuses a symbolic link in the place of `path` itself.
+
+    Args:
+        path: The directory.
+        durable: Whether to flush the directory in which it was created.
+
+    Raises:
+        DamagedFileError: `path` is a symbolic link.
+        NotFlushedError: It is there; the disk refused to flush that.
+        OSError: It cannot be created.
+    """
+    is_new = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
     if path.is_symlink():
         raise DamagedFileError(f"{path} is a symbolic link; a directory was expected there.")
+    if durable and is_new:
+        sync_directory(path.parent)

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import Generic
 
-from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.errors import DamagedFileError, in_words
 from tfckpt_trainer.rundir.documents import DocumentT, append, parse_lines
-from tfckpt_trainer.rundir.files import open_plain
+from tfckpt_trainer.rundir.files import NotFlushedError, open_plain
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import JournalEntry
 
@@ -17,8 +17,28 @@ TAIL_BYTES = 8 << 20
 
 
 def write_entry(run: RunDirectory, entry: JournalEntry) -> None:
-    """Appends `entry` to the journal and flushes it."""
+    """Appends `entry` to the journal and flushes it.
+
+    Raises:
+        NotFlushedError: It is there; the disk refused to flush it.
+        OSError: It is not there.
+    """
     append(run.journal, entry)
+
+
+def try_write_entry(run: RunDirectory, entry: JournalEntry) -> str:
+    """Appends `entry` about something that is done already, whatever becomes of the line.
+
+    Returns:
+        A sentence about what the disk refused, to be told beside the outcome; empty if nothing.
+    """
+    try:
+        write_entry(run, entry)
+    except NotFlushedError as error:
+        return f"Its line in the journal may not survive a power loss: {in_words(error)}."
+    except OSError as error:
+        return f"It is not in the journal: {in_words(error)}."
+    return ""
 
 
 def read_entries(run: RunDirectory) -> list[JournalEntry]:

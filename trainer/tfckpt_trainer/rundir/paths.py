@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.documents import copy_of
 from tfckpt_trainer.rundir.files import make_directory
 
 _NAME = re.compile(r"[^/\x00]{1,200}")
@@ -101,6 +102,10 @@ class RunDirectory:
     def record(self, name: str) -> Path:
         """The record of checkpoint `name`."""
         return self.records_directory / f"{_checked(name)}.json"
+
+    def record_copy(self, name: str) -> Path:
+        """A second copy of the record, read where the first one is damaged."""
+        return copy_of(self.record(name))
 
     def worker_state_directory(self, name: str) -> Path:
         """What only single workers have of checkpoint `name`: input position, random state."""

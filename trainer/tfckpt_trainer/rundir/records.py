@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
-from tfckpt_trainer.rundir.documents import Document
+from tfckpt_trainer.rundir.documents import Document, SealedDocument
 
 
 class Activity(StrEnum):
@@ -97,7 +97,7 @@ class RunInfo(Document, frozen=True, kw_only=True):
     retention: RetentionRules | None = None
 
 
-class Head(Document, frozen=True, kw_only=True):
+class Head(SealedDocument, frozen=True, kw_only=True):
     """`head.json`: the last restore; later saves are newer than it by their sequence.
 
     Attributes:
@@ -106,6 +106,8 @@ class Head(Document, frozen=True, kw_only=True):
         branch: On which what follows is saved.
         sequence: Place in the order of all saves and restores of the run.
     """
+
+    has_copy: ClassVar[bool] = True
 
     checkpoint: str
     step: int
@@ -267,8 +269,8 @@ class SaveCost(msgspec.Struct, frozen=True, kw_only=True):
     slowing_steps: int = 0
 
 
-class CheckpointRecord(Document, frozen=True, kw_only=True):
-    """`records/NAME.json`: what TensorFlow does not record of a checkpoint.
+class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
+    """`records/NAME.json`: what TensorFlow does not record of a checkpoint; never changed.
 
     Attributes:
         parent: The checkpoint from which training reached this one; None for the first.
@@ -285,6 +287,8 @@ class CheckpointRecord(Document, frozen=True, kw_only=True):
         world: Worker and replica counts, strategy, versions.
         contents: What resuming brings back: `model`, `optimizer`, `step`, `input position`...
     """
+
+    has_copy: ClassVar[bool] = True
 
     name: str
     step: int
@@ -321,7 +325,7 @@ class FoundFault(msgspec.Struct, frozen=True, kw_only=True):
     tensor: str = ""
 
 
-class VerificationRecord(Document, frozen=True, kw_only=True):
+class VerificationRecord(SealedDocument, frozen=True, kw_only=True):
     """`verifications/NAME.json`: what reading every byte of a checkpoint found.
 
     Attributes:
@@ -556,7 +560,7 @@ class TrashPhase(StrEnum):
     UNDOING = "undoing"
 
 
-class TrashManifest(Document, frozen=True, kw_only=True):
+class TrashManifest(SealedDocument, frozen=True, kw_only=True):
     """`trash/ID/manifest.json`, written before the first file moves: what an undo brings back.
 
     Attributes:
