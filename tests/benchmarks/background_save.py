@@ -18,9 +18,9 @@ from pathlib import Path
 import tensorflow as tf
 
 from tfckpt_trainer import SaveOptions, TrainingRun
-from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.catalog.history import Records
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import CheckpointRecord, SaveCost
+from tfckpt_trainer.rundir.records import SaveCost
 
 VARIABLES = 50
 STEPS_BETWEEN = 60
@@ -59,8 +59,7 @@ def costs(run_dir: Path, model: Model, options: SaveOptions, saves: int) -> list
         step(tf.constant(batch))
         # Time for a save beside training to end before the next is due.
         time.sleep(0.002)
-    directory = RunDirectory(run.directory)
-    records = [load(path, CheckpointRecord) for path in directory.records_directory.glob("*.json")]
+    records = Records(RunDirectory(run.directory)).look().values()
     measured = sorted((record for record in records if record.cost), key=lambda r: r.step)
     return [record.cost for record in measured[1:-1] if record.cost is not None]
 

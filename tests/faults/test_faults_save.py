@@ -10,6 +10,7 @@ from cluster import Cluster
 
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.commit import finish_interrupted_saves
 from tfckpt_trainer.catalog.scan import Catalog, continuation
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -17,8 +18,9 @@ from tfckpt_trainer.rundir.records import CheckpointRecord
 
 pytestmark = pytest.mark.tensorflow
 
-RENAMES_OF_A_SAVE = 6
-"""The after-effect of the save before; worker state, data file, record, index, state file."""
+RENAMES_OF_A_SAVE = 8
+"""Manifest, random state, manifest of the commit, data file, copy of the record, record, index,
+state file."""
 
 
 def arguments(*more):
@@ -28,8 +30,6 @@ def arguments(*more):
 @pytest.mark.parametrize("how", [[], ["--background"]], ids=["foreground", "background"])
 @pytest.mark.parametrize("point", range(1, RENAMES_OF_A_SAVE + 1))
 def test_a_kill_before_each_rename_of_a_save_leaves_whole_checkpoints(tmp_path, point, how):
-    from tfckpt_trainer.training.commit import finish_interrupted_saves
-
     run = RunDirectory(tmp_path / "run")
     with Cluster(
         run.root,

@@ -22,7 +22,14 @@ from tfckpt_trainer.rundir.documents import (
 )
 from tfckpt_trainer.rundir.journal import Tail, try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import CheckpointRecord, Head, JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records import (
+    CheckpointRecord,
+    Head,
+    JournalEntry,
+    JournalKind,
+    SaveManifest,
+    SavePhase,
+)
 
 
 def a_head(**changes):
@@ -49,6 +56,14 @@ def test_bytes_that_are_no_utf_8_are_refused_by_name(tmp_path):
     with pytest.raises(UsageError, match=r"'bad-\\udcff' is not valid UTF-8"):
         store(tmp_path / "head.json", a_head(checkpoint="bad-\udcff"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_document_that_ends_with_another_one_comes_back():
+    record = CheckpointRecord(
+        name="a", step=1, branch=0, sequence=1, saved_at=0.0, trigger="", state={"x": {"y": {}}}
+    )
+    manifest = SaveManifest(name="a", phase=SavePhase.COMMITTING, record=record)
+    assert decode(encode(manifest), SaveManifest, "a.json") == manifest
 
 
 def test_unknown_fields_are_kept(tmp_path):

@@ -12,6 +12,7 @@ from cluster import Cluster
 from steered import SteeredRun
 
 from tfckpt_trainer.bundle.verify import verify
+from tfckpt_trainer.catalog.history import Records
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.records import (
@@ -61,12 +62,15 @@ def test_a_save_beside_training_is_done_only_when_it_is_in_view(beside):
     assert not list(beside.run.saving_directory.iterdir())
 
 
-def test_what_a_save_does_to_the_steps_after_it_is_added_to_its_record(beside):
+def test_what_a_save_does_to_the_steps_after_it_leaves_its_record_as_it_was(beside):
     name = beside.ask(CommandKind.SAVE).result["name"]
+    committed = beside.run.record(name).read_bytes()
+    records = Records(beside.run)
     wait_until(
-        lambda: record_of(beside, name).cost.slowing_seconds is not None, 30, "the after-effect"
+        lambda: records.look()[name].cost.slowing_seconds is not None, 30, "the after-effect"
     )
-    assert record_of(beside, name).cost.slowing_steps >= 10
+    assert records.look()[name].cost.slowing_steps >= 10
+    assert beside.run.record(name).read_bytes() == committed
 
 
 def test_commands_that_come_while_a_save_is_written_wait_for_it(beside):

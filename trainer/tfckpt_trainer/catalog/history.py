@@ -7,14 +7,17 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.documents import Documents
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import load_if_there
+from tfckpt_trainer.rundir.journal import Tail
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
-from tfckpt_trainer.rundir.records import CheckpointRecord, Head
+from tfckpt_trainer.rundir.records import CheckpointRecord, Head, SaveOverhead
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,34 @@ class Continuation:
 
 
 class Records(Documents[CheckpointRecord]):
-    """The records of a run, read again only where a file was replaced."""
+    """The records of a run, read again only where a file was replaced.
+
+    To each is added what was measured after it was written.
+    """
 
     def __init__(self, run: RunDirectory) -> None:
         super().__init__(run.records_directory, CheckpointRecord)
+        self._new_overheads = Tail(run.overheads, SaveOverhead)
+        self._overheads: dict[tuple[str, int], SaveOverhead] = {}
+
+    def refresh(self, at_most: int | None = None) -> set[str]:
+        """Looks again; see `Documents.refresh`."""
+        changed = super().refresh(at_most)
+        measured = set()
+        for overhead in self._new_overheads.read_new():
+            self._overheads[overhead.checkpoint, overhead.sequence] = overhead
+            measured.add(overhead.checkpoint)
+        for name in changed | measured:
+            record = self.found.get(name)
+            overhead_of = self._overheads.get((name, record.sequence)) if record else None
+            if record is not None and record.cost is not None and overhead_of is not None:
+                cost = replace(
+                    record.cost,
+                    slowing_seconds=overhead_of.slowing_seconds,
+                    slowing_steps=overhead_of.slowing_steps,
+                )
+                self.found[name] = replace(record, cost=cost)
+        return changed | (measured & self.found.keys())
 
 
 def continuation(run: RunDirectory) -> Continuation | None:

@@ -70,7 +70,7 @@ def encode(document: Document) -> bytes:
         raise UsageError(
             f"{error.object!r} is not valid UTF-8, and cannot be written down; rename the file."
         ) from error
-    return _sealed(data) if document.version >= SEALED_SCHEMA else data
+    return _with_seal(data.removesuffix(b"}")) if document.version >= SEALED_SCHEMA else data
 
 
 def decode(data: bytes, kind: type[DocumentT], source: str) -> DocumentT:
@@ -96,7 +96,7 @@ def decode(data: bytes, kind: type[DocumentT], source: str) -> DocumentT:
                 f"{kind.version}); upgrade this installation."
             )
         if kind.version >= SEALED_SCHEMA and (schema != SCHEMA or "crc32" in raw):
-            if _sealed_part(data) is None:
+            if not _matches_seal(data):
                 raise msgspec.ValidationError("it does not match its checksum")
             del raw["crc32"]
         known = set(kind.__struct_fields__) - {"unknown"}
@@ -109,15 +109,13 @@ def decode(data: bytes, kind: type[DocumentT], source: str) -> DocumentT:
         ) from error
 
 
-def _sealed(data: bytes) -> bytes:
-    text = data.removesuffix(b"}")
+def _with_seal(text: bytes) -> bytes:
+    """Returns an object of JSON, without its closing brace, closed with its checksum."""
     return b'%b,"crc32":"%08x"}' % (text, zlib.crc32(text))
 
 
-def _sealed_part(data: bytes) -> bytes | None:
-    """Returns what a checksum at the end of `data` covers, or None where it does not match."""
-    text = data.rstrip()[:-_SEAL_SIZE]
-    return text if _sealed(text) == data.rstrip() else None
+def _matches_seal(data: bytes) -> bool:
+    return _with_seal(data.rstrip()[:-_SEAL_SIZE]) == data.rstrip()
 
 
 def copy_of(path: Path) -> Path:
@@ -195,9 +193,9 @@ def _load_copy(path: Path, kind: type[DocumentT], limit: int) -> DocumentT | Non
         return None
 
 
-def append(path: Path, document: Document) -> None:
-    """Appends `document` as one line to the file `path`."""
-    append_line(path, encode(document))
+def append(path: Path, document: Document, *, durable: bool = True) -> None:
+    """Appends `document` as one line to the file `path`; raises as `append_line` does."""
+    append_line(path, encode(document), durable=durable)
 
 
 def parse_lines(data: bytes, kind: type[DocumentT], source: str) -> tuple[list[DocumentT], int]:

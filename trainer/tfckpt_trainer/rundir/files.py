@@ -62,17 +62,26 @@ def move(source: Path, target: Path) -> None:
 def sync_directory(directory: Path) -> None:
     """Flushes the entries of `directory`, so that renames in it survive a power loss.
 
+    Some network file systems cannot flush a directory at all; they are taken as they are.
+
     Raises:
         NotFlushedError: The disk refused; the entries are there.
     """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _flush(descriptor, directory)
+    except NotFlushedError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _flush(descriptor: int, path: Path) -> None:
+    try:
+        os.fsync(descriptor)
     except OSError as error:
-        raise NotFlushedError(error.errno, error.strerror, str(directory)) from error
+        raise NotFlushedError(error.errno, error.strerror, str(path)) from error
 
 
 def sync_file(path: Path) -> None:
@@ -125,8 +134,13 @@ def read_bounded(path: Path, limit: int = RECORD_LIMIT) -> bytes:
         return file.read(size)
 
 
-def append_line(path: Path, line: bytes) -> None:
-    """Appends one line in one write and flushes it; a reader may meet a torn last line only.
+def append_line(path: Path, line: bytes, *, durable: bool = True) -> None:
+    """Appends one line in one write; a reader may meet a torn last line only.
+
+    Args:
+        path: The file; it is created where it is missing.
+        line: The line.
+        durable: Whether to flush it to disk.
 
     Raises:
         NotFlushedError: The line is there; the disk refused to flush it.
@@ -142,10 +156,8 @@ def append_line(path: Path, line: bytes) -> None:
             data = b"\n" + data
         if os.write(descriptor, data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        try:
-            os.fsync(descriptor)
-        except OSError as error:
-            raise NotFlushedError(error.errno, error.strerror, str(path)) from error
+        if durable:
+            _flush(descriptor, path)
     finally:
         os.close(descriptor)
 

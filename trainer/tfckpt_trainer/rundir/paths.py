@@ -125,6 +125,15 @@ class RunDirectory:
         """Where a checkpoint is written before it is verified and moved into view."""
         return self.control / "saving"
 
+    def save_manifest(self, name: str) -> Path:
+        """How far the save of checkpoint `name` is."""
+        return self.saving_directory / f"{_checked(name)}.json"
+
+    @property
+    def overheads(self) -> Path:
+        """Append-only: by how much steps were slower after each save."""
+        return self.control / "overheads.jsonl"
+
     @property
     def pins_directory(self) -> Path:
         """One empty file for each checkpoint that is never to be pruned."""

@@ -255,7 +255,8 @@ class SaveCost(msgspec.Struct, frozen=True, kw_only=True):
         verify_seconds: Until it was read back and compared.
         bytes_per_second: Written and flushed, by all workers together.
         slowing_seconds: By how much the steps beside and after it took longer than those
-            before, in sum; None until `slowing_steps` of them are done.
+            before, in sum. It is measured after the record is written: None there, but in
+            records of version 0.1, and filled in from `overheads.jsonl` by `catalog.history`.
         slowing_steps: Over how many steps that was taken.
     """
 
@@ -323,6 +324,45 @@ class FoundFault(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     message: str
     tensor: str = ""
+
+
+class SaveOverhead(Document, frozen=True, kw_only=True):
+    """One line of `overheads.jsonl`: what was measured after a save, in the steps that followed.
+
+    Attributes:
+        checkpoint: Which one was saved.
+        sequence: That of its record.
+        slowing_seconds: As `SaveCost.slowing_seconds`.
+        slowing_steps: As `SaveCost.slowing_steps`.
+    """
+
+    checkpoint: str
+    sequence: int
+    slowing_seconds: float
+    slowing_steps: int
+
+
+class SavePhase(StrEnum):
+    """How far a save is; it tells what to do with its files after a crash."""
+
+    WRITING = "writing"
+    COMMITTING = "committing"
+    DISCARDING = "discarding"
+
+
+class SaveManifest(SealedDocument, frozen=True, kw_only=True):
+    """`saving/NAME.json`: a save under way, and exactly which files it moves into view.
+
+    Attributes:
+        phase: While writing, nothing of it is in view and all of it is removed after a crash.
+            While committing, every file is written, flushed and verified, and it is completed.
+            While discarding, what came into view is removed again.
+        record: What is recorded of it, its files among that; None while it is being written.
+    """
+
+    name: str
+    phase: SavePhase
+    record: CheckpointRecord | None = None
 
 
 class VerificationRecord(SealedDocument, frozen=True, kw_only=True):

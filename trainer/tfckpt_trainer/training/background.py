@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -96,8 +97,10 @@ class BackgroundSave:
         vote = self._do_part()
         if self._group.is_chief:
             self.outcome = self._decide(self._votes(vote))
-            for path in self._files:
-                path.unlink(missing_ok=True)
+            with suppress(OSError):
+                # What cannot be removed does no harm; the next save removes it.
+                for path in self._files:
+                    path.unlink(missing_ok=True)
             return
         try:
             store(self._files[self._group.index], vote)

@@ -27,10 +27,7 @@ class Curves:
 
     The chief draws the metrics, which are means over all replicas; every worker its own step
     time. Written by hand-made events: `tf.summary` would run operations in the training
-    process, in the middle of its steps.
-
-    Attributes:
-        trouble: Why nothing is drawn any more, if the disk refused it; training goes on.
+    process, in the middle of its steps. What the disk refuses ends nothing but what it concerns.
     """
 
     def __init__(self, run: RunDirectory, directory: Path, index: int, gauges: Gauges) -> None:
@@ -39,8 +36,14 @@ class Curves:
         self._index = index
         self._gauges = gauges
         self._branch: int | None = None
-        self.trouble = ""
+        self._writer_trouble = ""
+        self._series_trouble = ""
         self._writer: EventFileWriter | None = None
+
+    @property
+    def trouble(self) -> str:
+        """What cannot be written, as a sentence; empty if all can."""
+        return self._writer_trouble or self._series_trouble
 
     def begin(self, branch: int, step: int) -> None:
         """Draws on as `branch` from `step`; what that run had beyond it gives way."""
@@ -99,17 +102,19 @@ class Curves:
         newest: dict[str, float] = {}
         for facts in steps:
             newest.update(facts.metrics)
-        append(
-            self._run.series,
-            SeriesPoint(
-                at=last.at,
-                step=last.step,
-                branch=last.branch,
-                metrics=finite(newest),
-                examples_per_second=self._gauges.examples_per_second,
-                step_seconds=float(np.mean([facts.seconds for facts in steps])),
-            ),
+        point = SeriesPoint(
+            at=last.at,
+            step=last.step,
+            branch=last.branch,
+            metrics=finite(newest),
+            examples_per_second=self._gauges.examples_per_second,
+            step_seconds=float(np.mean([facts.seconds for facts in steps])),
         )
+        try:
+            append(self._run.series, point, durable=False)
+            self._series_trouble = ""
+        except OSError as error:
+            self._series_trouble = f"the charts' values cannot be written: {in_words(error)}"
 
     def _add(self, event: event_pb2.Event) -> None:
         writer = self._writer
@@ -125,7 +130,7 @@ class Curves:
             act()
         except (OSError, tf.errors.OpError) as error:
             self._writer = None
-            self.trouble = f"TensorBoard's curves cannot be written: {in_words(error)}"
+            self._writer_trouble = f"TensorBoard's curves cannot be written: {in_words(error)}"
 
 
 def _scalar(tag: str, value: float) -> summary_pb2.Summary.Value:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 
+from tfckpt_trainer.errors import TfckptError, in_words
 from tfckpt_trainer.rundir.commandbox import CommandBox, advance
 from tfckpt_trainer.rundir.records import Command, CommandState
 
@@ -75,7 +76,7 @@ class Desk:
                 while (command := self._box.claim(time.time())) is not None:
                     self._claimed.append(command)
                 self.trouble = ""
-            except OSError as error:
-                self.trouble = f"commands cannot be read: {error}"
+            except (OSError, TfckptError) as error:
+                self.trouble = f"commands cannot be read: {in_words(error)}"
             if self._claimed or self.save_is_due:
                 self.wants_attention = True

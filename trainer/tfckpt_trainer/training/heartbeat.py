@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from tfckpt_trainer.errors import in_words
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import Activity, GpuStatus, WorkerFacts, WorkerStatus
@@ -25,7 +26,8 @@ class Heartbeat:
     """Writes one worker's status file until it is stopped.
 
     A full or failing disk must not end training: a beat that cannot be written is left out,
-    and the next one says so in `detail`.
+    and the next one says so in `detail`. Nothing else keeps a beat from being written: whoever
+    watches would take a worker for lost that trains.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class Heartbeat:
         self._cpu_at = 0.0
         self._gpus = GpuReader()
         self._pressure = CpuPressure()
-        self._trouble = ""
+        self._unwritten = ""
         self._stopping = threading.Event()
         self._beat_now = threading.Event()
         self._writing = threading.Lock()
@@ -91,11 +93,20 @@ class Heartbeat:
     def beat(self) -> None:
         """Writes the status file now."""
         with self._writing:
+            trouble = self._do_chores() or self._unwritten
             try:
-                self._trouble = self._every_beat()
-                store(self._path, self._status(), durable=False)
+                store(self._path, self._status(trouble), durable=False)
+                self._unwritten = ""
             except OSError as error:
-                self._trouble = f"an earlier heartbeat could not be written: {error}"
+                self._unwritten = f"an earlier heartbeat could not be written: {in_words(error)}"
+
+    def _do_chores(self) -> str:
+        """Does what the loop leaves to the heartbeat; returns what troubles it."""
+        try:
+            return self._every_beat()
+        except Exception as error:
+            # Whatever it is: it is shown, and tried again with the next beat.
+            return f"{type(error).__name__}: {in_words(error)}"
 
     def facts(self) -> WorkerFacts:
         """Returns what a checkpoint's record says of this worker."""
@@ -125,7 +136,7 @@ class Heartbeat:
             self._beat_now.clear()
             self.beat()
 
-    def _status(self) -> WorkerStatus:
+    def _status(self, trouble: str) -> WorkerStatus:
         gauges = self._gauges
         metrics = finite(gauges.metrics)
         return WorkerStatus(
@@ -150,7 +161,7 @@ class Heartbeat:
             memory_bytes=self._process.memory_info().rss,
             gpus=self._gpus.read(),
             ending=gauges.ending,
-            detail=gauges.detail or self._trouble or gauges.background,
+            detail=gauges.detail or trouble or gauges.background,
             last_step_at=gauges.last_step_at,
             phase=gauges.phase,
             phase_since=gauges.phase_since,

@@ -8,7 +8,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from tfckpt_trainer.errors import in_words
 from tfckpt_trainer.rundir.commandbox import CommandBox, advance
+from tfckpt_trainer.rundir.files import NotFlushedError
 from tfckpt_trainer.rundir.journal import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import Command, CommandState, JournalEntry, JournalKind
@@ -21,6 +23,7 @@ class Ledger:
 
     Attributes:
         is_chief: Whether this worker writes at all.
+        trouble: What the disk did not flush of the last line of the journal.
     """
 
     def __init__(self, run: RunDirectory, box: CommandBox, *, is_chief: bool) -> None:
@@ -29,11 +32,12 @@ class Ledger:
         self.is_chief = is_chief
         self._waiting: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()
+        self.trouble = ""
 
     def note(self, kind: JournalKind, message: str, **fields: Any) -> None:
         """Appends to the journal, as the chief; elsewhere it does nothing."""
         entry = JournalEntry(at=time.time(), kind=kind, message=message, **fields)
-        self._write(lambda: write_entry(self._run, entry))
+        self._write(lambda: self._append(entry))
 
     def tell(self, command: Command, state: CommandState, message: str, **changes: Any) -> Command:
         """Moves a command on and shows it; returns it as it is now."""
@@ -58,6 +62,15 @@ class Ledger:
             while self._waiting:
                 self._waiting[0]()
                 self._waiting.popleft()
+
+    def _append(self, entry: JournalEntry) -> None:
+        try:
+            write_entry(self._run, entry)
+        except NotFlushedError as error:
+            # The line is there, and must not be written again.
+            self.trouble = f"the journal may not survive a power loss: {in_words(error)}"
+        else:
+            self.trouble = ""
 
     def _write(self, action: Callable[[], None]) -> None:
         if not self.is_chief:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tfckpt_trainer.catalog.branches import Branches, branch_after_restore
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.commit import finish_interrupted_saves, point_state_file_at
 from tfckpt_trainer.catalog.history import in_order_of_use, read_head
 from tfckpt_trainer.catalog.prune import finish_interrupted_prunes
 from tfckpt_trainer.catalog.scan import Catalog, continuation
@@ -15,7 +16,6 @@ from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import Activity, Command, Head, JournalKind
-from tfckpt_trainer.training.commit import finish_interrupted_saves, point_state_file_at
 from tfckpt_trainer.training.curves import Curves
 from tfckpt_trainer.training.gauges import Gauges
 from tfckpt_trainer.training.group import Message, WorkerGroup
@@ -196,8 +196,10 @@ class Moves:
     def _plan_start(self) -> Message:
         """What the chief proposes: checkpoints to try, the most promising first."""
         finish_interrupted_prunes(self._run)
-        completed = finish_interrupted_saves(self._run)
-        for name in completed:
+        recovered = finish_interrupted_saves(self._run)
+        for problem in recovered.problems:
+            self._ledger.note(JournalKind.NOTE, problem)
+        for name in recovered.completed:
             self._ledger.note(
                 JournalKind.SAVE,
                 f"Completed the save of {name}, which was cut off.",

@@ -18,7 +18,7 @@ import tensorflow as tf
 from filelock import FileLock, Timeout
 
 from tfckpt_trainer.catalog.retention import Policy
-from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.errors import RefusedError, UsageError, in_words
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.documents import load_if_there, store
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -516,8 +516,11 @@ class TrainingRun:
         """Does what the loop leaves to the heartbeat; returns what troubles it."""
         self._curves.draw_new_steps()
         self._curves.flush()
-        self._ledger.retry()
-        return self._curves.trouble or self._desk.trouble
+        try:
+            self._ledger.retry()
+        except OSError as error:
+            return f"the journal cannot be written: {in_words(error)}"
+        return self._curves.trouble or self._desk.trouble or self._ledger.trouble
 
     def _on_termination(self) -> None:
         self._steering.stop_wish = Ending.PREEMPTED

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
-from tfckpt_trainer.rundir.documents import load_if_there, store
+from tfckpt_trainer.catalog.commit import point_state_file_at
+from tfckpt_trainer.rundir.documents import append
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import Activity, CheckpointRecord, Command, JournalKind
+from tfckpt_trainer.rundir.records import Activity, Command, JournalKind, SaveOverhead
 from tfckpt_trainer.training.background import BackgroundSave
-from tfckpt_trainer.training.commit import SaveOutcome, SaveRequest, point_state_file_at
+from tfckpt_trainer.training.commit import SaveOutcome, SaveRequest
 from tfckpt_trainer.training.curves import Curves
 from tfckpt_trainer.training.gauges import Gauges, finite, median
 from tfckpt_trainer.training.heartbeat import Heartbeat
@@ -58,6 +57,7 @@ class Slowing:
     """
 
     name: str
+    sequence: int
     usual: float
     left: int | None = None
     steps: int = 0
@@ -146,7 +146,7 @@ class Saves:
         self.finish_open()
         state, facts = self._keepsakes.give(self._heartbeat.facts())
         request = self._request(trigger, command, state)
-        self._begin_slowing(request.name)
+        self._begin_slowing(request)
         with self._heartbeat.doing(Activity.SAVING, request.name):
             outcome = self._saver.save(request, facts)
         self._close(request, command, outcome)
@@ -187,7 +187,7 @@ class Saves:
     def _start(self, wish: Wish) -> None:
         state, facts = self._keepsakes.give(self._heartbeat.facts())
         request = self._request(wish.trigger, wish.command, state)
-        self._begin_slowing(request.name)
+        self._begin_slowing(request)
         started = self._saver.start(request, facts)
         if isinstance(started, SaveOutcome):
             self._close(request, wish.command, started)
@@ -200,11 +200,14 @@ class Saves:
         self, trigger: str, command: Command | None, state: Mapping[str, Any]
     ) -> SaveRequest:
         position = self._position
+        # Each try takes a number of its own: one that was told to have failed may have been
+        # written all the same, and must never share its place with another.
+        position.sequence += 1
         return SaveRequest(
             step=position.step,
             branch=position.branch,
             parent=position.parent,
-            sequence=position.sequence + 1,
+            sequence=position.sequence,
             trigger=trigger,
             command=command.id if command else None,
             metrics=finite(self._gauges.metrics),
@@ -225,7 +228,6 @@ class Saves:
         if self._slowing is not None:
             self._slowing.left = SLOWING_STEPS
         saved = outcome.name
-        self._position.sequence += 1
         self._position.parent = saved
         self._ledger.later(lambda: point_state_file_at(self._run, saved))
         self._note_save(request, outcome, command)
@@ -237,8 +239,8 @@ class Saves:
         self._note(
             JournalKind.SAVE,
             f"Saved {request.name} ({request.trigger}): {outcome.size:,} bytes in "
-            f"{outcome.seconds:.2f} s, verified and flushed; training stood still for "
-            f"{outcome.stall_seconds:.2f} s.",
+            f"{outcome.seconds:.2f} s, training stood still for {outcome.stall_seconds:.2f} s, "
+            f"{outcome.durability}",
             request.step,
             command,
             checkpoint=request.name,
@@ -253,16 +255,25 @@ class Saves:
             ],
         )
 
-    def _begin_slowing(self, name: str) -> None:
+    def _begin_slowing(self, request: SaveRequest) -> None:
         if self._slowing is not None:
             self._write_slowing()
         usual = median(self._gauges.step_seconds)
-        self._slowing = Slowing(name, usual) if usual is not None else None
+        self._slowing = (
+            Slowing(request.name, request.sequence, usual) if usual is not None else None
+        )
 
     def _write_slowing(self) -> None:
         measured, self._slowing = self._slowing, None
         if measured is not None and measured.steps:
-            self._ledger.later(lambda: _add_slowing(self._run, measured))
+            overhead = SaveOverhead(
+                checkpoint=measured.name,
+                sequence=measured.sequence,
+                slowing_seconds=max(0.0, measured.seconds),
+                slowing_steps=measured.steps,
+            )
+            # Not flushed: a power loss may take a measurement, and nothing else with it.
+            self._ledger.later(lambda: append(self._run.overheads, overhead, durable=False))
 
     def _note(
         self, kind: JournalKind, message: str, step: int, command: Command | None, **fields: str
@@ -275,16 +286,3 @@ class Saves:
             by=command.requested_by if command else "",
             **fields,
         )
-
-
-def _add_slowing(run: RunDirectory, measured: Slowing) -> None:
-    """Completes the record of a checkpoint that is still in view."""
-    record = load_if_there(run.record(measured.name), CheckpointRecord)
-    if record is None or record.cost is None:
-        return
-    cost = msgspec.structs.replace(
-        record.cost,
-        slowing_seconds=max(0.0, measured.seconds),
-        slowing_steps=measured.steps,
-    )
-    store(run.record(measured.name), msgspec.structs.replace(record, cost=cost), durable=False)

@@ -18,8 +18,14 @@ from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path, read_index
 from tfckpt_trainer.bundle.structure import graph_findings, structure_findings
 from tfckpt_trainer.bundle.verify import Verification, verify
+from tfckpt_trainer.catalog.commit import (
+    begin_save,
+    commit_save,
+    discard_save,
+    finish_interrupted_saves,
+)
 from tfckpt_trainer.catalog.trash import trashed_bytes
-from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.errors import TfckptError, in_words
 from tfckpt_trainer.rundir.files import make_directory, sync_directory, sync_file
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CheckpointRecord, FileFacts, WorkerFacts
@@ -29,10 +35,8 @@ from tfckpt_trainer.training.commit import (
     SaveOutcome,
     SaveRequest,
     Vote,
-    commit,
     cost_of,
     describe_failure,
-    discard_unfinished,
 )
 from tfckpt_trainer.training.group import WorkerGroup
 from tfckpt_trainer.training.options import SaveOptions
@@ -155,9 +159,22 @@ class Saver:
         return save
 
     def _hindrance_for_all(self, request: SaveRequest) -> SaveOutcome | None:
-        hindrance = self._hindrance(request) if self._group.is_chief else None
+        """Begins a save, or returns why it is not begun."""
+        hindrance = self._begin(request) if self._group.is_chief else None
         answer = self._group.gather(asdict(hindrance) if hindrance else {})[0]
         return SaveOutcome(**answer) if answer else None
+
+    def _begin(self, request: SaveRequest) -> SaveOutcome | None:
+        try:
+            # What a save left that failed on a full disk would be in the way of this one.
+            finish_interrupted_saves(self._run)
+            hindrance = self._hindrance(request)
+            if hindrance is None:
+                begin_save(self._run, request.name)
+        except LOCAL_FAILURES as error:
+            problem = f"worker 0: {describe_failure(error)}"
+            return SaveOutcome(name=None, full=_is_full(problem), problem=problem)
+        return hindrance
 
     def _hindrance(self, request: SaveRequest) -> SaveOutcome | None:
         run, name = self._run, request.name
@@ -220,7 +237,7 @@ class Saver:
         own = directory / f"worker-{self._group.index}"
         with timing.of("write"):
             self._own.write(own)
-        writings: list[Writing] = [lambda timing: self._check_in(own, timing)]
+        writings: list[Writing] = [lambda timing: self._check_in_own(own, timing)]
         self._shared.arrive(request.step)
         prefix = self._run.saving_directory / request.name
         if self._parts is not None:
@@ -256,6 +273,14 @@ class Saver:
         self._shared.write(directory / prefix.name)
         shutil.rmtree(directory)
 
+    def _check_in_own(self, prefix: Path, timing: Timing) -> list[FileFacts]:
+        """Checks in what only this worker has, with the directory in which all have theirs."""
+        facts = self._check_in(prefix, timing)
+        random_state = self._own.random_state_path(prefix)
+        with timing.of("flush"):
+            sync_directory(prefix.parent.parent)
+        return [*facts, self._facts_of(random_state, crc32c(random_state.read_bytes()))]
+
     def _check_in(self, prefix: Path, timing: Timing, *, part: bool = False) -> list[FileFacts]:
         """Flushes the files of `prefix` and reads them back; returns their facts."""
         files = sorted(prefix.parent.glob(f"{prefix.name}.*"))
@@ -266,14 +291,12 @@ class Saver:
         with timing.of("verify"):
             checksums = _sound(prefix, verify(prefix, digests=True, part=part)).file_checksums
         return [
-            FileFacts(
-                name=str(path.relative_to(self._run.root)),
-                size=path.stat().st_size,
-                crc32c=checksums[path.name],
-            )
-            for path in files
-            if path.name in checksums
+            self._facts_of(path, checksums[path.name]) for path in files if path.name in checksums
         ]
+
+    def _facts_of(self, path: Path, checksum: int) -> FileFacts:
+        name = str(path.relative_to(self._run.root))
+        return FileFacts(name=name, size=path.stat().st_size, crc32c=checksum)
 
     def _decide(
         self, request: SaveRequest, votes: list[Vote], began: float, *, background: bool
@@ -285,8 +308,11 @@ class Saver:
                 return self._commit(request, votes, began, background=background)
             except LOCAL_FAILURES as error:
                 problems = [f"worker 0: {describe_failure(error)}"]
-        discard_unfinished(self._run, request.name)
-        full = any(os.strerror(errno.ENOSPC) in problem for problem in problems)
+        try:
+            discard_save(self._run, request.name)
+        except OSError as error:
+            problems.append(f"worker 0: what it wrote could not be removed: {in_words(error)}")
+        full = any(_is_full(problem) for problem in problems)
         return SaveOutcome(name=None, full=full, problem="; ".join(problems))
 
     def _commit(
@@ -316,9 +342,10 @@ class Saver:
             world=self._world,
             contents=[*self._shared.contents, *self._own.contents],
         )
-        commit(run, record)
+        warning = commit_save(run, record)
         return SaveOutcome(
             name=name,
+            warning=warning,
             step=request.step,
             branch=request.branch,
             size=sum(facts.size for facts in files),
@@ -332,6 +359,7 @@ class Saver:
         index = index_path(prefix)
         for path in (index, *prefix.parent.glob(f"{prefix.name}.data-*")):
             sync_file(path)
+        sync_directory(prefix.parent)
         merged = read_index(prefix)
         findings = [*structure_findings(prefix, merged), *graph_findings(prefix, merged)]
         _sound(prefix, Verification(tuple(findings)))
@@ -353,6 +381,10 @@ def _failing(error: Exception) -> Writing:
         raise error
 
     return fail
+
+
+def _is_full(problem: str) -> bool:
+    return os.strerror(errno.ENOSPC) in problem
 
 
 def _refusal(problem: str) -> SaveOutcome:

@@ -227,12 +227,13 @@ def _about_save(outcome: SaveOutcome) -> Answer:
         "seconds": outcome.seconds,
         "stall_seconds": outcome.stall_seconds,
         "already": outcome.already,
+        "warning": outcome.warning,
     }
     if outcome.already:
         return Answer(CommandState.DONE, f"{outcome.name} holds this step already.", result)
     return Answer(
         CommandState.DONE,
-        f"Saved {outcome.name}: {outcome.size:,} bytes in {outcome.seconds:.2f} s, verified and "
-        "flushed to disk.",
+        f"Saved {outcome.name}: {outcome.size:,} bytes in {outcome.seconds:.2f} s, "
+        f"{outcome.durability}",
         result,
     )

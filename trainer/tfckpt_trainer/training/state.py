@@ -24,7 +24,7 @@ from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import Index, TensorEntry, read_index
 from tfckpt_trainer.bundle.object_graph import Node, read_object_graph
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
-from tfckpt_trainer.rundir.documents import Document, load, store
+from tfckpt_trainer.rundir.documents import SealedDocument, load, store
 from tfckpt_trainer.training.variables import (
     byte_size,
     components,
@@ -69,7 +69,7 @@ class Comparison:
         ]
 
 
-class RandomState(Document, frozen=True, kw_only=True):
+class RandomState(SealedDocument, frozen=True, kw_only=True):
     """The state of the random generators of Python and NumPy in one worker."""
 
     python: list[Any]
@@ -167,12 +167,17 @@ class WorkerState:
         python_state = random.getstate()
         kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
         store(
-            prefix.with_name(prefix.name + ".json"),
+            self.random_state_path(prefix),
             RandomState(
                 python=[python_state[0], list(python_state[1]), python_state[2]],
                 numpy=[str(kind), np.asarray(keys).tolist(), position, has_gauss, gauss],
             ),
         )
+
+    @staticmethod
+    def random_state_path(prefix: Path) -> Path:
+        """Returns where the state of Python's and NumPy's generators is, beside `prefix`."""
+        return prefix.with_name(f"{prefix.name}.json")
 
     def compare(self, prefix: Path) -> Comparison:
         """Compares what was saved at `prefix` with the live objects; touches nothing."""
@@ -181,7 +186,7 @@ class WorkerState:
     def read(self, prefix: Path) -> None:
         """Restores the state in place."""
         self._checkpoint.read(str(prefix)).assert_existing_objects_matched()
-        saved = load(prefix.with_name(prefix.name + ".json"), RandomState)
+        saved = load(self.random_state_path(prefix), RandomState)
         version, keys, gauss = saved.python
         random.setstate((version, tuple(keys), gauss))
         np.random.set_state((saved.numpy[0], np.array(saved.numpy[1], np.uint32), *saved.numpy[2:]))

@@ -1,0 +1,306 @@
+"""Brings a save into view, and finishes or removes a save that was cut off.
+
+A save is written aside in `saving/`. Its manifest there tells how far it is, and from the commit on
+exactly which files belong to it, with sizes and checksums. So recovery never concludes anything
+from which files exist, and no file in the run directory is ever replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tfckpt_trainer.bundle.checksum import crc32c
+from tfckpt_trainer.bundle.index import index_path
+from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
+from tfckpt_trainer.catalog.files import owner_of
+from tfckpt_trainer.catalog.history import entries_of
+from tfckpt_trainer.errors import DamagedFileError, in_words
+from tfckpt_trainer.rundir.documents import load, load_if_there, remove, store
+from tfckpt_trainer.rundir.files import NotFlushedError, move, read_bounded, sync_directory
+from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
+from tfckpt_trainer.rundir.records import CheckpointRecord, FileFacts, SaveManifest, SavePhase
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What became of the saves that were cut off.
+
+    Attributes:
+        completed: Names of the checkpoints of which all was written and verified.
+        problems: What the disk refused, in sentences; the next save or start tries again.
+    """
+
+    completed: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def begin_save(run: RunDirectory, name: str) -> None:
+    """Notes that a save of `name` writes files from now on.
+
+    Not flushed: until the commit, a power loss takes nothing that anybody was told of.
+
+    Raises:
+        OSError: The disk refuses.
+    """
+    manifest = SaveManifest(name=name, phase=SavePhase.WRITING)
+    store(run.save_manifest(name), manifest, durable=False)
+
+
+def commit_save(run: RunDirectory, record: CheckpointRecord) -> str:
+    """Brings a save into view that all workers have written, flushed and verified.
+
+    The manifest is flushed first: from then on a crash no longer undoes the save. The rename of
+    the index is what makes it a checkpoint, for TensorFlow and for us.
+
+    Args:
+        run: Where.
+        record: What is recorded of it.
+
+    Returns:
+        What went wrong after it became a checkpoint, as a sentence; empty if nothing did.
+
+    Raises:
+        OSError: It did not become a checkpoint, and nothing of it is left in view.
+    """
+    manifest = SaveManifest(name=record.name, phase=SavePhase.COMMITTING, record=record)
+    try:
+        store(run.save_manifest(record.name), manifest)
+        _bring_into_view(run, record)
+    except OSError:
+        if not _is_committed(run, record.name):
+            discard_save(run, record.name, record)
+            raise
+    return _close(run, record.name)
+
+
+def discard_save(run: RunDirectory, name: str, record: CheckpointRecord | None = None) -> None:
+    """Removes what a save of `name` wrote, unless it became a checkpoint.
+
+    Args:
+        run: Where.
+        name: The checkpoint that it would have been.
+        record: Its record, where the commit had begun: it names the files that came into view.
+
+    Raises:
+        OSError: The disk refuses; the next save or start removes or completes the rest.
+    """
+    if _is_committed(run, name):
+        return
+    if record is not None:
+        # A file that still lies aside was not moved: what has its name in view is another one.
+        moved = [
+            facts
+            for facts in _data_files(record)
+            if not os.path.lexists(run.saving_directory / facts.name)
+        ]
+        record = replace(record, files=moved)
+        store(
+            run.save_manifest(name),
+            SaveManifest(name=name, phase=SavePhase.DISCARDING, record=record),
+        )
+        _remove_from_view(run, record)
+    if not _is_in_view(run, name):
+        _remove_directory(run.worker_state_directory(name))
+    for entry in entries_of(run.saving_directory):
+        is_manifest = entry.name == run.save_manifest(name).name
+        if entry.name.startswith((f"{name}.", f"{name}_temp")) and not is_manifest:
+            _remove(entry)
+    run.save_manifest(name).unlink(missing_ok=True)
+
+
+def finish_interrupted_saves(run: RunDirectory) -> Recovered:
+    """Completes or removes every save that was cut off.
+
+    A save in its commit is completed if all its files are there; it was verified by all workers.
+
+    Args:
+        run: The run directory; the caller is its trainer, and no save is under way.
+
+    Raises:
+        OSError: The directory of unfinished saves cannot be read.
+    """
+    completed: list[str] = []
+    problems: list[str] = []
+    kept: list[str] = []
+    for name, manifest in _manifests(run):
+        try:
+            if _finish(run, name, manifest):
+                completed.append(name)
+        except OSError as error:
+            kept.append(name)
+            problems.append(f"The save of {name} could not be finished: {in_words(error)}.")
+    for entry in entries_of(run.saving_directory):
+        if not entry.name.startswith(tuple(f"{name}." for name in kept)):
+            try:
+                _remove(entry)
+            except OSError as error:
+                problems.append(f"What is left of a save could not be removed: {in_words(error)}.")
+    return Recovered(tuple(completed), tuple(problems))
+
+
+def point_state_file_at(run: RunDirectory, name: str) -> None:
+    """Makes `name` the newest checkpoint for TensorFlow's own tools; keeps all others listed."""
+    try:
+        state = read_state_file(run.state_file)
+    except DamagedFileError:
+        # TensorFlow cannot start from a damaged one either; a save mends it.
+        state = None
+    listed = state.all_paths if state else ()
+    stamps = state.timestamps if state and len(state.timestamps) == len(listed) else ()
+    times = dict(zip(listed, stamps or (0.0,) * len(listed), strict=True))
+    times.pop(name, None)
+    times[name] = time.time()
+    write_state_file(
+        run.state_file,
+        StateFile(
+            latest=name,
+            all_paths=tuple(times),
+            timestamps=tuple(times.values()),
+            last_preserved=state.last_preserved if state else None,
+        ),
+    )
+
+
+def _finish(run: RunDirectory, name: str, manifest: SaveManifest | None) -> bool:
+    """Finishes one save; returns whether it became a checkpoint by that."""
+    record = manifest.record if manifest is not None else None
+    if manifest is None or record is None or _is_committed(run, name):
+        discard_save(run, name)
+        return False
+    if manifest.phase is SavePhase.DISCARDING:
+        _remove_from_view(run, record)
+        discard_save(run, name)
+        return False
+    if not _can_be_completed(run, record):
+        discard_save(run, name, record)
+        return False
+    _bring_into_view(run, record)
+    sync_directory(run.root)
+    return True
+
+
+def _bring_into_view(run: RunDirectory, record: CheckpointRecord) -> None:
+    """Moves what is not in view yet, the index last; what is there is flushed before that."""
+    for facts in _data_files(record):
+        if os.path.lexists(run.saving_directory / facts.name):
+            move(run.saving_directory / facts.name, run.root / facts.name)
+    sync_directory(run.root)
+    store(run.record(record.name), record)
+    move(index_path(run.saving_directory / record.name), index_path(run.root / record.name))
+
+
+def _close(run: RunDirectory, name: str) -> str:
+    """Ends a save that became a checkpoint; returns what the disk refused."""
+    try:
+        sync_directory(run.root)
+        run.save_manifest(name).unlink(missing_ok=True)
+    except NotFlushedError as error:
+        return f"The disk refused to flush it, so a power loss may undo it: {in_words(error)}."
+    except OSError as error:
+        return f"A note of it is left, which the next start removes: {in_words(error)}."
+    return ""
+
+
+def _remove_from_view(run: RunDirectory, record: CheckpointRecord) -> None:
+    for facts in _data_files(record):
+        if _has_size(run.root / facts.name, facts):
+            os.unlink(run.root / facts.name)
+    remove(run.record(record.name))
+    sync_directory(run.root)
+
+
+def _can_be_completed(run: RunDirectory, record: CheckpointRecord) -> bool:
+    """Whether every file of a save is there once, in view or aside, as it was written."""
+    index_name = index_path(run.root / record.name).name
+    if not all(is_plain_name(part) for facts in record.files for part in facts.name.split("/")):
+        return False
+    for facts in record.files:
+        place = run.root / facts.name
+        if is_plain_name(facts.name) and os.path.lexists(run.saving_directory / facts.name):
+            if os.path.lexists(place):
+                return False
+            place = run.saving_directory / facts.name
+        if not _has_size(place, facts):
+            return False
+        if facts.name == index_name and not _has_checksum(place, facts):
+            return False
+    return any(facts.name == index_name for facts in record.files)
+
+
+def _manifests(run: RunDirectory) -> list[tuple[str, SaveManifest | None]]:
+    """Returns the saves that are noted, by name; of a manifest that is damaged only the name."""
+    found: dict[str, SaveManifest | None] = {}
+    for entry in entries_of(run.saving_directory):
+        name, suffix = os.path.splitext(entry.name)
+        if suffix == ".json" and entry.is_file(follow_symlinks=False):
+            try:
+                manifest = load(Path(entry.path), SaveManifest)
+                found[name] = manifest if manifest.name == name else None
+            except DamagedFileError:
+                found[name] = None
+        elif suffix == ".index":
+            found.setdefault(name, _of_version_0_1(run, name))
+    return sorted(found.items())
+
+
+def _of_version_0_1(run: RunDirectory, name: str) -> SaveManifest | None:
+    """Returns the manifest that a save of version 0.1 would have, which kept none.
+
+    It wrote the record once all data was in view, and then only the index was to be moved.
+    """
+    try:
+        record = load_if_there(run.record(name), CheckpointRecord)
+    except DamagedFileError:
+        return None
+    if record is None or record.schema >= CheckpointRecord.version or record.name != name:
+        return None
+    return SaveManifest(name=name, phase=SavePhase.COMMITTING, record=record)
+
+
+def _data_files(record: CheckpointRecord) -> list[FileFacts]:
+    """Returns the files of the shared state but the index."""
+    index_name = f"{record.name}.index"
+    return [f for f in record.files if owner_of(f.name) == record.name and f.name != index_name]
+
+
+def _is_in_view(run: RunDirectory, name: str) -> bool:
+    return os.path.lexists(index_path(run.root / name))
+
+
+def _is_committed(run: RunDirectory, name: str) -> bool:
+    """Whether the index in view is the one that was written aside."""
+    return _is_in_view(run, name) and not os.path.lexists(index_path(run.saving_directory / name))
+
+
+def _has_size(path: Path, facts: FileFacts) -> bool:
+    try:
+        seen = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return stat.S_ISREG(seen.st_mode) and seen.st_size == facts.size
+
+
+def _has_checksum(path: Path, facts: FileFacts) -> bool:
+    try:
+        return crc32c(read_bounded(path, facts.size)) == facts.crc32c
+    except (FileNotFoundError, NotADirectoryError, DamagedFileError):
+        return False
+
+
+def _remove(entry: os.DirEntry[str]) -> None:
+    if entry.is_dir(follow_symlinks=False):
+        shutil.rmtree(entry.path)
+    else:
+        Path(entry.path).unlink(missing_ok=True)
+
+
+def _remove_directory(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
