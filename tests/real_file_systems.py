@@ -1,0 +1,162 @@
+"""Real file systems to fail on: small ones that run full, and one whose power can be cut.
+
+They are mounted by the tests themselves. Where that is not possible, as for a user who is not
+root, the test that asks for one is skipped with the reason.
+
+    with small_tmpfs(tmp_path / "disk", megabytes=2) as root:
+        fill(root)                      # not one more byte can be written
+    with small_ext4(tmp_path / "disk", megabytes=8) as root: ...
+    with power_cut_disk(tmp_path / "disk") as disk:
+        ...                             # write below disk.root
+        disk.cut_power()                # here, or in a child process: nothing more reaches the disk
+        disk.restore_power()            # mounted again: what was not flushed is gone
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+FILLER = "filler"
+"""The name of the file with which `fill` takes all room."""
+
+_XFS_GOING_DOWN = 0x8004587D
+_XFS_MEGABYTES = 320
+_WITHOUT_LOG = 2
+
+
+@contextmanager
+def small_tmpfs(place: Path, *, megabytes: int = 2, inodes: int = 0) -> Iterator[Path]:
+    """Mounts an empty tmpfs of `megabytes` at `place`; yields its root."""
+    place.mkdir(parents=True, exist_ok=True)
+    _mount("-t", "tmpfs", "-o", f"size={megabytes}m,nr_inodes={inodes}", "tmpfs", str(place))
+    try:
+        yield place
+    finally:
+        _unmount(place)
+
+
+@contextmanager
+def small_ext4(place: Path, *, megabytes: int = 8) -> Iterator[Path]:
+    """Mounts an empty ext4 of `megabytes` at `place`; yields a directory on it."""
+    image = _image(place, megabytes, "mkfs.ext4", "-q", "-m", "0")
+    _mount("-o", "loop", str(image), str(place))
+    try:
+        root = place / "root"
+        root.mkdir()
+        yield root
+    finally:
+        _unmount(place)
+        image.unlink()
+
+
+class PowerCutDisk:
+    """An XFS on a loop device; a cut of its power loses all that was not flushed.
+
+    Attributes:
+        root: A directory on it.
+    """
+
+    def __init__(self, image: Path, place: Path) -> None:
+        self._image = image
+        self._place = place
+        _mount("-o", "loop", str(image), str(place))
+        self.root = place / "root"
+        self.root.mkdir(exist_ok=True)
+        # What a test finds after the cut must not depend on when this was flushed.
+        os.sync()
+
+    def cut_power(self) -> None:
+        """Stops the disk where it is: what is not in its log by now never will be."""
+        descriptor = os.open(self._place, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, _XFS_GOING_DOWN, struct.pack("I", _WITHOUT_LOG))
+        finally:
+            os.close(descriptor)
+
+    def restore_power(self) -> None:
+        """Mounts the disk again, as a machine does that starts after a power cut."""
+        _unmount(self._place)
+        _mount("-o", "loop", str(self._image), str(self._place))
+
+    def close(self) -> None:
+        """Unmounts it and deletes its image."""
+        _unmount(self._place)
+        self._image.unlink()
+
+
+@contextmanager
+def power_cut_disk(place: Path) -> Iterator[PowerCutDisk]:
+    """Mounts an empty XFS at `place`."""
+    image = _image(place, _XFS_MEGABYTES, "mkfs.xfs", "-q")
+    disk = PowerCutDisk(image, place)
+    try:
+        yield disk
+    finally:
+        disk.close()
+
+
+def fill(root: Path, *, leave: int = 0) -> Path:
+    """Takes all room on the file system of `root`, but for about `leave` bytes.
+
+    Returns:
+        The file that takes it; the room is free again once it is deleted.
+    """
+    filler = root / FILLER
+    with open(filler, "ab", buffering=0) as file:
+        for size in (1 << 20, 1 << 12, 1):
+            with suppress(OSError):
+                while True:
+                    if file.write(b"\xa5" * size) < size:
+                        break
+        os.fsync(file.fileno())
+        if leave:
+            file.truncate(max(0, os.fstat(file.fileno()).st_size - leave))
+            os.fsync(file.fileno())
+    return filler
+
+
+def is_full(root: Path) -> bool:
+    """Whether a file of one block cannot be written below `root`."""
+    probe = root / "probe"
+    try:
+        with open(probe, "wb", buffering=0) as file:
+            return file.write(b"1" * 4096) < 4096
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return True
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _image(place: Path, megabytes: int, *make: str) -> Path:
+    if shutil.which(make[0]) is None:
+        pytest.skip(f"{make[0]} is not installed")
+    place.mkdir(parents=True, exist_ok=True)
+    image = place.with_name(f"{place.name}.img")
+    with open(image, "wb") as file:
+        file.truncate(megabytes << 20)
+    subprocess.run([*make, str(image)], check=True, capture_output=True)
+    return image
+
+
+def _mount(*words: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a file system")
+    done = subprocess.run(["mount", *words], capture_output=True, text=True)
+    if done.returncode != 0:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+
+
+def _unmount(place: Path) -> None:
+    subprocess.run(["umount", str(place)], check=True, capture_output=True)

@@ -1,0 +1,34 @@
+"""The file systems on which other tests fail: they run full and lose power as said."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from real_file_systems import fill, is_full, power_cut_disk, small_ext4, small_tmpfs
+
+
+@pytest.mark.parametrize("mounted", [small_tmpfs, small_ext4])
+def test_a_full_one_takes_nothing_until_something_is_deleted(tmp_path: Path, mounted) -> None:
+    with mounted(tmp_path / "disk") as root:
+        assert not is_full(root)
+        filler = fill(root)
+        assert is_full(root)
+        filler.unlink()
+        assert not is_full(root)
+        fill(root, leave=64 << 10)
+        assert not is_full(root)
+
+
+def test_a_power_cut_loses_what_was_not_flushed(tmp_path: Path) -> None:
+    with power_cut_disk(tmp_path / "disk") as disk:
+        (disk.root / "flushed").write_bytes(b"1")
+        os.sync()
+        (disk.root / "not flushed").write_bytes(b"1")
+        disk.cut_power()
+        with pytest.raises(OSError, match="Input/output error"):
+            (disk.root / "after").write_bytes(b"1")
+        disk.restore_power()
+        assert [path.name for path in disk.root.iterdir()] == ["flushed"]
