@@ -6,9 +6,9 @@ import time
 
 import pytest
 from cluster import Cluster
-from real_file_systems import power_cut_disk
 from steered import SteeredRun
 
+from real_file_systems import power_cut_disk
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.commit import finish_interrupted_saves

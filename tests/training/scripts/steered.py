@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import resource
@@ -27,6 +28,7 @@ parser.add_argument("--width", type=int, default=16)
 parser.add_argument("--largest-file", type=int, help="bytes that the kernel lets a file have")
 parser.add_argument("--plain", action="store_true", help="a step and a reduction of one's own")
 parser.add_argument("--die-at-rename", type=int, help="kill it before this one, from step 15 on")
+parser.add_argument("--refuse-flush", type=int, help="of the run directory, once this is saved")
 parser.add_argument("--keep-last", type=int)
 parser.add_argument("--keep-best", type=parse_best, action="append", default=[])
 parser.add_argument("--trash-hours", type=float)
@@ -114,6 +116,21 @@ def die_in_time(event, _arguments):
         if renames == options.die_at_rename:
             os.kill(os.getpid(), signal.SIGKILL)
 
+
+flush = os.fsync
+
+
+def refuse_to_flush(descriptor):
+    """Fails as a disk does that has the index of a checkpoint and cannot flush its directory."""
+    index = run.directory / f"ckpt-{options.refuse_flush}.index"
+    if os.path.samestat(os.fstat(descriptor), os.stat(run.directory)) and index.exists():
+        os.fsync = flush
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    flush(descriptor)
+
+
+if options.refuse_flush:
+    os.fsync = refuse_to_flush
 
 train_step = run.function(replica_step)
 worker = int(os.environ["TFCKPT_WORKER_INDEX"])

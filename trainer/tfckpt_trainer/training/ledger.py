@@ -15,11 +15,15 @@ from tfckpt_trainer.rundir.journal import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import Command, CommandState, JournalEntry, JournalKind
 
+_Queue = deque[Callable[[], None]]
+
 
 class Ledger:
-    """Writes what happened, in order. Training never ends because a line cannot be written.
+    """Writes what happened. Training never ends because a line cannot be written.
 
-    What the disk refuses is kept and tried again by `retry`, which the heartbeat calls.
+    What the disk refuses is kept and tried again by `retry`, which the heartbeat calls. Lines of
+    the journal, answers to commands and other files keep their order, each apart from the
+    others: nobody waits for an answer because the journal cannot be written.
 
     Attributes:
         is_chief: Whether this worker writes at all.
@@ -30,27 +34,29 @@ class Ledger:
         self._run = run
         self._box = box
         self.is_chief = is_chief
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._lines: _Queue = deque()
+        self._answers: _Queue = deque()
+        self._files: _Queue = deque()
         self._lock = threading.Lock()
         self.trouble = ""
 
     def note(self, kind: JournalKind, message: str, **fields: Any) -> None:
         """Appends to the journal, as the chief; elsewhere it does nothing."""
         entry = JournalEntry(at=time.time(), kind=kind, message=message, **fields)
-        self._write(lambda: self._append(entry))
+        self._write(self._lines, lambda: self._append(entry))
 
     def tell(self, command: Command, state: CommandState, message: str, **changes: Any) -> Command:
         """Moves a command on and shows it; returns it as it is now."""
         newer = advance(command, state, message, **changes)
         if state.is_final:
-            self._write(lambda: self._box.finish(newer))
+            self._write(self._answers, lambda: self._box.finish(newer))
         else:
-            self._write(lambda: self._box.update(newer))
+            self._write(self._answers, lambda: self._box.update(newer))
         return newer
 
     def later(self, action: Callable[[], None]) -> None:
         """Writes something else of the chief's in its turn: now, or once the disk allows it."""
-        self._write(action)
+        self._write(self._files, action)
 
     def retry(self) -> None:
         """Writes what could not be written before.
@@ -58,10 +64,17 @@ class Ledger:
         Raises:
             OSError: The disk still refuses.
         """
+        refused: OSError | None = None
         with self._lock:
-            while self._waiting:
-                self._waiting[0]()
-                self._waiting.popleft()
+            for waiting in (self._files, self._answers, self._lines):
+                try:
+                    while waiting:
+                        waiting[0]()
+                        waiting.popleft()
+                except OSError as error:
+                    refused = refused or error
+        if refused is not None:
+            raise refused
 
     def _append(self, entry: JournalEntry) -> None:
         try:
@@ -72,10 +85,10 @@ class Ledger:
         else:
             self.trouble = ""
 
-    def _write(self, action: Callable[[], None]) -> None:
+    def _write(self, waiting: _Queue, action: Callable[[], None]) -> None:
         if not self.is_chief:
             return
-        self._waiting.append(action)
+        waiting.append(action)
         try:
             self.retry()
         except OSError:

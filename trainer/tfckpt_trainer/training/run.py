@@ -519,7 +519,7 @@ class TrainingRun:
         try:
             self._ledger.retry()
         except OSError as error:
-            return f"the journal cannot be written: {in_words(error)}"
+            return f"what happened cannot be written down: {in_words(error)}"
         return self._curves.trouble or self._desk.trouble or self._ledger.trouble
 
     def _on_termination(self) -> None:

@@ -1,0 +1,65 @@
+"""A disk that refuses: training goes on, and what is told of it stays true."""
+
+from __future__ import annotations
+
+import pytest
+from cluster import Cluster
+from steered import SteeredRun
+
+from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.records import CheckpointRecord, CommandKind, CommandState, JournalKind
+from waiting import wait_until
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture
+def run(tmp_path):
+    with Cluster(tmp_path / "run", "steered.py", [], 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(5)
+        yield run
+
+
+@pytest.mark.parametrize("file", ["series.jsonl", "journal.jsonl"])
+def test_heartbeats_go_on_where_another_file_cannot_be_written(run, file):
+    path = run.run.control / file
+    aside = path.with_name("aside")
+    path.rename(aside)
+    path.mkdir()
+    assert run.ask(CommandKind.SAVE).state is CommandState.DONE
+
+    def trouble():
+        (worker,) = run.workers()
+        return worker if "jsonl: Is a directory" in worker.detail else None
+
+    told = wait_until(trouble, 20, "a heartbeat that tells of it")
+    # Two more: it was not the last one.
+    for _ in range(2):
+        before = run.workers()[0].updated_at
+        wait_until(lambda at=before: run.workers()[0].updated_at > at, 20, "another heartbeat")
+    assert run.workers()[0].step > told.step
+
+    path.rmdir()
+    aside.rename(path)
+    wait_until(lambda: run.workers()[0].detail == "", 20, "a heartbeat without trouble")
+    saves = [entry for entry in read_entries(run.run) if entry.kind is JournalKind.SAVE]
+    assert len(saves) == 1
+
+
+def test_a_flush_refused_after_the_commit_is_told_beside_the_checkpoint(tmp_path):
+    arguments = ["--save-every", "10", "--steps", "30", "--refuse-flush", "20"]
+    with Cluster(tmp_path / "run", "steered.py", arguments, 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        assert cluster.wait() == [0], cluster.output()
+    assert run.names() == {"ckpt-10", "ckpt-20", "ckpt-30"}
+    records = [load(run.run.record(name), CheckpointRecord) for name in sorted(run.names())]
+    sequences = [record.sequence for record in records]
+    assert sequences == sorted(set(sequences))
+    assert [record.parent for record in records] == [None, "ckpt-10", "ckpt-20"]
+    told = {entry.checkpoint: entry for entry in read_entries(run.run) if entry.checkpoint}
+    assert {entry.kind for entry in told.values()} == {JournalKind.SAVE}
+    assert "The disk refused to flush it" in told["ckpt-20"].message
+    assert "flushed to disk" not in told["ckpt-20"].message
+    assert "verified and flushed to disk." in told["ckpt-30"].message
