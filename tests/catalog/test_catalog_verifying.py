@@ -130,7 +130,23 @@ def test_a_damaged_record_is_a_warning(run: RunDirectory) -> None:
     run.record(NAME).write_bytes(b"{torn")
     found = verified(run)
     assert faults(found) == [("warning", "record", f"{NAME}.json")]
+    assert "Its copy ckpt-7.json.copy is used." in found.record.findings[0].message
     assert found.ok
+    run.record_copy(NAME).write_bytes(b"{torn")
+    found = verified(run)
+    assert faults(found) == [("warning", "record", f"{NAME}.json")]
+    assert "neither the input position nor random states" in found.record.findings[0].message
+
+
+def test_no_flipped_bit_of_a_record_passes(run: RunDirectory) -> None:
+    save(run)
+    path = run.record(NAME)
+    whole = path.read_bytes()
+    for bit in range(0, 8 * len(whole), 7):
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(bytes(data))
+        assert faults(verified(run)) == [("warning", "record", f"{NAME}.json")], bit
 
 
 def test_without_a_record_the_checksums_of_tensorflow_count(run: RunDirectory) -> None:

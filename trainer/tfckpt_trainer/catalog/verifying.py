@@ -16,7 +16,7 @@ from tfckpt_trainer.bundle.verify import Progress, verify
 from tfckpt_trainer.catalog.files import Identity, Look, identity_of
 from tfckpt_trainer.catalog.history import entries_of
 from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError, UsageError
-from tfckpt_trainer.rundir.documents import load_if_there
+from tfckpt_trainer.rundir.documents import copy_of, damage_of, load_if_there
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records import (
     CheckpointRecord,
@@ -138,11 +138,9 @@ def _record_findings(run: RunDirectory, name: str) -> Iterator[Finding]:
     Every data file is covered by the digest of the index, which has the checksums of all
     tensors; so only sizes are compared of them, and nothing large is read twice.
     """
-    try:
-        record = load_if_there(run.record(name), CheckpointRecord)
-    except DamagedFileError as error:
-        yield Finding("warning", "record", f"{name}.json", None, str(error))
-        return
+    record, damage = _read_record(run, name)
+    if damage:
+        yield Finding("warning", "record", f"{name}.json", None, damage)
     if record is None:
         return
     own = f"{run.worker_state_directory(name).relative_to(run.root).as_posix()}/"
@@ -154,6 +152,20 @@ def _record_findings(run: RunDirectory, name: str) -> Iterator[Finding]:
         kind, problem = _difference(run.root / facts.name, facts, whole=whole)
         if problem:
             yield Finding("error", kind, Path(facts.name).name, None, f"{facts.name} {problem}")
+
+
+def _read_record(run: RunDirectory, name: str) -> tuple[CheckpointRecord | None, str]:
+    """Returns the record of a checkpoint, if there is one to use, and what is wrong with it."""
+    path = run.record(name)
+    try:
+        record = load_if_there(path, CheckpointRecord)
+    except DamagedFileError as error:
+        return None, (
+            f"{error} Without it a restore brings back the model and the optimizer, and neither "
+            "the input position nor random states."
+        )
+    damage = damage_of(path, CheckpointRecord) if record is not None else ""
+    return record, f"{damage} Its copy {copy_of(path).name} is used." if damage else ""
 
 
 def _difference(path: Path, facts: FileFacts, *, whole: bool) -> tuple[str, str]:
