@@ -180,10 +180,10 @@ def test_of_a_huge_file_that_is_no_index_only_the_end_is_read(prefix):
         check_index_blocks(prefix)
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink(__file__, path)])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 def test_what_is_no_file_is_no_index(prefix, make):
     make(prefix.with_name("ckpt.index"))
-    with pytest.raises(BundleError, match=r"^ckpt\.index: is a link or no plain file$"):
+    with pytest.raises(BundleError, match=r"^ckpt\.index: is not a plain file$"):
         read_index(prefix)
 
 

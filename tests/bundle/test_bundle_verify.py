@@ -194,7 +194,7 @@ def test_two_data_files_in_each_others_place(prefix: Path) -> None:
     assert kinds(verify(prefix)) == [("checksum", "a"), ("checksum", "b")]
 
 
-@pytest.mark.parametrize("kind", ["missing", "directory", "pipe", "link"])
+@pytest.mark.parametrize("kind", ["missing", "directory", "pipe"])
 @pytest.mark.parametrize("file", ["data", "index"])
 def test_something_else_in_the_place_of_a_file_is_found_and_not_waited_for(
     prefix: Path, file: str, kind: str
@@ -207,8 +207,6 @@ def test_something_else_in_the_place_of_a_file_is_found_and_not_waited_for(
         path.mkdir()
     elif kind == "pipe":
         os.mkfifo(path)
-    elif kind == "link":
-        path.symlink_to(aside)
     found = verify(prefix, digests=True)
     expected = "shard-not-plain" if file == "data" else "index"
     if kind == "missing":

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tfckpt_trainer.bundle.links import open_inside
 from tfckpt_trainer.errors import BundleError, DamagedFileError
-from tfckpt_trainer.rundir.files import open_plain
 
 CHUNK = 1 << 20
 """Bytes of one read of a large tensor: few enough to stay in a cache until they are used."""
@@ -32,9 +32,9 @@ class Shard:
     def __init__(self, path: Path) -> None:
         self.name = path.name
         try:
-            self._file = open_plain(path)
+            self._file = open_inside(path)
         except DamagedFileError as error:
-            raise BundleError(path.name, None, "is a link or no plain file") from error
+            raise BundleError(path.name, None, "is not a plain file") from error
         self._descriptor = self._file.fileno()
         self.size = os.fstat(self._descriptor).st_size
         self._window = b""

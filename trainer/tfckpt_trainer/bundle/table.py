@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tfckpt_trainer.bundle.checksum import crc32c, unmask
+from tfckpt_trainer.bundle.links import open_inside
 from tfckpt_trainer.bundle.wire import WireError, read_varint
 from tfckpt_trainer.errors import BundleError, DamagedFileError
-from tfckpt_trainer.rundir.files import open_plain
 
 FOOTER_SIZE = 48
 MAGIC = 0xDB4775248B80FB57
@@ -45,6 +45,11 @@ class Table:
         self.name = path.name
         self._data = self._read(path)
         self._metaindex, self._blocks, self._unused = self._read_footer()
+
+    @property
+    def content(self) -> bytes:
+        """All bytes of the file."""
+        return self._data
 
     def check(self) -> None:
         """Checks every block against its checksum."""
@@ -89,7 +94,7 @@ class Table:
 
     def _read(self, path: Path) -> bytes:
         try:
-            with open_plain(path) as file:
+            with open_inside(path) as file:
                 size = os.fstat(file.fileno()).st_size
                 if size > INDEX_LIMIT:
                     raise BundleError(
@@ -99,7 +104,7 @@ class Table:
                 self._check_end(size, os.pread(file.fileno(), 8, max(0, size - 8)))
                 return file.read(size)
         except DamagedFileError as error:
-            raise BundleError(self.name, None, "is a link or no plain file") from error
+            raise BundleError(self.name, None, "is not a plain file") from error
 
     def _check_end(self, size: int, end: bytes) -> None:
         if size < FOOTER_SIZE:

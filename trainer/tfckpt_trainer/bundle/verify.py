@@ -12,6 +12,7 @@ from typing import Literal
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.finite import FiniteScan, NotFinite, merged
 from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, read_index, shard_path
+from tfckpt_trainer.bundle.links import facts_inside
 from tfckpt_trainer.bundle.object_graph import KEY
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.slices import Slice
@@ -22,9 +23,8 @@ from tfckpt_trainer.bundle.structure import (
     graph_findings,
     structure_findings,
 )
-from tfckpt_trainer.bundle.table import INDEX_LIMIT, Table
-from tfckpt_trainer.errors import BundleError, DamagedFileError
-from tfckpt_trainer.rundir.files import read_bounded
+from tfckpt_trainer.bundle.table import Table
+from tfckpt_trainer.errors import BundleError
 
 Progress = Callable[[int, int], None]
 
@@ -81,13 +81,13 @@ def verify(
     path = index_path(prefix)
     try:
         index = read_index(prefix)
-        unused = Table(path).unused_damage()
-        content = read_bounded(path, INDEX_LIMIT)
+        table = Table(path)
+        unused, content = table.unused_damage(), table.content
     except FileNotFoundError:
         return Verification((_error("index-missing", path, f"{path.name} is missing"),))
     except OSError as error:
         return Verification((_error(UNREADABLE, path, _cannot_be_read(path, error)),))
-    except (BundleError, DamagedFileError) as error:
+    except BundleError as error:
         kind = "index-empty" if _is_empty(path) else "index"
         return Verification((_error(kind, path, str(error)),))
     checks = _Checks(
@@ -104,10 +104,19 @@ def _error(kind: str, path: Path, message: str) -> Finding:
 
 def _is_empty(path: Path) -> bool:
     try:
-        seen = path.lstat()
+        seen = facts_inside(path)
     except OSError:
         return False
     return stat.S_ISREG(seen.st_mode) and seen.st_size == 0
+
+
+def _size(path: Path) -> int:
+    try:
+        seen = facts_inside(path)
+        return seen.st_size if stat.S_ISREG(seen.st_mode) else 0
+    except OSError:
+        # Opening it tells why.
+        return 0
 
 
 def _cannot_be_read(path: Path, error: OSError) -> str:
@@ -145,7 +154,7 @@ class _Checks:
         self._tensors = self._done = 0
         count = index.shard_count
         self._paths = [shard_path(prefix, number, count) for number in range(count)]
-        self._total = sum(path.stat().st_size for path in self._paths if path.is_file())
+        self._total = sum(map(_size, self._paths))
 
     def run(self, content: bytes) -> Verification:
         """Checks what the index, which has this `content`, tells of."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tfckpt_trainer.bundle.links import Link
 from tfckpt_trainer.rundir.records import CheckpointRecord
 
 
@@ -47,6 +48,7 @@ class Checkpoint:
         problem: Why it cannot be restored, in words; empty if it can.
         verified_at: When all bytes of these very files were last read and compared, whatever
             was found; None if never, as far as is known.
+        links: Those of its files that are symbolic links.
     """
 
     name: str
@@ -67,8 +69,9 @@ class Checkpoint:
     problem: str = ""
     verified_at: float | None = None
     record: CheckpointRecord | None = None
+    links: tuple[Link, ...] = ()
 
     @property
     def restorable(self) -> bool:
-        """Whether a restore may be tried."""
-        return self.state.restorable
+        """Whether a restore may be tried; of what has links, the checkpoint they lead to is."""
+        return self.state.restorable and not self.links

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from tfckpt_trainer.catalog.listing import FileFact, Identity, Listing
+from tfckpt_trainer.bundle.links import Link
+from tfckpt_trainer.catalog.listing import FileFact, Identity, LinkFact, Listing
 
 _INDEX, _META, _TEMPORARY = ".index", ".meta", "_temp"
 _ONLY_DATA = ".data-00000-of-00001"
@@ -20,16 +21,19 @@ class Files(msgspec.Struct, frozen=True):
     """The files of one checkpoint in one directory.
 
     Attributes:
-        facts: Of all of them, by name: data files come before the index.
+        facts: Of all of them, by name: data files come before the index. For a symbolic link
+            that leads to a regular file of the directory, the facts of that file.
         temporary_at: The newest time of `NAME_temp`, where a save of TensorFlow's goes on, and
             of what is in it; None where there is none.
         part_at: The newest time of what is in it; None where nothing is.
+        links: Those of its files that are symbolic links, wherever they lead.
     """
 
     name: str
     facts: tuple[FileFact, ...] = ()
     temporary_at: float | None = None
     part_at: float | None = None
+    links: tuple[Link, ...] = ()
 
     @property
     def index(self) -> FileFact | None:
@@ -52,13 +56,23 @@ class Files(msgspec.Struct, frozen=True):
 
     @property
     def index_first(self) -> list[FileFact]:
-        """All of them, the index before the others: without it the rest means nothing."""
-        return sorted(self.facts, key=lambda fact: (not fact.name.endswith(_INDEX), fact.name))
+        """All plain ones, the index before the others: without it the rest means nothing."""
+        return sorted(self._plain, key=lambda fact: (not fact.name.endswith(_INDEX), fact.name))
 
     @property
     def size(self) -> int:
-        """Bytes of all of them."""
-        return sum([fact.size for fact in self.facts])
+        """Bytes of all plain ones; what a link leads to takes no space of its own."""
+        return sum([fact.size for fact in self._plain])
+
+    def link(self, name: str) -> Link | None:
+        """Returns the symbolic link of this name, if one of the files is that."""
+        return next((link for link in self.links if link.name == name), None)
+
+    @property
+    def _plain(self) -> Sequence[FileFact]:
+        if not self.links:
+            return self.facts
+        return [fact for fact in self.facts if self.link(fact.name) is None]
 
 
 class Look:
@@ -75,8 +89,6 @@ class Look:
 
     def take(self) -> dict[str, Files]:
         """Returns the files of every checkpoint in the directory, by its name.
-
-        Symbolic links are passed over: nothing outside the directory is ever moved.
 
         Raises:
             OSError: The directory cannot be read.
@@ -113,19 +125,33 @@ class Look:
         lone = {name: fact for name, fact in self._listing.facts.items() if name not in owned}
         return {**self._listing.others(), **lone}
 
+    def names(self) -> Iterable[str]:
+        """Returns the names of everything in the directory that the last look saw."""
+        return self._listing.names()
+
+    def link_targets(self) -> frozenset[str]:
+        """Returns the names of the files to which symbolic links of the directory lead."""
+        return frozenset(found.link.file for found in self._listing.links.values())
+
     def _assemble(self, name: str, changed: list[str]) -> bool:
         """Returns whether checkpoint `name` has other files than it had."""
         before, known = self.files.get(name), self._listing.facts
         names = {f"{name}{_META}", *changed}
         if before is not None:
             names.update([fact.name for fact in before.facts])
+            names.update([link.name for link in before.links])
         facts = [known[file] for file in names if file in known and file[-5:] != _TEMPORARY]
+        links: list[Link] = []
+        if self._listing.links:
+            links = _add_links(facts, names, self._listing.links)
         temporary_at, part_at = self._temporary(name)
         # A `.meta` belongs to a checkpoint of TensorFlow 1, and makes none by itself.
-        if temporary_at is None and all(fact.name.endswith(_META) for fact in facts):
+        is_graph = all(fact.name.endswith(_META) for fact in facts)
+        if is_graph and temporary_at is None and all(link.name.endswith(_META) for link in links):
             return self.files.pop(name, None) is not None
         facts.sort()
-        files = self.files[name] = Files(name, tuple(facts), temporary_at, part_at)
+        files = Files(name, tuple(facts), temporary_at, part_at, tuple(links))
+        self.files[name] = files
         return files != before
 
     def _temporary(self, name: str) -> tuple[float | None, float | None]:
@@ -178,6 +204,20 @@ def owner_of(name: str) -> str:
     if name.endswith(_META):
         return name[: -len(_META)]
     return ""
+
+
+def _add_links(
+    facts: list[FileFact], names: Iterable[str], known: Mapping[str, LinkFact]
+) -> list[Link]:
+    """Returns the symbolic links among `names`, and adds the facts of what they lead to."""
+    links = []
+    for name in names:
+        found = known.get(name)
+        if found is not None and not name.endswith(_TEMPORARY):
+            links.append(found.link)
+            if found.file is not None:
+                facts.append(found.file)
+    return sorted(links)
 
 
 def _place(name: str) -> tuple[int, int] | None:

@@ -9,6 +9,7 @@ some looks later in a directory of more files.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +18,8 @@ from itertools import islice
 from pathlib import Path
 
 import msgspec
+
+from tfckpt_trainer.bundle.links import Link, follow
 
 STATS_PER_LOOK = 1024
 """Files known from before whose size and time are asked for again in one look."""
@@ -44,11 +47,23 @@ class FileFact(msgspec.Struct, frozen=True, order=True, gc=False):
         return self.size, self.modified_ns, self.inode
 
 
+class LinkFact(msgspec.Struct, frozen=True, gc=False):
+    """A symbolic link, and the facts of the regular file to which it leads in its directory.
+
+    Attributes:
+        file: Under the name of the link; None if it leads to no such file.
+    """
+
+    link: Link
+    file: FileFact | None
+
+
 class Listing:
-    """The plain files and the directories in one directory.
+    """The plain files, the symbolic links and the directories in one directory.
 
     Attributes:
         facts: Of the plain files that matter, by name.
+        links: Of the symbolic links that matter, by name.
         directories: The names of the directories that matter.
     """
 
@@ -60,6 +75,7 @@ class Listing:
         self._strange: set[str] = set()
         self._turn: Iterator[str] = iter(())
         self.facts: dict[str, FileFact] = {}
+        self.links: dict[str, LinkFact] = {}
         self.directories: set[str] = set()
 
     def refresh(self, watched: Iterable[str] = (), *, missing_ok: bool = False) -> set[str]:
@@ -99,6 +115,10 @@ class Listing:
                         found[name] = _fact(name, seen)
         return found
 
+    def names(self) -> Iterable[str]:
+        """Returns the names of everything that the last look saw."""
+        return self._inodes.keys()
+
     def _read_names(self, missing_ok: bool) -> dict[str, int]:
         try:
             with os.scandir(self._directory) as entries:
@@ -133,20 +153,43 @@ class Listing:
             self._forget(name)
             self.facts[name] = fact
             return True
+        if stat.S_ISLNK(seen.st_mode):
+            return self._look_at_link(name)
         forgotten = self._forget(name)
         self._strange.add(name)
         if stat.S_ISDIR(seen.st_mode):
             self.directories.add(name)
             return True
-        # A link, a pipe, a device: nothing that anybody saved.
+        # A pipe, a device: nothing that anybody saved.
         return forgotten
+
+    def _look_at_link(self, name: str) -> bool:
+        """Returns whether the link, or the file at its end, is another than was known."""
+        try:
+            link, seen = follow(self._directory, name)
+        except (FileNotFoundError, NotADirectoryError):
+            return self._forget(name)
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                # Another file took its place; the next look sees that by its inode.
+                return self._forget(name)
+            raise
+        fact = LinkFact(link, _fact(name, seen) if seen is not None else None)
+        if self.links.get(name) == fact:
+            return False
+        self._forget(name)
+        self.links[name] = fact
+        # The file at its end may change and the link not: each look follows it again.
+        self._strange.add(name)
+        return True
 
     def _forget(self, name: str) -> bool:
         """Returns whether it was known."""
         was_directory = name in self.directories
         self.directories.discard(name)
         self._strange.discard(name)
-        return self.facts.pop(name, None) is not None or was_directory
+        was_link = self.links.pop(name, None) is not None
+        return self.facts.pop(name, None) is not None or was_directory or was_link
 
 
 def _fact(name: str, seen: os.stat_result) -> FileFact:

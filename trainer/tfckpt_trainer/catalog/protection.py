@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.linked import link_reasons
 
 
 def protections(
@@ -21,10 +22,14 @@ def protections(
         reason = _reason(checkpoint, in_use)
         if reason:
             reasons[checkpoint.name] = reason
+    for name, reason in link_reasons(checkpoints):
+        reasons.setdefault(name, reason)
     newest = next((c for c in checkpoints if c.restorable), None)
     if newest is not None:
         reasons.setdefault(newest.name, "the newest that can be restored")
-    verified = next((c for c in checkpoints if c.state is CheckpointState.VERIFIED), None)
+    verified = next(
+        (c for c in checkpoints if c.state is CheckpointState.VERIFIED and not c.links), None
+    )
     if verified is not None:
         reasons.setdefault(verified.name, "the last verified")
     return reasons

@@ -20,6 +20,7 @@ from tfckpt_trainer.catalog.history import (
     read_head,
     read_list,
 )
+from tfckpt_trainer.catalog.linked import alias_of, described
 from tfckpt_trainer.catalog.pins import pinned_names
 from tfckpt_trainer.catalog.remarks import Condition, Remark, Seen, remarks
 from tfckpt_trainer.catalog.states import Depth, Evidence, Verdict, judge, quiet_seconds_of
@@ -218,8 +219,8 @@ class Catalog:
         ordered = _in_order([known.checkpoint for known in self._known.values()], listed)
         head = self._head(ordered)
         checkpoints = []
-        for checkpoint in ordered:
-            name = checkpoint.name
+        for own in ordered:
+            checkpoint, name = self._describe_links(own), own.name
             pinned, is_head, is_listed = name in pins, name == head, name in listed
             let_go = managed and not is_listed and checkpoint.record is None
             if (pinned, is_head, is_listed, let_go) != (
@@ -229,12 +230,25 @@ class Catalog:
                 checkpoint.let_go,
             ):
                 known = self._known[name]
-                checkpoint = replace(
-                    checkpoint, pinned=pinned, is_head=is_head, listed=is_listed, let_go=let_go
+                own = replace(
+                    known.checkpoint,
+                    pinned=pinned,
+                    is_head=is_head,
+                    listed=is_listed,
+                    let_go=let_go,
                 )
-                self._known[name] = _Known(known.evidence, known.verdict, checkpoint)
+                checkpoint = self._describe_links(own)
+                self._known[name] = _Known(known.evidence, known.verdict, own)
             checkpoints.append(checkpoint)
         return tuple(checkpoints)
+
+    def _describe_links(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Returns one that is made of links with the state of what it links to."""
+        if not checkpoint.links:
+            return checkpoint
+        files = self._known[checkpoint.name].evidence.files
+        target = self._known.get(alias_of(files))
+        return described(checkpoint, target.checkpoint if target is not None else None)
 
     def _head(self, ordered: Sequence[Checkpoint]) -> str:
         """Returns what a cold start goes on from, passing over what cannot be restored."""
@@ -353,6 +367,7 @@ def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
             problem=verdict.problem,
             verified_at=verdict.verified_at,
             record=record,
+            links=files.links,
         )
     said = parse_checkpoint_name(files.name)
     return Checkpoint(
@@ -365,6 +380,7 @@ def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
         saved_at=_modified_at(evidence),
         problem=verdict.problem,
         verified_at=verdict.verified_at,
+        links=files.links,
     )
 
 
@@ -396,6 +412,7 @@ def _modified_at(evidence: Evidence) -> float:
     for files in (evidence.files, evidence.aside):
         if files is not None:
             times = [fact.modified_at for fact in files.facts]
+            times += [link.modified_at for link in files.links]
             newest = max(newest, files.temporary_at or 0.0, *times)
     return newest
 

@@ -27,6 +27,11 @@ first rule that applies decides.
    of them is newer than it.
 10. *complete*: the rest.
 
+A symbolic link counts as the file of the same directory to which it leads. One that leads to
+none is a missing file, and one that leads out of the directory an unreadable file. A checkpoint
+of which all files are links to those of another has the state of that one, and is not restored
+by its own name: the link may lead somewhere else by then.
+
 Only complete and verified can be restored. The content of data files is not read here; that is
 what verifying is for, and rules 5 and 9 go by what it wrote down.
 
@@ -52,9 +57,11 @@ from typing import NamedTuple
 import msgspec
 
 from tfckpt_trainer.bundle.index import index_path, read_index, read_shard_count, shard_path
+from tfckpt_trainer.bundle.links import facts_inside
 from tfckpt_trainer.bundle.structure import UNREADABLE
 from tfckpt_trainer.catalog.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.files import FileFact, Files, identity_of
+from tfckpt_trainer.catalog.files import FileFact, Files, Identity, identity_of
+from tfckpt_trainer.catalog.linked import broken
 from tfckpt_trainer.catalog.verifications import holds_for
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
@@ -190,6 +197,9 @@ def _without_index(evidence: Evidence, moment: _Moment) -> Verdict:
     if evidence.in_transit:
         problem = "A prune or an undo of it was cut off; the next one finishes it."
         return _passing(evidence, CheckpointState.TRASHED, problem)
+    by_link = broken(files, f"{files.name}.index")
+    if by_link is not None:
+        return Verdict(by_link[0], len(files.shards), by_link[1])
     was_saved = evidence.record is not None or evidence.listed
     if (under_way or not was_saved) and _is_fresh(evidence, moment):
         return _passing(evidence, CheckpointState.WRITING, "It is being written.")
@@ -219,8 +229,9 @@ def _with_index(
         fact = shards.get((number, count))
         if fact is None:
             name = shard_path(root / files.name, number, count).name
-            problem = f"{name} is missing."
-            return Verdict(CheckpointState.INCOMPLETE, count, problem, put_off=put_off)
+            missing = CheckpointState.INCOMPLETE, f"{name} is missing."
+            state, problem = broken(files, name) or missing
+            return Verdict(state, count, problem, put_off=put_off)
         present.append(fact)
     if _is_mixed(files, index, present):
         problem = "A later save over it was cut off: index and data are of different saves."
@@ -291,7 +302,7 @@ def _unreadable(
 ) -> Verdict:
     if evidence.files.temporary_at is not None and _is_fresh(evidence, moment):
         return _passing(evidence, CheckpointState.WRITING, "It is being written.")
-    if identity_of(index_path(prefix)) != index.identity:
+    if _identity_at_end(index_path(prefix)) != index.identity:
         # It was replaced or deleted while it was read; the next look tells.
         return _passing(evidence, CheckpointState.WRITING, "It changed while it was looked at.")
     if isinstance(error, OSError):
@@ -300,6 +311,15 @@ def _unreadable(
         return _passing(evidence, CheckpointState.UNREADABLE, problem)
     state = CheckpointState.INCOMPLETE if index.size == 0 else CheckpointState.CORRUPT
     return Verdict(state, len(evidence.files.shards), str(error))
+
+
+def _identity_at_end(path: Path) -> Identity | None:
+    """Returns the identity of a file, or of the file to which it is a link."""
+    try:
+        seen = facts_inside(path)
+    except FileNotFoundError:
+        return None
+    return seen.st_size, seen.st_mtime_ns, seen.st_ino
 
 
 def _passing(evidence: Evidence, state: CheckpointState, problem: str) -> Verdict:

@@ -148,8 +148,9 @@ def _record_findings(run: RunDirectory, name: str) -> Iterator[Finding]:
     for facts in record.files:
         if not all(is_plain_name(part) for part in facts.name.split("/")):
             continue
-        whole = facts.name == index_name or facts.name.startswith(own)
-        kind, problem = _difference(run.root / facts.name, facts, whole=whole)
+        is_own = facts.name.startswith(own)
+        whole = is_own or facts.name == index_name
+        kind, problem = _difference(run.root / facts.name, facts, whole=whole, is_own=is_own)
         if problem:
             yield Finding("error", kind, Path(facts.name).name, None, f"{facts.name} {problem}")
 
@@ -168,8 +169,17 @@ def _read_record(run: RunDirectory, name: str) -> tuple[CheckpointRecord | None,
     return record, f"{damage} Its copy {copy_of(path).name} is used." if damage else ""
 
 
-def _difference(path: Path, facts: FileFacts, *, whole: bool) -> tuple[str, str]:
-    """Returns how a file differs from what was recorded when it was saved, if it does."""
+def _difference(path: Path, facts: FileFacts, *, whole: bool, is_own: bool) -> tuple[str, str]:
+    """Returns how a file differs from what was recorded when it was saved, if it does.
+
+    Args:
+        path: The file.
+        facts: What was recorded.
+        whole: Whether to read all of it.
+        is_own: Whether it is a worker's own state, which is never a link.
+    """
+    if is_own and path.is_symlink():
+        return "record", "is a symbolic link, and a plain file was recorded"
     try:
         with Shard(path) as file:
             if file.size != facts.size:

@@ -36,7 +36,7 @@ class Comparison:
         return tuple(
             f"{one.name} is {one.state.value}: {one.problem}"
             for one in (self.before, self.after)
-            if not one.restorable
+            if not one.state.restorable
         )
 
     def count(self, difference: Difference) -> int:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from tfckpt_trainer.bundle.contents import Variable, describe, describe_without_graph
 from tfckpt_trainer.bundle.index import Index, read_index, shard_path
+from tfckpt_trainer.bundle.links import facts_inside
 from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
 from tfckpt_trainer.bundle.statistics import Statistics, statistics
 from tfckpt_trainer.bundle.values import is_numeric
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.files import identity_of
 from tfckpt_trainer.catalog.resuming import Returning, returning
 from tfckpt_trainer.errors import BundleError, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -102,8 +102,11 @@ def _shard_sizes(prefix: Path, count: int) -> list[tuple[str, int | None]]:
     sizes = []
     for number in range(count):
         path = shard_path(prefix, number, count)
-        identity = identity_of(path)
-        sizes.append((path.name, identity[0] if identity is not None else None))
+        try:
+            size: int | None = facts_inside(path).st_size
+        except (FileNotFoundError, NotADirectoryError):
+            size = None
+        sizes.append((path.name, size))
     return sizes
 
 
