@@ -4,20 +4,41 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 
 import pytest
-from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
+from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory, contents
 
+from tfckpt_trainer.catalog.history import read_list
 from tfckpt_trainer.catalog.remarks import Remark
 from tfckpt_trainer.catalog.scan import Catalog
 
 
-def remarks(made: CheckpointDirectory) -> dict[str, Remark]:
+def remarks(made: CheckpointDirectory, *, changed: float = LONG_AGO) -> dict[str, Remark]:
+    """Looks once; `changed` says how long ago the directory last changed."""
     catalog = Catalog(made.run)
     catalog.scan(NOW)
+    for path in (made.run.state_file, made.root):
+        if path.exists():
+            made.touch(path, changed)
     found = catalog.remarks(NOW)
     assert len({remark.kind for remark in found}) == len(found)
     return {remark.kind: remark for remark in found}
+
+
+def advises_no_loss(remark: Remark) -> bool:
+    """Whether no word of it asks for anything to be deleted, moved or written."""
+    words = (
+        "elete",
+        "emove",
+        "ove it",
+        "ove them",
+        "mv ",
+        "rm ",
+        "printf",
+        "model_checkpoint_path",
+    )
+    return not any(word in remark.message for word in words)
 
 
 def test_nothing_is_odd_in_a_plain_directory(made):
@@ -192,18 +213,329 @@ class TestLeftovers:
 
     def test_what_is_named_like_a_part_and_is_of_none(self, made):
         made.tensorflow("ckpt-1")
-        for name in ("lone-3.meta", ".index", "x.data-1-of-2", "part.tempstate123"):
+        for name in ("lone-3.meta", ".index", "x.data-1-of-2", "y.data-1-of-2"):
             (made.root / name).write_bytes(b"x" * 3)
             made.touch(made.root / name, LONG_AGO)
         found = remarks(made)
         assert list(found) == ["stray"]
         assert found["stray"].bytes == 12
         assert "and 1 more" in found["stray"].message
+        assert "Keep them" in found["stray"].message
+        assert advises_no_loss(found["stray"])
 
 
 def test_warnings_come_first(made):
+    made.tensorflow("ckpt-0", listed=False, age=LONG_AGO + 1)
     made.tensorflow("ckpt-1", listed=False)
     made.tensorflow("ckpt-2")
     for path in made.root.glob("ckpt-2.*"):
         path.unlink()
     assert list(remarks(made)) == ["latest-missing", "unlisted"]
+
+
+class TestAdviceThatCouldLoseSomething:
+    """Each was followed by somebody whose look was stale, early, or of a layout not known here."""
+
+    def lost_newest(self, made):
+        made.tensorflow("ckpt-1")
+        made.tensorflow("ckpt-2")
+        for path in made.root.glob("ckpt-2.*"):
+            path.unlink()
+
+    def test_the_command_names_the_older_one_and_keeps_the_list(self, made):
+        self.lost_newest(made)
+        before = made.run.state_file.read_text()
+        message = remarks(made)["latest-missing"].message
+        command = message[message.index("`") + 1 : message.rindex("`")]
+        subprocess.run(command, shell=True, check=True)
+        assert made.run.state_file.read_text() == 'model_checkpoint_path: "ckpt-1"\n'
+        assert (made.root / "checkpoint.before").read_text() == before
+
+    @pytest.mark.parametrize("name", ["it's-1", 'say "x"-1', "-rf-1", "a\\b-1", "ü-1"])
+    def test_any_name_makes_a_command_that_works(self, made, name):
+        made.tensorflow(name)
+        made.run.state_file.unlink()
+        message = remarks(made)["state-file-missing"].message
+        subprocess.run(message[message.index(": `") + 3 : -2], shell=True, check=True)
+        assert remarks(made) == {}
+        assert Catalog(made.run).scan(NOW)[0].listed is False
+        assert read_list(made.run).latest == name
+
+    def test_a_checkpoint_that_the_listing_does_not_show_yet(self, made):
+        """The listing of a network disk lags; asked for by its name, the file is there."""
+        self.lost_newest(made)
+        catalog = Catalog(made.run)
+        catalog.scan(NOW)
+        made.tensorflow("ckpt-2", listed=False)
+        for later in (0, 3600):
+            (found,) = catalog.remarks(NOW + later)
+            assert (found.kind, found.severity) == ("listing-stale", "note")
+            assert advises_no_loss(found)
+
+    def test_a_state_file_that_the_listing_does_not_show_yet(self, made):
+        made.tensorflow("ckpt-1")
+        made.run.state_file.rename(made.root / "aside")
+        catalog = Catalog(made.run)
+        catalog.scan(NOW)
+        assert [one.kind for one in catalog.remarks(NOW)] == ["state-file-missing"]
+        (made.root / "aside").rename(made.run.state_file)
+        assert catalog.remarks(NOW) == ()
+
+    @pytest.mark.parametrize("kind", ["latest-missing", "state-file-missing", "state-file-empty"])
+    def test_while_a_save_or_a_copy_may_be_under_way(self, made, kind):
+        self.lost_newest(made)
+        if kind != "latest-missing":
+            made.run.state_file.unlink()
+        if kind == "state-file-empty":
+            made.run.state_file.touch()
+        found = remarks(made, changed=5.0)
+        assert list(found) == [kind]
+        assert found[kind].severity == "warning"
+        assert "look again" in found[kind].message
+        assert advises_no_loss(found[kind])
+
+    def test_two_looks_some_seconds_apart_are_enough(self, made):
+        self.lost_newest(made)
+        made.touch(made.run.state_file, 1)
+        made.touch(made.root, 1)
+        catalog = Catalog(made.run)
+        catalog.scan(NOW)
+        messages = [catalog.remarks(NOW + later)[0].message for later in (0, 4, 6)]
+        assert ["printf" in message for message in messages] == [False, False, True]
+
+    def test_what_changes_between_two_looks_counts_anew(self, made):
+        self.lost_newest(made)
+        made.touch(made.root, -10)
+        catalog = Catalog(made.run)
+        catalog.scan(NOW)
+        catalog.remarks(NOW)
+        made.tensorflow("ckpt-3", age=0)
+        for path in made.root.glob("ckpt-3.*"):
+            path.unlink()
+        catalog.scan(NOW + 6)
+        made.touch(made.root, -10)
+        assert "printf" not in catalog.remarks(NOW + 6)[0].message
+        assert "printf" in catalog.remarks(NOW + 12)[0].message
+
+    def test_on_a_network_disk_the_machine_that_trains_is_asked(self, made, monkeypatch):
+        monkeypatch.setattr("tfckpt_trainer.catalog.seeing.is_network_file_system", lambda _: True)
+        self.lost_newest(made)
+        message = remarks(made)["latest-missing"].message
+        assert "on the machine that trains" in message
+        assert message.index(f"`ls -l {made.root}`") < message.index("printf")
+
+    @pytest.mark.parametrize("what", ["incomplete", "unreadable"])
+    def test_what_is_newer_and_may_yet_be_had(self, made, what):
+        made.tensorflow("ckpt-1")
+        made.tensorflow("ckpt-2", shards=2, age=LONG_AGO - 10)
+        made.run.state_file.unlink()
+        shard = made.root / "ckpt-2.data-00001-of-00002"
+        shard.unlink()
+        if what == "unreadable":
+            shard.symlink_to("/elsewhere/data")
+        found = remarks(made)["state-file-missing"]
+        assert f"ckpt-2 is newer than ckpt-1, and {what}" in found.message
+        assert advises_no_loss(found)
+
+    def test_a_newest_one_that_is_unreadable_here(self, made):
+        made.tensorflow("ckpt-1")
+        made.tensorflow("ckpt-2", age=LONG_AGO - 10)
+        data = made.root / "ckpt-2.data-00000-of-00001"
+        data.unlink()
+        data.symlink_to("/elsewhere/data")
+        found = remarks(made)["latest-missing"]
+        assert "which is unreadable here" in found.message
+        assert advises_no_loss(found)
+
+    def test_not_while_the_newest_is_written_again(self, made):
+        made.tensorflow("ckpt-1")
+        made.tensorflow("ckpt-2", age=30)
+        made.temporary("ckpt-2", age=1)
+        assert remarks(made) == {}
+
+    @pytest.mark.parametrize("other", ["ckpt-2.keras", "ckpt-2.weights.h5", "ckpt-2"])
+    def test_a_newest_one_of_a_format_that_is_not_known(self, made, other):
+        self.lost_newest(made)
+        (made.root / other).write_bytes(b"?")
+        found = remarks(made)["latest-missing"]
+        assert other in found.message
+        assert advises_no_loss(found)
+
+    def test_another_checkpoint_with_a_longer_name_is_none(self, made):
+        self.lost_newest(made)
+        made.tensorflow("ckpt-20", listed=False, age=LONG_AGO + 10)
+        assert "printf" in remarks(made)["latest-missing"].message
+
+    def test_a_place_that_may_not_be_looked_into(self, made, tmp_path):
+        made.tensorflow("model-7")
+        place = tmp_path / ("n" * 300)
+        made.run.state_file.write_text(f'model_checkpoint_path: "{place}/model-7"\n')
+        found = remarks(made)["other-place"]
+        assert "it may be there" in found.message
+        assert advises_no_loss(found)
+
+    def test_a_place_on_a_disk_that_may_not_be_mounted(self, made):
+        made.tensorflow("model-7")
+        made.run.state_file.write_text('model_checkpoint_path: "/not/mounted/model-7"\n')
+        message = remarks(made)["other-place"].message
+        assert message.index("mount it first") < message.index("printf")
+
+    def test_the_newest_is_never_called_unlisted(self, made):
+        """A save writes the index first, and the state file after it."""
+        made.tensorflow("ckpt-1")
+        made.tensorflow("ckpt-2", listed=False, age=LONG_AGO - 10)
+        assert remarks(made) == {}
+
+    def test_what_was_saved_just_now_is_not_called_unlisted(self, made):
+        for step in (1, 2, 3):
+            made.tensorflow(f"ckpt-{step}", listed=step == 1, age=30 - step)
+        assert remarks(made) == {}
+
+    def test_the_unlisted_go_to_the_trash(self, made):
+        made.tensorflow("ckpt-1", listed=False)
+        made.tensorflow("ckpt-2", age=LONG_AGO - 10)
+        message = remarks(made)["unlisted"].message
+        assert f"`tfckpt-tui prune {made.root} NAME`" in message
+        assert "trash" in message
+
+    def test_data_of_another_count_that_is_older_is_moved_away(self, made):
+        made.tensorflow("ckpt-1")
+        extra = made.root / "ckpt-1.data-00001-of-00002"
+        extra.write_bytes(b"12345")
+        made.touch(extra, LONG_AGO + 60)
+        message = remarks(made)["extra-data"].message
+        assert "elete" not in message
+        command = message[message.index("`") + 1 : message.rindex("`")]
+        subprocess.run(command, shell=True, check=True)
+        assert (made.root / "moved-away" / extra.name).read_bytes() == b"12345"
+        assert remarks(made) == {}
+
+    @pytest.mark.parametrize("older_than_index", [0, -60])
+    def test_data_of_another_count_that_is_as_new_is_kept(self, made, older_than_index):
+        """A save of the same name in more parts writes its data before its index."""
+        made.tensorflow("ckpt-1")
+        extra = made.root / "ckpt-1.data-00001-of-00002"
+        extra.write_bytes(b"12345")
+        made.touch(extra, LONG_AGO + older_than_index)
+        found = remarks(made)["extra-data"]
+        assert "Keep them" in found.message
+        assert advises_no_loss(found)
+
+    def test_data_of_another_count_of_a_save_that_goes_on(self, made):
+        made.tensorflow("ckpt-1")
+        extra = made.root / "ckpt-1.data-00001-of-00002"
+        extra.write_bytes(b"12345")
+        made.touch(extra, 5)
+        assert list(remarks(made)) == ["data-newer"]
+
+    def test_a_temporary_directory_is_moved_away(self, made):
+        made.tensorflow("ckpt-1")
+        made.temporary("ckpt-1", age=LONG_AGO)
+        message = remarks(made)["leftover-temp"].message
+        command = message[message.index("`") + 1 : message.rindex("`")]
+        subprocess.run(command, shell=True, check=True)
+        assert len(list((made.root / "moved-away" / "ckpt-1_temp").iterdir())) == 1
+        assert remarks(made) == {}
+
+    def test_a_temporary_directory_with_parts_of_a_later_save_is_kept(self, made):
+        made.tensorflow("ckpt-1", age=LONG_AGO)
+        made.temporary("ckpt-1", age=LONG_AGO - 60)
+        found = remarks(made)["leftover-temp"]
+        assert "Keep it" in found.message
+        assert advises_no_loss(found)
+
+    def test_parts_of_a_killed_save_are_moved_away(self, made):
+        made.tensorflow("ckpt-1")
+        part = made.root / "ckpt-2.index.tempstate123"
+        part.write_bytes(b"x")
+        made.touch(part, LONG_AGO)
+        found = remarks(made)
+        assert list(found) == ["part-temp"]
+        assert "mv -n ckpt-2.index.tempstate123 moved-away/" in found["part-temp"].message
+
+    def test_a_list_that_was_not_finished_is_kept_while_there_is_no_other(self, made):
+        made.tensorflow("ckpt-1")
+        made.run.state_file.rename(made.root / "checkpoint.tmp0123abcd")
+        made.touch(made.root / "checkpoint.tmp0123abcd", LONG_AGO)
+        found = remarks(made)
+        assert set(found) == {"state-file-missing", "state-file-temp"}
+        assert "may hold the list" in found["state-file-temp"].message
+        assert advises_no_loss(found["state-file-temp"])
+
+    def test_a_file_that_a_link_leads_to_is_no_stray(self, made):
+        made.tensorflow("ckpt-1")
+        kept = made.root / "kept.data-1-of-1"
+        kept.write_bytes((made.root / "ckpt-1.data-00000-of-00001").read_bytes())
+        made.touch(kept, LONG_AGO)
+        (made.root / "best.data-00000-of-00001").symlink_to(kept.name)
+        (made.root / "best.index").symlink_to("ckpt-1.index")
+        assert remarks(made) == {}
+
+    def test_two_prefixes_leave_what_is_there(self, made):
+        made.tensorflow("ckpt-1")
+        made.tensorflow("best-2")
+        assert "Leave the files that are here" in remarks(made)["two-prefixes"].message
+
+
+class TestLinks:
+    def alias(self, made, name, target):
+        for suffix in (".index", ".data-00000-of-00001"):
+            (made.root / f"{name}{suffix}").symlink_to(f"{target}{suffix}")
+
+    def test_nothing_is_odd_in_a_link_to_another_checkpoint(self, made):
+        """It is neither a second prefix, nor of the same step, nor unlisted, nor mixed."""
+        made.tensorflow("ckpt-300")
+        made.tensorflow("ckpt-301", age=LONG_AGO - 1)
+        self.alias(made, "best-300", "ckpt-300")
+        self.alias(made, "zbest", "ckpt-301")
+        assert remarks(made) == {}
+
+    def test_a_state_file_may_name_one(self, made):
+        made.tensorflow("ckpt-300")
+        self.alias(made, "best", "ckpt-300")
+        made.run.state_file.write_text('model_checkpoint_path: "best"\n')
+        assert remarks(made) == {}
+
+    @pytest.mark.parametrize(
+        ("target", "kind"),
+        [
+            ("/elsewhere/file", "link-outside"),
+            ("gone", "link-dead"),
+            ("best.index", "link-dead"),
+            ("sub", "link-dead"),
+        ],
+    )
+    def test_one_that_leads_to_no_file_here(self, made, target, kind):
+        made.tensorflow("ckpt-1")
+        (made.root / "sub").mkdir()
+        (made.root / "best.index").symlink_to(target)
+        found = remarks(made)
+        assert list(found) == [kind]
+        assert f"best.index -> {target}" in found[kind].message
+        assert found[kind].severity == ("note" if kind == "link-outside" else "warning")
+        assert advises_no_loss(found[kind]) is (kind == "link-outside")
+
+    def test_the_command_removes_the_link_alone(self, made):
+        made.tensorflow("ckpt-1")
+        dead = made.root / "-x.index"
+        dead.symlink_to("gone")
+        before = contents(made.root)
+        message = remarks(made)["link-dead"].message
+        command = message[message.index("`") + 1 : message.rindex("`")]
+        subprocess.run(command, shell=True, check=True)
+        assert not dead.is_symlink()
+        assert contents(made.root) == before
+
+    def test_a_target_of_thousands_of_characters_is_shortened(self, made):
+        made.tensorflow("ckpt-1")
+        (made.root / "best.index").symlink_to("x/" * 2000 + "y")
+        assert len(remarks(made)["link-outside"].message) < 600
+
+
+@pytest.mark.parametrize(
+    "latest", ["\\000", "x" * 5000, "../" * 300 + "y", "a/\\000/b", "\\377-1", "/", "."]
+)
+def test_a_state_file_that_names_what_no_file_can_be_called(made, latest):
+    made.tensorflow("ckpt-1")
+    made.run.state_file.write_text(f'model_checkpoint_path: "{latest}"\n')
+    assert set(remarks(made)) <= {"latest-missing", "other-place"}

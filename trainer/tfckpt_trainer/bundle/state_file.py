@@ -83,8 +83,8 @@ def read_state_file(path: Path) -> StateFile | None:
             preserved = number
     if latest is None:
         raise DamagedFileError(
-            f"{path} names no newest checkpoint, and TensorFlow cannot start from it; restore it, "
-            "or move it away."
+            f"{path} names no newest checkpoint, and TensorFlow cannot start from it; restore it "
+            "from a copy."
         )
     return StateFile(latest, tuple(paths), tuple(stamps), preserved)
 
@@ -97,6 +97,11 @@ def write_state_file(path: Path, state: StateFile) -> None:
     if state.last_preserved is not None:
         lines.append(f"last_preserved_timestamp: {state.last_preserved!r}".encode())
     write_atomic(path, b"\n".join(lines) + b"\n")
+
+
+def state_line(name: str) -> str:
+    """Returns the line of a `checkpoint` file that names the newest checkpoint."""
+    return "model_checkpoint_path: " + _quoted(name).decode("ascii")
 
 
 def _is_plain_path(line: bytes) -> bool:
@@ -113,8 +118,8 @@ def _parse(line: bytes, path: Path) -> tuple[bytes, str | None, float | None]:
     match = _LINE.fullmatch(line)
     if match is None:
         raise DamagedFileError(
-            f"{path} is no state file of TensorFlow: {line[:60]!r} was not expected; restore it, "
-            "or move it away."
+            f"{path} is no state file of TensorFlow: {line[:60]!r} was not expected; restore it "
+            "from a copy."
         )
     if match["text"] is not None:
         return match["field"], os.fsdecode(_ESCAPE.sub(_unescape, match["text"])), None
@@ -122,7 +127,7 @@ def _parse(line: bytes, path: Path) -> tuple[bytes, str | None, float | None]:
         return match["field"], None, float(match["number"])
     except ValueError:
         raise DamagedFileError(
-            f"{path}: {match['number'][:40]!r} is no number; restore the file, or move it away."
+            f"{path}: {match['number'][:40]!r} is no number; restore the file from a copy."
         ) from None
 
 

@@ -14,6 +14,7 @@ from tfckpt_trainer.bundle.checksum import crc32c, unmask
 from tfckpt_trainer.bundle.links import open_inside
 from tfckpt_trainer.bundle.wire import WireError, read_varint
 from tfckpt_trainer.errors import BundleError, DamagedFileError
+from tfckpt_trainer.rundir.files import open_plain
 
 FOOTER_SIZE = 48
 MAGIC = 0xDB4775248B80FB57
@@ -31,6 +32,18 @@ keys that each grow by a byte make gigabytes of names out of a megabyte.
 
 _Handle = tuple[int, int]
 """Where a block is: its offset and its size without the trailer."""
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file ends as a table does; no more than its end is read.
+
+    Raises:
+        DamagedFileError: It is a link or no plain file.
+        OSError: It cannot be read.
+    """
+    with open_plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        return size >= FOOTER_SIZE and os.pread(file.fileno(), 8, size - 8) == _MAGIC_BYTES
 
 
 class Table:

@@ -1,90 +1,29 @@
-"""What is odd in a checkpoint directory, beyond the state of each checkpoint, and what to do.
+"""Diagnostics of a checkpoint directory: what is odd beyond the state of each checkpoint.
 
 `remarks` is a pure function of one look. What it says TensorFlow would do was tried with
-TensorFlow 2.21 (`latest_checkpoint`, `CheckpointManager`).
+TensorFlow 2.21 (`latest_checkpoint`, `CheckpointManager`). Advice loses nothing where the look
+was stale or incomplete: a file that any known format could own is never called garbage, and what
+is garbage is moved aside and not deleted.
 """
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Literal
+import shlex
+from collections.abc import Iterator
 
-from tfckpt_trainer.bundle.state_file import StateFile
-from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.files import Files
+from tfckpt_trainer.bundle.links import Link, LinkEnd
+from tfckpt_trainer.catalog.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.linked import file_names, shown
 from tfckpt_trainer.catalog.listing import FileFact
+from tfckpt_trainer.catalog.remarks_state_file import StateFileRemarks
+from tfckpt_trainer.catalog.seen import Condition, Lookup, Remark, Seen, look_up, these
 from tfckpt_trainer.catalog.states import CLOCK_SLACK_SECONDS, QUIET_SECONDS
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 
 _STATE_TEMPORARY = re.compile(r"checkpoint\.tmp[0-9a-f]+")
-_OF_A_SAVE = re.compile(r"\.(index|meta|data-\d+-of-\d+)(\.tempstate\d+)?$|\.tempstate\d+$")
-_NAMED = 3
-"""So many names are given in a remark on many."""
-
-
-class Condition(StrEnum):
-    """What can be said of TensorFlow's state file before what it says is looked at."""
-
-    MISSING = "missing"
-    EMPTY = "empty"
-    DAMAGED = "damaged"
-    UNREADABLE = "unreadable"
-    """A link, or a file of another kind."""
-    GOOD = "good"
-
-
-@dataclass(frozen=True)
-class Remark:
-    """Something a person should know of.
-
-    Attributes:
-        kind: A short name for scripts.
-        severity: A warning may cost a checkpoint or keep a trainer from starting; a note costs
-            space at most.
-        name: Of the file or the checkpoint; of the first of them if it is about several.
-        message: What it is, what comes of it and what to do.
-        bytes: What would become free, where it is about space.
-    """
-
-    kind: str
-    severity: Literal["warning", "note"]
-    name: str
-    message: str
-    bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class Seen:
-    """One look at a directory.
-
-    Attributes:
-        directory: Its real path.
-        checkpoints: Newest first.
-        files: Of each checkpoint.
-        strays: Plain files of no checkpoint, by name; the state file is none of them.
-        temporary_bytes: What lies in the `NAME_temp` of each checkpoint that has one.
-        condition: Of the state file.
-        state: What it says, where it is good.
-        is_elsewhere: Whether what it names as the newest is there, in another directory.
-    """
-
-    directory: str
-    checkpoints: Sequence[Checkpoint]
-    files: Mapping[str, Files]
-    strays: Mapping[str, FileFact] = field(default_factory=dict)
-    temporary_bytes: Mapping[str, int] = field(default_factory=dict)
-    condition: Condition = Condition.MISSING
-    state: StateFile | None = None
-    is_elsewhere: bool = False
-
-    @property
-    def restorable(self) -> list[Checkpoint]:
-        """Those that can be restored, newest first."""
-        return [checkpoint for checkpoint in self.checkpoints if checkpoint.restorable]
+_PART_TEMPORARY = re.compile(r".*\.tempstate\d+", re.DOTALL)
+_OF_A_SAVE = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")
 
 
 def remarks(seen: Seen, now: float, quiet_seconds: float = QUIET_SECONDS) -> tuple[Remark, ...]:
@@ -97,79 +36,46 @@ def remarks(seen: Seen, now: float, quiet_seconds: float = QUIET_SECONDS) -> tup
     """
     before = now - quiet_seconds
     found = [
-        *_of_the_state_file(seen),
-        *_of_what_it_lists(seen),
+        *StateFileRemarks(seen, now, quiet_seconds).find(),
+        *_of_links(seen),
         *_of_two_prefixes(seen),
         *_of_one_step(seen),
         *_of_mixtures(seen),
-        *_of_the_unlisted(seen),
-        *_of_extra_data(seen),
+        *_of_version_one(seen),
+        *_of_the_unlisted(seen, before),
+        *_of_extra_data(seen, before),
         *_of_temporaries(seen, before),
         *_of_strays(seen, before),
     ]
     return tuple(sorted(found, key=lambda remark: remark.severity == "note"))
 
 
-def _of_the_state_file(seen: Seen) -> Iterator[Remark]:
-    newest = next((checkpoint.name for checkpoint in seen.restorable), None)
-    if newest is None:
-        return
-    cure = f'Write the line `model_checkpoint_path: "{newest}"` into it.'
-    if seen.condition is Condition.EMPTY:
-        effect = "a trainer that starts here stops with a ValueError"
-    elif seen.condition is Condition.DAMAGED:
-        effect = "TensorFlow ignores it: a trainer starts anew, and counts from 1"
-    elif seen.condition is Condition.MISSING:
-        effect = "a trainer that looks for the newest finds none: it starts anew, and counts from 1"
-    else:
-        return
-    message = f"The state file `checkpoint` is {seen.condition}; {effect}. {cure}"
-    yield Remark(f"state-file-{seen.condition}", "warning", "checkpoint", message)
-
-
-def _of_what_it_lists(seen: Seen) -> Iterator[Remark]:
-    if seen.state is None or seen.state.latest is None or seen.state.latest_name is None:
-        return
-    latest, name = seen.state.latest, seen.state.latest_name
-    states = {checkpoint.name: checkpoint for checkpoint in seen.checkpoints}
-    place = os.path.dirname(os.path.normpath(os.path.join(seen.directory, latest)))
-    newest = next((checkpoint.name for checkpoint in seen.restorable), None)
-    if place != seen.directory:
-        yield _of_another_place(seen, latest, place, name in states)
-    elif name not in states or not states[name].restorable:
-        what = "is not there" if name not in states else f"is {states[name].state.value}"
-        cure = (
-            f'Write the line `model_checkpoint_path: "{newest}"` into it instead.'
-            if newest is not None
-            else "Nothing else here can be restored."
-        )
+def _of_links(seen: Seen) -> Iterator[Remark]:
+    by_end: dict[LinkEnd, list[Link]] = {}
+    for checkpoint in seen.checkpoints:
+        for link in checkpoint.links:
+            by_end.setdefault(link.end, []).append(link)
+    outside = by_end.pop(LinkEnd.OUTSIDE, [])
+    by_end.pop(LinkEnd.FILE, None)
+    dead = sorted(link for links in by_end.values() for link in links)
+    if dead:
         message = (
-            f"The state file names {name} as the newest, which {what}; TensorFlow does not fall "
-            f"back to another one: a trainer stops, or starts anew. {cure}"
+            f"Symbolic links that lead to no file: {_shown_links(dead)}. Their checkpoints cannot "
+            "be restored. If the files will not come back, remove the link: "
+            f"`cd {shlex.quote(seen.directory)} && rm {file_names([dead[0].name])}`."
         )
-        yield Remark("latest-missing", "warning", name, message)
-    gone = [other for other in seen.state.names if other not in states and other != name]
-    if gone:
+        yield Remark("link-dead", "warning", dead[0].name, message)
+    if outside:
         message = (
-            f"The state file lists {_these(gone)}, of which no file is there; a manager still "
-            "counts each as one that it keeps, until it has rotated it out. Nothing is to be done."
+            f"Symbolic links that lead out of this directory: {_shown_links(outside)}. TensorFlow "
+            "follows them, and this program does not. It neither reads nor prunes their "
+            "checkpoints."
         )
-        yield Remark("listed-missing", "note", gone[0], message)
+        yield Remark("link-outside", "note", outside[0].name, message)
 
 
-def _of_another_place(seen: Seen, latest: str, place: str, is_here: bool) -> Remark:
-    name = os.path.basename(latest)
-    if seen.is_elsewhere:
-        effect = "and it is there: that one is restored, and not what is here"
-    else:
-        effect = "where it is not: a trainer stops, or starts anew"
-    cure = (
-        f'A {name} is here: write the line `model_checkpoint_path: "{name}"` into it.'
-        if is_here
-        else "Nothing of that name is here."
-    )
-    message = f"The state file names {name} in {place}, {effect}. {cure}"
-    return Remark("other-place", "warning", name, message)
+def _shown_links(links: list[Link]) -> str:
+    return these([f"{link.name} -> {shown(link.target)}" for link in links])
 
 
 def _of_two_prefixes(seen: Seen) -> Iterator[Remark]:
@@ -183,9 +89,10 @@ def _of_two_prefixes(seen: Seen) -> Iterator[Remark]:
             first.setdefault(said.prefix, checkpoint.name)
     if len(first) > 1:
         message = (
-            f"{_these(list(first.values()))} have {len(first)} prefixes and one state file: a "
+            f"{these(list(first.values()))} have {len(first)} prefixes and one state file: a "
             "manager that starts here takes for its own what the other listed last, and deletes "
-            "it in time. Give each a directory of its own."
+            "it in time. At the next start, let one of them save into another directory, and copy "
+            "its newest checkpoint there first. Leave the files that are here."
         )
         yield Remark("two-prefixes", "warning", next(iter(first.values())), message)
 
@@ -203,7 +110,7 @@ def _of_one_step(seen: Seen) -> Iterator[Remark]:
             f", and {rest} more step{'s have' if rest > 1 else ' has'} several too" if rest else ""
         )
         message = (
-            f"{_these(names)} are all of step {step}{more}. Name the checkpoint, not the step, to "
+            f"{these(names)} are all of step {step}{more}. Name the checkpoint, not the step, to "
             "restore one; compare them to see whether they differ."
         )
         yield Remark("same-step", "note", names[0], message)
@@ -215,45 +122,79 @@ def _of_mixtures(seen: Seen) -> Iterator[Remark]:
     for checkpoint in seen.checkpoints:
         files = seen.files.get(checkpoint.name)
         index = files.index if files is not None else None
-        if checkpoint.state is CheckpointState.COMPLETE and files is not None and index is not None:
+        if checkpoint.state is not CheckpointState.COMPLETE or checkpoint.links:
+            continue
+        if files is not None and index is not None:
             latest = index.modified_at + CLOCK_SLACK_SECONDS
             if any(fact.modified_at > latest for fact in files.shards.values()):
                 mixed.append(checkpoint.name)
     if mixed:
         message = (
-            f"The data of {_these(mixed)} is newer than the index: it was copied, or it is of "
+            f"The data of {these(mixed)} is newer than the index: it was copied, or it is of "
             "another save, which TensorFlow finds out only while it restores. Verify it."
         )
         yield Remark("data-newer", "warning", mixed[0], message)
 
 
-def _of_the_unlisted(seen: Seen) -> Iterator[Remark]:
+def _of_version_one(seen: Seen) -> Iterator[Remark]:
+    if not seen.version_one:
+        return
+    first = seen.version_one[0]
+    names = these([one.name for one in seen.version_one])
+    be = "are" if len(seen.version_one) > 1 else "is"
+    message = (
+        f"{names} {be} in TensorFlow's V1 format. This program does not read that format: it does "
+        f"not list, verify, restore or prune them. Keep their files: {these(first.files)}. To "
+        "convert one, load it in TensorFlow with "
+        "`saver = tf.compat.v1.train.import_meta_graph(...)` and "
+        f"`saver.restore(session, {seen.directory + '/' + first.path!r})`, and save it in the V2 "
+        "format with `tf.compat.v1.train.Saver().save(session, ...)` into another directory."
+    )
+    yield Remark("v1-format", "note", first.name, message)
+
+
+def _of_the_unlisted(seen: Seen, before: float) -> Iterator[Remark]:
     if seen.state is None:
         return
-    unlisted = [c for c in seen.restorable if not c.listed and c.record is None]
+    # The newest may be of a save that has yet to write the state file.
+    unlisted = [
+        c for c in seen.restorable[1:] if not c.listed and c.record is None and c.saved_at <= before
+    ]
     if unlisted:
         message = (
-            f"{_these([c.name for c in unlisted])} can be restored and the state file does not "
+            f"{these([c.name for c in unlisted])} can be restored and the state file does not "
             "list them: a manager kept them for good (keep_checkpoint_every_n_hours), or forgot "
-            "them, or another one saved them. No manager deletes them; prune them by name."
+            "them, or another one saved them. No manager deletes them. To move one to the trash: "
+            f" `tfckpt-tui prune {shlex.quote(seen.directory)} NAME`."
         )
         size = sum(checkpoint.size for checkpoint in unlisted)
         yield Remark("unlisted", "note", unlisted[0].name, message, size)
 
 
-def _of_extra_data(seen: Seen) -> Iterator[Remark]:
+def _of_extra_data(seen: Seen, before: float) -> Iterator[Remark]:
     for checkpoint in seen.restorable:
         files = seen.files.get(checkpoint.name)
-        places = files.shards if files is not None else {}
-        extra = [f for (_, count), f in places.items() if count != checkpoint.shards]
-        if extra:
-            message = (
-                f"{_these([fact.name for fact in extra])} are not of {checkpoint.name}, which has "
-                f"{checkpoint.shards} data files: an earlier save of that name in other parts was "
-                "cut off. Delete them."
+        index = files.index if files is not None else None
+        if files is None or index is None:
+            continue
+        extra = [f for (_, count), f in files.shards.items() if count != checkpoint.shards]
+        if not extra or any(fact.modified_at > before for fact in extra):
+            continue
+        names = [fact.name for fact in extra]
+        said = (
+            f"{these(names)} are not of {checkpoint.name}, which has {checkpoint.shards} data "
+            f"file{'' if checkpoint.shards == 1 else 's'}"
+        )
+        # Data comes before its index: what is newer may be of a save of which that is to come.
+        if any(fact.modified_at > index.modified_at - CLOCK_SLACK_SECONDS for fact in extra):
+            cure = "They are as new as its index: a save or a copy may be under way. Keep them."
+        else:
+            cure = (
+                "An earlier save of that name in other parts was cut off. "
+                f"{_moving_away(seen, names)}"
             )
-            size = sum(fact.size for fact in extra)
-            yield Remark("extra-data", "note", extra[0].name, message, size)
+        size = sum(fact.size for fact in extra)
+        yield Remark("extra-data", "note", names[0], f"{said}. {cure}", size)
 
 
 def _of_temporaries(seen: Seen, before: float) -> Iterator[Remark]:
@@ -261,37 +202,82 @@ def _of_temporaries(seen: Seen, before: float) -> Iterator[Remark]:
         files = seen.files.get(checkpoint.name)
         if files is None or files.temporary_at is None or files.temporary_at > before:
             continue
-        name = f"{checkpoint.name}_temp"
-        message = (
-            f"{name} is left of a save that was killed; {checkpoint.name} does not need it, and "
-            "TensorFlow never removes it. Delete it."
+        name, index = f"{checkpoint.name}_temp", files.index
+        is_newer = (
+            files.part_at is not None and index is not None and files.part_at > index.modified_at
         )
-        yield Remark(
-            "leftover-temp", "note", name, message, seen.temporary_bytes.get(checkpoint.name, 0)
-        )
+        if is_newer:
+            cure = (
+                f"has parts of a later save of {checkpoint.name}, which was cut off. The parts may "
+                "be complete. Keep it until a newer checkpoint is saved."
+            )
+        else:
+            cure = (
+                f"is left of a save that was killed; {checkpoint.name} does not need it, and "
+                f"TensorFlow never removes it. {_moving_away(seen, [name])}"
+            )
+        size = seen.temporary_bytes.get(checkpoint.name, 0)
+        yield Remark("leftover-temp", "note", name, f"{name} {cure}", size)
 
 
 def _of_strays(seen: Seen, before: float) -> Iterator[Remark]:
-    kinds = {"state-file-temp": _STATE_TEMPORARY.fullmatch, "stray": _OF_A_SAVE.search}
-    causes = {
-        "state-file-temp": "left of saves that were killed while they wrote the state file",
-        "stray": "named like parts of a checkpoint and belong to none",
-    }
-    for kind, matches in kinds.items():
-        facts = [
-            fact
-            for name, fact in sorted(seen.strays.items())
-            if matches(name) and fact.modified_at <= before
-        ]
-        if facts:
-            names = [fact.name for fact in facts]
-            be = "are" if len(names) > 1 else "is"
-            message = f"{_these(names)} {be} {causes[kind]}. Nothing reads them: delete them."
-            yield Remark(kind, "note", names[0], message, sum(fact.size for fact in facts))
+    known = {name for one in seen.version_one for name in one.files}
+    facts = [
+        fact
+        for name, fact in sorted(seen.strays.items())
+        if name not in known and fact.modified_at <= before
+    ]
+    lists = [fact for fact in facts if _STATE_TEMPORARY.fullmatch(fact.name)]
+    parts = [fact for fact in facts if _PART_TEMPORARY.fullmatch(fact.name)]
+    others = [fact for fact in facts if _OF_A_SAVE.search(fact.name)]
+    if lists:
+        yield _of_state_temporaries(seen, lists)
+    if parts:
+        names = [fact.name for fact in parts]
+        message = (
+            f"{these(names)} {_are(names)} left of saves that were killed, and TensorFlow reads "
+            f"no such file. {_moving_away(seen, names)}"
+        )
+        yield Remark("part-temp", "note", names[0], message, _size(parts))
+    if others:
+        names = [fact.name for fact in others]
+        message = (
+            f"{these(names)} {_are(names)} named like parts of a checkpoint, and no checkpoint "
+            "here has such a part. Its other files may be elsewhere, or another program may have "
+            "written it. Keep them, unless you know what wrote them."
+        )
+        yield Remark("stray", "note", names[0], message, _size(others))
 
 
-def _these(names: Sequence[str]) -> str:
-    shown = list(names[:_NAMED])
-    if len(names) > _NAMED:
-        return f"{', '.join(shown)} and {len(names) - _NAMED} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
+def _of_state_temporaries(seen: Seen, facts: list[FileFact]) -> Remark:
+    names = [fact.name for fact in facts]
+    said = (
+        f"{these(names)} {_are(names)} left of saves that were killed while they wrote the state "
+        "file"
+    )
+    if seen.condition is Condition.GOOD:
+        cure = f"Nothing reads them. {_moving_away(seen, names)}"
+    else:
+        cure = (
+            f"The state file is {seen.condition}, and one of them may hold the list that it had. "
+            "Keep them until the state file is repaired."
+        )
+    return Remark("state-file-temp", "note", names[0], f"{said}. {cure}", _size(facts))
+
+
+def _moving_away(seen: Seen, names: list[str]) -> str:
+    """Returns how to be rid of garbage, so that a mistake can be undone."""
+    where = " on the machine that trains" if seen.is_network else ""
+    said = f"If no trainer runs, move them away{where}: {seen.moving_away(names)}."
+    return said if len(names) > 1 else said.replace("them", "it", 1)
+
+
+def _are(names: list[str]) -> str:
+    return "are" if len(names) > 1 else "is"
+
+
+def _size(facts: list[FileFact]) -> int:
+    return sum(fact.size for fact in facts)
+
+
+__all__ = ["Condition", "Lookup", "Remark", "Seen", "look_up", "remarks"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -10,7 +9,12 @@ import msgspec
 
 from tfckpt_trainer.bundle.state_file import StateFile
 from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.files import Files, Identity, Look, identity_of, size_of_directory
+from tfckpt_trainer.catalog.files import (
+    Files,
+    Identity,
+    Look,
+    identity_of,
+)
 from tfckpt_trainer.catalog.history import (
     Continuation,
     Records,
@@ -22,7 +26,8 @@ from tfckpt_trainer.catalog.history import (
 )
 from tfckpt_trainer.catalog.linked import alias_of, described
 from tfckpt_trainer.catalog.pins import pinned_names
-from tfckpt_trainer.catalog.remarks import Condition, Remark, Seen, remarks
+from tfckpt_trainer.catalog.remarks import Condition, Remark, remarks
+from tfckpt_trainer.catalog.seeing import Seeing
 from tfckpt_trainer.catalog.states import Depth, Evidence, Verdict, judge, quiet_seconds_of
 from tfckpt_trainer.catalog.trash import TrashLook
 from tfckpt_trainer.catalog.verifications import Verifications
@@ -57,6 +62,7 @@ class Catalog:
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
         self._quiet = quiet_seconds_of(run.root)
+        self._seeing = Seeing(run)
         self._look = Look(run.root)
         self._look_aside = Look(run.saving_directory)
         self._trash = TrashLook(run)
@@ -109,23 +115,9 @@ class Catalog:
         Args:
             now: Seconds since the epoch.
         """
-        root, around, files = self._run.root, self._around, self._look.files
-        strays = self._look.strays()
-        strays.pop(self._run.state_file.name, None)
-        latest = around.state.latest if around.state is not None else None
-        seen = Seen(
-            directory=os.path.realpath(root),
-            checkpoints=self._result,
-            files=files,
-            strays=strays,
-            temporary_bytes={
-                name: size_of_directory(root / f"{name}_temp")
-                for name, found in files.items()
-                if found.temporary_at is not None
-            },
-            condition=around.condition,
-            state=around.state,
-            is_elsewhere=latest is not None and os.path.isfile(root / f"{latest}.index"),
+        around = self._around
+        seen = self._seeing.look(
+            self._look, self._result, around.state, around.condition, around.identity, now
         )
         return remarks(seen, now, self._quiet)
 
@@ -302,11 +294,12 @@ class _Around:
     Attributes:
         listed: The places of those that TensorFlow's state file lists, by name.
         condition: Of that file.
+        identity: Of that file; None where there is none.
     """
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
-        self._identity: Identity | None = None
+        self.identity: Identity | None = None
         self.state: StateFile | None = None
         self.condition = Condition.MISSING
         self.listed: dict[str, int] = {}
@@ -321,9 +314,9 @@ class _Around:
     def refresh(self) -> bool:
         """Looks again; returns whether anything is another than it was."""
         identity = identity_of(self._run.state_file)
-        is_other = identity != self._identity
+        is_other = identity != self.identity
         if is_other:
-            self._identity = identity
+            self.identity = identity
             self.state = read_list(self._run)
             self.condition = _condition(self._run, self.state)
             names = self.state.names if self.state is not None else ()

@@ -1,0 +1,129 @@
+"""Checkpoints in TensorFlow's V1 format are told of, kept, and never read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
+
+from tfckpt_trainer.catalog.remarks import Remark
+from tfckpt_trainer.catalog.scan import Catalog
+from tfckpt_trainer.catalog.states import CheckpointState
+from tfckpt_trainer.rundir.paths import RunDirectory
+
+SCRIPT = Path(__file__).parent / "scripts" / "version_one.py"
+
+
+def remarks(run: RunDirectory, now: float = NOW) -> dict[str, Remark]:
+    catalog = Catalog(run)
+    catalog.scan(now)
+    return {remark.kind: remark for remark in catalog.remarks(now)}
+
+
+def save(
+    made: CheckpointDirectory, name: str, *, shards: int = 0, graph: bool = True
+) -> list[Path]:
+    """Writes files as TensorFlow does, a table where its table is, and the absolute list."""
+    made.tensorflow("table", listed=False)
+    table = (made.root / "table.index").read_bytes()
+    for path in made.root.glob("table.*"):
+        path.unlink()
+    paths = [made.root / f"{name}-{n:05d}-of-{shards:05d}" for n in range(shards)]
+    paths = paths or [made.root / name]
+    for path in paths:
+        path.write_bytes(table)
+    if graph:
+        paths.append(made.root / f"{name}.meta")
+        paths[-1].write_bytes(b"graph")
+    for path in paths:
+        made.touch(path, LONG_AGO)
+    latest = f"{name}-?????-of-{shards:05d}" if shards else name
+    made.run.state_file.write_text(
+        f'model_checkpoint_path: "{made.root}/{latest}"\n'
+        f'all_model_checkpoint_paths: "{made.root}/{latest}"\n'
+    )
+    made.touch(made.run.state_file, LONG_AGO)
+    made.touch(made.root, LONG_AGO)
+    return paths
+
+
+@pytest.mark.parametrize("graph", [True, False])
+@pytest.mark.parametrize("shards", [0, 2])
+def test_it_is_named_for_what_it_is_and_nothing_else_is_said(made, shards, graph):
+    paths = save(made, "model.ckpt-100", shards=shards, graph=graph)
+    found = remarks(made.run)
+    assert list(found) == ["v1-format"]
+    message = found["v1-format"].message
+    assert "V1 format" in message
+    assert all(path.name in message for path in paths)
+    assert "elete" not in message
+    assert "import_meta_graph" in message
+    expected = "model.ckpt-100-?????-of-00002" if shards else "model.ckpt-100"
+    assert f"{made.root}/{expected}" in message
+    assert made.scan() == {}
+
+
+def test_without_a_state_file_the_graph_and_the_table_tell(made):
+    save(made, "model.ckpt-100")
+    made.run.state_file.unlink()
+    assert list(remarks(made.run)) == ["v1-format"]
+
+
+def test_a_graph_beside_another_file_of_its_name_is_no_checkpoint(made):
+    """Other programs have `.meta` files too; those are not known here, and are kept."""
+    for name in ("photo", "photo.meta"):
+        (made.root / name).write_bytes(b"x" * 100)
+        made.touch(made.root / name, LONG_AGO)
+    found = remarks(made.run)
+    assert list(found) == ["stray"]
+    assert "Keep it" in found["stray"].message or "Keep them" in found["stray"].message
+
+
+def test_older_ones_of_the_other_format_are_not_made_the_newest(made):
+    save(made, "model.ckpt-200")
+    made.tensorflow("model.ckpt-100", listed=False)
+    for path in (made.run.state_file, made.root):
+        made.touch(path, LONG_AGO)
+    assert set(remarks(made.run)) == {"v1-format"}
+    made.run.state_file.unlink()
+    message = remarks(made.run)["state-file-missing"].message
+    assert "model.ckpt-200, in TensorFlow's V1 format, may be newer" in message
+    assert "printf" not in message
+
+
+def test_the_graph_of_one_in_both_formats_is_kept_by_both(made):
+    made.tensorflow("model.ckpt-100")
+    save(made, "model.ckpt-100")
+    assert made.scan()["model.ckpt-100"].state is CheckpointState.COMPLETE
+    assert list(remarks(made.run)) == ["v1-format"]
+
+
+def test_it_is_opened_once_however_often_one_looks(made, monkeypatch):
+    save(made, "model.ckpt-100")
+    opened = []
+    monkeypatch.setattr(
+        "tfckpt_trainer.catalog.version_one.is_table", lambda path: opened.append(path) or True
+    )
+    catalog = Catalog(made.run)
+    for _ in range(3):
+        catalog.scan(NOW)
+        catalog.remarks(NOW)
+    assert len(opened) == 1
+
+
+@pytest.mark.tensorflow
+def test_what_tensorflow_writes(tmp_path):
+    subprocess.run([sys.executable, SCRIPT, tmp_path], check=True, timeout=300, capture_output=True)
+    for kind in ("plain", "sharded", "no-graph"):
+        run = RunDirectory(tmp_path / kind)
+        later = run.state_file.stat().st_mtime + 7200
+        found = remarks(run, later)
+        assert list(found) == ["v1-format"], kind
+        assert "model.ckpt-100 and model.ckpt-200 are in" in found["v1-format"].message
+        assert Catalog(run).scan(later) == ()
+    for kind in ("plain-v2", "sharded-v2"):
+        (converted,) = Catalog(RunDirectory(tmp_path / kind)).scan(later)
+        assert converted.restorable
