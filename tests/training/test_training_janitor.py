@@ -116,6 +116,14 @@ def test_what_the_library_did_not_save_and_what_is_pinned_stays(trained, janitor
     assert trained.names == {"ckpt-0", "ckpt-2", "ckpt-3"}
 
 
+def test_what_a_symbolic_link_leads_to_stays(trained, janitor):
+    for path in trained.run.root.glob("ckpt-1.*"):
+        path.with_name(path.name.replace("ckpt-1", "best")).symlink_to(path.name)
+    janitor(LAST, None).after_save("ckpt-3")
+    assert trained.names == {"best", "ckpt-1", "ckpt-3"}
+    assert (trained.run.root / "best.index").is_file()
+
+
 @pytest.mark.parametrize("taken", [False, True])
 def test_what_somebody_asked_to_go_back_to_stays_until_that_is_done(trained, janitor, taken):
     box = CommandBox(trained.run)
