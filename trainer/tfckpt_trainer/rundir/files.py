@@ -106,7 +106,7 @@ def open_plain(path: Path) -> BinaryIO:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise DamagedFileError(
-                f"{path} is a symbolic link, and a plain file was expected; remove the link."
+                f"{path} is a symbolic link, and a plain file was expected; move the link away."
             ) from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
