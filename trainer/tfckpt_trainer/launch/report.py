@@ -15,6 +15,7 @@ from tfckpt_trainer.launch.workers import RunningWorker
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.journal import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records import (
     JournalEntry,
     JournalKind,
@@ -86,6 +87,7 @@ class Reporter:
             pid=os.getpid(),
             host=socket.gethostname(),
             process_started_at=self._process_started_at,
+            namespace=process_namespace(),
             updated_at=time.time(),
             interval_seconds=HEARTBEAT_SECONDS,
             state=self._state,

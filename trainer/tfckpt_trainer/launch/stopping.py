@@ -21,6 +21,7 @@ from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.health import is_live
 from tfckpt_trainer.rundir.journal import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.processes import is_seen_from_here
 from tfckpt_trainer.rundir.records import (
     JournalEntry,
     JournalKind,
@@ -65,7 +66,7 @@ def stop_supervisor(run: RunDirectory, timeout: float, by: str = "") -> bool:
 
 
 def _check_here(supervisor: SupervisorStatus, workers: Sequence[Survivor]) -> None:
-    if not Survivor(-1, supervisor.host, supervisor.pid, supervisor.process_started_at).is_here:
+    if not is_seen_from_here(supervisor):
         raise LaunchError(
             f"The supervisor runs on {supervisor.host} (process {supervisor.pid}); stop it there."
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass
 
 import psutil
@@ -11,6 +10,7 @@ from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import load_if_there
 from tfckpt_trainer.rundir.health import is_live, process_lives, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.processes import is_seen
 from tfckpt_trainer.rundir.records import Activity, SupervisorStatus
 
 
@@ -20,17 +20,19 @@ class Survivor:
 
     Attributes:
         pid: With `process_started_at`, tells it from a later one with the same number.
+        namespace: Among which processes `pid` counts; empty if unknown.
     """
 
     index: int
     host: str
     pid: int
     process_started_at: float
+    namespace: str = ""
 
     @property
     def is_here(self) -> bool:
         """Whether it runs on this machine, so that it can be signalled."""
-        return self.host == socket.gethostname()
+        return is_seen(self.host, self.namespace)
 
     @property
     def lives(self) -> bool:
@@ -77,12 +79,20 @@ def survivors(run: RunDirectory, now: float) -> list[Survivor]:
     found: dict[tuple[str, int], Survivor] = {}
     for told in read_workers(run):
         if told.activity is not Activity.EXITED and is_live(told, now):
-            worker = Survivor(told.index, told.host, told.pid, told.process_started_at)
+            worker = Survivor(
+                told.index, told.host, told.pid, told.process_started_at, told.namespace
+            )
             found[worker.host, worker.pid] = worker
     supervisor = read_supervisor(run)
     for started in supervisor.workers if supervisor is not None else ():
         assert supervisor is not None
-        worker = Survivor(started.index, supervisor.host, started.pid, started.process_started_at)
+        worker = Survivor(
+            started.index,
+            supervisor.host,
+            started.pid,
+            started.process_started_at,
+            supervisor.namespace,
+        )
         if started.exit_code is None and worker.is_here and worker.lives:
             found.setdefault((worker.host, worker.pid), worker)
     return sorted(found.values(), key=lambda worker: (worker.index, worker.pid))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
@@ -11,6 +10,7 @@ import psutil
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import load_if_there
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.processes import is_seen_from_here
 from tfckpt_trainer.rundir.records import (
     Activity,
     Ending,
@@ -90,7 +90,7 @@ def is_live(
     status: WorkerStatus | SupervisorStatus, now: float, lives: ProcessProbe = process_lives
 ) -> bool:
     """Whether the process behind a heartbeat lives, as far as can be seen from here."""
-    if status.host == socket.gethostname():
+    if is_seen_from_here(status):
         return lives(status.pid, status.process_started_at)
     age = heartbeat_age(status.updated_at, now)
     return age < LOST_AFTER_INTERVALS * status.interval_seconds

@@ -129,6 +129,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
 
     Attributes:
         process_started_at: With `pid`, tells this process from a later one with the same number.
+        namespace: Among which processes `pid` counts: boot and PID namespace; empty if unknown.
         job: Its job in TensorFlow's cluster: `worker`, `chief`, or `ps`, a parameter server.
         interval_seconds: How often the worker writes this.
         step_seconds: Median over the last window; p95 beside it. None before the first step.
@@ -155,6 +156,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     interval_seconds: float
     activity: Activity
     step: int
+    namespace: str = ""
     job: str = "worker"
     branch: int = 0
     total_steps: int | None = None
@@ -203,6 +205,7 @@ class SupervisorStatus(Document, frozen=True, kw_only=True):
         restarts: Of `max_restarts`, how many are used; training well for long gives them back.
         reason: Why it restarts, stopped or failed, in words for a person.
         next_start_at: While restarting: when the workers are started again.
+        namespace: Among which processes `pid` counts: boot and PID namespace; empty if unknown.
     """
 
     pid: int
@@ -217,6 +220,7 @@ class SupervisorStatus(Document, frozen=True, kw_only=True):
     reason: str = ""
     next_start_at: float | None = None
     workers: list[WorkerProcess] = []
+    namespace: str = ""
 
 
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True):

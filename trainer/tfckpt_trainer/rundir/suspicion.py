@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 
 import psutil
 
 from tfckpt_trainer.rundir.health import LOST_AFTER_INTERVALS, heartbeat_age
+from tfckpt_trainer.rundir.processes import is_seen_from_here
 from tfckpt_trainer.rundir.records import Activity, Phase, WorkerStatus
 
 QUIET_PERCENT = 25.0
@@ -53,7 +53,7 @@ def holding_up(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] 
 
 def process_is_stopped(status: WorkerStatus) -> bool:
     """Whether the process of a worker on this machine is stopped by a signal."""
-    if status.host != socket.gethostname():
+    if not is_seen_from_here(status):
         return False
     try:
         return bool(psutil.Process(status.pid).status() == psutil.STATUS_STOPPED)

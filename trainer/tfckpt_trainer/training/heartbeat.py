@@ -15,6 +15,7 @@ import psutil
 from tfckpt_trainer.errors import in_words
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records import Activity, GpuStatus, WorkerFacts, WorkerStatus
 from tfckpt_trainer.training.cpu_pressure import CpuPressure
 from tfckpt_trainer.training.gauges import Gauges, finite, median, percentile_95
@@ -144,6 +145,7 @@ class Heartbeat:
             host=socket.gethostname(),
             pid=os.getpid(),
             process_started_at=self._process.create_time(),
+            namespace=process_namespace(),
             updated_at=time.time(),
             interval_seconds=self._interval,
             activity=gauges.activity,

@@ -1,0 +1,80 @@
+"""A process that writes the heartbeat of a worker, as a trainer does, and does nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tfckpt_trainer.rundir.documents import load_if_there
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import WorkerStatus
+from waiting import wait_until
+
+_SCRIPT = """
+import os, socket, sys, time
+from contextlib import suppress
+import psutil
+from pathlib import Path
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.processes import process_namespace
+from tfckpt_trainer.rundir.records import Activity, WorkerStatus
+
+run = RunDirectory(Path(sys.argv[1]))
+while True:
+    status = WorkerStatus(
+        index=int(sys.argv[2]), host=socket.gethostname(), pid=os.getpid(),
+        process_started_at=psutil.Process().create_time(), updated_at=time.time(),
+        interval_seconds=1.0, activity=Activity.TRAINING, step=1, namespace=process_namespace(),
+    )
+    with suppress(OSError):
+        store(run.worker_status(status.index), status, durable=False)
+    time.sleep(0.3)
+"""
+
+
+@contextmanager
+def beating(run: RunDirectory, index: int = 0, *, hidden: bool = False) -> Iterator[int]:
+    """Starts one; yields the number of the process that has to be killed to end it.
+
+    Args:
+        run: The run directory.
+        index: Which worker it is.
+        hidden: Whether it lives in a PID namespace of its own, as in a container.
+    """
+    run.create()
+    words = [sys.executable, "-c", _SCRIPT, str(run.root), str(index)]
+    if hidden:
+        words = [*_unshare(), *words]
+    process = subprocess.Popen(words, start_new_session=True)
+    try:
+        wait_until(lambda: _beats(run, index), 30, "a first heartbeat")
+        yield process.pid
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def end(pid: int) -> None:
+    """Kills one and waits until it is gone."""
+    os.killpg(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+def _beats(run: RunDirectory, index: int) -> bool:
+    path: Path = run.worker_status(index)
+    return load_if_there(path, WorkerStatus) is not None
+
+
+def _unshare() -> list[str]:
+    if shutil.which("unshare") is None or os.geteuid() != 0:
+        pytest.skip("only root can make a PID namespace here")
+    return ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
