@@ -92,8 +92,12 @@ class CheckpointDirectory:
             parent=parent,
             metrics=metrics or {},
             files=[
-                FileFacts(name=str(p.relative_to(self.root)), size=p.stat().st_size, crc32c=0)
-                for p in paths or []
+                FileFacts(
+                    name=str(path.relative_to(self.root)),
+                    size=path.stat().st_size,
+                    crc32c=crc32c(path.read_bytes()),
+                )
+                for path in paths or []
             ],
         )
         self.run.records_directory.mkdir(parents=True, exist_ok=True)
@@ -137,11 +141,18 @@ class CheckpointDirectory:
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    """Returns every file of a directory but the trash and the locks, with what is in it."""
+    """Returns every file of a directory with what is in it.
+
+    Without the trash, the count of prunes, the locks and the reserve.
+    """
+    housekeeping = {".tfckpt/trash.json", ".tfckpt/reserve"}
     return {
         path.relative_to(root).as_posix(): path.read_bytes()
         for path in sorted(root.rglob("*"))
-        if path.is_file() and ".tfckpt/trash/" not in path.as_posix() and path.suffix != ".lock"
+        if path.is_file()
+        and ".tfckpt/trash/" not in path.as_posix()
+        and path.suffix != ".lock"
+        and path.relative_to(root).as_posix() not in housekeeping
     }
 
 

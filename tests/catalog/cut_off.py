@@ -28,6 +28,21 @@ def killed_at(call: int, action: Callable[[], object]) -> int:
     return _in_child(call, action, lambda number: os._exit(CUT_OFF) if number == call else None)
 
 
+def cut_off_at(call: int, action: Callable[[], object], cut: Callable[[], object]) -> int:
+    """Runs `action` in a child; just before its change number `call`, `cut` is called and it ends.
+
+    Returns:
+        `CUT_OFF`, or `DONE` where it has fewer.
+    """
+
+    def end(number: int) -> None:
+        if number == call:
+            cut()
+            os._exit(CUT_OFF)
+
+    return _in_child(call, action, end)
+
+
 def refused_at(call: int, action: Callable[[], object], *, for_good: bool) -> int:
     """Runs `action` in a child for which the disk refuses change number `call`.
 

@@ -42,6 +42,7 @@ class Scene:
     """A directory, what was in it at first, and what must always be true of it."""
 
     def __init__(self, root: Path, *, state_file: bool = True) -> None:
+        root.parent.mkdir(parents=True, exist_ok=True)
         self.made = history(root)
         self.root = root
         self.run = self.made.run
@@ -167,7 +168,7 @@ def test_an_undo_killed_anywhere(tmp_path):
         assert list_trash(scene.run) == []
 
 
-@pytest.mark.parametrize("first", [8, 11, 14, 20, 26])
+@pytest.mark.parametrize("first", [13, 15, 17, 23, 27])
 def test_the_recovery_of_a_prune_killed_anywhere(tmp_path, first):
     def act(scene: Scene, call: int) -> int:
         assert killed_at(first, scene.prune) == CUT_OFF
@@ -183,7 +184,7 @@ def test_the_recovery_of_a_prune_killed_anywhere(tmp_path, first):
         assert scene.is_original()
 
 
-@pytest.mark.parametrize("first", [6, 9, 13, 18])
+@pytest.mark.parametrize("first", [7, 10, 15, 18])
 def test_the_recovery_of_an_undo_killed_anywhere(tmp_path, first):
     def act(scene: Scene, call: int) -> int:
         scene.prune()

@@ -49,7 +49,7 @@ class Files(msgspec.Struct, frozen=True):
         found = {}
         for fact in self.facts:
             if not fact.name.endswith(_INDEX):
-                place = _place(fact.name)
+                place = place_of(fact.name)
                 if place is not None:
                     found[place] = fact
         return found
@@ -197,7 +197,7 @@ def owner_of(name: str) -> str:
         return name[: -len(_INDEX)]
     if name.endswith(_ONLY_DATA):
         return name[:-_DATA_LENGTH]
-    if _place(name) is not None:
+    if place_of(name) is not None:
         return name[:-_DATA_LENGTH]
     if name.endswith(_TEMPORARY):
         return name[: -len(_TEMPORARY)]
@@ -220,7 +220,7 @@ def _add_links(
     return sorted(links)
 
 
-def _place(name: str) -> tuple[int, int] | None:
+def place_of(name: str) -> tuple[int, int] | None:
     """Returns number and count of the data file `name`: `NAME.data-00000-of-00001`."""
     if name.endswith(_ONLY_DATA):
         # Most have but one; this is asked of every file of a directory.
@@ -260,5 +260,6 @@ __all__ = [
     "look",
     "look_if_there",
     "owner_of",
+    "place_of",
     "size_of_directory",
 ]

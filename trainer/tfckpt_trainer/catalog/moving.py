@@ -1,36 +1,26 @@
-"""Moves the files of one checkpoint between run directory and trash, each by one rename."""
+"""Moves the files of checkpoints between run directory and trash, each by one rename.
+
+An index makes a checkpoint. So all indexes leave before anything else, and come back after
+everything else; the directories are flushed in between, because a power loss may undo renames
+that were not flushed, and the later ones as well as the earlier ones.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from tfckpt_trainer.catalog.files import identity_of
+from tfckpt_trainer.catalog.matching import Match
+from tfckpt_trainer.catalog.pins import is_pinned
 from tfckpt_trainer.errors import DamagedFileError, RefusedError
-from tfckpt_trainer.rundir.files import make_directory
+from tfckpt_trainer.rundir.files import make_directory, move, sync_directory
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import TrashedCheckpoint
 
 _SUFFIX = re.compile(r"\.index|\.meta|_temp|\.data-\d{5}-of-\d{5}")
-
-
-def refuse_links(run: RunDirectory) -> None:
-    """Checks that no directory through which files move is a symbolic link.
-
-    Raises:
-        RefusedError: One is.
-    """
-    for directory in (
-        run.control,
-        run.trash,
-        run.records_directory,
-        run.verifications_directory,
-        run.saving_directory,
-        run.control / "workers",
-    ):
-        if directory.is_symlink():
-            raise RefusedError(f"{directory} is a symbolic link; nothing is moved through it.")
+_INDEX = ".index"
 
 
 def check_files(trashed: TrashedCheckpoint) -> None:
@@ -42,6 +32,7 @@ def check_files(trashed: TrashedCheckpoint) -> None:
     name = trashed.name
     own = {
         f".tfckpt/records/{name}.json",
+        f".tfckpt/records/{name}.json.copy",
         f".tfckpt/verifications/{name}.json",
         f".tfckpt/workers/{name}",
     }
@@ -60,33 +51,52 @@ def has_begun(place: Path, trashed: TrashedCheckpoint) -> bool:
     return any(os.path.lexists(place / name) for name in trashed.files)
 
 
-def is_unchanged(run: RunDirectory, trashed: TrashedCheckpoint) -> bool:
-    """Whether every file is where it was, and the same."""
-    return all(_is_same(run.root / name, identity) for name, identity in _pairs(trashed))
+def is_unchanged(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> bool:
+    """Whether every file is where it was, and by size and time the same."""
+    match = Match(run, place, trashed)
+    return all(match.is_unchanged(run.root / name, name) for name in trashed.files)
 
 
-def put_away(run: RunDirectory, place: Path, trashed: TrashedCheckpoint, *, strict: bool) -> None:
-    """Moves the files of a checkpoint to the trash; what is there already stays there.
+def put_away(
+    run: RunDirectory,
+    place: Path,
+    checkpoints: Sequence[TrashedCheckpoint],
+    *,
+    strict: bool,
+    heed_pins: bool = True,
+) -> None:
+    """Moves the files of checkpoints to the trash; what is there already stays there.
 
     Args:
         run: The run directory.
         place: The prune's directory in the trash.
-        trashed: What to move.
+        checkpoints: What to move.
         strict: Whether to stop at a file that is not the one that was planned for. If not,
             that one is left where it is.
+        heed_pins: Whether to stop at a checkpoint that was pinned since.
 
     Raises:
-        RefusedError: A file was changed or replaced since.
+        RefusedError: A file was changed or replaced since, or a checkpoint was pinned.
         OSError: The disk refused.
     """
-    for name, identity in _pairs(trashed):
-        source, target = run.root / name, place / name
-        if os.path.lexists(target) or _move_if_same(source, target, identity):
-            continue
-        if strict:
-            raise RefusedError(
-                f"{name} was changed while {trashed.name} was being pruned; it stays. Look again."
-            )
+    moves = _Moves(run.root, place)
+    for files in (_indexes, _others):
+        for trashed in checkpoints:
+            match = Match(run, place, trashed)
+            for name in files(trashed):
+                if heed_pins:
+                    _refuse_pinned(run, place, trashed)
+                moved = moves.put_away(name, match, strict=strict)
+                if strict and not moved:
+                    raise RefusedError(
+                        f"{name} was changed while {trashed.name} was being pruned; it stays. "
+                        "Look again."
+                    )
+            if heed_pins:
+                # Where a lock is not shared, a pin may be set at this very moment. It is written
+                # before the pin is acknowledged, so it is seen here or the pin sees the move.
+                _refuse_pinned(run, place, trashed)
+        moves.flush()
 
 
 def can_come_back(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> None:
@@ -104,22 +114,26 @@ def can_come_back(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) ->
             raise RefusedError(f"{name} is there again; move it away to bring {trashed.name} back.")
 
 
-def bring_back(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> bool:
-    """Moves the files of a checkpoint back, the index last; what is back already stays.
+def bring_back(
+    run: RunDirectory, place: Path, checkpoints: Sequence[TrashedCheckpoint]
+) -> list[TrashedCheckpoint]:
+    """Moves the files of checkpoints back, the indexes last; what is back already stays.
 
     Returns:
-        Whether it is back; not if another file took the place of one of its files.
+        Those that are back; not those of which another file took the place of one of theirs.
 
     Raises:
         OSError: The disk refused.
     """
-    names = [name for name in reversed(trashed.files) if os.path.lexists(place / name)]
-    if any(os.path.lexists(run.root / name) for name in names):
-        return False
-    for name in names:
-        make_directory((run.root / name).parent)
-        os.rename(place / name, run.root / name)
-    return True
+    returning = [trashed for trashed in checkpoints if not _is_replaced(run, place, trashed)]
+    moves = _Moves(run.root, place)
+    for files in (_others, _indexes):
+        for trashed in returning:
+            for name in reversed(list(files(trashed))):
+                if os.path.lexists(place / name):
+                    moves.bring_back(name)
+        moves.flush()
+    return returning
 
 
 def remove_empty(directory: Path) -> None:
@@ -132,24 +146,78 @@ def remove_empty(directory: Path) -> None:
             return
 
 
-def _move_if_same(source: Path, target: Path, identity: tuple[int, int, int] | None) -> bool:
-    if not _is_same(source, identity):
+class _Moves:
+    """Renames files between run directory and trash; flushes each directory that it changed."""
+
+    def __init__(self, root: Path, place: Path) -> None:
+        self._root = root
+        self._place = place
+        self._changed: set[Path] = set()
+
+    def put_away(self, name: str, match: Match, *, strict: bool) -> bool:
+        """Moves a file to the trash; returns whether the one that was meant is there."""
+        source, target = self._root / name, self._place / name
+        is_it = match.is_unchanged if strict else match.is_meant
+        if os.path.lexists(target):
+            return True
+        if not is_it(source, name):
+            return False
+        self._move(name, self._root, self._place)
+        if match.is_unchanged(target, name) or (not strict and match.is_meant(target, name)):
+            return True
+        # Another process replaced it between the look and the move.
+        self._move(name, self._place, self._root)
         return False
-    make_directory(target.parent)
-    os.rename(source, target)
-    if _is_same(target, identity):
-        return True
-    # Another process replaced it between the look and the move.
-    os.rename(target, source)
-    return False
+
+    def bring_back(self, name: str) -> None:
+        """Moves a file back to the run directory."""
+        self._move(name, self._place, self._root)
+
+    def flush(self) -> None:
+        """Flushes what was renamed since the last flush.
+
+        Raises:
+            NotFlushedError: The disk refused.
+        """
+        for directory in sorted(self._changed):
+            sync_directory(directory)
+        self._changed.clear()
+
+    def _move(self, name: str, source: Path, target: Path) -> None:
+        self._make_parents(name, target)
+        move(source / name, target / name)
+        self._changed |= {(source / name).parent, (target / name).parent}
+
+    def _make_parents(self, name: str, base: Path) -> None:
+        directory = base
+        for part in name.split("/")[:-1]:
+            directory = directory / part
+            if not directory.is_dir() or directory.is_symlink():
+                # A file that moves into a directory which is lost is lost with it.
+                make_directory(directory, durable=True)
 
 
-def _is_same(path: Path, identity: tuple[int, int, int] | None) -> bool:
-    found = identity_of(path)
-    return found is not None and (identity is None or found == identity)
+def _refuse_pinned(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> None:
+    # If it was saved again under its name since, the pin is of that one.
+    if is_pinned(run, trashed.name) and not _is_replaced(run, place, trashed):
+        raise RefusedError(
+            f"{trashed.name} is not pruned: it was pinned meanwhile. Nothing was moved."
+        )
 
 
-def _pairs(trashed: TrashedCheckpoint) -> list[tuple[str, tuple[int, int, int] | None]]:
-    if len(trashed.identities) == len(trashed.files):
-        return list(zip(trashed.files, trashed.identities, strict=True))
-    return [(name, None) for name in trashed.files]
+def _is_replaced(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> bool:
+    return any(
+        os.path.lexists(place / name) and os.path.lexists(run.root / name) for name in trashed.files
+    )
+
+
+def _indexes(trashed: TrashedCheckpoint) -> Iterator[str]:
+    return _having_suffix(trashed.files, is_index=True)
+
+
+def _others(trashed: TrashedCheckpoint) -> Iterator[str]:
+    return _having_suffix(trashed.files, is_index=False)
+
+
+def _having_suffix(files: Iterable[str], *, is_index: bool) -> Iterator[str]:
+    return (name for name in files if name.endswith(_INDEX) is is_index)

@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfckpt_trainer.catalog.history import entries_of
-from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
-from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.catalog.listing import Identity
+from tfckpt_trainer.catalog.pins import is_pinned
+from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError, in_words
+from tfckpt_trainer.rundir.documents import load, load_if_there, store
+from tfckpt_trainer.rundir.files import make_directory, sync_directory
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
-from tfckpt_trainer.rundir.records import TrashManifest, TrashPhase
+from tfckpt_trainer.rundir.records import TrashManifest, TrashOrder, TrashPhase
+from tfckpt_trainer.rundir.reserve import keep_reserve, with_room
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 MANIFEST = "manifest.json"
 RETENTION = "retention"
@@ -22,11 +30,16 @@ LOCK_SECONDS = 10.0
 
 
 class TrashLook:
-    """Looks at the trash again and again; a manifest that was not replaced is not read twice."""
+    """Looks at the trash again and again; a manifest that was not replaced is not read twice.
+
+    Attributes:
+        damaged: What the last look could not read: a sentence for each manifest.
+    """
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
-        self._known: dict[str, tuple[tuple[int, int, int], TrashManifest | None]] = {}
+        self._known: dict[str, tuple[Identity, TrashManifest | None, str]] = {}
+        self.damaged: tuple[str, ...] = ()
 
     def take(self) -> list[TrashManifest]:
         """Returns what is in the trash, newest first; damaged entries are left out.
@@ -34,21 +47,25 @@ class TrashLook:
         Raises:
             OSError: The trash cannot be read.
         """
-        known = {}
+        known: dict[str, tuple[Identity, TrashManifest | None, str]] = {}
         for directory in _directories(self._run):
             try:
                 facts = os.lstat(directory / MANIFEST)
             except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                known[directory.name] = (0, 0, 0), None, _damage(directory, in_words(error))
                 continue
             identity = (facts.st_size, facts.st_mtime_ns, facts.st_ino)
             before = self._known.get(directory.name)
             if before is not None and before[0] == identity:
                 known[directory.name] = before
             else:
-                known[directory.name] = identity, _read_manifest(directory)
+                known[directory.name] = identity, *_read_manifest(directory)
         self._known = known
-        manifests = [manifest for _, manifest in known.values() if manifest is not None]
-        return sorted(manifests, key=lambda manifest: (manifest.at, manifest.id), reverse=True)
+        self.damaged = tuple(problem for _, _, problem in known.values() if problem)
+        manifests = [manifest for _, manifest, _ in known.values() if manifest is not None]
+        return sorted(manifests, key=lambda m: (m.sequence, m.at, m.id), reverse=True)
 
     def in_transit(self) -> frozenset[str]:
         """Returns the names that a prune or an undo has in hand, or had when it was cut off."""
@@ -110,24 +127,59 @@ def locked_trash(run: RunDirectory, patience: float | None = None) -> Iterator[N
     # Imported when something moves: whoever only looks at the trash need not wait for it.
     from filelock import FileLock, Timeout
 
-    for directory in (run.control, run.trash):
-        if directory.is_symlink():
-            raise RefusedError(f"{directory} is a symbolic link; nothing is moved through it.")
+    run.refuse_links()
+    seconds = LOCK_SECONDS if patience is None else patience
+    lock = FileLock(run.trash_lock, timeout=seconds)
     try:
-        with FileLock(run.trash_lock, timeout=LOCK_SECONDS if patience is None else patience):
-            yield
+        with_room(run, lambda: _acquire(run, lock))
     except Timeout:
         raise RefusedError(
-            f"Another prune, undo or emptying of {run.root} goes on; try again when it is done."
+            f"Another prune, undo, pin or emptying of {run.root} goes on, for more than "
+            f"{seconds:g} s. Nothing was changed; try again when it is done."
         ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _acquire(run: RunDirectory, lock: BaseFileLock) -> None:
+    make_directory(run.control, durable=True)
+    lock.acquire()
+
+
+def next_sequence(run: RunDirectory) -> int:
+    """Returns the next place in the order of prunes, and notes it; the trash is locked.
+
+    Raises:
+        OSError: The disk refused.
+    """
+    highest = max((manifest.sequence for manifest in list_trash(run)), default=0)
+    with suppress(DamagedFileError):
+        noted = load_if_there(run.trash_order, TrashOrder)
+        highest = max(highest, noted.sequence if noted is not None else 0)
+    # Not flushed: after a power loss the manifests themselves tell the order of what is left.
+    store(run.trash_order, TrashOrder(sequence=highest + 1), durable=False)
+    return highest + 1
 
 
 @dataclass(frozen=True)
 class Emptied:
-    """What was deleted for good: bytes that became free, and the names of the checkpoints."""
+    """What was deleted for good.
+
+    Attributes:
+        freed: Bytes that became free.
+        names: Of the checkpoints.
+        kept: A sentence for each prune that stays because something in it is pinned.
+        problems: A sentence for each prune that could not be read or deleted.
+        warnings: Sentences about what the disk refused once it was done.
+    """
 
     freed: int
     names: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def trashed_before(run: RunDirectory, before: float | None = None) -> tuple[TrashManifest, ...]:
@@ -137,9 +189,13 @@ def trashed_before(run: RunDirectory, before: float | None = None) -> tuple[Tras
         run: The run directory.
         before: Only what was pruned before this time, in seconds since the epoch.
     """
+    return _trashed_before(TrashLook(run), before)
+
+
+def _trashed_before(look: TrashLook, before: float | None) -> tuple[TrashManifest, ...]:
     return tuple(
         manifest
-        for manifest in list_trash(run)
+        for manifest in look.take()
         if manifest.phase is TrashPhase.TRASHED and (before is None or manifest.at < before)
     )
 
@@ -154,39 +210,112 @@ def empty_trash(
     before: float | None = None,
     *,
     by: str | None = None,
+    only: str | None = None,
     until_freed: int | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Emptied:
     """Deletes for good what is in the trash; what is on its way there or back stays.
 
+    What is pinned stays too, unless a checkpoint of that name is in view: the pin is that one's.
+
     Args:
         run: The run directory.
         before: Only what was pruned before this time, in seconds since the epoch.
         by: Only what was pruned by this one.
+        only: Only the prune with this id.
         until_freed: Stop when so many bytes are free, the oldest first.
         on_progress: Told after each file how many bytes are free.
 
     Raises:
         RefusedError: A prune or an undo goes on, or the trash is a symbolic link.
-        OSError: Something could not be deleted.
+        OSError: The trash cannot be read.
     """
     if not run.trash.is_dir():
         return Emptied(0, ())
-    freed, names = 0, []
     with locked_trash(run):
+        emptying = _Emptying(run, on_progress)
         for directory in _directories(run):
             # What an emptying that was cut off left: without its manifest it is garbage.
-            if not os.path.lexists(directory / MANIFEST):
-                freed = _delete(directory, freed, on_progress)
-        for manifest in reversed(trashed_before(run, before)):
-            if until_freed is not None and freed >= until_freed:
+            if only is None and _has_no_manifest(directory):
+                emptying.delete(directory)
+        look = TrashLook(run)
+        manifests = _trashed_before(look, before)
+        if only is None:
+            emptying.problems += look.damaged
+        for manifest in reversed(manifests):
+            if until_freed is not None and emptying.freed >= until_freed:
                 break
-            if by in (None, manifest.by):
-                directory = run.trash / manifest.id
-                (directory / MANIFEST).unlink()
-                freed = _delete(directory, freed, on_progress)
-                names += [trashed.name for trashed in manifest.checkpoints]
-    return Emptied(freed, tuple(names))
+            if by in (None, manifest.by) and only in (None, manifest.id):
+                emptying.delete_prune(manifest)
+        # It may have been given up to come so far.
+        keep_reserve(run)
+    return emptying.done()
+
+
+class _Emptying:
+    """Deletes one prune after the other; what cannot be deleted does not keep the next."""
+
+    def __init__(self, run: RunDirectory, on_progress: Callable[[int], None] | None) -> None:
+        self._run = run
+        self._on_progress = on_progress
+        self.freed = 0
+        self.problems: list[str] = []
+        self._names: list[str] = []
+        self._kept: list[str] = []
+
+    def delete_prune(self, manifest: TrashManifest) -> None:
+        """Deletes what one prune moved away, its manifest first."""
+        pinned = [
+            trashed.name
+            for trashed in manifest.checkpoints
+            if is_pinned(self._run, trashed.name)
+            and not os.path.lexists(self._run.root / f"{trashed.name}.index")
+        ]
+        if pinned:
+            self._kept.append(
+                f"{', '.join(pinned)} in {manifest.id} stays in the trash: pinned. Bring it back "
+                f"with `tfckpt-tui undo {self._run.root} --trash {manifest.id}`."
+            )
+            return
+        directory = self._run.trash / manifest.id
+        try:
+            (directory / MANIFEST).unlink()
+            # Before the rest goes: a power loss must not bring back a manifest of nothing.
+            sync_directory(directory)
+        except OSError as error:
+            self.problems.append(_not_deleted(directory, error))
+            return
+        self._names += [trashed.name for trashed in manifest.checkpoints]
+        self.delete(directory)
+
+    def delete(self, directory: Path) -> None:
+        """Deletes a directory of the trash."""
+        try:
+            self.freed = _delete(directory, self.freed, self._on_progress)
+        except OSError as error:
+            self.problems.append(_not_deleted(directory, error))
+
+    def done(self) -> Emptied:
+        """Returns what was deleted."""
+        return Emptied(self.freed, tuple(self._names), tuple(self._kept), tuple(self.problems))
+
+
+def _not_deleted(directory: Path, error: OSError) -> str:
+    return (
+        f"{directory} could not be deleted wholly: {in_words(error)}. Try again, or look at it "
+        "with `ls -lR`."
+    )
+
+
+def _has_no_manifest(directory: Path) -> bool:
+    """Whether there is certainly none; a disk that cannot be read tells nothing."""
+    try:
+        os.lstat(directory / MANIFEST)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _delete(directory: Path, freed: int, on_progress: Callable[[int], None] | None) -> int:
@@ -217,12 +346,24 @@ def _directories(run: RunDirectory) -> Iterator[Path]:
             yield Path(entry.path)
 
 
-def _read_manifest(directory: Path) -> TrashManifest | None:
+def _read_manifest(directory: Path) -> tuple[TrashManifest | None, str]:
+    """Returns a manifest, or None and what is wrong with it."""
     try:
         manifest = load(directory / MANIFEST, TrashManifest)
-    except (DamagedFileError, OSError):
-        return None
-    return manifest if manifest.id == directory.name and _names_are_safe(manifest) else None
+    except FileNotFoundError:
+        return None, ""
+    except (DamagedFileError, OSError) as error:
+        return None, _damage(directory, in_words(error))
+    if manifest.id == directory.name and _names_are_safe(manifest):
+        return manifest, ""
+    return None, _damage(directory, "its manifest names files outside of it, or another prune")
+
+
+def _damage(directory: Path, why: str) -> str:
+    return (
+        f"{directory} cannot be used: {why.rstrip('.')}. Its files stay there: move those that "
+        f"you need to the run directory, and delete the rest with `rm -r {directory}`."
+    )
 
 
 def _names_are_safe(manifest: TrashManifest) -> bool:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import copy_of
 from tfckpt_trainer.rundir.files import make_directory
 
@@ -203,6 +203,16 @@ class RunDirectory:
         return self.control / "trainer.lock"
 
     @property
+    def trash_order(self) -> Path:
+        """Counts the prunes, so that none comes before an earlier one."""
+        return self.control / "trash.json"
+
+    @property
+    def reserve(self) -> Path:
+        """Room that is given up on a full disk, so that disk space can be freed there."""
+        return self.control / "reserve"
+
+    @property
     def trash_lock(self) -> Path:
         """Held while something moves to the trash, out of it, or is emptied."""
         return self.control / "trash.lock"
@@ -225,21 +235,48 @@ class RunDirectory:
         """
         return self.run_file.exists() or self.launch_file.exists()
 
-    def create(self) -> None:
-        """Creates the directories of the contract where they are missing."""
-        for directory in (
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """The directories of the contract below `control`, and those they lie in first."""
+        return (
             self.status_directory,
             self.records_directory,
+            self.verifications_directory,
             self.control / "workers",
             self.saving_directory,
             self.pins_directory,
+            self.inbox.parent,
             self.inbox,
             self.active,
             self.done,
             self.logs_directory,
             self.trash,
             self.tensorboard,
-        ):
+        )
+
+    def refuse_links(self) -> None:
+        """Checks that no directory of ours is a symbolic link, which would lead out of the run.
+
+        Whoever writes below `control` calls this first.
+
+        Raises:
+            RefusedError: One is.
+        """
+        for directory in (self.control, *self.directories):
+            if directory.is_symlink():
+                raise RefusedError(
+                    f"{directory} is a symbolic link, and nothing is written through it. Remove "
+                    "the link, and move the directory it leads to here."
+                )
+
+    def create(self) -> None:
+        """Creates the directories of the contract where they are missing.
+
+        Raises:
+            RefusedError: One of them is a symbolic link.
+        """
+        self.refuse_links()
+        for directory in self.directories:
             make_directory(directory)
 
 

@@ -1,0 +1,227 @@
+"""In a copy of a run directory inodes and often times are others; what was cut off is finished."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from checkpoint_directory import contents, listed_names
+from cut_off import CUT_OFF, killed_at
+from msgspec.structs import replace
+from test_catalog_crashes import NAMES, PRUNED, Scene
+
+from bundle_writing import array, write
+from real_file_systems import small_ext4
+from tfckpt_trainer.catalog import matching
+from tfckpt_trainer.catalog.matching import checksum_of_file
+from tfckpt_trainer.catalog.pinning import set_pins
+from tfckpt_trainer.catalog.prune import finish_interrupted_prunes, move_to_trash, undo
+from tfckpt_trainer.catalog.scan import Catalog
+from tfckpt_trainer.catalog.trash import list_trash
+from tfckpt_trainer.rundir.documents import load, store
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import CheckpointRecord, TrashManifest, TrashPhase
+
+FIXTURES = Path(__file__).parents[1] / "data" / "run-directories-0.1.tar.gz"
+
+
+def with_cp_a(source: Path, target: Path) -> None:
+    subprocess.run(["cp", "-a", source, target], check=True)
+
+
+def with_cp_r(source: Path, target: Path) -> None:
+    subprocess.run(["cp", "-r", source, target], check=True)
+
+
+def with_tar(source: Path, target: Path) -> None:
+    archive = target.with_suffix(".tar")
+    subprocess.run(["tar", "cf", archive, "-C", source.parent, source.name], check=True)
+    target.mkdir()
+    subprocess.run(["tar", "xf", archive, "-C", target, "--strip-components=1"], check=True)
+
+
+def with_touched_times(source: Path, target: Path) -> None:
+    shutil.copytree(source, target)
+    for path in target.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+
+
+COPIES = [with_cp_a, with_cp_r, with_tar, with_touched_times]
+
+
+@pytest.mark.parametrize("copy", COPIES)
+def test_a_cut_off_prune_is_finished_in_a_copy(tmp_path, copy):
+    outcomes = set()
+    for call in itertools.count(1):
+        original = Scene(tmp_path / f"{call}" / "run")
+        if killed_at(call, original.prune) != CUT_OFF:
+            break
+        (tmp_path / "copies" / str(call)).mkdir(parents=True)
+        scene = moved(original, tmp_path / "copies" / str(call) / "run", copy)
+        scene.finish()
+        seen = scene.whole()
+        assert seen in ({*NAMES}, {*NAMES} - {*PRUNED}, {*NAMES} - {"ckpt-50"}), call
+        for name in PRUNED:
+            left = set(scene.files_of(name)) & set(contents(scene.root))
+            assert left in (set(), set(scene.files_of(name))), f"{name} is half there: {left}"
+        if list_trash(scene.run):
+            scene.undo()
+        assert scene.is_original()
+        outcomes.add(len(seen))
+    assert {2, 4} <= outcomes
+
+
+@pytest.mark.parametrize("copy", COPIES)
+def test_a_cut_off_undo_is_finished_in_a_copy(tmp_path, copy):
+    for call in itertools.count(1):
+        original = Scene(tmp_path / f"{call}" / "run")
+        original.prune()
+        if killed_at(call, original.undo) != CUT_OFF:
+            break
+        (tmp_path / "copies" / str(call)).mkdir(parents=True)
+        scene = moved(original, tmp_path / "copies" / str(call) / "run", copy)
+        scene.finish()
+        if list_trash(scene.run):
+            scene.undo()
+        assert scene.is_original()
+
+
+def test_on_another_file_system(tmp_path):
+    original = Scene(tmp_path / "first" / "run")
+    assert killed_at(18, original.prune) == CUT_OFF
+    with small_ext4(tmp_path / "disk", megabytes=16) as root:
+        scene = moved(original, root / "run", with_cp_r)
+        scene.finish()
+        assert scene.is_pruned()
+        scene.undo()
+        assert scene.is_original()
+
+
+def moved(scene: Scene, target: Path, copy) -> Scene:
+    """Returns the scene in a copy; all of the original is gone."""
+    copy(scene.root, target)
+    shutil.rmtree(scene.root)
+    left = Scene.__new__(Scene)
+    left.root, left.run = target, RunDirectory(target)
+    left.state_file, left.original = scene.state_file, scene.original
+    return left
+
+
+@pytest.fixture
+def old_run(tmp_path: Path) -> RunDirectory:
+    """What version 0.1 left of a prune that was killed after its index had moved."""
+    with tarfile.open(FIXTURES) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return RunDirectory(tmp_path / "run-cut-prune")
+
+
+def whole_names(run: RunDirectory) -> set[str]:
+    """Which checkpoints have an index; each must have the bytes that its record tells of."""
+    found = {path.stem for path in run.root.glob("*.index")}
+    for name in found:
+        for facts in load_record(run, name).files:
+            assert checksum_of_file(run.root / facts.name) == facts.crc32c
+    return found
+
+
+def load_record(run: RunDirectory, name: str):
+    return load(run.record(name), CheckpointRecord)
+
+
+@pytest.mark.parametrize("touched", [False, True])
+def test_a_prune_that_version_0_1_cut_off_is_finished(old_run, touched):
+    if touched:
+        for path in old_run.root.rglob("*"):
+            os.utime(path, (1e9, 1e9))
+    finish_interrupted_prunes(old_run)
+    assert whole_names(old_run) == {"ckpt-2000", "ckpt-b1-6000", "ckpt-b1-6046"}
+    assert not [path for path in contents(old_run.root) if "ckpt-b1-4000" in path]
+    back = undo(old_run, None, update_state_file=True)
+    assert [t.name for t in back.checkpoints] == ["ckpt-b1-4000"]
+    assert "ckpt-b1-4000" in whole_names(old_run)
+    assert listed_names(old_run.root) == [
+        "ckpt-2000",
+        "ckpt-b1-4000",
+        "ckpt-b1-6000",
+        "ckpt-b1-6046",
+    ]
+    undo(old_run, None, update_state_file=True)
+    assert "ckpt-4000" in whole_names(old_run)
+
+
+def test_what_version_0_1_cut_off_comes_back_if_it_is_pinned(old_run):
+    (old_run.pins_directory / "ckpt-b1-4000").touch()
+    finish_interrupted_prunes(old_run)
+    assert "ckpt-b1-4000" in whole_names(old_run)
+
+
+def test_prunes_of_version_0_1_come_before_all_others(old_run):
+    new = move_to_trash(old_run, ["ckpt-b1-6000"], by="me", now=1.0, update_state_file=True)
+    assert list_trash(old_run)[0].id == new.id
+    assert undo(old_run, None, update_state_file=True).id == new.id
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_large_data_file_is_known_by_its_tensors(tmp_path, monkeypatch, damaged):
+    """Without a record nothing but its index tells what is in it."""
+    monkeypatch.setattr(matching, "SMALL_FILE", 1 << 12)
+    run = trained_elsewhere(tmp_path / "run")
+    data = run.root / "ckpt-1.data-00000-of-00001"
+    if damaged:
+        content = bytearray(data.read_bytes())
+        content[7] ^= 1
+        data.write_bytes(content)
+    cut_after_the_index(run)
+    copied = RunDirectory(tmp_path / "copied")
+    with_cp_r(run.root, copied.root)
+    finish_interrupted_prunes(copied)
+    assert not (copied.root / data.name).exists()
+    undo(copied, None, update_state_file=False)
+    assert (copied.root / data.name).read_bytes() == data.read_bytes()
+
+
+def test_a_data_file_of_another_save_stays(tmp_path, monkeypatch):
+    """Its index was moved away; another trainer is saving under the same name."""
+    monkeypatch.setattr(matching, "SMALL_FILE", 1 << 12)
+    run = trained_elsewhere(tmp_path / "run")
+    cut_after_the_index(run)
+    other = write(tmp_path / "ckpt-1", {f"v{n}": array([n + 0.5] * 999) for n in range(9)})
+    data = run.root / "ckpt-1.data-00000-of-00001"
+    shutil.copyfile(other[0], data)
+    finish_interrupted_prunes(run)
+    assert data.read_bytes() == other[0].read_bytes()
+
+
+def trained_elsewhere(root: Path) -> RunDirectory:
+    root.mkdir()
+    run = RunDirectory(root)
+    for step in (1, 2, 3):
+        for path in write(root / f"ckpt-{step}", {f"v{n}": array([n] * 999) for n in range(9)}):
+            os.utime(path, (1e9 + step, 1e9 + step))
+    return run
+
+
+def cut_after_the_index(run: RunDirectory) -> None:
+    """Leaves what a prune leaves that is killed after its first move."""
+    done = move_to_trash(run, ["ckpt-1"], by="me", now=2e9, update_state_file=False)
+    place = run.trash / done.id
+    for path in place.glob("*.data-*"):
+        path.rename(run.root / path.name)
+    manifest = load(place / "manifest.json", TrashManifest)
+    store(place / "manifest.json", replace(manifest, phase=TrashPhase.PRUNING))
+
+
+def test_a_verification_is_of_the_bytes_that_were_read(tmp_path):
+    """A copy may be damaged: what was read elsewhere says nothing of it."""
+    scene = Scene(tmp_path / "first" / "run")
+    set_pins(scene.run, ["ckpt-100"], pinned=True)
+    target = tmp_path / "copied"
+    with_cp_a(scene.root, target)
+    found = {c.name: c for c in Catalog(RunDirectory(target)).scan(2e9)}
+    assert found["ckpt-100"].pinned
+    assert found["ckpt-100"].restorable
