@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.commandbox import CommandBox, advance, requester
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CommandKind, CommandState
@@ -121,3 +122,40 @@ def test_garbage_in_the_inbox_does_not_stop_the_next_command(box, run):
     (run.inbox / "1.json").symlink_to("/etc/passwd")
     command = submit(box)
     assert box.claim(time.time()).id == command.id
+
+
+def test_what_is_no_command_is_deleted_after_some_seconds(box, run):
+    (run.inbox / "empty.json").write_bytes(b"")
+    (run.active / "half.json").write_bytes(b'{"schema":1,"id":"ha')
+    command = submit(box)
+    assert box.clear_damaged(100.0) == []
+    # Somebody goes on writing it.
+    (run.inbox / "empty.json").write_bytes(b"{")
+    cleared = box.clear_damaged(111.0)
+    assert len(cleared) == 1
+    assert "half.json from active" in cleared[0]
+    assert not (run.active / "half.json").exists()
+    (cleared,) = box.clear_damaged(122.0)
+    assert "empty.json from inbox" in cleared
+    assert box.clear_damaged(133.0) == []
+    assert box.claim(time.time()).id == command.id
+
+
+def test_a_trainer_that_starts_clears_at_once_what_an_earlier_one_left(box, run):
+    (run.active / "empty.json").write_bytes(b"")
+    (run.inbox / "being-written.json").write_bytes(b"")
+    (cleared,) = box.clear_damaged(0.0, at_once=True)
+    assert "empty.json" in cleared
+    assert (run.inbox / "being-written.json").exists()
+
+
+def test_a_command_is_not_written_through_a_link(box, run, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    run.control.rename(elsewhere)
+    run.control.symlink_to(elsewhere)
+    before = sorted(elsewhere.rglob("*"))
+    with pytest.raises(RefusedError, match="symbolic link"):
+        submit(box)
+    with pytest.raises(RefusedError, match="symbolic link"):
+        run.create()
+    assert sorted(elsewhere.rglob("*")) == before

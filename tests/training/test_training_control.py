@@ -336,11 +336,17 @@ def test_commands_of_a_dead_trainer_are_answered_by_the_next(tmp_path):
         taken = msgspec.structs.replace(command, state=CommandState.SEEN)
         os.rename(run.run.inbox / f"{command.id}.json", run.run.active / f"{command.id}.json")
         run.box.update(taken)
+        # What a power loss may leave of a command.
+        (run.run.active / "taken.json").write_bytes(b"")
+        (run.run.inbox / "asked.json").write_bytes(b"")
     with Cluster(run_dir, "steered.py", [], 1, "one-device") as cluster:
         run = SteeredRun(cluster)
         run.wait_for_step(5)
         assert run.box.look_up(command.id).state is CommandState.FAILED
         assert not run.names()
+        assert not (run.run.active / "taken.json").exists()
+        wait_until(lambda: not (run.run.inbox / "asked.json").exists(), 40, "it is cleared")
+        wait_until(lambda: run.journal().count("note") >= 2, 10, "both are in the journal")
 
 
 def test_a_loop_with_a_step_of_its_own_is_steered_too(tmp_path):

@@ -31,6 +31,9 @@ DEFAULT_LIFETIME = 60.0
 POLL_SECONDS = 0.02
 """How often one who waits for an outcome looks, unless told otherwise."""
 
+DAMAGED_SECONDS = 10.0
+"""After so long a file that is no command, and was not changed, is deleted."""
+
 KEPT_OUTCOMES = 500
 """How many answered commands are kept in `done/`."""
 
@@ -62,6 +65,7 @@ class CommandBox:
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
+        self._damaged: dict[Path, tuple[tuple[int, int, int], float]] = {}
 
     def submit(
         self,
@@ -92,6 +96,7 @@ class CommandBox:
             requested_by=requested_by,
             history=[Transition(state=CommandState.REQUESTED, at=at)],
         )
+        self._run.refuse_links()
         make_directory(self._run.inbox)
         store(self._run.inbox / f"{command.id}.json", command)
         return command
@@ -196,6 +201,37 @@ class CommandBox:
                 abandoned.append(command)
         return abandoned
 
+    def clear_damaged(self, now: float, *, at_once: bool = False) -> list[str]:
+        """Deletes files in `inbox/` and `active/` that are no commands and do not become any.
+
+        Commands are put there by a rename and are whole from the start. A file that somebody
+        writes in place, with an editor or a script, has some seconds to become one.
+
+        Args:
+            now: Seconds on any clock that only goes on.
+            at_once: Whether those in `active/` go at once, as at the start of a trainer: only an
+                earlier one wrote there.
+
+        Returns:
+            A sentence for each file that was deleted.
+        """
+        cleared = []
+        found: dict[Path, tuple[tuple[int, int, int], float]] = {}
+        for place in (self._run.inbox, self._run.active):
+            for path in _json_files(place):
+                problem, identity = _damage(path)
+                if not problem:
+                    continue
+                before = self._damaged.get(path)
+                since = before[1] if before is not None and before[0] == identity else now
+                if now - since >= DAMAGED_SECONDS or (at_once and place == self._run.active):
+                    path.unlink(missing_ok=True)
+                    cleared.append(f"Deleted {path.name} from {place.name}: {problem}")
+                else:
+                    found[path] = identity, since
+        self._damaged = found
+        return cleared
+
     def _commands_in(self, place: Path) -> list[Command]:
         commands = []
         for path in _json_files(place):
@@ -224,6 +260,21 @@ class CommandBox:
         names = sorted(path.name for path in _json_files(self._run.done))
         for name in names[:-KEPT_OUTCOMES]:
             (self._run.done / name).unlink(missing_ok=True)
+
+
+def _damage(path: Path) -> tuple[str, tuple[int, int, int]]:
+    """Returns what keeps a file from being a command, and what tells that it was changed."""
+    try:
+        facts = os.lstat(path)
+        command = load(path, Command)
+    except DamagedFileError as error:
+        problem = str(error)
+    except OSError:
+        # It was taken meanwhile, or the disk cannot be read: neither says that it is damaged.
+        return "", (0, 0, 0)
+    else:
+        problem = "" if command.id == path.stem else f"it holds another command, {command.id!r}."
+    return problem, (facts.st_size, facts.st_mtime_ns, facts.st_ino)
 
 
 def _json_files(place: Path) -> list[Path]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
 from tfckpt_trainer.errors import TfckptError, in_words
 from tfckpt_trainer.rundir.commandbox import CommandBox, advance
 from tfckpt_trainer.rundir.records import Command, CommandState
 
 LOOK_EVERY_SECONDS = 0.02
+
+CLEAR_EVERY_SECONDS = 2.0
+"""How often the box is searched for files that are no commands."""
 
 
 class Desk:
@@ -21,8 +25,19 @@ class Desk:
         trouble: Why the box could not be looked into, if the last look failed.
     """
 
-    def __init__(self, box: CommandBox, save_every_seconds: float | None) -> None:
+    def __init__(
+        self, box: CommandBox, save_every_seconds: float | None, note: Callable[[str], None]
+    ) -> None:
+        """Makes a desk.
+
+        Args:
+            box: The command box.
+            save_every_seconds: After how many seconds a save is due; None for never.
+            note: Writes a sentence into the journal.
+        """
         self._box = box
+        self._note = note
+        self._cleared_at = time.monotonic()
         self._claimed: deque[Command] = deque()
         self._save_every = save_every_seconds
         self._next_save = self._schedule()
@@ -70,11 +85,19 @@ class Desk:
     def _schedule(self) -> float | None:
         return None if self._save_every is None else time.monotonic() + self._save_every
 
+    def _clear_damaged(self) -> None:
+        now = time.monotonic()
+        if now - self._cleared_at >= CLEAR_EVERY_SECONDS:
+            self._cleared_at = now
+            for cleared in self._box.clear_damaged(now):
+                self._note(cleared)
+
     def _run(self) -> None:
         while not self._stopping.wait(LOOK_EVERY_SECONDS):
             try:
                 while (command := self._box.claim(time.time())) is not None:
                     self._claimed.append(command)
+                self._clear_damaged()
                 self.trouble = ""
             except (OSError, TfckptError) as error:
                 self.trouble = f"commands cannot be read: {in_words(error)}"

@@ -216,7 +216,7 @@ class TrainingRun:
             every_beat=self._every_beat,
             job="chief" if is_coordinated(self._strategy) else "worker",
         )
-        self._desk = Desk(box, save_every_seconds)
+        self._desk = Desk(box, save_every_seconds, self._note_of_box)
         janitor = Janitor(run, self._housekeeping, self._ledger)
         saver = Saver(run, group, shared, own, world, janitor.make_room, self._options)
         self._saves = Saves(
@@ -418,6 +418,8 @@ class TrainingRun:
                 f"{command.kind.value}: the trainer ended before it was finished.",
                 by=command.requested_by,
             )
+        for cleared in self._box.clear_damaged(time.monotonic(), at_once=True):
+            self._note_of_box(cleared)
         known = load_if_there(self._run.run_file, RunInfo) or RunInfo(
             id=uuid.uuid4().hex[:12], created_at=time.time()
         )
@@ -439,6 +441,9 @@ class TrainingRun:
                 },
             ),
         )
+
+    def _note_of_box(self, message: str) -> None:
+        self._ledger.note(JournalKind.NOTE, message)
 
     @property
     def is_over(self) -> bool:
