@@ -22,7 +22,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfckpt_trainer.catalog.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.pins import pin
+from tfckpt_trainer.catalog.deleting import delete_for_good
+from tfckpt_trainer.catalog.pinning import set_pins
+from tfckpt_trainer.catalog.pins import pin, unpin
 from tfckpt_trainer.catalog.prune import finish_interrupted_prunes, move_to_trash, undo
 from tfckpt_trainer.catalog.retention import BestBy, Policy, plan
 from tfckpt_trainer.catalog.trash import RETENTION, empty_trash, list_trash, locked_trash
@@ -55,7 +57,7 @@ class TestPrune:
         after = contents(history.root)
         gone = set(before) - set(after)
         assert gone == {name for name in before if "ckpt-200" in name}
-        assert len(gone) == 3 + 1 + 4
+        assert len(gone) == 3 + 2 + 4
         assert all(after[name] == before[name] for name in after if name != "checkpoint")
         assert [t.name for t in manifest.checkpoints] == ["ckpt-200"]
         assert manifest.phase is TrashPhase.TRASHED
@@ -495,3 +497,176 @@ class TestMeanwhile:
         prune(history, "ckpt-200")
         assert set(history.scan()) == {"ckpt-50", "ckpt-300"}
         assert len(list_trash(history.run)) == 2
+
+
+class TestOrder:
+    """The order of prunes is that in which they were done, whatever the clocks said."""
+
+    def test_the_newest_is_the_last_one_that_was_done(self, history):
+        first = prune(history, "ckpt-100", at=NOW)
+        second = prune(history, "ckpt-200", at=NOW - 5000)
+        assert [m.id for m in list_trash(history.run)] == [second.id, first.id]
+        assert undo(history.run, None, update_state_file=True).id == second.id
+
+    def test_the_oldest_is_emptied_first(self, history):
+        prune(history, "ckpt-100", at=NOW)
+        prune(history, "ckpt-200", at=NOW - 5000)
+        assert empty_trash(history.run, until_freed=1).names == ("ckpt-100",)
+
+    def test_it_never_goes_back(self, history):
+        assert prune(history, "ckpt-50").sequence == 1
+        assert prune(history, "ckpt-100").sequence == 2
+        empty_trash(history.run)
+        assert prune(history, "ckpt-200").sequence == 3
+        history.run.trash_order.write_bytes(b"")
+        undo(history.run, None, update_state_file=True)
+        assert prune(history, "ckpt-200").sequence == 1
+
+    def test_it_goes_on_without_its_count(self, history):
+        prune(history, "ckpt-50")
+        history.run.trash_order.unlink()
+        assert prune(history, "ckpt-100").sequence == 2
+
+
+class TestUnreadable:
+    """What cannot be read is told, and never taken for nothing."""
+
+    def test_a_damaged_manifest_is_told_and_its_files_stay(self, history):
+        damaged = prune(history, "ckpt-100")
+        prune(history, "ckpt-200")
+        path = history.run.trash / damaged.id / "manifest.json"
+        path.write_bytes(path.read_bytes()[:-20])
+        before = sorted((history.run.trash / damaged.id).rglob("*"))
+        emptied = empty_trash(history.run)
+        assert emptied.names == ("ckpt-200",)
+        (problem,) = emptied.problems
+        assert damaged.id in problem
+        assert "rm -r" in problem
+        assert sorted((history.run.trash / damaged.id).rglob("*")) == before
+
+    def test_a_manifest_that_the_disk_does_not_show_is_no_missing_one(self, history, monkeypatch):
+        manifest = prune(history, "ckpt-100")
+        lstat = os.lstat
+
+        def refuse(path, **more):
+            if str(path).endswith(f"{manifest.id}/manifest.json"):
+                raise OSError(5, "Input/output error", str(path))
+            return lstat(path, **more)
+
+        monkeypatch.setattr(os, "lstat", refuse)
+        emptied = empty_trash(history.run)
+        monkeypatch.undo()
+        assert emptied.names == ()
+        assert "Input/output error" in emptied.problems[0]
+        assert undo(history.run, None, update_state_file=True).id == manifest.id
+
+    def test_a_trash_that_cannot_be_read_at_all(self, history, monkeypatch):
+        prune(history, "ckpt-100")
+        scandir = os.scandir
+
+        def refuse(path):
+            if str(path) == str(history.run.trash):
+                raise OSError(5, "Input/output error", str(path))
+            return scandir(path)
+
+        monkeypatch.setattr(os, "scandir", refuse)
+        with pytest.raises(OSError, match="Input/output"):
+            empty_trash(history.run)
+
+
+class TestThroughALink:
+    def test_undo_through_a_link_to_the_run_directory(self, history, tmp_path):
+        from tfckpt_trainer.rundir.paths import RunDirectory
+
+        (tmp_path / "link").symlink_to(history.root)
+        before = contents(history.root)
+        linked = RunDirectory(tmp_path / "link")
+        move_to_trash(linked, ["ckpt-200"], by="ada", now=NOW, update_state_file=True)
+        undo(linked, None, update_state_file=True)
+        assert contents(history.root) == before
+
+    @pytest.mark.parametrize("directory", ["", "pins", "trash", "status", "control"])
+    def test_nothing_is_written_through_one(self, history, tmp_path, directory):
+        history.run.create()
+        elsewhere = tmp_path / "elsewhere"
+        link = history.run.control / directory
+        shutil.move(link, elsewhere)
+        link.symlink_to(elsewhere)
+        before = contents(elsewhere)
+        for act in (
+            lambda: pin(history.run, "ckpt-100"),
+            lambda: unpin(history.run, "ckpt-100"),
+            lambda: set_pins(history.run, ["ckpt-100"], pinned=True),
+            lambda: delete_for_good(history.run, ["ckpt-100"], now=NOW, update_state_file=True),
+            lambda: empty_trash(history.run),
+            history.run.create,
+        ):
+            with pytest.raises(RefusedError, match="symbolic link"):
+                act()
+        assert contents(elsewhere) == before
+
+
+class TestDeleteForGood:
+    def test_all_of_a_checkpoint_goes_and_nothing_else(self, history):
+        before = contents(history.root)
+        deleted = delete_for_good(history.run, ["ckpt-200"], now=NOW, update_state_file=True)
+        after = contents(history.root)
+        assert set(before) - set(after) == {name for name in before if "ckpt-200" in name}
+        assert deleted.names == ("ckpt-200",)
+        assert deleted.freed > 0
+        assert deleted.problems == ()
+        assert listed_names(history.root) == ["ckpt-50", "ckpt-100", "ckpt-300"]
+        assert list_trash(history.run) == []
+
+    @pytest.mark.parametrize("name", ["ckpt-300", "ckpt-100", "ckpt-50"])
+    def test_what_is_protected_stays(self, history, name):
+        pin(history.run, "ckpt-100")
+        before = contents(history.root)
+        with pytest.raises(RefusedError, match="is not pruned"):
+            delete_for_good(
+                history.run,
+                ["ckpt-200", name],
+                now=NOW,
+                update_state_file=True,
+                in_use=frozenset({"ckpt-50"}),
+            )
+        assert contents(history.root) == before
+
+
+class TestDoneBut:
+    """What fails after the last file has moved is told beside the outcome."""
+
+    def test_a_manifest_that_cannot_be_completed(self, history, monkeypatch):
+        from tfckpt_trainer.catalog import prune as module
+
+        def refuse(path, document, **more):
+            if document.phase is TrashPhase.TRASHED:
+                raise OSError(5, "Input/output error", str(path))
+            store(path, document, **more)
+
+        monkeypatch.setattr(module, "store", refuse)
+        warnings = []
+        prune(history, "ckpt-100", on_warning=warnings.append)
+        assert "ckpt-100" not in history.scan()
+        assert "could not be completed" in warnings[0]
+        monkeypatch.undo()
+        undo(history.run, None, update_state_file=True)
+        assert history.scan()["ckpt-100"].restorable
+
+    def test_a_list_that_cannot_be_written_after_an_undo(self, history, monkeypatch):
+        from tfckpt_trainer.catalog import prune as module
+
+        prune(history, "ckpt-100")
+
+        def refuse(*_):
+            raise OSError(5, "Input/output error", "checkpoint")
+
+        monkeypatch.setattr(module, "put_on_list", refuse)
+        warnings = []
+        undo(history.run, None, update_state_file=True, on_warning=warnings.append)
+        assert history.scan()["ckpt-100"].restorable
+        assert "next prune or undo does it" in warnings[0]
+        monkeypatch.undo()
+        finish_interrupted_prunes(history.run)
+        assert "ckpt-100" in listed_names(history.root)
+        assert history.scan()["ckpt-100"].restorable

@@ -11,6 +11,7 @@ from app_driving import top, until, until_shown
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
 
+from real_file_systems import fill, small_tmpfs
 from tfckpt_trainer.catalog.prune import move_to_trash
 from tfckpt_trainer.catalog.trash import RETENTION
 from tfckpt_tui.app import TfckptApp
@@ -320,3 +321,29 @@ async def test_the_palette_goes_to_checkpoints_and_steps(made: RunFactory) -> No
         await until(
             pilot, lambda: app.query_one(History).selected.name == "ckpt-10", "the nearest step"
         )
+
+
+# a full disk
+
+
+async def test_on_a_full_disk_a_second_question_offers_to_delete_for_good(
+    tmp_path: Path,
+) -> None:
+    with small_tmpfs(tmp_path / "disk", megabytes=4) as root:
+        made = RunFactory(root / "run").create()
+        for step in (10, 20, 30):
+            made.checkpoint(step, seconds_ago=7200 - step)
+        fill(root)
+        async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
+            app = await opened(pilot)
+            await pilot.press("p", "1", "enter", "y")
+            await until_shown(pilot, "Nothing was moved to the trash")
+            await until_shown(pilot, "Nothing brings them back")
+            assert (made.run.root / "ckpt-10.index").exists()
+            await pilot.press("n")
+            await pilot.press("p", "1", "enter", "y")
+            await until_shown(pilot, "Nothing brings them back")
+            await pilot.press("y")
+            await until_shown(pilot, "2 checkpoints deleted for good")
+            await until(pilot, lambda: names_shown(app) == ["ckpt-30"], "one is left")
+        assert sorted(path.stem for path in made.run.root.glob("*.index")) == ["ckpt-30"]

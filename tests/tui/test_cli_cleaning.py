@@ -290,3 +290,52 @@ def test_an_age_that_is_none_is_refused(tool: Tool, ended: RunFactory) -> None:
     said = tool("trash", ended.run.root, "empty", "--older-than", "soon")
     assert said.code == 2
     assert "30m, 12h or 7d" in said.words
+
+
+def test_through_a_link_to_the_run_directory(tool: Tool, ended: RunFactory, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(ended.run.root)
+    before = steps(ended.run)
+    pruned = tool("prune", link, "ckpt-100", "ckpt-200", "--yes", "--json").json
+    assert tool("undo", link, "--json").json["trash"] == pruned["trash"]
+    assert steps(ended.run) == before
+    assert tool("trash", link, "--json").json["trash"] == []
+
+
+def test_a_pin_of_what_is_in_the_trash_tells_the_way_back(tool: Tool, ended: RunFactory) -> None:
+    pruned = tool("prune", ended.run.root, "ckpt-100", "--yes", "--json").json
+    said = tool("pin", ended.run.root, "ckpt-100")
+    assert said.code == 2
+    assert f"undo {ended.run.root} --trash {pruned['trash']}" in said.words
+    assert list(ended.run.pins_directory.iterdir()) == []
+
+
+def test_a_damaged_manifest_is_a_problem(tool: Tool, ended: RunFactory) -> None:
+    root = ended.run.root
+    pruned = tool("prune", root, "ckpt-100", "--yes", "--json").json
+    (ended.run.trash / pruned["trash"] / "manifest.json").write_bytes(b"{")
+    for words in (("trash", root), ("trash", root, "empty", "--yes")):
+        said = tool(*words, "--json")
+        assert said.code == 1
+        assert pruned["trash"] in said.json["problems"][0]
+        assert pruned["trash"] in said.words
+    assert (ended.run.trash / pruned["trash"] / "ckpt-100.index").exists()
+
+
+@pytest.mark.parametrize(("answers", "code"), [("n\n", 4), ("y\nn\n", 4), ("y\ny\n", 0)])
+def test_before_checkpoints_are_deleted_at_once_a_person_is_asked_twice(
+    ended: RunFactory, answers: str, code: int
+) -> None:
+    said = answered(answers, "prune", ended.run.root, "ckpt-100", "--delete")
+    assert said.returncode == code, said.stderr
+    assert ("ckpt-100" in steps(ended.run)) == (code != 0)
+    assert not ended.run.trash.exists() or list(ended.run.trash.iterdir()) == []
+
+
+def test_a_live_trainer_moves_what_is_deleted_at_once(tool: Tool, tmp_path: Path) -> None:
+    run = two_branches(tmp_path / "run", live=True).run
+    with AnsweringTrainer(run, moving_files(run)) as trainer:
+        said = tool("prune", run.root, "ckpt-100", "--delete", "--yes", "--json")
+    assert (said.code, said.json["emptied"]["names"]) == (0, ["ckpt-100"])
+    assert [command.kind.value for command in trainer.taken] == ["prune"]
+    assert list(run.trash.iterdir()) == []

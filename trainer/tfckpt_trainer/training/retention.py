@@ -20,6 +20,7 @@ from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError, in_word
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CommandKind, JournalKind, RetentionRules
+from tfckpt_trainer.rundir.reserve import keep_reserve
 from tfckpt_trainer.training.ledger import Ledger
 
 PATIENCE_SECONDS = 1.0
@@ -80,6 +81,7 @@ class Janitor:
         self._box = CommandBox(run)
         self._waits_for: frozenset[str] = frozenset()
         self._deleting: threading.Thread | None = None
+        self._noted_problems: set[str] = set()
 
     def after_save(self, parent: str | None) -> None:
         """Prunes by the policy, and has deleted what was long enough in the trash.
@@ -87,8 +89,11 @@ class Janitor:
         Args:
             parent: The checkpoint that was saved or restored last; it stays.
         """
+        if not self._ledger.is_chief:
+            return
+        keep_reserve(self._run)
         policy = self._housekeeping.policy
-        if policy is None or policy.is_empty or not self._ledger.is_chief:
+        if policy is None or policy.is_empty:
             return
         self._wait_for_deleting(PATIENCE_SECONDS)
         with self._written_down("Retention"):
@@ -115,6 +120,7 @@ class Janitor:
             emptied = empty_trash(self._run, until_freed=needed)
         if emptied.names:
             self._note_emptied(f"to make room for a save: {', '.join(emptied.names)}", emptied)
+        self._note_problems(emptied)
         return emptied.freed
 
     def _prune(self, policy: Policy, saved: frozenset[str]) -> None:
@@ -130,6 +136,7 @@ class Janitor:
         names = self._names_of(plan(checkpoints, policy, in_use=in_use))
         if not names:
             return
+        warnings: list[str] = []
         manifest = move_to_trash(
             self._run,
             names,
@@ -138,10 +145,11 @@ class Janitor:
             update_state_file=True,
             in_use=in_use,
             patience=PATIENCE_SECONDS,
+            on_warning=warnings.append,
         )
         self._ledger.note(
             JournalKind.PRUNE,
-            f"Moved to the trash: {', '.join(names)}.",
+            " ".join([f"Moved to the trash: {', '.join(names)}.", *warnings]),
             by=RETENTION,
             details={"trash": manifest.id, "names": names},
         )
@@ -182,6 +190,7 @@ class Janitor:
             emptied = empty_trash(self._run, time.time() - hours * 3600, by=RETENTION)
             if emptied.names:
                 self._note_emptied(", ".join(emptied.names), emptied)
+            self._note_problems(emptied)
 
     def _wait_for_deleting(self, seconds: float | None) -> None:
         if self._deleting is not None:
@@ -196,6 +205,12 @@ class Janitor:
         except (TfckptError, OSError) as error:
             kind = JournalKind.REFUSED if isinstance(error, RefusedError) else JournalKind.FAILED
             self._ledger.note(kind, f"{what}: {in_words(error)}", by=RETENTION)
+
+    def _note_problems(self, emptied: Emptied) -> None:
+        """Writes down what could not be deleted, each problem once."""
+        for problem in set(emptied.problems) - self._noted_problems:
+            self._noted_problems.add(problem)
+            self._ledger.note(JournalKind.FAILED, f"Emptying the trash: {problem}", by=RETENTION)
 
     def _note_emptied(self, what: str, emptied: Emptied) -> None:
         self._ledger.note(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfckpt_trainer.catalog.prune import move_to_trash, undo
+from tfckpt_trainer.catalog.prune import OnWarning, move_to_trash, undo
 from tfckpt_trainer.errors import TfckptError, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import (
@@ -157,12 +157,13 @@ class Service:
             command,
             JournalKind.PRUNE,
             "Moved to the trash",
-            lambda: move_to_trash(
+            lambda on_warning: move_to_trash(
                 self._run,
                 names,
                 by=command.requested_by,
                 now=time.time(),
                 update_state_file=True,
+                on_warning=on_warning,
             ),
         )
 
@@ -171,7 +172,12 @@ class Service:
             command,
             JournalKind.UNDO,
             "Brought back",
-            lambda: undo(self._run, command.arguments.get("trash"), update_state_file=True),
+            lambda on_warning: undo(
+                self._run,
+                command.arguments.get("trash"),
+                update_state_file=True,
+                on_warning=on_warning,
+            ),
         )
 
     def _in_trash(
@@ -179,22 +185,22 @@ class Service:
         command: Command,
         kind: JournalKind,
         what: str,
-        act: Callable[[], TrashManifest],
+        act: Callable[[OnWarning], TrashManifest],
     ) -> Answer:
         """Moves files as the chief; the others have nothing to do and go on."""
         if not self._group.is_chief:
             return Answer(CommandState.DONE, "")
+        warnings: list[str] = []
         try:
-            manifest = act()
+            manifest = act(warnings.append)
         except (TfckptError, OSError) as error:
             return self._refuse(command, in_words(error))
         names = [trashed.name for trashed in manifest.checkpoints]
         size = sum(trashed.size for trashed in manifest.checkpoints)
         message = f"{what}: {', '.join(names)}."
         self._note(kind, message, command, details={"trash": manifest.id, "names": names})
-        return Answer(
-            CommandState.DONE, message, {"trash": manifest.id, "names": names, "bytes": size}
-        )
+        result = {"trash": manifest.id, "names": names, "bytes": size, "warnings": warnings}
+        return Answer(CommandState.DONE, " ".join([message, *warnings]), result)
 
     def _answer(self, command: Command, answer: Answer) -> None:
         self._ledger.tell(command, answer.state, answer.message, result=answer.result)

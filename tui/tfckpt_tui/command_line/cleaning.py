@@ -12,9 +12,11 @@ from pathlib import Path
 import click
 
 from tfckpt_trainer.catalog.foreign import Foreign
+from tfckpt_trainer.catalog.pinning import in_trash, not_in_view
+from tfckpt_trainer.catalog.pins import is_pinned
 from tfckpt_trainer.catalog.retention import BestBy, Plan, Policy, parse_best, plan, plan_of_names
-from tfckpt_trainer.catalog.trash import Emptied, list_trash, trashed_before
-from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.catalog.trash import Emptied, TrashLook, trashed_before
+from tfckpt_trainer.errors import ExitCode, RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import load_if_there
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import RunInfo, TrashManifest
@@ -26,7 +28,15 @@ from tfckpt_tui.commands.choosing import choose
 from tfckpt_tui.commands.pruning import PruneOutcome
 from tfckpt_tui.commands.reporting import Json, list_checkpoints
 from tfckpt_tui.config import default_rules, read_config
-from tfckpt_tui.console import Meter, Progress, print_json, print_line, print_table, print_words
+from tfckpt_tui.console import (
+    Meter,
+    Progress,
+    print_error,
+    print_json,
+    print_line,
+    print_table,
+    print_words,
+)
 
 _AGE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[mhdw]?)")
 _SECONDS = {"m": 60, "h": 3600, "": 3600, "d": 86400, "w": 604800}
@@ -85,6 +95,11 @@ class _Intent:
     help="Take the rules from the [retention] section of this file.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan and do nothing.")
+@click.option(
+    "--delete",
+    is_flag=True,
+    help="Delete for good at once, as on a full disk; `undo` does not bring them back.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option(
     "--beside-trainer",
@@ -103,12 +118,13 @@ def prune(
     keep_best: tuple[BestBy, ...],
     config: Path | None,
     dry_run: bool,
+    delete: bool,
     yes: bool,
     beside_trainer: bool,
     no_wait: bool,
     timeout: float,
     as_json: bool,
-) -> None:
+) -> int:
     """Move to the trash what no rule keeps, or the named ones; `undo` brings them back.
 
     CKPT is a name or a step. Without names and rules it goes by the trainer's own policy, else by
@@ -119,6 +135,8 @@ def prune(
     policy = Policy(keep_last, keep_every, keep_every_hours, keep_best)
     if [bool(names), not policy.is_empty, config is not None].count(True) > 1:
         raise click.UsageError("Give checkpoints, rules or --config: one of the three.")
+    if delete and no_wait:
+        raise click.UsageError("Give either --delete or --no-wait.")
     foreign = pruning.foreign_trainer(run)
     in_use = foreign.in_use if foreign is not None else frozenset[str]()
     intent = _by_names(run, names, in_use) if names else _by_rules(run, policy, config, in_use)
@@ -127,17 +145,20 @@ def prune(
     if dry_run or intent.is_nothing:
         if as_json:
             print_json(_outcome_data(intent))
-        return
+        return ExitCode.DONE
     if intent.refusal:
         raise RefusedError(f"{intent.refusal} Nothing was moved.")
     if not yes:
-        _confirm(intent, None if beside_trainer else foreign)
+        _confirm(intent, None if beside_trainer else foreign, delete=delete)
         beside_trainer = beside_trainer or foreign is not None
-    outcome = None
-    if intent.plan.deleted:
+    going = [checkpoint.name for checkpoint in intent.plan.deleted]
+    outcome, deleted = None, None
+    if going and delete:
+        deleted = _delete_at_once(run, going, intent.plan.freed_bytes, beside_trainer, timeout)
+    elif going:
         outcome = pruning.prune(
             run,
-            [checkpoint.name for checkpoint in intent.plan.deleted],
+            going,
             through=THROUGH,
             beside_trainer=beside_trainer,
             wait=not no_wait,
@@ -145,10 +166,13 @@ def prune(
             on_change=Progress(),
         )
     emptied = _delete_for_good(run, intent.before, intent.overdue) if intent.overdue else None
+    emptied = _together(deleted, emptied)
     if as_json:
         print_json(_outcome_data(intent, outcome, emptied))
     else:
         _print_outcome(run, outcome, emptied)
+    _warn([*(outcome.warnings if outcome else ()), *_warnings_of(emptied)])
+    return _report_problems(emptied)
 
 
 @click.command()
@@ -163,9 +187,16 @@ def undo(run: RunDirectory, trash: str | None, timeout: float, as_json: bool) ->
     """Bring back what a prune moved to the trash."""
     outcome = pruning.undo(run, trash, through=THROUGH, timeout=timeout, on_change=Progress())
     if as_json:
-        print_json({"trash": outcome.trash, "names": list(outcome.names)})
+        print_json(
+            {
+                "trash": outcome.trash,
+                "names": list(outcome.names),
+                "warnings": list(outcome.warnings),
+            }
+        )
     else:
         print_line(f"Brought back {', '.join(outcome.names)}.")
+    _warn(outcome.warnings)
 
 
 @click.command()
@@ -182,15 +213,18 @@ def undo(run: RunDirectory, trash: str | None, timeout: float, as_json: bool) ->
 @acting_on_run
 def trash(
     run: RunDirectory, act: str | None, older_than: float | None, yes: bool, as_json: bool
-) -> None:
+) -> int:
     """Show the trash, or empty it: `trash RUN empty` deletes for good."""
     if act == "empty":
-        _empty_trash(run, older_than, yes, as_json)
-        return
+        return _empty_trash(run, older_than, yes, as_json)
     if older_than is not None or yes:
         raise click.UsageError("--older-than and --yes go with `empty`.")
     now = time.time()
-    manifests = list_trash(run)
+    look = TrashLook(run)
+    manifests = look.take()
+    for problem in look.damaged:
+        print_words(problem)
+    status = ExitCode.PROBLEM if look.damaged else ExitCode.DONE
     if as_json:
         print_json(
             {
@@ -203,10 +237,11 @@ def trash(
                         "bytes": sum(c.size for c in m.checkpoints),
                     }
                     for m in manifests
-                ]
+                ],
+                "problems": list(look.damaged),
             }
         )
-        return
+        return status
     rows = [
         (
             m.id,
@@ -218,6 +253,7 @@ def trash(
         for m in manifests
     ]
     print_table(("ID", "AGE", "SIZE", "CHECKPOINTS", "BY"), rows, right={1, 2})
+    return status
 
 
 @click.command()
@@ -266,29 +302,43 @@ def _by_rules(
     return _Intent(made, before=before, overdue=trashed_before(run, before))
 
 
-def _confirm(intent: _Intent, foreign: Foreign | None) -> None:
-    """Asks a person; a second time where a trainer of somebody else's may live."""
+def _confirm(intent: _Intent, foreign: Foreign | None, *, delete: bool) -> None:
+    """Asks a person; a second time where a foreign trainer may live, or nothing comes back."""
     count, lost = len(intent.plan.deleted), _lost(intent.overdue)
     if not count:
         _ask_or_refuse(f"Delete {lost} of the trash for good?")
         return
     also = f", and delete {lost} of the trash for good" if intent.overdue else ""
-    _ask_or_refuse(f"Move {humane.count(count, 'checkpoint')} to the trash{also}?")
+    what = humane.count(count, "checkpoint")
+    if delete:
+        _ask_or_refuse(f"Delete {what}, without the trash{also}?")
+        size = humane.size(intent.plan.freed_bytes)
+        _ask_or_refuse(f"No undo brings {what} ({size}) back. Delete for good?")
+    else:
+        _ask_or_refuse(f"Move {what} to the trash{also}?")
     if foreign is not None:
         print_words(f"{pruning.foreign_words(foreign)}: a trainer of somebody else's may live.")
         _ask_or_refuse("What it restores or lists next may be gone then. Prune all the same?")
 
 
-def _empty_trash(run: RunDirectory, age: float | None, yes: bool, as_json: bool) -> None:
+def _empty_trash(run: RunDirectory, age: float | None, yes: bool, as_json: bool) -> int:
     before = None if age is None else time.time() - age
     going = trashed_before(run, before)
     if going and not yes:
         _ask_or_refuse(f"Delete {_lost(going)}, for good? No undo brings them back.")
     emptied = _delete_for_good(run, before, going)
     if as_json:
-        print_json(_emptied_data(emptied))
+        print_json(
+            {
+                **_emptied_data(emptied),
+                "warnings": list(_warnings_of(emptied)),
+                "problems": list(emptied.problems),
+            }
+        )
     else:
         _print_emptied(emptied)
+    _warn(_warnings_of(emptied))
+    return _report_problems(emptied)
 
 
 def _delete_for_good(
@@ -303,6 +353,53 @@ def _delete_for_good(
         meter.close()
 
 
+def _delete_at_once(
+    run: RunDirectory, names: Sequence[str], size: int, beside_trainer: bool, timeout: float
+) -> Emptied:
+    meter = Meter("deleting")
+    try:
+        return pruning.delete(
+            run,
+            names,
+            through=THROUGH,
+            beside_trainer=beside_trainer,
+            timeout=timeout,
+            on_change=Progress(),
+            on_progress=lambda freed: meter(freed, size),
+        )
+    finally:
+        meter.close()
+
+
+def _together(first: Emptied | None, second: Emptied | None) -> Emptied | None:
+    if first is None or second is None:
+        return first or second
+    return Emptied(
+        first.freed + second.freed,
+        first.names + second.names,
+        first.kept + second.kept,
+        first.problems + second.problems,
+        first.warnings + second.warnings,
+    )
+
+
+def _warnings_of(emptied: Emptied | None) -> tuple[str, ...]:
+    return (*emptied.kept, *emptied.warnings) if emptied is not None else ()
+
+
+def _warn(warnings: Sequence[str]) -> None:
+    """Tells what else has to be known of something that is done."""
+    for warning in warnings:
+        print_words(f"Done, but: {warning}")
+
+
+def _report_problems(emptied: Emptied | None) -> int:
+    problems = emptied.problems if emptied is not None else ()
+    for problem in problems:
+        print_error(problem)
+    return ExitCode.PROBLEM if problems else ExitCode.DONE
+
+
 def _lost(going: Sequence[TrashManifest]) -> str:
     count = sum(len(manifest.checkpoints) for manifest in going)
     return f"{humane.count(count, 'checkpoint')}, {humane.size(_size(going))}"
@@ -313,12 +410,24 @@ def _size(going: Sequence[TrashManifest]) -> int:
 
 
 def _set_pin(run: RunDirectory, name: str, *, pinned: bool, as_json: bool) -> None:
-    name = choose(list_checkpoints(run), name).name
-    pruning.set_pins(run, [name], pinned=pinned, through=THROUGH)
+    if pinned or not is_pinned(run, name):
+        name = _in_view(run, name)
+    warnings = pruning.set_pins(run, [name], pinned=pinned, through=THROUGH)
     if as_json:
-        print_json({"name": name, "pinned": pinned})
+        print_json({"name": name, "pinned": pinned, "warnings": list(warnings)})
     else:
         print_line(f"{'Pinned' if pinned else 'Unpinned'} {name}.")
+    _warn(warnings)
+
+
+def _in_view(run: RunDirectory, text: str) -> str:
+    """Returns the checkpoint that a person names; one in the trash is refused with the way back."""
+    try:
+        return choose(list_checkpoints(run), text).name
+    except UsageError:
+        if in_trash(run, text) is not None:
+            raise not_in_view(run, text) from None
+        raise
 
 
 def _print_plan(intent: _Intent) -> None:
@@ -376,6 +485,8 @@ def _outcome_data(
         "trash": outcome.trash if outcome else None,
         "command": outcome.command if outcome else None,
         "emptied": _emptied_data(emptied or Emptied(0, ())),
+        "warnings": [*(outcome.warnings if outcome else ()), *_warnings_of(emptied)],
+        "problems": list(emptied.problems) if emptied else [],
     }
 
 

@@ -12,6 +12,7 @@ from tfckpt_trainer.rundir.commandbox import CommandBox, requester
 from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import Command, CommandKind, CommandState
+from tfckpt_trainer.rundir.reserve import with_room
 
 DEFAULT_TIMEOUT = 120.0
 """Seconds to wait for an outcome, unless a person says otherwise."""
@@ -51,7 +52,8 @@ def ask(
     if not trainer_answers(run, time.time()):
         raise _nobody_answers(run)
     box = CommandBox(run)
-    command = box.submit(kind, arguments, requested_by=requester(through), lifetime=timeout)
+    by = requester(through)
+    command = with_room(run, lambda: box.submit(kind, arguments, requested_by=by, lifetime=timeout))
     if not wait:
         return command
     outcome = box.wait(command, timeout=timeout, on_change=on_change)

@@ -17,7 +17,8 @@ def open_run(directory: str | Path) -> RunDirectory:
     Raises:
         UsageError: It does not exist, is empty, cannot be read, or holds something else.
     """
-    root = Path(directory).expanduser().absolute()
+    # Resolved once, here: what is moved below it never goes through a link.
+    root = Path(os.path.realpath(Path(directory).expanduser()))
     run = RunDirectory(root)
     try:
         # Not the names at once: of ten thousand checkpoints they take a while.

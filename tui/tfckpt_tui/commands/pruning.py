@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
 
+from tfckpt_trainer.catalog import pinning
+from tfckpt_trainer.catalog.deleting import delete_for_good
 from tfckpt_trainer.catalog.foreign import Foreign, foreign_writers
-from tfckpt_trainer.catalog.pins import pin as write_pin
-from tfckpt_trainer.catalog.pins import unpin as remove_pin
-from tfckpt_trainer.catalog.prune import finish_interrupted_prunes, move_to_trash
+from tfckpt_trainer.catalog.prune import OnWarning, finish_interrupted_prunes, move_to_trash
 from tfckpt_trainer.catalog.prune import undo as bring_back
-from tfckpt_trainer.catalog.scan import Catalog
 from tfckpt_trainer.catalog.trash import Emptied, empty_trash, find_in_trash
-from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
+from tfckpt_trainer.errors import RefusedError, TfckptError
 from tfckpt_trainer.rundir.commandbox import requester
 from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.health import trainer_answers
-from tfckpt_trainer.rundir.journal import write_entry
+from tfckpt_trainer.rundir.journal import try_write_entry
+from tfckpt_trainer.rundir.liveness import heartbeat_age_on_disk, other_trainer_lives
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CommandKind, JournalEntry, JournalKind, TrashManifest
+from tfckpt_trainer.rundir.reserve import DiskFullError, is_short, release_reserve, with_room
 from tfckpt_tui import humane
 from tfckpt_tui.commands.asking import DEFAULT_TIMEOUT, OnChange, ask
 
 LOCK_SECONDS = 5.0
 """How long to wait for a lock that a trainer or another prune holds."""
+
+BEAT_SECONDS = 3.0
+"""How long to wait for the heartbeat of a trainer whose disk was full."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +42,14 @@ class PruneOutcome:
         names: Of the checkpoints.
         size: Bytes of all of them.
         command: Id of the command that was not waited for.
+        warnings: Sentences about what the disk refused once it was done.
     """
 
     trash: str | None
     names: tuple[str, ...]
     size: int
     command: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def foreign_trainer(run: RunDirectory) -> Foreign | None:
@@ -96,7 +103,7 @@ def prune(
             moved.
         UsageError: One of them is not there.
     """
-    if trainer_answers(run, time.time()):
+    if _trainer_answers(run):
         command = ask(
             run,
             CommandKind.PRUNE,
@@ -108,29 +115,88 @@ def prune(
         )
         if not wait:
             return PruneOutcome(None, tuple(names), 0, command.id)
-        result = command.result
-        return PruneOutcome(result["trash"], tuple(result["names"]), result["bytes"])
-    by, is_ours = requester(through), run.run_file.exists()
+        return _outcome_of(command.result)
+    by = requester(through)
+    beside = _beside(run, beside_trainer)
+    return _by_ourselves(
+        run,
+        JournalKind.PRUNE,
+        by,
+        lambda on_warning: move_to_trash(
+            run,
+            names,
+            by=by,
+            now=time.time(),
+            update_state_file=beside.update_state_file,
+            in_use=beside.in_use,
+            on_warning=on_warning,
+        ),
+    )
+
+
+def delete(
+    run: RunDirectory,
+    names: Sequence[str],
+    *,
+    through: str,
+    beside_trainer: bool = False,
+    timeout: float = DEFAULT_TIMEOUT,
+    on_change: OnChange | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Emptied:
+    """Deletes checkpoints for good, without a way back; it needs no free disk space.
+
+    Where a trainer lives it moves them to the trash, and they are deleted from there.
+
+    Raises:
+        RefusedError: One of them is protected, or a trainer seems to live that cannot be asked;
+            nothing was deleted.
+        UsageError: One of them is not there.
+    """
+    if _trainer_answers(run):
+        pruned = prune(run, names, through=through, timeout=timeout, on_change=on_change)
+        return _written_down(
+            run, empty_trash(run, only=pruned.trash, on_progress=on_progress), through
+        )
+    beside = _beside(run, beside_trainer)
+    with without_trainer(run, needs_room=False):
+        emptied = delete_for_good(
+            run,
+            names,
+            now=time.time(),
+            update_state_file=beside.update_state_file,
+            in_use=beside.in_use,
+            on_progress=on_progress,
+        )
+    return _written_down(run, emptied, through)
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """What has to be left alone because of a trainer that does not use our library."""
+
+    in_use: frozenset[str]
+    update_state_file: bool
+
+
+def _beside(run: RunDirectory, is_agreed: bool) -> _Beside:
     foreign = foreign_trainer(run)
-    if foreign is not None and not beside_trainer:
+    if foreign is not None and not is_agreed:
         raise RefusedError(
             f"{foreign_words(foreign)}: a trainer seems to live that does not use our library. "
             "Nothing was moved. Stop it first, or give --beside-trainer."
         )
     in_use = foreign.in_use if foreign is not None else frozenset[str]()
-    return _by_ourselves(
-        run,
-        JournalKind.PRUNE,
-        by,
-        # A trainer of somebody else's may live unseen, and would write its list over ours.
-        lambda: move_to_trash(
-            run,
-            names,
-            by=by,
-            now=time.time(),
-            update_state_file=is_ours and foreign is None,
-            in_use=in_use,
-        ),
+    # Such a trainer may live unseen in a directory of its own, and would write its list over ours.
+    return _Beside(in_use, run.run_file.exists() and foreign is None)
+
+
+def _outcome_of(result: dict[str, Any]) -> PruneOutcome:
+    return PruneOutcome(
+        result["trash"],
+        tuple(result["names"]),
+        result["bytes"],
+        warnings=tuple(result.get("warnings", ())),
     )
 
 
@@ -148,7 +214,7 @@ def undo(
         UsageError: There is nothing to bring back.
         RefusedError: Something of the same name is there now.
     """
-    if trainer_answers(run, time.time()):
+    if _trainer_answers(run):
         command = ask(
             run,
             CommandKind.UNDO,
@@ -157,8 +223,7 @@ def undo(
             timeout=timeout,
             on_change=on_change,
         )
-        result = command.result
-        return PruneOutcome(result["trash"], tuple(result["names"]), result["bytes"])
+        return _outcome_of(command.result)
     if not run.trash.is_dir():
         # It raises the message for an empty trash, in a directory that may be read-only.
         find_in_trash(run, trash)
@@ -167,7 +232,9 @@ def undo(
         run,
         JournalKind.UNDO,
         requester(through),
-        lambda: bring_back(run, trash, update_state_file=is_alone),
+        lambda on_warning: bring_back(
+            run, trash, update_state_file=is_alone, on_warning=on_warning
+        ),
     )
 
 
@@ -183,89 +250,148 @@ def empty(
     Raises:
         RefusedError: A prune or an undo goes on.
     """
-    emptied = empty_trash(run, before, on_progress=on_progress)
-    if emptied.names:
-        entry = JournalEntry(
-            at=time.time(),
-            kind=JournalKind.EMPTY,
-            message=f"Deleted for good: {', '.join(emptied.names)}.",
-            by=requester(through),
-            details={"names": list(emptied.names), "bytes": emptied.freed},
-        )
-        write_entry(run, entry)
-    return emptied
+    if run.trash.is_dir() and not trainer_answers(run, time.time()):
+        _refuse_beside_trainer(run)
+    return _written_down(run, empty_trash(run, before, on_progress=on_progress), through)
 
 
-def set_pins(run: RunDirectory, names: Sequence[str], *, pinned: bool, through: str) -> None:
+def _written_down(run: RunDirectory, emptied: Emptied, through: str) -> Emptied:
+    """Writes into the journal what was deleted; returns it with what the disk refused of that."""
+    if not emptied.names:
+        return emptied
+    entry = JournalEntry(
+        at=time.time(),
+        kind=JournalKind.EMPTY,
+        message=f"Deleted for good: {', '.join(emptied.names)}.",
+        by=requester(through),
+        details={"names": list(emptied.names), "bytes": emptied.freed},
+    )
+    warning = try_write_entry(run, entry)
+    return replace(emptied, warnings=(*emptied.warnings, warning)) if warning else emptied
+
+
+def set_pins(
+    run: RunDirectory, names: Sequence[str], *, pinned: bool, through: str
+) -> tuple[str, ...]:
     """Pins or unpins checkpoints: all of them, or none where one cannot be.
 
+    Returns:
+        Sentences about what the disk refused once it was done.
+
     Raises:
-        UsageError: There is no such checkpoint, or its name is not valid UTF-8.
+        UsageError: There is no such checkpoint, it is in the trash, or its name is not valid
+            UTF-8.
+        RefusedError: A prune, undo or emptying goes on for long.
     """
-    known = {checkpoint.name for checkpoint in Catalog(run).scan(time.time())}
     kind, word = (JournalKind.PIN, "Pinned") if pinned else (JournalKind.UNPIN, "Unpinned")
     by = requester(through)
     entries = []
     for name in names:
-        if name not in known:
-            raise UsageError(f"There is no checkpoint {name!r}; list them with `tfckpt-tui ls`.")
         message = f"{word} {name}."
         entry = JournalEntry(at=time.time(), kind=kind, message=message, checkpoint=name, by=by)
         # Before anything changes: a name that the journal cannot hold is refused.
         encode(entry)
-        entries.append((name, entry))
-    run.create()
-    change = write_pin if pinned else remove_pin
-    for name, entry in entries:
-        change(run, name)
-        write_entry(run, entry)
+        entries.append(entry)
+    warnings = pinning.set_pins(run, names, pinned=pinned)
+    told = {try_write_entry(run, entry) for entry in entries} - {""}
+    return (*warnings, *sorted(told))
 
 
 @contextmanager
-def without_trainer(run: RunDirectory) -> Iterator[None]:
+def without_trainer(run: RunDirectory, *, needs_room: bool = True) -> Iterator[None]:
     """Holds the trainer's lock, so that none starts meanwhile; finishes what was cut off.
 
+    Args:
+        run: The run directory.
+        needs_room: Whether a full disk is a reason to stop here.
+
     Raises:
-        RefusedError: A trainer holds it, though it does not answer.
+        RefusedError: A trainer lives, though it does not answer.
+        DiskFullError: The disk is full.
         TfckptError: The directory cannot be written to.
     """
     # Imported when it is needed: the app shows its first frame before anything is pruned.
     from filelock import FileLock, Timeout
 
-    try:
+    lock = FileLock(run.trainer_lock, timeout=LOCK_SECONDS)
+
+    def prepare() -> None:
         run.create()
+        lock.acquire()
+
+    try:
+        with_room(run, prepare)
+    except DiskFullError:
+        # Where not even a directory fits, no trainer of ours works and none can start.
+        if needs_room or run.control.exists():
+            raise
+        yield
+        return
+    except Timeout:
+        raise RefusedError(
+            f"A trainer holds {run.trainer_lock} and does not answer; nothing was touched. Look "
+            f"at it with `tfckpt-tui status {run.root}`."
+        ) from None
     except OSError as error:
         raise TfckptError(
             f"{run.root} cannot be written to ({error.strerror}); do it as its owner. Nothing was "
             "touched."
         ) from error
     try:
-        with FileLock(run.trainer_lock, timeout=LOCK_SECONDS):
+        _refuse_beside_trainer(run)
+        with suppress(*(() if needs_room else (DiskFullError,))):
             finish_interrupted_prunes(run)
-            yield
-    except Timeout:
-        raise RefusedError(
-            f"A trainer holds {run.trainer_lock} and does not answer; nothing was touched. Look "
-            f"at it with `tfckpt-tui status {run.root}`."
-        ) from None
+        yield
+    finally:
+        lock.release()
+
+
+def _trainer_answers(run: RunDirectory) -> bool:
+    """Whether a trainer answers; one on a full disk cannot say that it lives, until it has room."""
+    if trainer_answers(run, time.time()):
+        return True
+    if is_short(run) and release_reserve(run):
+        deadline = time.monotonic() + BEAT_SECONDS
+        while time.monotonic() < deadline:
+            if trainer_answers(run, time.time()):
+                return True
+            time.sleep(0.1)
+    return False
+
+
+def _refuse_beside_trainer(run: RunDirectory) -> None:
+    """Refuses where a heartbeat shows a trainer that neither answers nor holds the lock.
+
+    Its clock and ours may differ, its processes may be hidden from us in a container, and the
+    lock may not be shared, as on some network file systems.
+    """
+    other = other_trainer_lives(run)
+    if other is None:
+        return
+    age = max(0.0, heartbeat_age_on_disk(run, other.index))
+    raise RefusedError(
+        f"A trainer lives in {run.root}: worker {other.index} (process {other.pid} on "
+        f"{other.host}) wrote its heartbeat {age:.0f} s ago by the clock of the file system. It "
+        "does not answer here: compare the clocks of both machines. Nothing was touched. Do it "
+        f"on {other.host}, or stop the trainer there with `tfckpt-tui stop {run.root}`."
+    )
 
 
 def _by_ourselves(
-    run: RunDirectory, kind: JournalKind, by: str, act: Callable[[], TrashManifest]
+    run: RunDirectory, kind: JournalKind, by: str, act: Callable[[OnWarning], TrashManifest]
 ) -> PruneOutcome:
+    warnings: list[str] = []
     with without_trainer(run):
-        manifest = act()
+        manifest = act(warnings.append)
     names = tuple(trashed.name for trashed in manifest.checkpoints)
     word = "Moved to the trash" if kind is JournalKind.PRUNE else "Brought back"
-    write_entry(
-        run,
-        JournalEntry(
-            at=time.time(),
-            kind=kind,
-            message=f"{word}: {', '.join(names)}.",
-            by=by,
-            details={"trash": manifest.id, "names": list(names)},
-        ),
+    entry = JournalEntry(
+        at=time.time(),
+        kind=kind,
+        message=f"{word}: {', '.join(names)}.",
+        by=by,
+        details={"trash": manifest.id, "names": list(names)},
     )
+    warnings.append(try_write_entry(run, entry))
     size = sum(trashed.size for trashed in manifest.checkpoints)
-    return PruneOutcome(manifest.id, names, size)
+    return PruneOutcome(manifest.id, names, size, warnings=tuple(filter(None, warnings)))

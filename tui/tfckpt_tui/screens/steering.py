@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.foreign import Foreign
+from tfckpt_trainer.catalog.trash import Emptied
+from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.cluster import processes_in_words
 from tfckpt_trainer.launch.local import launch
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -15,12 +18,14 @@ from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import Command, CommandKind, ExportFormat
+from tfckpt_trainer.rundir.reserve import DiskFullError
 from tfckpt_tui import humane
 from tfckpt_tui.commands import exporting, pruning
 from tfckpt_tui.commands.asking import ask
 from tfckpt_tui.commands.fitting import Fit, fit_of
 from tfckpt_tui.commands.launching import form_of
 from tfckpt_tui.config import default_rules
+from tfckpt_tui.text import clean
 
 if TYPE_CHECKING:
     from tfckpt_tui.screens.dashboard import DashboardScreen
@@ -30,6 +35,22 @@ THROUGH = "terminal app"
 
 _FOLLOWED_SECONDS = 3600.0
 _FOLLOWING_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class _Done:
+    """What was done, in words, and what the disk refused of it."""
+
+    words: str
+    warnings: tuple[str, ...] = ()
+
+
+def _deleted(emptied: Emptied) -> _Done:
+    if emptied.problems and not emptied.names:
+        raise TfckptError(" ".join(emptied.problems))
+    what = humane.count(len(emptied.names), "checkpoint")
+    warnings = (*emptied.problems, *emptied.kept, *emptied.warnings)
+    return _Done(f"{what} deleted for good.", warnings)
 
 
 class Steering:
@@ -116,13 +137,13 @@ class Steering:
         pinned = not all(checkpoint.pinned for checkpoint in chosen)
         names = [checkpoint.name for checkpoint in chosen if checkpoint.pinned is not pinned]
 
-        def work() -> str:
-            pruning.set_pins(self._run, names, pinned=pinned, through=THROUGH)
+        def work() -> _Done:
+            warnings = pruning.set_pins(self._run, names, pinned=pinned, through=THROUGH)
             what = names[0] if len(names) == 1 else humane.count(len(names), "checkpoint")
             word = "is" if len(names) == 1 else "are"
-            return f"{what} {word} {'pinned' if pinned else 'no longer pinned'}."
+            return _Done(f"{what} {word} {'pinned' if pinned else 'no longer pinned'}.", warnings)
 
-        self._screen.tfckpt.start_job("pin", work, self._screen.tell)
+        self._screen.tfckpt.start_job("pin", work, self._tell)
 
     def export(self) -> None:
         """Makes a model file of the selected checkpoint, after asking for its format."""
@@ -175,20 +196,20 @@ class Steering:
             self._ask(CommandKind.UNDO, {"trash": trash})
             return
 
-        def work() -> str:
+        def work() -> _Done:
             done = pruning.undo(self._run, trash, through=THROUGH)
-            return f"{humane.count(len(done.names), 'checkpoint')} came back from the trash."
+            what = humane.count(len(done.names), "checkpoint")
+            return _Done(f"{what} came back from the trash.", done.warnings)
 
-        self._screen.tfckpt.start_job("undo", work, self._screen.tell)
+        self._screen.tfckpt.start_job("undo", work, self._tell)
 
     def empty_trash(self) -> None:
         """Deletes for good all that is in the trash."""
-
-        def work() -> str:
-            emptied = pruning.empty(self._run, through=THROUGH)
-            return f"{humane.count(len(emptied.names), 'checkpoint')} deleted for good."
-
-        self._screen.tfckpt.start_job("empty trash", work, self._screen.tell)
+        self._screen.tfckpt.start_job(
+            "empty trash",
+            lambda: _deleted(pruning.empty(self._run, through=THROUGH)),
+            self._tell,
+        )
 
     def _ask_twice(self, names: tuple[str, ...], foreign: Foreign | None) -> None:
         """Prunes, after a second question where a trainer of somebody else's may live."""
@@ -211,11 +232,46 @@ class Steering:
             self._ask(CommandKind.PRUNE, {"names": list(names)})
             return
 
-        def work() -> str:
-            done = pruning.prune(self._run, names, through=THROUGH, beside_trainer=beside_trainer)
-            return f"{humane.count(len(done.names), 'checkpoint')} moved to the trash."
+        def work() -> _Done | None:
+            try:
+                done = pruning.prune(
+                    self._run, names, through=THROUGH, beside_trainer=beside_trainer
+                )
+            except DiskFullError:
+                return None
+            what = humane.count(len(done.names), "checkpoint")
+            return _Done(f"{what} moved to the trash.", done.warnings)
 
-        self._screen.tfckpt.start_job("prune", work, self._screen.tell)
+        def then(done: _Done | None) -> None:
+            if done is None:
+                self._ask_to_delete(names, beside_trainer=beside_trainer)
+            else:
+                self._tell(done)
+
+        self._screen.tfckpt.start_job("prune", work, then)
+
+    def _ask_to_delete(self, names: tuple[str, ...], *, beside_trainer: bool) -> None:
+        """Deletes for good what did not fit into the trash, after a second question."""
+        from tfckpt_tui.screens.delete import DeleteForGoodDialog
+
+        screen = self._screen
+
+        def work() -> _Done:
+            return _deleted(
+                pruning.delete(self._run, names, through=THROUGH, beside_trainer=beside_trainer)
+            )
+
+        def answered(agreed: bool | None) -> None:
+            if agreed:
+                screen.tfckpt.start_job("delete", work, self._tell)
+
+        screen.app.push_screen(DeleteForGoodDialog(screen.known, names), answered)
+
+    def _tell(self, done: _Done) -> None:
+        """Says what was done, and beside it what else has to be known of it."""
+        self._screen.tell(done.words)
+        for warning in done.warnings:
+            self._screen.notify(clean(f"Done, but: {warning}"), severity="warning", markup=False)
 
     def _ask(self, kind: CommandKind, arguments: dict[str, object]) -> None:
         """Asks the trainer; the snapshots show what becomes of it."""
