@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import google_crc32c
 
 from tfckpt_trainer.errors import TfckptError
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 _MASK_DELTA = 0xA282EAD8
 
 
-def crc32c(data: bytes, value: int = 0) -> int:
+def crc32c(data: bytes | NDArray[Any], value: int = 0) -> int:
     """Returns the CRC32C of `data`, continuing from the `value` of what came before.
+
+    Args:
+        data: Bytes, or a contiguous array, whose memory is read in place.
+        value: The checksum of what came before.
 
     Raises:
         TfckptError: Only the pure-Python fallback is there, which is a thousand times slower.
@@ -21,6 +30,12 @@ def crc32c(data: bytes, value: int = 0) -> int:
             "`pip install --force-reinstall google-crc32c`."
         )
     return int(google_crc32c.extend(value, data))
+
+
+def mask(checksum: int) -> int:
+    """Masks a checksum as it is stored in a file (`tsl/lib/hash/crc32c.h`)."""
+    rotated = ((checksum >> 15) | (checksum << 17)) & 0xFFFFFFFF
+    return (rotated + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def unmask(masked: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 
-from tfckpt_trainer.bundle.checksum import crc32c, unmask
+from tfckpt_trainer.bundle.checksum import crc32c, mask, unmask
 from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.wire import WireError, read_varint
@@ -40,6 +40,15 @@ def computed_checksum(shard: Shard, entry: TensorEntry, on_chunk: OnChunk) -> in
     if entry.dtype == "variant":
         return _of_variants(shard, entry, on_chunk)
     return _streamed(shard, entry.offset, entry.size, 0, on_chunk)
+
+
+def checksum_of_strings(strings: Sequence[bytes]) -> int:
+    """Returns what TensorFlow would store of a tensor of these strings."""
+    value = crc32c(_packed([len(string) for string in strings]))
+    value = crc32c(struct.pack("<I", mask(value)), value)
+    for string in strings:
+        value = crc32c(string, value)
+    return value
 
 
 def _streamed(shard: Shard, offset: int, size: int, value: int, on_chunk: OnChunk) -> int:

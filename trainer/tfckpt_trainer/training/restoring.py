@@ -14,7 +14,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CheckpointRecord
 from tfckpt_trainer.training.commit import LOCAL_FAILURES, describe_failure
 from tfckpt_trainer.training.group import WorkerGroup
-from tfckpt_trainer.training.state import SharedState, WorkerState, wrong_values
+from tfckpt_trainer.training.proof import wrong_values
+from tfckpt_trainer.training.state import Match, RandomState, SharedState, WorkerState
 
 SHOWN_PROBLEMS = 5
 """How many of one worker's reasons are told; a wrong model has hundreds."""
@@ -60,6 +61,21 @@ class _Check:
     use_own: bool = False
 
 
+@dataclass
+class _Prepared:
+    """What one worker needs to carry out what it checked.
+
+    Attributes:
+        matches: Variables of the shared state, with their tensors.
+        own_matches: The same of the worker's own state.
+        random: What was saved of its random generators, if its own state is used.
+    """
+
+    matches: tuple[Match, ...] = ()
+    own_matches: tuple[Match, ...] = ()
+    random: RandomState | None = None
+
+
 class Restorer:
     """Restores checkpoints of one run; every method is called by all workers together."""
 
@@ -93,7 +109,7 @@ class Restorer:
             TornRestoreError: Some worker could not finish what it had agreed to.
             tf.errors.OpError: A peer is gone.
         """
-        check = self._check(name, partial=partial)
+        check, prepared = self._check(name, partial=partial)
         checks = self._group.gather(asdict(check))
         problems = [problem for said in checks for problem in said["problems"]]
         if problems:
@@ -104,36 +120,39 @@ class Restorer:
         # some examples and skip others.
         use_own = all(said["use_own"] for said in checks)
         left_out = checks[0]["left_out"]
-        variables, failure = self._carry_out(name, use_own, bool(left_out))
+        failure = self._carry_out(name, prepared, use_own, bool(left_out))
         failures = [s["failure"] for s in self._group.gather({"failure": failure}) if s["failure"]]
         if failures:
             raise TornRestoreError(f"restoring {name} went wrong: {'; '.join(failures)}")
         return RestoreOutcome(
             notes=notes,
-            variables=variables,
+            variables=len(prepared.matches),
             record=self._record(name),
             own=use_own,
             left_out=tuple(left_out),
         )
 
-    def _check(self, name: str, *, partial: bool) -> _Check:
-        check = _Check()
+    def _check(self, name: str, *, partial: bool) -> tuple[_Check, _Prepared]:
+        check, prepared = _Check(), _Prepared()
         who = f"worker {self._group.index}"
         try:
             damage = _damage(self._run.root / name)
             check.damaged = bool(damage)
-            problems = damage or self._misfits(name, check, partial=partial)
+            problems = damage or self._misfits(name, check, prepared, partial=partial)
             check.problems += _first(problems, who)
             if not problems:
-                self._check_own(name, check, partial=partial)
+                self._check_own(name, check, prepared, partial=partial)
         except LOCAL_FAILURES as error:
             check.damaged = True
             check.problems.append(f"{who}: {describe_failure(error)}")
-        return check
+        return check, prepared
 
-    def _misfits(self, name: str, check: _Check, *, partial: bool) -> list[str]:
+    def _misfits(
+        self, name: str, check: _Check, prepared: _Prepared, *, partial: bool
+    ) -> list[str]:
         """Returns what does not fit, unless it may be left out."""
         comparison = self._shared.compare(self._run.root / name)
+        prepared.matches = comparison.matched
         if not comparison.problems or not partial:
             return comparison.problems
         if not comparison.matched:
@@ -141,7 +160,7 @@ class Restorer:
         check.left_out += comparison.problems
         return []
 
-    def _check_own(self, name: str, check: _Check, *, partial: bool) -> None:
+    def _check_own(self, name: str, check: _Check, prepared: _Prepared, *, partial: bool) -> None:
         record = self._record(name)
         who = f"worker {self._group.index}"
         same_world = record is not None and all(
@@ -162,7 +181,8 @@ class Restorer:
             return
         damage = _damage(prefix)
         check.damaged = bool(damage)
-        problems = damage or self._own.compare(prefix).problems
+        comparison = None if damage else self._own.compare(prefix)
+        problems = damage if comparison is None else comparison.problems
         check.use_own = not problems
         if partial and problems and not damage:
             check.notes.append(
@@ -171,28 +191,29 @@ class Restorer:
             )
             return
         check.problems += _first(problems, who)
+        if comparison is not None and not problems:
+            prepared.own_matches = comparison.matched
+            prepared.random = self._own.random_state(prefix)
 
-    def _carry_out(self, name: str, use_own: bool, partial: bool) -> tuple[int, str]:
-        prefix = self._run.root / name
+    def _carry_out(self, name: str, prepared: _Prepared, use_own: bool, partial: bool) -> str:
+        """Restores what was checked, and proves it; returns what went wrong."""
+        prefix, own_prefix = self._run.root / name, self._own_prefix(name)
         try:
-            matches = self._shared.compare(prefix).matched
             if partial:
-                self._shared.read_only(prefix, matches)
+                self._shared.read_only(prefix, prepared.matches)
             else:
                 self._shared.read(prefix)
-            passed_over: set[int] = set()
+            if use_own and prepared.random is not None:
+                self._own.read(own_prefix, prepared.random)
+            passed_over = self._own.own_variables if use_own else set()
+            wrong = wrong_values(prepared.matches, prefix, passed_over)
             if use_own:
-                self._own.read(self._own_prefix(name))
-                passed_over = self._own.own_variables
-            wrong = wrong_values(matches, prefix, passed_over)
-            if use_own:
-                own_matches = self._own.compare(self._own_prefix(name)).matched
-                wrong += wrong_values(own_matches, self._own_prefix(name))
+                wrong += wrong_values(prepared.own_matches, own_prefix)
         except (*LOCAL_FAILURES, AssertionError) as error:
-            return 0, f"worker {self._group.index}: {describe_failure(error)}"
+            return f"worker {self._group.index}: {describe_failure(error)}"
         if wrong:
-            return 0, f"worker {self._group.index}: {wrong[0]} has another value than was saved"
-        return len(matches), ""
+            return f"worker {self._group.index}: {wrong[0]} has another value than was saved"
+        return ""
 
     def _own_prefix(self, name: str) -> Path:
         return self._run.worker_state_directory(name) / f"worker-{self._group.index}"

@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
-from tfckpt_trainer.bundle.checksum import crc32c
-from tfckpt_trainer.bundle.index import Index, TensorEntry, read_index
+from tfckpt_trainer.bundle.index import Index, read_index
 from tfckpt_trainer.bundle.object_graph import Node, read_object_graph
-from tfckpt_trainer.bundle.slices import WHOLE, Slice
 from tfckpt_trainer.rundir.documents import SealedDocument, load, store
 from tfckpt_trainer.training.variables import (
     byte_size,
@@ -183,10 +180,22 @@ class WorkerState:
         """Compares what was saved at `prefix` with the live objects; touches nothing."""
         return compare(self._checkpoint, prefix)
 
-    def read(self, prefix: Path) -> None:
-        """Restores the state in place."""
+    def random_state(self, prefix: Path) -> RandomState:
+        """Returns what was saved at `prefix` of the random generators; touches nothing.
+
+        Raises:
+            DamagedFileError: It cannot be read.
+        """
+        return load(self.random_state_path(prefix), RandomState)
+
+    def read(self, prefix: Path, saved: RandomState) -> None:
+        """Restores the state in place.
+
+        Args:
+            prefix: Where it was saved.
+            saved: What `random_state` returned.
+        """
         self._checkpoint.read(str(prefix)).assert_existing_objects_matched()
-        saved = load(self.random_state_path(prefix), RandomState)
         version, keys, gauss = saved.python
         random.setstate((version, tuple(keys), gauss))
         np.random.set_state((saved.numpy[0], np.array(saved.numpy[1], np.uint32), *saved.numpy[2:]))
@@ -217,48 +226,6 @@ def compare(root: tf.train.Checkpoint, prefix: Path) -> Comparison:
         missing=tuple(path for number, (path, _) in live.items() if number not in taken),
         extra=tuple(sorted(known - set(found))),
         different=tuple(different),
-    )
-
-
-def wrong_values(
-    matches: Iterable[Match], prefix: Path, passed_over: Collection[int] = ()
-) -> list[str]:
-    """Compares variables in memory with the checksums that a checkpoint stores of them.
-
-    Args:
-        matches: The variables, each on all replicas of this worker.
-        prefix: The checkpoint.
-        passed_over: Identities of variables that differ from worker to worker by design.
-
-    Returns:
-        The keys whose value in memory is not the one of the checkpoint.
-    """
-    index = read_index(prefix)
-    wrong = []
-    for match in matches:
-        if id(raw_variable(match.variable)) in passed_over:
-            continue
-        for component in components(match.variable):
-            if not _equals(component.numpy(), index, index.entries[match.key]):
-                wrong.append(match.key)
-                break
-    return wrong
-
-
-def _equals(value: npt.NDArray[Any], index: Index, entry: TensorEntry) -> bool:
-    """Whether a value in memory has the checksum that was stored of it, or of each part of it."""
-    if not entry.slices:
-        return crc32c(value.tobytes()) == entry.crc32c
-    return all(
-        crc32c(value[_box(part)].tobytes()) == index.parts[entry.name, part].crc32c
-        for part in entry.slices
-    )
-
-
-def _box(part: Slice) -> tuple[slice, ...]:
-    return tuple(
-        slice(None) if length == WHOLE else slice(start, start + length)
-        for start, length in part.extents
     )
 
 
