@@ -53,8 +53,11 @@ def shuffled_examples(context):
     random = np.random.RandomState(100 + context.input_pipeline_id)
     x = random.randn(200, 8).astype(np.float32)
     y = random.randint(0, 4, 200)
-    dataset = tf.data.Dataset.from_tensor_slices((x, y)).repeat()
-    return dataset.shuffle(64, seed=5 + context.input_pipeline_id).batch(16, drop_remainder=True)
+    dataset = tf.data.Dataset.from_tensor_slices((x, y))
+    # Each epoch has another order, and a thread reads ahead, also beyond the end of an epoch.
+    dataset = dataset.shuffle(64, seed=5 + context.input_pipeline_id).repeat()
+    dataset = dataset.map(lambda x, y: (x * 2, y), num_parallel_calls=tf.data.AUTOTUNE)
+    return dataset.batch(16, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 
 
 run = TrainingRun(

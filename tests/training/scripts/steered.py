@@ -43,6 +43,7 @@ parser.add_argument("--scores", help="JSON: a metric of one's own, by step")
 parser.add_argument("--outputs", type=int, default=1, help="of the last layer")
 parser.add_argument("--partial", action="store_true")
 parser.add_argument("--custom-layer", action="store_true")
+parser.add_argument("--busy-input", action="store_true", help="with threads that tf.data tunes")
 options = parser.parse_args()
 
 
@@ -65,11 +66,16 @@ with strategy.scope():
     optimizer = keras.optimizers.Adam(1e-3)
     optimizer.build(model.trainable_variables)
 
+dataset = tf.data.Dataset.from_tensors(tf.ones((4, 8))).repeat()
+if options.busy_input:
+    for _ in range(30):
+        dataset = dataset.map(lambda x: x + 0.0, num_parallel_calls=tf.data.AUTOTUNE)
+
 run = TrainingRun(
     model=model,
     optimizer=optimizer,
     strategy=strategy,
-    dataset=None if options.plain else tf.data.Dataset.from_tensors(tf.ones((4, 8))).repeat(),
+    dataset=None if options.plain else dataset,
     total_steps=options.steps,
     save_every_steps=options.save_every,
     save_every_seconds=options.save_every_seconds,

@@ -19,6 +19,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.callback_state import CallbackStates
 from tfckpt_trainer.training.group import WITHOUT_PARAMETER_SERVERS, WorkerGroup, is_coordinated
 from tfckpt_trainer.training.inputs import DatasetFunction, made_for_worker
+from tfckpt_trainer.training.iterators import drop
 from tfckpt_trainer.training.run import TrainingRun
 from tfckpt_trainer.training.step import mean_over_replicas
 from tfckpt_trainer.training.variables import components
@@ -143,11 +144,14 @@ class Validation:
         callbacks.on_test_begin()
         logs: Logs = {}
         iterator = iter(self._dataset)
-        for number in range(self._steps):
-            callbacks.on_test_batch_begin(number)
-            elements = [next(iterator) for _ in range(self._replicas)]
-            logs = self._test(elements)
-            callbacks.on_test_batch_end(number, logs)
+        try:
+            for number in range(self._steps):
+                callbacks.on_test_batch_begin(number)
+                elements = [next(iterator) for _ in range(self._replicas)]
+                logs = self._test(elements)
+                callbacks.on_test_batch_end(number, logs)
+        finally:
+            drop(iterator)
         callbacks.on_test_end(logs)
         return {f"val_{name}": value for name, value in logs.items()}
 

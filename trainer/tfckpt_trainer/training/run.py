@@ -203,7 +203,7 @@ class TrainingRun:
         self._model = model
         self._optimizer = optimizer
         self._shared = shared = SharedState(model, optimizer, extra)
-        own = WorkerState(model, self._inputs.iterator if self._inputs else None, worker_objects)
+        own = WorkerState(model, self._inputs, worker_objects)
         box = CommandBox(run)
         self._box = box
         self._ledger = Ledger(run, box, is_chief=group.is_chief)
@@ -516,6 +516,8 @@ class TrainingRun:
         self._heartbeat.stop()
         self._curves.close()
         self._lock.release()
+        if self._inputs is not None:
+            self._inputs.close()
 
     def _every_beat(self) -> str:
         """Does what the loop leaves to the heartbeat; returns what troubles it."""

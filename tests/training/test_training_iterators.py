@@ -1,0 +1,151 @@
+"""An iterator of tf.data that ran is replaced, and nobody waits for its destructor."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+
+import pytest
+from cluster import Cluster
+from steered import SteeredRun
+
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.records import CommandKind, CommandState, JournalKind
+from waiting import wait_until
+
+pytestmark = pytest.mark.tensorflow
+
+AGE = 6.0
+"""Seconds after which a thread of tf.data sleeps until its iterator is 10.2 s old."""
+
+SHORT = 2.0
+"""Seconds that are far from those, and far more than a restore or an end of a process takes."""
+
+
+def shuffled():
+    import tensorflow as tf
+
+    dataset = tf.data.Dataset.range(10).shuffle(10, seed=7, reshuffle_each_iteration=True)
+    return dataset.repeat().map(lambda x: x, num_parallel_calls=tf.data.AUTOTUNE).prefetch(4)
+
+
+def own_state():
+    """The input of one worker, and its state, of a model without variables."""
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.group import WorkerGroup
+    from tfckpt_trainer.training.inputs import Inputs
+    from tfckpt_trainer.training.state import WorkerState
+
+    strategy = tf.distribute.get_strategy()
+    inputs = Inputs(strategy, WorkerGroup(strategy), shuffled())
+    return inputs, WorkerState(object(), inputs, {})
+
+
+def take(inputs, count):
+    return [int(inputs.next()[0]) for _ in range(count)]
+
+
+def go_back(state, prefix):
+    state.read(prefix, state.random_state(prefix))
+
+
+def destroyed_by(iterator):
+    """The names of the threads that destroyed the resource of an iterator, once they have."""
+    names = []
+    weakref.finalize(
+        iterator._iterator_resource, lambda: names.append(threading.current_thread().name)
+    )
+    return names
+
+
+def test_a_restore_replaces_the_iterator_and_destroys_the_old_one_in_a_thread(tmp_path):
+    inputs, state = own_state()
+    take(inputs, 15)
+    state.write(tmp_path / "own")
+    old = inputs.iterator
+    names = destroyed_by(old)
+    go_back(state, tmp_path / "own")
+    assert inputs.iterator is not old
+    # `old` still lives: what the garbage collector finds later has no destructor left to run.
+    assert wait_until(lambda: names, 70, "the end of the old iterator") == ["tfckpt-drop-iterator"]
+
+
+def test_elements_after_each_restore_are_those_of_an_undisturbed_run(tmp_path):
+    undisturbed, _ = own_state()
+    expected = take(undisturbed, 80)
+    inputs, state = own_state()
+    take(inputs, 15)
+    state.write(tmp_path / "first")
+    # Three epochs further, each with its own order, read ahead beyond the end of the third.
+    assert take(inputs, 25) == expected[15:40]
+    go_back(state, tmp_path / "first")
+    assert take(inputs, 20) == expected[15:35]
+    state.write(tmp_path / "second")
+    assert take(inputs, 30) == expected[35:65]
+    go_back(state, tmp_path / "second")
+    assert take(inputs, 45) == expected[35:80]
+    go_back(state, tmp_path / "first")
+    assert take(inputs, 65) == expected[15:80]
+
+
+def test_comparing_with_a_checkpoint_leaves_the_input_where_it_is(tmp_path):
+    expected = take(own_state()[0], 40)
+    inputs, state = own_state()
+    take(inputs, 5)
+    state.write(tmp_path / "own")
+    assert take(inputs, 15) == expected[5:20]
+    state.compare(tmp_path / "own")
+    state.random_state(tmp_path / "own")
+    assert take(inputs, 20) == expected[20:40]
+
+
+def test_the_position_is_saved_as_a_plain_checkpoint_of_the_iterator(tmp_path):
+    import tensorflow as tf
+
+    inputs, state = own_state()
+    take(inputs, 15)
+    tf.train.Checkpoint(input=inputs.iterator).write(str(tmp_path / "plain"))
+    expected = take(inputs, 20)
+    go_back_to = tmp_path / "plain"
+    state.write(tmp_path / "own")
+    for suffix in (".index", ".data-00000-of-00001"):
+        (tmp_path / f"own{suffix}").write_bytes((tmp_path / f"plain{suffix}").read_bytes())
+    assert tf.train.list_variables(str(go_back_to)) == tf.train.list_variables(
+        str(tmp_path / "own")
+    )
+    go_back(state, tmp_path / "own")
+    assert take(inputs, 20) == expected
+
+
+def test_closing_the_input_destroys_its_iterator_in_a_thread():
+    inputs, _ = own_state()
+    take(inputs, 1)
+    names = destroyed_by(inputs.iterator)
+    inputs.close()
+    assert wait_until(lambda: names, 70, "the end of the iterator") == ["tfckpt-drop-iterator"]
+    inputs.close()
+
+
+@pytest.mark.parametrize(("strategy", "workers"), [("one-device", 1), ("multi-worker", 2)])
+def test_neither_a_restore_nor_the_end_waits_for_a_thread_of_tf_data(tmp_path, strategy, workers):
+    arguments = ["--busy-input"]
+    with Cluster(tmp_path / "run", "steered.py", arguments, workers, strategy) as cluster:
+        steered = SteeredRun(cluster)
+        steered.wait_for_step(1)
+        began = time.monotonic()
+        saved = steered.ask(CommandKind.SAVE)
+        wait_until(lambda: time.monotonic() - began > AGE, 2 * AGE, "an age of the iterator")
+        restored = steered.ask(CommandKind.RESTORE, name=saved.result["name"])
+        assert restored.state is CommandState.DONE, restored
+        entries = read_entries(steered.run)
+        assert [e.details["seconds"] < SHORT for e in entries if e.kind is JournalKind.RESTORE] == [
+            True
+        ]
+        began = time.monotonic()
+        wait_until(lambda: time.monotonic() - began > AGE, 2 * AGE, "an age of the next iterator")
+        steered.ask(CommandKind.STOP)
+        stopped = time.monotonic()
+        assert cluster.wait() == [0] * workers, cluster.output()
+        assert time.monotonic() - stopped < SHORT
