@@ -9,6 +9,8 @@ Restoring a position into an iterator that ran destroys what it was, and waits a
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import threading
 
 import tensorflow as tf
@@ -37,3 +39,15 @@ def drop(iterator: tf.data.Iterator) -> None:
     thread = threading.Thread(target=held.clear, name="tfckpt-drop-iterator", daemon=True)
     thread.start()
     thread.join(QUIET_SECONDS)
+
+
+def keep_resources() -> None:
+    """Has the end of the process destroy no resource of TensorFlow that lives now.
+
+    Their memory goes with the process anyway, and iterators that the script or Keras made would
+    hold it up.
+    """
+    tensor_type = tf.__internal__.EagerTensor
+    for thing in gc.get_objects():
+        if type(thing) is tensor_type and thing.dtype == tf.resource:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))

@@ -34,6 +34,11 @@ PEER_ERRORS = (
 """What a collective ends in when another worker is gone."""
 
 
+def was_launched() -> bool:
+    """Whether a supervisor started this process, so that it lives for one run alone."""
+    return "TFCKPT_ATTEMPT" in os.environ
+
+
 def on_signal(number: signal.Signals, act: Callable[[], None]) -> None:
     """Calls `act` on a signal, between two steps.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import platform
 import signal
@@ -32,6 +33,7 @@ from tfckpt_trainer.training.group import WorkerGroup, is_coordinated, strategy_
 from tfckpt_trainer.training.heartbeat import Heartbeat
 from tfckpt_trainer.training.improvement import Improvement
 from tfckpt_trainer.training.inputs import DatasetFunction, Inputs
+from tfckpt_trainer.training.iterators import keep_resources
 from tfckpt_trainer.training.keepsakes import Keepsakes
 from tfckpt_trainer.training.ledger import Ledger
 from tfckpt_trainer.training.moves import Moves
@@ -43,6 +45,7 @@ from tfckpt_trainer.training.process import (
     on_signal,
     on_uncaught_error,
     peers_watched,
+    was_launched,
 )
 from tfckpt_trainer.training.restoring import Restorer
 from tfckpt_trainer.training.retention import Housekeeping, Janitor
@@ -394,6 +397,7 @@ class TrainingRun:
         if self._export is not None:
             carry_out(self._export, self._run, self._shared, self._model, self._inputs)
             leave(0)
+        atexit.register(keep_resources)
         with self._peers_watched():
             self._heartbeat.start()
             if self._group.is_chief:
@@ -504,6 +508,10 @@ class TrainingRun:
                 branch=self.branch,
             )
         self._end(ending, "")
+        if ending is Ending.PREEMPTED or (ending is Ending.STOPPED and was_launched()):
+            # The process is about to end. Iterators that the script or Keras made would hold it
+            # up when the functions return in which they were made.
+            keep_resources()
         if ending is Ending.PREEMPTED:
             # What follows the loop belongs to the end of training, which this is not.
             raise SystemExit(self._preempted_status)

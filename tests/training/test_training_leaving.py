@@ -1,0 +1,59 @@
+"""A process that leaves is gone at once, with its status and all that it wrote."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+from cluster import Cluster
+
+from waiting import wait_until
+
+pytestmark = pytest.mark.tensorflow
+
+WAYS = {
+    "stop": 0,
+    "end": 0,
+    "fit": 0,
+    "break": 0,
+    "sigterm": 143,
+    "error": 1,
+    "keras-stop": 0,
+    "keras-sigterm": 143,
+}
+
+SHORT = 2.0
+"""Seconds. A thread of tf.data that was missed sleeps for four more."""
+
+
+def test_whichever_way_it_leaves_a_process_does_not_wait_for_tf_data(tmp_path):
+    with contextlib.ExitStack() as stack:
+        left, gone = {}, {}
+        clusters = {
+            how: stack.enter_context(
+                Cluster(
+                    tmp_path / how,
+                    "leaving.py",
+                    ["--how", how],
+                    workers=1,
+                    strategy="one-device",
+                    environment={"TFCKPT_ATTEMPT": "0"},
+                )
+            )
+            for how in WAYS
+        }
+
+        def all_gone():
+            for how, cluster in clusters.items():
+                if how not in gone and cluster.processes[0].poll() is not None:
+                    gone[how] = time.time()
+            return len(gone) == len(WAYS)
+
+        wait_until(all_gone, 120, "the end of all processes")
+        for how, cluster in clusters.items():
+            assert cluster.wait() == [WAYS[how]], cluster.output()
+            assert "the script's own end" in cluster.output(), cluster.output()
+            left[how] = float((tmp_path / how / "left").read_text())
+    took = {how: round(gone[how] - left[how], 1) for how in WAYS}
+    assert {how: seconds for how, seconds in took.items() if seconds > SHORT} == {}
