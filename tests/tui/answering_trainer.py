@@ -7,10 +7,14 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+import msgspec
+
 from tfckpt_trainer.catalog.prune import move_to_trash, undo
 from tfckpt_trainer.rundir.commandbox import CommandBox, advance
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import Command, CommandKind, CommandState
+from tfckpt_trainer.rundir.records import Activity, Command, CommandKind, CommandState
 
 Answer = Callable[[CommandBox, Command], None]
 
@@ -24,6 +28,7 @@ class AnsweringTrainer:
 
     def __init__(self, run: RunDirectory, answer: Answer) -> None:
         self.taken: list[Command] = []
+        self._run = run
         self._box = CommandBox(run)
         self._answer = answer
         self._ended = threading.Event()
@@ -48,6 +53,15 @@ class AnsweringTrainer:
             if command is not None:
                 self.taken.append(command)
                 self._answer(self._box, command)
+                outcome = self._box.look_up(command.id)
+                if command.kind is CommandKind.STOP and outcome.state is CommandState.DONE:
+                    self._exit()
+
+    def _exit(self) -> None:
+        """Has all workers say that they are about to end."""
+        for worker in read_workers(self._run):
+            ended = msgspec.structs.replace(worker, activity=Activity.EXITED)
+            store(self._run.worker_status(worker.index), ended)
 
 
 def done(message: str, **result: object) -> Answer:

@@ -19,6 +19,8 @@ from rundir_factory import RunFactory, two_branches
 
 from waiting import wait_until
 
+WORKER = Path(__file__).parents[1] / "launch" / "scripts" / "worker.py"
+
 HEAVY = {"textual", "rich", "tensorflow", "keras", "numpy", "tensorboard", "watchdog", "asyncio"}
 """What costs time or has no place in a command for scripts."""
 
@@ -268,3 +270,33 @@ def test_launch_without_the_app_and_stop_by_force(tmp_path: Path) -> None:
     assert (stopped.code, stopped.json["stopped"]) == (0, True)
     assert time.monotonic() - began < LIMIT_SECONDS
     wait_until(lambda: not Path(f"/proc/{supervisor}").exists(), 10, "the end of the supervisor")
+
+
+def test_after_a_stop_the_run_can_be_launched_again(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    lingering = [sys.executable, str(WORKER), "step", "serve-a-stop", "sleep=2"]
+    launched = ["launch", root, "--detach", "--", *lingering]
+    try:
+        assert run_binary(*launched).code == 0
+        # For two seconds more its process does what the script does after training.
+        stopped = run_binary("stop", root)
+        assert (stopped.code, stopped.data) == (0, "Stopped after step 1.\n")
+        again = run_binary(*launched)
+        assert again.code == 0, again.words
+        assert run_binary("stop", root).code == 0
+    finally:
+        run_binary("stop", root, "--force", "--timeout", "1")
+
+
+def test_a_stop_names_what_outlives_it(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    endless = [sys.executable, str(WORKER), "step", "serve-a-stop", "sleep=300"]
+    try:
+        assert run_binary("launch", root, "--detach", "--", *endless).code == 0
+        stopped = run_binary("stop", root, "--timeout", "4")
+        assert stopped.code == 1
+        assert "Stopped after step 1. After 5 s these still live: supervisor (" in stopped.words
+        assert f"tfckpt-tui stop --force {root}" in stopped.words
+    finally:
+        assert run_binary("stop", root, "--force", "--timeout", "1").code == 0
+    assert run_binary("launch", root, "--detach", "--", "true").code == 0

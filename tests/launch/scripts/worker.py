@@ -16,9 +16,10 @@ from pathlib import Path
 
 import psutil
 
+from tfckpt_trainer.rundir.commandbox import CommandBox, advance
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import Activity, Ending, WorkerStatus
+from tfckpt_trainer.rundir.records import Activity, CommandState, Ending, WorkerStatus
 
 INDEX = int(os.environ["TFCKPT_WORKER_INDEX"])
 ATTEMPT = int(os.environ["TFCKPT_ATTEMPT"])
@@ -57,6 +58,16 @@ def start_child(_value: str) -> None:
     write_own("child", subprocess.Popen([sys.executable, "-c", stubborn]).pid)
 
 
+def serve_a_stop(_value: str) -> None:
+    """Trains until it is told to stop, and says that it has; what is left is its own affair."""
+    box = CommandBox(RUN)
+    while (command := box.claim(time.time())) is None:
+        beat(Activity.TRAINING, step=1, last_step_at=time.time())
+        time.sleep(0.05)
+    box.finish(advance(command, CommandState.DONE, "Stopped after step 1."))
+    beat(Activity.EXITED, ending=Ending.STOPPED)
+
+
 def wait_for(value: str) -> None:
     while not (RUN.root / value).exists():
         time.sleep(0.01)
@@ -75,6 +86,7 @@ VERBS = {
     "end": lambda value: beat(Activity.EXITED, ending=Ending(value)),
     "die": die,
     "wait-for": wait_for,
+    "serve-a-stop": serve_a_stop,
     "sleep": lambda value: time.sleep(float(value)),
     "exit": lambda value: sys.exit(int(value)),
     "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from tfckpt_trainer.errors import LaunchError
+from tfckpt_trainer.launch.lock import lock_is_held
 from tfckpt_trainer.launch.survivors import (
     Survivor,
     living_supervisor,
@@ -28,6 +29,41 @@ from tfckpt_trainer.rundir.records import (
     SupervisorState,
     SupervisorStatus,
 )
+
+
+def wait_for_end(
+    run: RunDirectory, timeout: float, while_waiting: Callable[[Sequence[str]], None]
+) -> None:
+    """Waits until no process of a stopped run is left, so that a new launch is accepted.
+
+    Args:
+        run: The run directory.
+        timeout: Seconds to wait.
+        while_waiting: Is given what still lives, in words, again and again.
+
+    Raises:
+        LaunchError: Some process still lives.
+    """
+    deadline = time.monotonic() + timeout
+    while alive := _alive(run):
+        if time.monotonic() > deadline:
+            raise LaunchError(
+                f"After {timeout:g} s these still live: {', '.join(alive)}. Until they end, "
+                f"a new launch in {run.root} is refused. Look at them with `tfckpt-tui logs "
+                f"{run.root}`, or end them with `tfckpt-tui stop --force {run.root}`."
+            )
+        while_waiting(alive)
+        time.sleep(POLL_SECONDS)
+
+
+def _alive(run: RunDirectory) -> list[str]:
+    """Returns what keeps a new launch from being accepted."""
+    now = time.time()
+    alive = []
+    if lock_is_held(run):
+        supervisor = living_supervisor(run, now)
+        alive.append(f"supervisor (process {supervisor.pid})" if supervisor else "supervisor")
+    return [*alive, *map(str, survivors(run, now))]
 
 
 def stop_supervisor(run: RunDirectory, timeout: float, by: str = "") -> bool:

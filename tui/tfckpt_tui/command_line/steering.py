@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 import msgspec
 
-from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError
+from tfckpt_trainer.errors import LaunchError, NoTrainerError, RefusedError, TfckptError
 from tfckpt_trainer.rundir.commandbox import requester
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import Command, CommandKind
+from tfckpt_trainer.rundir.records import Command, CommandKind, CommandState
 from tfckpt_tui import humane
 from tfckpt_tui.cli import JsonOption, RunArgument, acting_on_run
 from tfckpt_tui.commands.asking import DEFAULT_TIMEOUT, ask
@@ -23,6 +23,9 @@ from tfckpt_tui.console import Progress, print_json, print_line, print_words
 THROUGH = "command line"
 
 FORCE_SECONDS = 60.0
+
+END_SECONDS = 5.0
+"""How long `stop` waits at least for the end of the processes, once the run has stopped."""
 
 
 TimeoutOption = click.option(
@@ -121,9 +124,15 @@ def stop(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Stop the run on all workers."""
+    """Stop the run on all workers, and wait until a new launch is possible."""
+    deadline = time.monotonic() + timeout
+
+    def await_end(stopped: Command) -> None:
+        _await_end(run, stopped, max(END_SECONDS, deadline - time.monotonic()))
+
     try:
-        _ask(run, CommandKind.STOP, {"save": with_save}, no_wait, timeout, as_json)
+        arguments = {"save": with_save}
+        _ask(run, CommandKind.STOP, arguments, no_wait, timeout, as_json, then=await_end)
     except RefusedError:
         raise
     except TfckptError as error:
@@ -139,7 +148,19 @@ def _ask(
     no_wait: bool,
     timeout: float,
     as_json: bool,
+    then: Callable[[Command], None] | None = None,
 ) -> None:
+    """Asks the trainer, and shows the outcome.
+
+    Args:
+        run: The run directory.
+        kind: What to do.
+        arguments: As `Command.arguments` says.
+        no_wait: Whether to return at once.
+        timeout: Seconds to wait for the outcome.
+        as_json: Whether to print JSON.
+        then: Called with the outcome before it is shown.
+    """
     command = ask(
         run,
         kind,
@@ -149,12 +170,32 @@ def _ask(
         timeout=timeout,
         on_change=Progress(),
     )
+    if then is not None and not no_wait:
+        then(command)
     if as_json:
         print_json({"command": _as_data(command)})
     elif no_wait:
         print_line(f"Asked for: {command.id}")
     else:
         print_line(command.message)
+
+
+def _await_end(run: RunDirectory, stopped: Command, timeout: float) -> None:
+    """Waits until all processes of a stopped run are gone."""
+    from tfckpt_trainer.launch.stopping import wait_for_end
+
+    show = Progress()
+
+    def waits_for(alive: Sequence[str]) -> None:
+        message = f"Waits for the end of {', '.join(alive)}."
+        show(msgspec.structs.replace(stopped, state=CommandState.WORKING, message=message))
+
+    try:
+        wait_for_end(run, timeout, waits_for)
+    except LaunchError as error:
+        raise TfckptError(f"{stopped.message} {error}") from error
+    finally:
+        show(stopped)
 
 
 def _as_data(command: Command) -> dict[str, Any]:
