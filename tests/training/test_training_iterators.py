@@ -40,7 +40,7 @@ def own_state():
 
     strategy = tf.distribute.get_strategy()
     inputs = Inputs(strategy, WorkerGroup(strategy), shuffled())
-    return inputs, WorkerState(object(), inputs, {})
+    return inputs, WorkerState(object(), inputs.iterator, {})
 
 
 def take(inputs, count):
@@ -60,16 +60,34 @@ def destroyed_by(iterator):
     return names
 
 
-def test_a_restore_replaces_the_iterator_and_destroys_the_old_one_in_a_thread(tmp_path):
+def test_a_restore_begins_the_iterator_anew_and_destroys_the_old_one_in_a_thread(tmp_path):
     inputs, state = own_state()
     take(inputs, 15)
     state.write(tmp_path / "own")
-    old = inputs.iterator
-    names = destroyed_by(old)
+    names = destroyed_by(inputs.iterator)
     go_back(state, tmp_path / "own")
-    assert inputs.iterator is not old
-    # `old` still lives: what the garbage collector finds later has no destructor left to run.
     assert wait_until(lambda: names, 70, "the end of the old iterator") == ["tfckpt-drop-iterator"]
+
+
+def test_an_iterator_among_the_objects_of_a_script_begins_anew_too(tmp_path):
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.state import SharedState, WorkerState
+
+    mine, shared = iter(shuffled()), iter(shuffled())
+    own = WorkerState(object(), None, {"mine": mine})
+    equal = SharedState(tf.Module(), None, {"shared": shared})
+    own.write(tmp_path / "own")
+    equal.write(tmp_path / "equal")
+    expected = [int(next(mine)) for _ in range(30)]
+    assert [int(next(shared)) for _ in range(30)] == expected
+    names = [destroyed_by(mine), destroyed_by(shared)]
+    go_back(own, tmp_path / "own")
+    equal.read(tmp_path / "equal")
+    assert [int(next(mine)) for _ in range(30)] == expected
+    assert [int(next(shared)) for _ in range(30)] == expected
+    wait_until(lambda: all(names), 70, "the end of the old iterators")
+    assert names == [["tfckpt-drop-iterator"]] * 2
 
 
 def test_elements_after_each_restore_are_those_of_an_undisturbed_run(tmp_path):

@@ -24,7 +24,7 @@ class Inputs:
     state of the worker.
 
     Attributes:
-        iterator: What the worker's checkpoint tracks; another one after `renew`.
+        iterator: What the worker's checkpoint tracks.
         examples: Examples in the first dimension of one replica's batch; None before the first.
     """
 
@@ -36,8 +36,7 @@ class Inputs:
     ) -> None:
         self._strategy = strategy
         self._local_replicas = group.local_replicas
-        self._dataset = made_for_worker(dataset, group)
-        self.iterator = iter(self._dataset)
+        self.iterator = iter(made_for_worker(dataset, group))
         self.examples: int | None = None
 
     def next(self) -> tuple[Any, float]:
@@ -52,15 +51,6 @@ class Inputs:
             self.examples = _leading_dimension(elements[0])
         batch = batch_of_replicas(self._strategy, elements)
         return batch, time.perf_counter() - began
-
-    def renew(self) -> None:
-        """Replaces the iterator by a new one of the same dataset, to restore a position into it.
-
-        The old one goes first: iterators of one dataset share the seeds of their shuffles, and
-        what the old one still reads ahead would change those of the new one.
-        """
-        drop(self.iterator)
-        self.iterator = iter(self._dataset)
 
     def close(self) -> None:
         """Destroys the iterator, without waiting for it."""

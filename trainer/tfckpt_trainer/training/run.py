@@ -206,7 +206,7 @@ class TrainingRun:
         self._model = model
         self._optimizer = optimizer
         self._shared = shared = SharedState(model, optimizer, extra)
-        own = WorkerState(model, self._inputs, worker_objects)
+        own = WorkerState(model, self._inputs.iterator if self._inputs else None, worker_objects)
         box = CommandBox(run)
         self._box = box
         self._ledger = Ledger(run, box, is_chief=group.is_chief)

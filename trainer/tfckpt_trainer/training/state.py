@@ -22,7 +22,7 @@ import tensorflow as tf
 from tfckpt_trainer.bundle.index import Index, read_index
 from tfckpt_trainer.bundle.object_graph import Node, read_object_graph
 from tfckpt_trainer.rundir.documents import SealedDocument, load, store
-from tfckpt_trainer.training.inputs import Inputs
+from tfckpt_trainer.training.iterators import renew_all
 from tfckpt_trainer.training.variables import (
     byte_size,
     components,
@@ -122,6 +122,7 @@ class SharedState:
 
     def read(self, prefix: Path) -> None:
         """Restores the state in place, on every replica of this worker."""
+        renew_all(self.checkpoint)
         self.checkpoint.read(str(prefix)).assert_existing_objects_matched()
 
     def read_only(self, prefix: Path, matches: Iterable[Match]) -> None:
@@ -140,14 +141,15 @@ class SharedState:
 class WorkerState:
     """What only this worker has: input position, unsynchronised variables, random state."""
 
-    def __init__(self, model: Any, inputs: Inputs | None, extra: Mapping[str, Any]) -> None:
+    def __init__(self, model: Any, iterator: Any, extra: Mapping[str, Any]) -> None:
         self._variables = [v for v in getattr(model, "variables", []) if not v.trainable]
-        self._inputs = inputs
         replica_values = [list(components(variable)) for variable in self._variables]
-        self._objects = {"replica_values": replica_values, **extra}
-        self._checkpoint = self._make_checkpoint()
+        objects = {"input": iterator, "replica_values": replica_values, **extra}
+        self._checkpoint = tf.train.Checkpoint(
+            **{name: value for name, value in objects.items() if value is not None}
+        )
         self.contents = [
-            *(["input position"] if inputs is not None else []),
+            *(["input position"] if iterator is not None else []),
             *(["unsynchronised variables and seeds"] if self._variables else []),
             "random state",
             *extra,
@@ -189,27 +191,17 @@ class WorkerState:
         return load(self.random_state_path(prefix), RandomState)
 
     def read(self, prefix: Path, saved: RandomState) -> None:
-        """Restores the state in place; the input gets a new iterator.
+        """Restores the state in place; iterators begin anew for it.
 
         Args:
             prefix: Where it was saved.
             saved: What `random_state` returned.
         """
-        if self._inputs is not None:
-            self._inputs.renew()
-            self._checkpoint = self._make_checkpoint()
+        renew_all(self._checkpoint)
         self._checkpoint.read(str(prefix)).assert_existing_objects_matched()
         version, keys, gauss = saved.python
         random.setstate((version, tuple(keys), gauss))
         np.random.set_state((saved.numpy[0], np.array(saved.numpy[1], np.uint32), *saved.numpy[2:]))
-
-    def _make_checkpoint(self) -> tf.train.Checkpoint:
-        objects = dict(self._objects)
-        if self._inputs is not None:
-            objects["input"] = self._inputs.iterator
-        return tf.train.Checkpoint(
-            **{name: value for name, value in objects.items() if value is not None}
-        )
 
 
 def compare(root: tf.train.Checkpoint, prefix: Path) -> Comparison:
