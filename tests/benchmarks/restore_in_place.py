@@ -1,33 +1,57 @@
-"""Going back in place against stop, start and restore: from the wish to the next step done.
+"""Going back in place: the restore itself, against a plain read and against a restart.
 
-    python tests/benchmarks/restore_in_place.py [--workers N] [--rounds N] [--megabytes MB]
+    python tests/benchmarks/restore_in_place.py [--workers N] [--ages S...] [--megabytes MB...]
 
-Both ways go back to the same checkpoint of the same run, in turn. The restart is the quickest
-there is without this library: stop without saving, start, restore.
+For each size one run is started. It goes back to the same checkpoint at each age: seconds since its
+input began, at the start or at the restore before. Of each it tells how long
+
+- the command waited for the end of the step that was under way,
+- the restore itself took, from the first check to the last proof on all workers,
+- it took in all, from the wish to the end of the first step afterwards.
+
+At the end the run is restarted once: stopped without a save, started, restored. Then one process
+reads the same checkpoint by `tf.train.Checkpoint.read`, several times.
+
+The defaults take half an hour: about `rounds * sum(ages)` seconds and one minute for each size.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.launch.local import launch
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.stopping import stop_supervisor, wait_for_end
 from tfckpt_trainer.rundir.commandbox import CommandBox
-from tfckpt_trainer.rundir.documents import load
-from tfckpt_trainer.rundir.health import is_live
+from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import CommandKind, CommandState, SupervisorStatus
+from tfckpt_trainer.rundir.records import Command, CommandKind, CommandState, JournalKind
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from waiting import wait_until
 
 SCRIPT = Path(__file__).with_name("scripts") / "timed_training.py"
+
+LIMIT_SECONDS = 180
+
+
+@dataclass(frozen=True)
+class Restore:
+    """How long one restore took, in seconds."""
+
+    age: float
+    waited: float
+    restored: float
+    in_all: float
 
 
 class TimedRun:
@@ -39,6 +63,7 @@ class TimedRun:
         self.box = CommandBox(run)
 
     def start(self) -> None:
+        """Starts the workers."""
         launch(self.options)
 
     def steps(self) -> list[tuple[float, int, int]]:
@@ -49,14 +74,15 @@ class TimedRun:
             return []
         return [(float(a), int(b), int(c)) for a, b, c in (line.split() for line in lines)]
 
-    def ask(self, kind: CommandKind, **arguments: object) -> dict[str, object]:
+    def ask(self, kind: CommandKind, **arguments: object) -> Command:
+        """Asks the trainer, and returns the outcome."""
         command = self.box.submit(kind, arguments, requested_by="benchmark")
-        outcome = self.box.wait(command, timeout=120)
+        outcome = self.box.wait(command, timeout=LIMIT_SECONDS)
         assert outcome.state is CommandState.DONE, outcome
-        return outcome.result
+        return outcome
 
     def first_step_after(self, wish: float, step: int) -> float:
-        """Seconds from `wish` until the step that follows `step` had ended, gone back to it.
+        """When the step that follows `step` had ended, gone back to it after `wish`.
 
         The same step of before, which may be under way at the time of the wish, follows `step`
         itself.
@@ -68,61 +94,108 @@ class TimedRun:
                     return at
             return None
 
-        return wait_until(found, 120, f"step {step + 1}") - wish
+        return wait_until(found, LIMIT_SECONDS, f"step {step + 1}")
 
-    def go_back_in_place(self, name: str, step: int) -> float:
+    def go_back_in_place(self, name: str, step: int, age: float) -> Restore:
+        """Restores the checkpoint of `step`."""
         wish = time.time()
-        self.ask(CommandKind.RESTORE, name=name)
-        return self.first_step_after(wish, step)
+        command = self.ask(CommandKind.RESTORE, name=name)
+        agreed = next(t.at for t in command.history if t.state is CommandState.AGREED)
+        entries = [e for e in read_entries(self.run) if e.kind is JournalKind.RESTORE]
+        return Restore(
+            age=age,
+            waited=agreed - wish,
+            restored=float(entries[-1].details["seconds"]),
+            in_all=self.first_step_after(wish, step) - wish,
+        )
 
     def go_back_by_restart(self, step: int) -> float:
+        """Stops the run without a save, starts it, and returns the seconds this took."""
         wish = time.time()
         self.stop()
         self.start()
-        return self.first_step_after(wish, step)
+        return self.first_step_after(wish, step) - wish
 
     def stop(self) -> None:
-        supervisor = load(self.run.supervisor_status, SupervisorStatus)
+        """Stops the run without a save."""
         self.ask(CommandKind.STOP, save=False)
-        wait_until(lambda: not is_live(supervisor, time.time()), 60, "the end of the run")
+        wait_for_end(self.run, LIMIT_SECONDS, lambda _: None)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--megabytes", type=float, default=1.0)
-    options = parser.parse_args()
+def measure(workers: int, megabytes: float, ages: list[float], rounds: int) -> None:
+    """Measures one size, and prints what it found."""
     with tempfile.TemporaryDirectory() as directory:
         run = RunDirectory(Path(directory))
-        command = (sys.executable, str(SCRIPT), "--megabytes", str(options.megabytes))
+        command = (sys.executable, str(SCRIPT), "--megabytes", str(megabytes))
         timed = TimedRun(
             run,
             LaunchOptions(
                 run_directory=directory,
                 command=command,
                 working_directory=directory,
-                workers=options.workers,
+                workers=workers,
             ),
         )
-        timed.start()
-        wait_until(lambda: len(timed.steps()) > 20, 120, "20 steps")
-        saved = timed.ask(CommandKind.SAVE)
-        name = str(saved["name"])
-        step = int(name.removeprefix("ckpt-"))
-        pairs = []
-        for _ in range(options.rounds):
-            in_place = timed.go_back_in_place(name, step)
+        try:
+            timed.start()
+            wait_until(lambda: len(timed.steps()) > 5, LIMIT_SECONDS, "5 steps")
+            began = timed.steps()[0][0]
+            saved = timed.ask(CommandKind.SAVE).result
+            name = str(saved["name"])
+            step = int(name.removeprefix("ckpt-"))
+            print(f"\n{workers} workers, {float(saved['bytes']) / 1e6:.1f} MB")
+            restores = []
+            for age in ages * rounds:
+                time.sleep(max(0.0, began + age - time.time()))
+                restores.append(timed.go_back_in_place(name, step, age))
+                began = time.time()
+                _print(f"  at {age:g} s", restores[-1:])
             restart = timed.go_back_by_restart(step)
-            pairs.append((in_place, restart))
-        timed.stop()
-    ratios = [restart / in_place for in_place, restart in pairs]
+            timed.stop()
+            plain = plain_read(command, run.root / name)
+        finally:
+            stop_supervisor(run, 0)
+    _print("  median", restores)
+    restored = statistics.median(r.restored for r in restores)
+    in_all = statistics.median(r.in_all for r in restores)
     print(
-        f"{options.workers} workers, {float(saved['bytes']) / 1e6:.1f} MB: in place "
-        f"{statistics.median(a for a, _ in pairs):.3f} s, restart "
-        f"{statistics.median(b for _, b in pairs):.2f} s, ratio "
-        f"{statistics.median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
+        f"  plain read {plain:.3f} s: the restore takes {restored / plain:.2f} times as long\n"
+        f"  restart {restart:.2f} s: in place is {restart / in_all:.1f} times as fast",
+        flush=True,
     )
+
+
+def plain_read(command: tuple[str, ...], prefix: Path) -> float:
+    """Returns the median seconds of TensorFlow's own read, in a process of its own."""
+    said = subprocess.run(
+        [*command, "--read", str(prefix)], check=True, capture_output=True, text=True
+    )
+    return statistics.median(json.loads(said.stdout.splitlines()[-1]))
+
+
+def _print(what: str, restores: list[Restore]) -> None:
+    def median(attribute: str) -> float:
+        return statistics.median(getattr(restore, attribute) for restore in restores)
+
+    print(
+        f"{what}: waited for the step {median('waited'):.3f} s, restore "
+        f"{median('restored'):.3f} s, in all {median('in_all'):.3f} s",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Measures all sizes."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--ages", type=float, nargs="+", default=[5, 30, 120, 300])
+    parser.add_argument("--megabytes", type=float, nargs="+", default=[1, 100, 500])
+    parser.add_argument("--rounds", type=int, default=1)
+    options = parser.parse_args()
+    for megabytes in options.megabytes:
+        measure(options.workers, megabytes, options.ages, options.rounds)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 from pathlib import Path
@@ -13,23 +14,40 @@ import tensorflow as tf
 from tfckpt_trainer import TrainingRun
 from tfckpt_trainer.training import create_strategy
 
+READS = 7
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--megabytes", type=float, default=1.0, help="size of a checkpoint")
+parser.add_argument("--read", help="time plain reads of this checkpoint, and do nothing else")
 options = parser.parse_args()
 
-strategy = create_strategy("multi-worker", threads=1)
+strategy = create_strategy("one-device" if options.read else "multi-worker", threads=1)
 # Weights and the two moments of Adam, four bytes each.
 width = max(8, int((options.megabytes * 1e6 / 12) ** 0.5))
 with strategy.scope():
     model = keras.Sequential([keras.Input((width,)), keras.layers.Dense(width)])
     optimizer = keras.optimizers.Adam(1e-3)
     optimizer.build(model.trainable_variables)
-run = TrainingRun(
-    model=model,
-    optimizer=optimizer,
-    strategy=strategy,
-    dataset=tf.data.Dataset.from_tensors(tf.ones((8, width))).repeat(),
-)
+
+if options.read:
+    step = tf.Variable(0, dtype=tf.int64)
+    checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, step=step)
+    seconds = []
+    for _ in range(READS):
+        began = time.perf_counter()
+        checkpoint.read(options.read).assert_existing_objects_matched()
+        seconds.append(time.perf_counter() - began)
+    print(json.dumps(seconds))
+    raise SystemExit
+
+# An input as real runs have it: shuffled, made by several threads, and read ahead.
+dataset = tf.data.Dataset.range(1000).shuffle(100).repeat()
+dataset = dataset.map(lambda _: tf.ones((width,)), num_parallel_calls=tf.data.AUTOTUNE)
+for _ in range(10):
+    dataset = dataset.map(lambda x: x + 0.0, num_parallel_calls=tf.data.AUTOTUNE)
+dataset = dataset.batch(8).prefetch(tf.data.AUTOTUNE)
+
+run = TrainingRun(model=model, optimizer=optimizer, strategy=strategy, dataset=dataset)
 
 
 @run.function
