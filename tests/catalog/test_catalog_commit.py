@@ -11,11 +11,13 @@ import json
 import os
 import time
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 
 import pytest
 from checkpoint_directory import CheckpointDirectory, contents, write_bundle
 from cut_off import CUT_OFF, DONE, RAISED, SURVIVED, killed_at, refused_at
+from lost_changes import Tree, recorded, what_may_be_left
 
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.catalog.checkpoints import CheckpointState
@@ -27,6 +29,7 @@ from tfckpt_trainer.catalog.commit import (
 )
 from tfckpt_trainer.catalog.scan import Catalog, continuation
 from tfckpt_trainer.rundir.documents import encode
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CheckpointRecord, FileFacts
 
 NAME = "ckpt-200"
@@ -177,6 +180,39 @@ def test_a_disk_that_refuses_anywhere_leaves_a_checkpoint_or_nothing(tmp_path, f
     assert outcomes == {RAISED, SURVIVED}
 
 
+@pytest.mark.parametrize("action", ["commit", "finish"])
+def test_whatever_was_not_flushed_may_be_lost(tmp_path, action):
+    """A power loss at any point, with any of the changes that were not flushed by then."""
+    save = Save(tmp_path / "run")
+    if action == "finish":
+        save.cut_off_in_its_commit()
+    first = Tree.of(save.root)
+    with recorded(save.root) as changes:
+        (save.commit if action == "commit" else save.finish)()
+    assert len([change for change in changes if change.kind == "flush"]) > 3
+    outcomes = set()
+    done = f"after {len(changes)} calls"
+    for number, (story, tree) in enumerate(what_may_be_left(first, changes)):
+        left = copy(save)
+        left.root = tmp_path / str(number) / "run"
+        left.run = RunDirectory(left.root)
+        tree.write(left.root)
+        try:
+            left.check()
+            left.finish()
+            left.check()
+            if left.in_view:
+                left.check_whole()
+            else:
+                left.check_gone()
+            # What was acknowledged is there, whatever the power loss took.
+            assert left.in_view or not story.startswith(done)
+        except AssertionError as error:
+            raise AssertionError(f"{action}, {story}: {error}") from error
+        outcomes.add(left.in_view)
+    assert outcomes == ({False, True} if action == "commit" else {True})
+
+
 def test_what_the_disk_does_not_flush_before_the_commit_is_no_checkpoint(tmp_path, monkeypatch):
     """Each flush in its turn is refused; those after the commit are told as a warning."""
     told = []
@@ -200,8 +236,8 @@ def test_what_the_disk_does_not_flush_before_the_commit_is_no_checkpoint(tmp_pat
         told.append(warning)
         if not warning:
             break
-    assert len(told) == 2
-    assert "a power loss may undo it" in told[0]
+    assert len(told) == 3
+    assert all("a power loss may undo it" in warning for warning in told[:-1])
 
 
 @pytest.mark.parametrize("there", [f"{NAME}.data-00001-of-00002", f"{NAME}.index"])

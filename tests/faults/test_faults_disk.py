@@ -48,6 +48,30 @@ def test_heartbeats_go_on_where_another_file_cannot_be_written(run, file):
     assert len(saves) == 1
 
 
+@pytest.mark.parametrize("how", [[], ["--largest-shard", "200"]], ids=["whole", "in shards"])
+def test_all_that_a_commit_relies_on_is_flushed_before_it(tmp_path, how):
+    trace = tmp_path / "trace"
+    arguments = ["--save-every", "10", "--steps", "10", "--trace", str(trace), *how]
+    with Cluster(tmp_path / "run", "steered.py", arguments, 1, "one-device") as cluster:
+        assert cluster.wait() == [0], cluster.output()
+    lines = trace.read_text().splitlines()
+    manifest = [n for n, line in enumerate(lines) if line == "rename .tfckpt/saving/ckpt-10.json"]
+    assert len(manifest) == 2
+    before = lines[: manifest[1]]
+    own = ".tfckpt/workers/ckpt-10"
+    for path in (f"{own}/worker-0.index", f"{own}/worker-0.json", own, ".tfckpt/workers"):
+        assert f"flush {path}" in before, path
+    index = max(n for n, line in enumerate(before) if line.startswith("flush .tfckpt/saving/ckpt"))
+    assert "flush .tfckpt/saving" in before[index:]
+
+    after = lines[manifest[1] :]
+    committed = after.index("rename ckpt-10.index")
+    data = max(n for n, line in enumerate(after) if line.startswith("rename ckpt-10.data"))
+    assert data < after.index("flush .", data) < committed
+    assert "flush .tfckpt/records" in after[:committed]
+    assert "flush ." in after[committed:]
+
+
 def test_a_flush_refused_after_the_commit_is_told_beside_the_checkpoint(tmp_path):
     arguments = ["--save-every", "10", "--steps", "30", "--refuse-flush", "20"]
     with Cluster(tmp_path / "run", "steered.py", arguments, 1, "one-device") as cluster:

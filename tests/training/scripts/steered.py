@@ -29,6 +29,7 @@ parser.add_argument("--largest-file", type=int, help="bytes that the kernel lets
 parser.add_argument("--plain", action="store_true", help="a step and a reduction of one's own")
 parser.add_argument("--die-at-rename", type=int, help="kill it before this one, from step 15 on")
 parser.add_argument("--refuse-flush", type=int, help="of the run directory, once this is saved")
+parser.add_argument("--trace", help="file for the flushes and renames, in their order")
 parser.add_argument("--keep-last", type=int)
 parser.add_argument("--keep-best", type=parse_best, action="append", default=[])
 parser.add_argument("--trash-hours", type=float)
@@ -137,6 +138,29 @@ def refuse_to_flush(descriptor):
 
 if options.refuse_flush:
     os.fsync = refuse_to_flush
+
+
+def trace_to(path):
+    """Writes down each flush and each rename below the run directory."""
+
+    def tell(kind, changed):
+        with open(path, "a") as file:
+            file.write(f"{kind} {os.path.relpath(changed, run.directory)}\n")
+
+    def flush_and_tell(descriptor):
+        flush(descriptor)
+        tell("flush", os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    def tell_of_renames(event, arguments):
+        if event == "os.rename":
+            tell("rename", arguments[1])
+
+    os.fsync = flush_and_tell
+    sys.addaudithook(tell_of_renames)
+
+
+if options.trace:
+    trace_to(options.trace)
 
 train_step = run.function(replica_step)
 worker = int(os.environ["TFCKPT_WORKER_INDEX"])

@@ -182,7 +182,7 @@ def _finish(run: RunDirectory, name: str, manifest: SaveManifest | None) -> bool
         discard_save(run, name, record)
         return False
     _bring_into_view(run, record)
-    sync_directory(run.root)
+    _flush_moves(run)
     return True
 
 
@@ -191,15 +191,21 @@ def _bring_into_view(run: RunDirectory, record: CheckpointRecord) -> None:
     for facts in _data_files(record):
         if os.path.lexists(run.saving_directory / facts.name):
             move(run.saving_directory / facts.name, run.root / facts.name)
-    sync_directory(run.root)
+    _flush_moves(run)
     store(run.record(record.name), record)
     move(index_path(run.saving_directory / record.name), index_path(run.root / record.name))
+
+
+def _flush_moves(run: RunDirectory) -> None:
+    """Flushes both directories between which files moved: a rename shows in both."""
+    sync_directory(run.root)
+    sync_directory(run.saving_directory)
 
 
 def _close(run: RunDirectory, name: str) -> str:
     """Ends a save that became a checkpoint; returns what the disk refused."""
     try:
-        sync_directory(run.root)
+        _flush_moves(run)
         run.save_manifest(name).unlink(missing_ok=True)
     except NotFlushedError as error:
         return f"The disk refused to flush it, so a power loss may undo it: {in_words(error)}."

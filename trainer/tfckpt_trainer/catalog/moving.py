@@ -33,6 +33,7 @@ def check_files(trashed: TrashedCheckpoint) -> None:
     own = {
         f".tfckpt/records/{name}.json",
         f".tfckpt/records/{name}.json.copy",
+        f".tfckpt/saving/{name}.json",
         f".tfckpt/verifications/{name}.json",
         f".tfckpt/workers/{name}",
     }

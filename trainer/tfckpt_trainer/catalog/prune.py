@@ -428,7 +428,7 @@ def files_of(run: RunDirectory, evidence: Evidence) -> list[tuple[Path, Identity
     record = [run.record(name), run.record_copy(name)]
     own = [run.worker_state_directory(name), run.verification(name)]
     temporary = [run.root / f"{name}_temp", aside / f"{name}_temp"]
-    for path in (*record, *own, *temporary):
+    for path in (*record, *own, *temporary, run.save_manifest(name)):
         if not path.is_symlink():
             found.append((path, identity_of(path)))
     return [(path, identity) for path, identity in found if identity is not None]

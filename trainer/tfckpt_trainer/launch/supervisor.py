@@ -325,7 +325,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("run", type=Path, help="the run directory")
     parser.add_argument("--lock", type=int, help="descriptor that holds the lock; goes on detached")
     given = parser.parse_args(arguments)
-    run = RunDirectory(given.run.absolute())
+    run = RunDirectory(Path(os.path.realpath(given.run)))
     if given.lock is not None and os.fork():
         # The launch waits for this one: its child is nobody's, and dies with no one.
         os._exit(0)

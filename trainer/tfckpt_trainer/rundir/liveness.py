@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from uuid import uuid4
 
+from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.health import (
     LOST_AFTER_INTERVALS,
     ProcessProbe,
@@ -48,12 +49,9 @@ def other_trainer_lives(
     A worker has ended if it says so, or if its process is gone from the processes that this one
     can see. Otherwise its heartbeat is watched, for at most `LONGEST_WATCH_SECONDS`.
 
-    A trainer that starts calls this before its own first heartbeat, which would replace that of
-    the other one.
-
     Args:
         run: The run directory.
-        index: Only this worker. A run that starts asks for 0: its own others beat already.
+        index: Only this worker.
         lives: Whether a process of this machine lives.
         sleep: How to wait.
 
@@ -77,6 +75,25 @@ def other_trainer_lives(
         if time.monotonic() - began > LONGEST_WATCH_SECONDS:
             return next(s for s in read_workers(run) if watch.judge(s) is not False)
         sleep(_LOOK_SECONDS)
+
+
+def refuse_another_trainer(run: RunDirectory, index: int) -> None:
+    """Makes sure that no other process is worker `index` of the run.
+
+    A worker that starts calls this before its own first heartbeat, which would replace that of
+    the other one.
+
+    Raises:
+        RefusedError: Another one writes heartbeats.
+        OSError: The directory cannot be read or written to.
+    """
+    other = other_trainer_lives(run, index)
+    if other is not None:
+        raise RefusedError(
+            f"Another trainer works in {run.root}: worker {other.index} on {other.host} (process "
+            f"{other.pid}) writes heartbeats. Stop it with `tfckpt-tui stop {run.root}`, or train "
+            "in another directory."
+        )
 
 
 def heartbeat_age_on_disk(run: RunDirectory, index: int) -> float:

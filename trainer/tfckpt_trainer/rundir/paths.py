@@ -270,14 +270,16 @@ class RunDirectory:
                 )
 
     def create(self) -> None:
-        """Creates the directories of the contract where they are missing.
+        """Creates the directories of the contract where they are missing, and flushes that.
 
         Raises:
             RefusedError: One of them is a symbolic link.
+            OSError: The disk refuses.
         """
         self.refuse_links()
-        for directory in self.directories:
-            make_directory(directory)
+        for directory in (self.control, *self.directories):
+            # What is flushed in a directory is lost with a directory that is not.
+            make_directory(directory, durable=True)
 
 
 def _checked(name: str) -> str:

@@ -60,6 +60,11 @@ class Heartbeat:
         self._writing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="tfckpt-heartbeat", daemon=True)
 
+    @property
+    def has_started(self) -> bool:
+        """Whether it ever wrote a beat of its own accord."""
+        return self._thread.ident is not None
+
     def start(self) -> None:
         """Writes the first beat and starts the thread."""
         self._measure_cpu()

@@ -22,8 +22,10 @@ from tfckpt_trainer.catalog.retention import Policy
 from tfckpt_trainer.errors import RefusedError, UsageError, in_words
 from tfckpt_trainer.rundir.commandbox import CommandBox
 from tfckpt_trainer.rundir.documents import load_if_there, store
+from tfckpt_trainer.rundir.liveness import other_trainer_lives, refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import Activity, Ending, JournalKind, Phase, RunInfo
+from tfckpt_trainer.rundir.reserve import keep_reserve
 from tfckpt_trainer.training.coordinated import CoordinatedStep
 from tfckpt_trainer.training.curves import Curves
 from tfckpt_trainer.training.desk import Desk
@@ -152,7 +154,8 @@ class TrainingRun:
         for name, value in [("total_steps", total_steps), ("save_every_steps", save_every_steps)]:
             if value is not None and value < 1:
                 raise UsageError(f"{name} is {value}; it must be at least 1, or None.")
-        self.directory = Path(run_dir).absolute()
+        # Through a symbolic link the run would have two names, in its manifests and for others.
+        self.directory = Path(os.path.realpath(run_dir))
         self._run = RunDirectory(self.directory)
         self._run.create()
         self._strategy = strategy or tf.distribute.get_strategy()
@@ -399,9 +402,13 @@ class TrainingRun:
             leave(0)
         atexit.register(keep_resources)
         with self._peers_watched():
+            if self._group.is_chief:
+                # The lock does not tell where a file system does not share locks.
+                refuse_another_trainer(self._run, 0)
             self._heartbeat.start()
             if self._group.is_chief:
                 self._take_over()
+                keep_reserve(self._run)
             self._moves.begin()
             self._gauges.activity = Activity.TRAINING
             if self._group.is_chief:
@@ -517,11 +524,14 @@ class TrainingRun:
             raise SystemExit(self._preempted_status)
 
     def _end(self, ending: Ending, detail: str) -> None:
+        index = self._group.index
         self._gauges.activity = Activity.EXITED
         self._gauges.ending = ending
         self._gauges.detail = detail
         self._desk.stop()
-        self._heartbeat.stop()
+        # One that was refused beside another trainer must not tell of an end in its place.
+        if self._heartbeat.has_started or other_trainer_lives(self._run, index) is None:
+            self._heartbeat.stop()
         self._curves.close()
         self._lock.release()
         if self._inputs is not None:

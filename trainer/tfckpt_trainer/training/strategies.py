@@ -14,7 +14,9 @@ import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.liveness import refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records import Activity, WorkerStatus
 from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.training.exporting import export_asked
@@ -95,14 +97,16 @@ def announce_start() -> None:
     run_dir, index = os.environ.get("TFCKPT_RUN_DIR"), os.environ.get("TFCKPT_WORKER_INDEX")
     if run_dir is None or index is None:
         return
-    run = RunDirectory(Path(run_dir))
+    run = RunDirectory(Path(os.path.realpath(run_dir)))
     run.create()
+    refuse_another_trainer(run, int(index))
     store(
         run.worker_status(int(index)),
         WorkerStatus(
             index=int(index),
             host=socket.gethostname(),
             pid=os.getpid(),
+            namespace=process_namespace(),
             process_started_at=psutil.Process().create_time(),
             updated_at=time.time(),
             interval_seconds=START_SECONDS,

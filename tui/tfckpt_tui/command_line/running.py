@@ -261,7 +261,7 @@ def _stay(options: LaunchOptions, as_json: bool) -> int:
 
 
 def _absolute(directory: Path) -> str:
-    return str(directory.expanduser().absolute())
+    return os.path.realpath(directory.expanduser())
 
 
 def _open_app(run: RunDirectory, *, read_only: bool, poll: float | None) -> int:

@@ -47,7 +47,7 @@ class LaunchForm:
         if not command:
             raise UsageError("Type the command of each worker, such as: python train.py")
         changes = {
-            "run_directory": str(Path(self.directory.strip()).expanduser().absolute()),
+            "run_directory": os.path.realpath(os.path.expanduser(self.directory.strip())),
             "command": command,
             "working_directory": os.path.expanduser(self.working_directory.strip()) or os.getcwd(),
             "workers": _number("workers", self.workers),
