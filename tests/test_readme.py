@@ -51,7 +51,7 @@ def test_every_command_it_names_exists(command):
 
 
 def pictures():
-    spec = importlib.util.spec_from_file_location("make_picture", ROOT / "docs/make_picture.py")
+    spec = importlib.util.spec_from_file_location("make_picture", ROOT / "docs/tools/make_picture.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -61,5 +61,5 @@ def pictures():
 def test_no_picture_shows_a_screen_as_it_was(name):
     making = pictures()
     assert set(making.PICTURES) == {"dashboard", "checkpoint", "restore", "charts", "logs"}
-    picture = (ROOT / "docs" / f"{name}.svg").read_text()
-    assert making.state_of(name) in picture, "make it again: python docs/make_picture.py"
+    picture = (ROOT / "docs" / "images" / f"{name}.svg").read_text()
+    assert making.state_of(name) in picture, "make it again: python docs/tools/make_picture.py"

@@ -30,7 +30,7 @@ def normal(output: str, directory: Path) -> list[str]:
 
 @pytest.mark.tensorflow
 def test_the_session_in_the_readme_is_what_the_commands_print(tmp_path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("session", ROOT / "docs" / "make_session.py")
+    spec = importlib.util.spec_from_file_location("session", ROOT / "docs" / "tools" / "make_session.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -40,5 +40,5 @@ def test_the_session_in_the_readme_is_what_the_commands_print(tmp_path: Path) ->
     assert len(seen) >= 8
     for command, said, printed in seen:
         assert normal(printed, tmp_path) == normal(said, tmp_path), (
-            f"{command}: run `python docs/make_session.py`"
+            f"{command}: run `python docs/tools/make_session.py`"
         )

@@ -1,4 +1,4 @@
-"""The tour of docs/tour.md, step by step as it is written there."""
+"""The tour of docs/get-started/tour.md, step by step as it is written there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from test_tour import processes_of
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.e2e]
 
-TOUR = Path(__file__).parents[2] / "docs" / "tour.md"
+TOUR = Path(__file__).parents[2] / "docs" / "get-started" / "tour.md"
 SPECIAL = {"space": " ", "right": "\x1b[C"}
 LIMIT_SECONDS = 60
 

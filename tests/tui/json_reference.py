@@ -1,4 +1,4 @@
-"""Compares what commands print as JSON with what docs/json.md promises."""
+"""Compares what commands print as JSON with what docs/reference/json.md promises."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "reference"
 
 
 def documented() -> dict[str, dict[str, str]]:

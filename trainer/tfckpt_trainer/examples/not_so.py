@@ -3,7 +3,7 @@
     python -m tfckpt_trainer.examples.not_so            # all of them
     python -m tfckpt_trainer.examples.not_so expect-partial
 
-docs/not-so.md says what to do instead.
+docs/how-it-works/common-mistakes.md says what to do instead.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Runs the commands that the README shows on a checkpoint directory, and writes what they print.
 
-    python docs/make_session.py            # writes the outputs into README.md
+    python docs/tools/make_session.py            # writes the outputs into README.md
     pytest tests/test_readme_session.py    # holds them to what the commands print now
 
 The directory is written by TensorFlow alone, as any training script would.
@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-README = Path(__file__).parents[1] / "README.md"
+README = Path(__file__).parents[2] / "README.md"
 _BLOCK = re.compile(r"```console\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)```", re.DOTALL)
 
 _TRAINING = """

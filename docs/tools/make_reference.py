@@ -1,6 +1,6 @@
 """Writes the reference of all commands and keys from their definitions.
 
-`python docs/make_reference.py` writes `docs/commands.md`; a test holds the two together.
+`python docs/tools/make_reference.py` writes `docs/reference/commands.md`; a test holds the two together.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import click
 from tfckpt_tui.cli import cli
 from tfckpt_tui.commands.table import ACTIONS
 
-REFERENCE = Path(__file__).with_name("commands.md")
+REFERENCE = Path(__file__).parents[1] / "reference" / "commands.md"
 
 HEAD = """# Commands and keys
 
-Made by `docs/make_reference.py` from the definitions of the commands; do not edit it by hand.
+Made by `docs/tools/make_reference.py` from the definitions of the commands; do not edit it by hand.
 
 Standard output is data, standard error is words. Every command that can print JSON does so with
 `--json`; [json.md](json.md) describes it.

@@ -1,4 +1,4 @@
-"""Makes the pictures of the documentation from a real run: `python docs/make_picture.py`.
+"""Makes the pictures of the documentation from a real run: `python docs/tools/make_picture.py`.
 
 Two workers train the demo's model, are taken back to an older step once, and train on; then the
 app looks at them and its screens are kept as they are. Each picture names the state of the tests'
@@ -24,8 +24,9 @@ from tfckpt_tui.app import TfckptApp
 from tfckpt_tui.commands.asking import ask
 from tfckpt_tui.commands.pruning import set_pins
 
-DOCS = Path(__file__).parent
-SNAPSHOTS = DOCS.parent / "tests" / "tui" / "__snapshots__" / "test_app_snapshots"
+ROOT = Path(__file__).parents[2]
+PICTURES_DIRECTORY = ROOT / "docs" / "images"
+SNAPSHOTS = ROOT / "tests" / "tui" / "__snapshots__" / "test_app_snapshots"
 PICTURES = {
     "dashboard": ((), "test_dashboard[120x40].svg"),
     "checkpoint": (("enter",), "test_checkpoint[120x40].svg"),
@@ -97,7 +98,7 @@ async def take_picture(run: RunDirectory, name: str, keys: tuple[str, ...]) -> N
         await pilot.press(*keys)
         await pilot.pause(1.5)
         picture = app.export_screenshot(title="tfckpt-tui")
-        (DOCS / f"{name}.svg").write_text(f"{picture}\n{state_of(name)}\n")
+        (PICTURES_DIRECTORY / f"{name}.svg").write_text(f"{picture}\n{state_of(name)}\n")
 
 
 if __name__ == "__main__":
