@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from documentation import ROOT, load_tool
+
 README = (ROOT / "README.md").read_text()
 
 
@@ -38,11 +37,6 @@ def test_every_key_of_the_app_is_in_the_table():
     assert named == keys
 
 
-@pytest.mark.parametrize("link", re.findall(r"\]\(([^)#:]+)\)", README))
-def test_no_link_leads_nowhere(link):
-    assert (ROOT / link).exists()
-
-
 @pytest.mark.parametrize("command", sorted(set(re.findall(r"tfckpt-tui ([a-z]+) ", README))))
 def test_every_command_it_names_exists(command):
     from tfckpt_tui.cli import cli
@@ -50,16 +44,9 @@ def test_every_command_it_names_exists(command):
     assert command in cli.list_commands(None)
 
 
-def pictures():
-    spec = importlib.util.spec_from_file_location("make_picture", ROOT / "docs/tools/make_picture.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("name", ["dashboard", "checkpoint", "restore", "charts", "logs"])
 def test_no_picture_shows_a_screen_as_it_was(name):
-    making = pictures()
+    making = load_tool("make_picture")
     assert set(making.PICTURES) == {"dashboard", "checkpoint", "restore", "charts", "logs"}
     picture = (ROOT / "docs" / "images" / f"{name}.svg").read_text()
     assert making.state_of(name) in picture, "make it again: python docs/tools/make_picture.py"

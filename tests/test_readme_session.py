@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from documentation import ROOT, load_tool
 
 VARIES = [
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "WHEN"),
@@ -30,11 +29,7 @@ def normal(output: str, directory: Path) -> list[str]:
 
 @pytest.mark.tensorflow
 def test_the_session_in_the_readme_is_what_the_commands_print(tmp_path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("session", ROOT / "docs" / "tools" / "make_session.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_tool("make_session")
     module.prepare(tmp_path)
     seen = list(module.session((ROOT / "README.md").read_text(), tmp_path))
     assert len(seen) >= 8

@@ -11,6 +11,8 @@ import pytest
 from terminal import Terminal
 from test_tour import processes_of
 
+from documentation import undocumented
+
 pytestmark = [pytest.mark.tensorflow, pytest.mark.e2e]
 
 TOUR = Path(__file__).parents[2] / "docs" / "get-started" / "tour.md"
@@ -56,6 +58,7 @@ def test_each_step_does_what_the_tour_says(tmp_path):
                     raise AssertionError(f"step {step.number}: {error}") from None
             app.press("q")
             assert app.process.wait(10) == 0
+        assert undocumented(directory) == []
     finally:
         for process in processes_of(directory):
             process.kill()

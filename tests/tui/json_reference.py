@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).parents[2] / "docs" / "reference"
+from documentation import DOCS
 
 
 def documented() -> dict[str, dict[str, str]]:
     """Fields and their types by the heading of their section."""
-    sections = re.split(r"^## ", (DOCS / "json.md").read_text(), flags=re.MULTILINE)[1:]
+    sections = re.split(r"^## ", (DOCS / "reference" / "json.md").read_text(), flags=re.MULTILINE)[
+        1:
+    ]
     return {
         section.splitlines()[0]: dict(
             re.findall(r"^\| `([^`]+)` \| ([^|]+?) \|", section, re.MULTILINE)

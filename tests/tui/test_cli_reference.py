@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import sys
@@ -12,25 +11,21 @@ import click
 import pytest
 from answering_trainer import AnsweringTrainer, done
 from command_running import Tool
-from json_reference import DOCS, check, documented
+from json_reference import check, documented
 from rundir_factory import RunFactory, two_branches
 
+from documentation import DOCS, load_tool
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_tui.cli import cli
 
 
-def test_the_reference_is_what_the_commands_are_made_of() -> None:
-    spec = importlib.util.spec_from_file_location("make_reference", DOCS.parent / "tools" / "make_reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    written = (DOCS / "commands.md").read_text()
-    assert module.reference() == written, "run `python docs/tools/make_reference.py`"
+def test_the_generated_pages_match_the_definitions() -> None:
+    for page, text in load_tool("make_reference").pages().items():
+        assert page.read_text() == text, "run `python docs/tools/make_reference.py`"
 
 
 def test_every_option_says_what_it_does() -> None:
-    reference = (DOCS / "commands.md").read_text()
+    reference = (DOCS / "reference" / "commands.md").read_text()
     assert re.findall(r"^\| `-.*\|  ?(?:Default.*)?\|$", reference, re.MULTILINE) == []
 
 
@@ -48,7 +43,7 @@ def test_every_command_with_json_is_documented_and_no_other() -> None:
 
 @pytest.mark.parametrize("document", ["json.md", "commands.md"])
 def test_every_exit_code_is_documented(document: str) -> None:
-    text = (DOCS / document).read_text()
+    text = (DOCS / "reference" / document).read_text()
     if document == "commands.md":
         listed = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
         assert listed == {int(code) for code in ExitCode} | {130}

@@ -1,0 +1,95 @@
+"""What the pages of the documentation name exists."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tarfile
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from documentation import DOCS, ROOT, is_listed, undocumented
+from tfckpt_trainer.catalog.trash import MANIFEST
+from tfckpt_trainer.rundir.paths import RunDirectory
+
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+ARGUMENTS = {"name": "ckpt-500", "index": 0}
+
+
+def links():
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            if not re.match(r"https?:", link):
+                yield pytest.param(page, link, id=f"{page.relative_to(ROOT)}:{link}")
+
+
+def anchors(page):
+    """The names by which GitHub links to the headings of a page."""
+    heads = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize(("page", "link"), links())
+def test_every_link_leads_somewhere(page, link):
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    assert target.exists()
+    assert not anchor or anchor in anchors(target)
+
+
+def test_every_page_is_in_the_navigation():
+    listed = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    assert listed == {"index.md"} | {
+        str(page.relative_to(DOCS)) for page in PAGES if DOCS in page.parents
+    }
+
+
+def test_the_recording_is_one_small_file_without_references_to_others():
+    text = (DOCS / "images" / "recording.svg").read_text()
+    assert len(text) < 1_500_000
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|<script|@import|url\(", text)
+    words = " ".join(ET.fromstring(text).itertext())
+    for shown in (
+        "tfckpt-tui demo",
+        "Saved ckpt-",
+        "kill -9",
+        "restarted 1 of 3",
+        "Restored ckpt-",
+    ):
+        assert shown in words
+    for shown in ("Moved to the trash", "Brought back"):
+        assert shown in words
+
+
+def paths_of_a_run():
+    """Every path that `RunDirectory` knows, and those of the modules that have their own."""
+    run = RunDirectory(Path("RUN"))
+    for name, member in inspect.getmembers(RunDirectory):
+        if name.startswith("_") or name == "root":
+            continue
+        value = member.fget(run) if isinstance(member, property) else None
+        if inspect.isfunction(member) and inspect.signature(member).return_annotation == "Path":
+            wanted = list(inspect.signature(member).parameters)[1:]
+            value = member(run, *(ARGUMENTS[argument] for argument in wanted))
+        if isinstance(value, Path):
+            yield name, value
+    yield "TensorBoard", run.control / "tensorboard.json"
+    yield "trash manifest", run.trash / "ID" / MANIFEST
+    yield "export log", run.logs_directory / "export.log"
+    yield "TensorBoard log", run.logs_directory / "tensorboard.log"
+
+
+@pytest.mark.parametrize(("name", "path"), list(paths_of_a_run()))
+def test_the_run_directory_page_lists_every_path(name, path):
+    assert is_listed(str(path.relative_to("RUN"))), f"{name}: add {path} to run-directory.md"
+
+
+def test_the_run_directory_page_covers_directories_of_version_0_1(tmp_path):
+    with tarfile.open(ROOT / "tests" / "data" / "run-directories-0.1.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    runs = [path.parent for path in tmp_path.rglob(".tfckpt") if ".tfckpt" not in path.parent.parts]
+    assert runs
+    for run in runs:
+        assert undocumented(run) == []
