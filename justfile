@@ -1,0 +1,45 @@
+# Recipes for work on this project; `just` alone lists them.
+
+python := ".venv/bin/python"
+
+_list:
+    @just --list --unsorted
+
+# Create .venv with everything that the other recipes need.
+setup:
+    python3 -m venv .venv
+    .venv/bin/pip install -q -e '.[test,lint,docs]'
+
+# Run the tests that start neither TensorFlow nor a terminal.
+quick *arguments:
+    .venv/bin/pytest -m "not tensorflow and not e2e" {{ arguments }}
+
+# Run all tests.
+test *arguments:
+    .venv/bin/pytest {{ arguments }}
+
+# Check style, types and import rules.
+lint:
+    .venv/bin/ruff check .
+    .venv/bin/ruff format --check .
+    .venv/bin/mypy
+    .venv/bin/lint-imports
+
+# Accept the screens as they are now; look at the changed SVG files before you commit them.
+snapshots *arguments:
+    .venv/bin/pytest tests/tui/test_app_snapshots.py --snapshot-update {{ arguments }}
+
+# Generate the reference and build the site in site/; with `serve`, show it while you write.
+docs command="build":
+    {{ python }} docs/tools/make_reference.py
+    NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs {{ command }} --strict
+
+# Make the pictures, the recording and the README's command output from real runs.
+pictures:
+    {{ python }} docs/tools/make_picture.py
+    {{ python }} docs/tools/make_recording.py
+    {{ python }} docs/tools/make_session.py
+
+# Run a benchmark, such as `just bench first_frame`; without a name, list them.
+bench name="" *arguments:
+    {{ if name == "" { "ls tests/benchmarks/*.py" } else { python + " tests/benchmarks/" + name + ".py " + arguments } }}
