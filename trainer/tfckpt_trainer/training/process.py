@@ -119,5 +119,7 @@ def on_uncaught_error(
 def _last_word(error: tf.errors.OpError) -> str:
     """Returns the line of TensorFlow's message that names the cause; the others name the op."""
     lines = [line.strip() for line in str(error.message).splitlines() if line.strip()]
+    # The last line often names a node of a graph, which tells nobody anything.
+    lines = [line for line in lines if not line.startswith("[[{{node")]
     causes = [line for line in lines if "UNAVAILABLE" in line or "failed" in line.lower()]
     return (causes or lines or [type(error).__name__])[-1][:300]
