@@ -72,6 +72,15 @@ def test_all_that_a_commit_relies_on_is_flushed_before_it(tmp_path, how):
     assert "flush ." in after[committed:]
 
 
+def test_a_line_of_the_journal_that_cannot_be_flushed_is_written_once(tmp_path):
+    arguments = ["--save-every", "10", "--steps", "20", "--refuse-journal", "3"]
+    with Cluster(tmp_path / "run", "steered.py", arguments, 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        assert cluster.wait() == [0], cluster.output()
+    kinds = [entry.kind for entry in read_entries(run.run)]
+    assert kinds == [JournalKind.START, JournalKind.SAVE, JournalKind.SAVE, JournalKind.FINISH]
+
+
 def test_a_flush_refused_after_the_commit_is_told_beside_the_checkpoint(tmp_path):
     arguments = ["--save-every", "10", "--steps", "30", "--refuse-flush", "20"]
     with Cluster(tmp_path / "run", "steered.py", arguments, 1, "one-device") as cluster:

@@ -29,6 +29,7 @@ parser.add_argument("--largest-file", type=int, help="bytes that the kernel lets
 parser.add_argument("--plain", action="store_true", help="a step and a reduction of one's own")
 parser.add_argument("--die-at-rename", type=int, help="kill it before this one, from step 15 on")
 parser.add_argument("--refuse-flush", type=int, help="of the run directory, once this is saved")
+parser.add_argument("--refuse-journal", type=int, help="flushes of it, so many")
 parser.add_argument("--trace", help="file for the flushes and renames, in their order")
 parser.add_argument("--keep-last", type=int)
 parser.add_argument("--keep-best", type=parse_best, action="append", default=[])
@@ -136,8 +137,18 @@ def refuse_to_flush(descriptor):
     flush(descriptor)
 
 
+def refuse_to_flush_the_journal(descriptor):
+    """Fails as a disk does that has the line and cannot flush it."""
+    if options.refuse_journal and os.readlink(f"/proc/self/fd/{descriptor}").endswith(".jsonl"):
+        options.refuse_journal -= 1
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    flush(descriptor)
+
+
 if options.refuse_flush:
     os.fsync = refuse_to_flush
+if options.refuse_journal:
+    os.fsync = refuse_to_flush_the_journal
 
 
 def trace_to(path):
