@@ -233,6 +233,13 @@ def test_sigterm_to_one_worker_saves_once_and_ends_all(tmp_path, target):
         assert {w.ending for w in run.workers()} == {Ending.PREEMPTED}
 
 
+def test_sigterm_between_the_strategy_and_the_run_is_not_lost(tmp_path):
+    """TensorFlow takes over the signal when it creates a strategy, and swallows it."""
+    with Cluster(tmp_path / "run", "steered.py", ["--terminated"]) as cluster:
+        assert cluster.wait(60) == [143, 143], cluster.output()
+    assert SteeredRun(cluster).names() == {"ckpt-1"}
+
+
 def test_a_killed_worker_makes_the_others_ask_for_a_restart(tmp_path):
     with Cluster(tmp_path / "run", "steered.py", []) as cluster:
         run = SteeredRun(cluster)

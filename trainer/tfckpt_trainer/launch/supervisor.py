@@ -219,7 +219,7 @@ class Supervisor:
             attempt = watch.look()
             decision = decide(attempt, history, self._limits)
             if self._asked_to_stop.is_set() and decision.next is not Next.FINISH:
-                return self._stop()
+                return self._stop(attempt)
             if decision.next is not Next.WAIT:
                 if not _only_victims(decision, attempt):
                     return decision
@@ -247,10 +247,13 @@ class Supervisor:
             f"not use tfckpt_trainer, or it hangs; see {self._run.logs_directory}."
         )
 
-    def _stop(self) -> Decision:
+    def _stop(self, attempt: Attempt) -> Decision:
         """Has the workers save and end, because the supervisor was asked to."""
         by = signal_name(self._asked_by or signal.SIGTERM)
         grace = self._options.grace_seconds
+        if attempt.heard and not attempt.stepped:
+            # There is nothing to save, and a strategy that waits for its peers takes no signal.
+            grace = min(grace, PEERS_GRACE_SECONDS)
         self._report.enter(
             SupervisorState.RUNNING, f"Stopping: the workers have {grace:g} s to save and end."
         )

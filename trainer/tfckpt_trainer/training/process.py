@@ -25,6 +25,8 @@ PREEMPTED = 143
 FAILED = 1
 """Exit status after an error of the script."""
 
+_terminated = threading.Event()
+
 PEER_ERRORS = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -53,6 +55,30 @@ def on_signal(number: signal.Signals, act: Callable[[], None]) -> None:
         act()
 
     signal.signal(number, handle)
+
+
+@contextmanager
+def termination_kept() -> Iterator[None]:
+    """Keeps a SIGTERM that comes while a strategy is created, for `was_terminated`.
+
+    TensorFlow installs a handler of its own meanwhile, which swallows the signal. So it is blocked
+    until the strategy is there, for the threads that TensorFlow starts too, and it is remembered
+    from then on until a run takes it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        on_signal(signal.SIGTERM, _terminated.set)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def was_terminated() -> bool:
+    """Whether SIGTERM came after a strategy was created and before a run could take it."""
+    return _terminated.is_set()
 
 
 def leave(status: int) -> NoReturn:

@@ -48,6 +48,7 @@ from tfckpt_trainer.training.process import (
     on_uncaught_error,
     peers_watched,
     was_launched,
+    was_terminated,
 )
 from tfckpt_trainer.training.restoring import Restorer
 from tfckpt_trainer.training.retention import Housekeeping, Janitor
@@ -188,6 +189,8 @@ class TrainingRun:
         self._export = export_asked()
         if self._export is None:
             on_signal(signal.SIGTERM, self._on_termination)
+            if was_terminated():
+                self._on_termination()
             on_signal(signal.SIGUSR1, self._on_save_signal)
             on_uncaught_error(self._die, self._lose_peer, alone=self._group.processes == 1)
 

@@ -20,6 +20,7 @@ from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records import Activity, WorkerStatus
 from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.training.exporting import export_asked
+from tfckpt_trainer.training.process import termination_kept
 from tfckpt_trainer.training.serving import serve
 
 PEER_SECONDS = 10.0
@@ -72,7 +73,8 @@ def create_strategy(
     if chosen is StrategyName.PARAMETER_SERVER:
         return _parameter_server_strategy()
     _configure_failure_detection()
-    return tf.distribute.MultiWorkerMirroredStrategy()
+    with termination_kept():
+        return tf.distribute.MultiWorkerMirroredStrategy()
 
 
 def _parameter_server_strategy() -> tf.distribute.Strategy:
@@ -85,7 +87,8 @@ def _parameter_server_strategy() -> tf.distribute.Strategy:
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if resolver.task_type != "chief":
         serve(resolver)
-    return tf.distribute.ParameterServerStrategy(resolver)
+    with termination_kept():
+        return tf.distribute.ParameterServerStrategy(resolver)
 
 
 def announce_start() -> None:
