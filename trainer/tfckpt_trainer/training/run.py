@@ -527,13 +527,11 @@ class TrainingRun:
             raise SystemExit(self._preempted_status)
 
     def _end(self, ending: Ending, detail: str) -> None:
-        index = self._group.index
         self._gauges.activity = Activity.EXITED
         self._gauges.ending = ending
         self._gauges.detail = detail
         self._desk.stop()
-        # One that was refused beside another trainer must not tell of an end in its place.
-        if self._heartbeat.has_started or other_trainer_lives(self._run, index) is None:
+        if not self._is_beside_another:
             self._heartbeat.stop()
         self._curves.close()
         self._lock.release()
@@ -556,8 +554,15 @@ class TrainingRun:
     def _on_save_signal(self) -> None:
         self._steering.save_wish = "SIGUSR1"
 
+    @property
+    def _is_beside_another(self) -> bool:
+        """Whether this one was refused beside another trainer: it tells nothing in its place."""
+        started = self._heartbeat.has_started
+        return not started and other_trainer_lives(self._run, self._group.index) is not None
+
     def _die(self, why: str) -> None:
-        self._ledger.note(JournalKind.FAILED, why, step=self.step, branch=self.branch)
+        if not self._is_beside_another:
+            self._ledger.note(JournalKind.FAILED, why, step=self.step, branch=self.branch)
         self._end(Ending.FAILED, why)
 
     def _lose_peer(self, why: str) -> None:
