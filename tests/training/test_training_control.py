@@ -15,7 +15,7 @@ from cluster import SCRIPTS, Cluster
 from steered import SteeredRun
 
 from tfckpt_trainer.bundle.verify import verify
-from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.documents import copy_of, load
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.records import (
     Activity,
@@ -23,6 +23,7 @@ from tfckpt_trainer.rundir.records import (
     CommandKind,
     CommandState,
     Ending,
+    JournalKind,
 )
 from waiting import wait_until
 
@@ -302,6 +303,39 @@ def test_a_cold_start_continues_the_branch_that_was_trained_last(tmp_path):
         saved = run.ask(CommandKind.SAVE)
         assert saved.result["name"].startswith("ckpt-b1-")
         assert high.result["name"] in run.names()
+
+
+@pytest.mark.parametrize("damaged", ["head", "record"])
+def test_a_cold_start_with_damaged_notes_goes_on_where_training_was_and_says_so(tmp_path, damaged):
+    run_dir = tmp_path / "run"
+    with Cluster(run_dir, "steered.py", [], 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(5)
+        old = run.ask(CommandKind.SAVE).result["name"]
+        run.progress()
+        newest = run.ask(CommandKind.SAVE).result["name"]
+        if damaged == "head":
+            run.ask(CommandKind.RESTORE, name=old)
+        run.ask(CommandKind.PAUSE)
+        cluster.processes[0].kill()
+        cluster.wait()
+    used = old if damaged == "head" else newest
+    note = run.run.head_file if damaged == "head" else run.run.record(newest)
+    for path in (note, copy_of(note)):
+        path.write_bytes(path.read_bytes()[:-3])
+    with Cluster(run_dir, "steered.py", [], 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        wait_until(
+            lambda: sum(e.kind is JournalKind.START for e in read_entries(run.run)) == 2,
+            60,
+            "the second start",
+        )
+        entries = list(read_entries(run.run))
+        start = next(e for e in reversed(entries) if e.kind is JournalKind.START)
+        assert (start.checkpoint, start.branch) == (used, 1 if damaged == "head" else 0)
+        [said] = [e.message for e in entries if note.name in e.message]
+        follows = f"state file, which names {old}." if damaged == "head" else "start anew"
+        assert follows in said
 
 
 def test_a_cold_start_passes_over_a_damaged_checkpoint_and_overwrites_nothing(tmp_path):

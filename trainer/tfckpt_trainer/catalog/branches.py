@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.files import Look, look_if_there
-from tfckpt_trainer.catalog.history import Records, read_head
+from tfckpt_trainer.catalog.history import Continuation, Records, read_head
 from tfckpt_trainer.catalog.trash import list_trash
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 
@@ -55,6 +55,12 @@ class Branches:
 def branch_after_restore(run: RunDirectory, name: str) -> int:
     """Returns the branch on which training goes on after a restore of checkpoint `name`."""
     return Branches(run).after_restore(name)
+
+
+def branch_of(run: RunDirectory, resumed: Continuation) -> int:
+    """Returns the branch on which a start goes on."""
+    known = resumed.branch
+    return known if known is not None else branch_after_restore(run, resumed.checkpoint)
 
 
 def next_branch(run: RunDirectory) -> int:

@@ -22,7 +22,8 @@ class Documents(Generic[DocumentT]):
     """The documents of one directory, read again only where a file was replaced.
 
     Attributes:
-        found: Those that could be read, by the name of the checkpoint; damaged ones say nothing.
+        found: Those that could be read, by the name of the checkpoint.
+        damaged: The checkpoints whose document is there and cannot be read.
     """
 
     def __init__(self, directory: Path, kind: type[DocumentT]) -> None:
@@ -31,6 +32,7 @@ class Documents(Generic[DocumentT]):
         self._listing = Listing(directory, lambda name: name.endswith(_SUFFIX))
         self._unread: set[str] = set()
         self.found: dict[str, DocumentT] = {}
+        self.damaged: set[str] = set()
 
     @property
     def put_off(self) -> int:
@@ -67,6 +69,7 @@ class Documents(Generic[DocumentT]):
         changed = set()
         for file in gone | there:
             name = file.removesuffix(_SUFFIX)
+            self.damaged.discard(name)
             document = self._read(file, name) if file in there else None
             if document != self.found.get(name):
                 changed.add(name)
@@ -80,6 +83,12 @@ class Documents(Generic[DocumentT]):
     def _read(self, file: str, name: str) -> DocumentT | None:
         try:
             document = load(self._directory / file, self._kind)
-        except (DamagedFileError, OSError):
+        except FileNotFoundError:
             return None
-        return document if document.name == name and is_plain_name(name) else None
+        except (DamagedFileError, OSError):
+            self.damaged.add(name)
+            return None
+        if document.name == name and is_plain_name(name):
+            return document
+        self.damaged.add(name)
+        return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,12 +26,47 @@ class Continuation:
     """Where a cold start goes on: from which checkpoint, on which branch.
 
     Attributes:
+        branch: None where no note tells it: the branch that a restore of it leads to.
         sequence: The highest place in the order of saves and restores so far.
     """
 
     checkpoint: str
-    branch: int
+    branch: int | None
     sequence: int
+
+
+@dataclass(frozen=True)
+class History:
+    """The notes of saves and restores, and which of them are damaged.
+
+    Attributes:
+        records: By name.
+        head: The last restore.
+        state: TensorFlow's state file.
+        damaged: The names whose record and its copy cannot be read.
+        head_is_damaged: Whether the note of the last restore and its copy cannot be read.
+    """
+
+    records: Mapping[str, CheckpointRecord]
+    head: Head | None
+    state: StateFile | None
+    damaged: AbstractSet[str] = frozenset()
+    head_is_damaged: bool = False
+
+    @property
+    def latest(self) -> str:
+        """The checkpoint that TensorFlow's state file points at; empty if there is none."""
+        return (self.state.latest_name or "") if self.state is not None else ""
+
+    @property
+    def names(self) -> AbstractSet[str]:
+        """All checkpoints that the notes name."""
+        return {*self.records, *self.damaged, *filter(None, [self.latest])}
+
+    @property
+    def needs_state_file(self) -> bool:
+        """Whether the damage may hide that the state file's latest was used last."""
+        return self.head_is_damaged or self.latest in self.damaged
 
 
 class Records(Documents[CheckpointRecord]):
@@ -67,42 +103,67 @@ class Records(Documents[CheckpointRecord]):
 def continuation(run: RunDirectory) -> Continuation | None:
     """Returns where a cold start goes on, or None where there is nothing to go on from.
 
-    It is the checkpoint that was saved or restored last, of those that were committed. A
-    directory without records follows TensorFlow's state file. Whether it can be restored is
-    for the start to find out: the next one to try is the next newest of the catalog.
+    It is the checkpoint that was saved or restored last, of those that were committed. Where
+    the note of that is damaged, and in a directory without records, it is the one that
+    TensorFlow's state file points at. Whether it can be restored is for the start to find out:
+    the next one to try is the next newest of the catalog.
     """
-    records = Records(run).look()
-    committed = {name for name in records if index_path(run.root / name).is_file()}
-    return continuation_from(records, read_head(run), read_list(run), committed)
+    history = read_history(run)
+    return continuation_from(history, committed_names(run, history))
 
 
-def continuation_from(
-    records: Mapping[str, CheckpointRecord],
-    head: Head | None,
-    state: StateFile | None,
-    committed: Container[str],
-) -> Continuation | None:
+def read_history(run: RunDirectory) -> History:
+    """Reads the notes of a run."""
+    records = Records(run)
+    records.refresh()
+    head, head_is_damaged = look_at_head(run)
+    return History(records.found, head, read_list(run), records.damaged, head_is_damaged)
+
+
+def committed_names(run: RunDirectory, history: History) -> AbstractSet[str]:
+    """Returns the checkpoints with an index, of those that the notes name."""
+    return {name for name in history.names if index_path(run.root / name).is_file()}
+
+
+def continuation_from(history: History, committed: Container[str]) -> Continuation | None:
     """The rule of `continuation`, from what was read.
 
     Args:
-        records: By name.
-        head: The last restore.
-        state: TensorFlow's state file.
+        history: The notes.
         committed: The names that have an index: a record alone is a save that was cut off.
     """
+    used_last = _used_last(history, committed)
+    if history.needs_state_file and history.latest in committed:
+        if used_last is not None and used_last.checkpoint == history.latest:
+            return used_last
+        # Every save and every restore points the state file at its checkpoint.
+        return Continuation(history.latest, None, _highest_sequence(history))
+    if used_last is not None:
+        return used_last
+    if history.latest:
+        said = parse_checkpoint_name(history.latest)
+        branch = said.branch if said else 0
+        return Continuation(history.latest, branch, _highest_sequence(history))
+    return None
+
+
+def _used_last(history: History, committed: Container[str]) -> Continuation | None:
+    """Returns what was saved or restored last, as far as the notes can be read."""
+    head, records, highest = history.head, history.records, _highest_sequence(history)
     saves = [record for record in records.values() if record.name in committed]
     newest = max(saves, key=lambda record: (record.sequence, record.name), default=None)
-    highest = max((record.sequence for record in records.values()), default=0)
-    if head is not None:
-        highest = max(highest, head.sequence)
-        if newest is None or head.sequence > newest.sequence:
-            return Continuation(head.checkpoint, head.branch, highest)
+    if head is not None and (newest is None or head.sequence > newest.sequence):
+        return Continuation(head.checkpoint, head.branch, highest)
     if newest is not None:
         return Continuation(newest.name, newest.branch, highest)
-    if state is not None and state.latest_name:
-        said = parse_checkpoint_name(state.latest_name)
-        return Continuation(state.latest_name, said.branch if said else 0, highest)
     return None
+
+
+def _highest_sequence(history: History) -> int:
+    places = [record.sequence for record in history.records.values()]
+    if history.head is not None:
+        places.append(history.head.sequence)
+    return max(places, default=0)
 
 
 def in_order_of_use(checkpoints: Sequence[Checkpoint], head: Head | None) -> list[Checkpoint]:
@@ -127,10 +188,15 @@ def in_order_of_use(checkpoints: Sequence[Checkpoint], head: Head | None) -> lis
 
 def read_head(run: RunDirectory) -> Head | None:
     """Returns the last restore, or None where there was none or its note is damaged."""
+    return look_at_head(run)[0]
+
+
+def look_at_head(run: RunDirectory) -> tuple[Head | None, bool]:
+    """Returns the last restore, if its note can be read, and whether that note is damaged."""
     try:
-        return load_if_there(run.head_file, Head)
+        return load_if_there(run.head_file, Head), False
     except DamagedFileError:
-        return None
+        return None, True
 
 
 def read_list(run: RunDirectory) -> StateFile | None:

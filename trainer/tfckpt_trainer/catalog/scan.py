@@ -17,11 +17,12 @@ from tfckpt_trainer.catalog.files import (
 )
 from tfckpt_trainer.catalog.history import (
     Continuation,
+    History,
     Records,
     continuation,
     continuation_from,
     in_order_of_use,
-    read_head,
+    look_at_head,
     read_list,
 )
 from tfckpt_trainer.catalog.linked import alias_of, described
@@ -70,6 +71,7 @@ class Catalog:
         self._verifications = Verifications(run)
         self._around = _Around(run)
         self._in_transit: frozenset[str] = frozenset()
+        self._damaged: frozenset[str] = frozenset()
         self._known: dict[str, _Known] = {}
         self._result: tuple[Checkpoint, ...] = ()
         # Names to be judged: because something changed, because the state may pass by itself,
@@ -105,6 +107,9 @@ class Catalog:
         self._find_changes(in_haste)
         is_other = self._around.refresh()
         is_other |= self._judge(now, in_haste)
+        damaged = frozenset(self._records.damaged)
+        is_other |= damaged != self._damaged
+        self._damaged = damaged
         if is_other:
             self._result = self._finished()
         return self._result
@@ -246,9 +251,15 @@ class Catalog:
         """Returns what a cold start goes on from, passing over what cannot be restored."""
         used = in_order_of_use(ordered, self._around.head)
         restorable = [checkpoint.name for checkpoint in used if checkpoint.restorable]
-        records = self._records.found
-        committed = {name for name in records if self._is_committed(name)}
-        wanted = continuation_from(records, self._around.head, self._around.state, committed)
+        history = History(
+            records=self._records.found,
+            head=self._around.head,
+            state=self._around.state,
+            damaged=self._damaged,
+            head_is_damaged=self._around.head_is_damaged,
+        )
+        committed = {name for name in history.names if self._is_committed(name)}
+        wanted = continuation_from(history, committed)
         if wanted is not None and wanted.checkpoint in restorable:
             return wanted.checkpoint
         return restorable[0] if restorable else ""
@@ -304,7 +315,7 @@ class _Around:
         self.condition = Condition.MISSING
         self.listed: dict[str, int] = {}
         self.pins: frozenset[str] = frozenset()
-        self.head = read_head(run)
+        self.head, self.head_is_damaged = look_at_head(run)
 
     @property
     def is_managed(self) -> bool:
@@ -321,9 +332,9 @@ class _Around:
             self.condition = _condition(self._run, self.state)
             names = self.state.names if self.state is not None else ()
             self.listed = {name: place for place, name in enumerate(names)}
-        pins, head = pinned_names(self._run), read_head(self._run)
-        is_other |= (pins, head) != (self.pins, self.head)
-        self.pins, self.head = pins, head
+        pins, (head, damaged) = pinned_names(self._run), look_at_head(self._run)
+        is_other |= (pins, head, damaged) != (self.pins, self.head, self.head_is_damaged)
+        self.pins, self.head, self.head_is_damaged = pins, head, damaged
         return is_other
 
 

@@ -160,6 +160,17 @@ def damage_of(path: Path, kind: type[Document]) -> str:
     return ""
 
 
+def damage_of_copy(path: Path, kind: type[Document]) -> str:
+    """Returns what is wrong with the copy of a document; empty if it is sound or not there."""
+    copy = copy_of(path)
+    try:
+        return damage_of(copy, kind)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        return f"{copy.name} cannot be read: {error.strerror}."
+
+
 def store(path: Path, document: Document, *, durable: bool = True) -> None:
     """Writes `document` so that a reader sees the old file or the whole new one.
 

@@ -9,6 +9,7 @@ from typing import Any
 from tfckpt_trainer.catalog.branches import Branches, branch_after_restore
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.commit import finish_interrupted_saves, point_state_file_at
+from tfckpt_trainer.catalog.damage import damage_at_start
 from tfckpt_trainer.catalog.history import in_order_of_use, read_head
 from tfckpt_trainer.catalog.prune import finish_interrupted_prunes
 from tfckpt_trainer.catalog.scan import Catalog, continuation
@@ -205,6 +206,8 @@ class Moves:
                 f"Completed the save of {name}, which was cut off.",
                 checkpoint=name,
             )
+        for sentence in damage_at_start(self._run):
+            self._ledger.note(JournalKind.NOTE, sentence)
         found = in_order_of_use(Catalog(self._run).scan(time.time()), read_head(self._run))
         checkpoints = [c for c in found if c.step is not None]
         resumed = continuation(self._run)
@@ -216,7 +219,7 @@ class Moves:
                 name=c.name,
                 step=c.step or 0,
                 branch=resumed.branch
-                if resumed and c.name == first
+                if resumed and resumed.branch is not None and c.name == first
                 else branches.after_restore(c.name),
                 best=_best_of(c),
             )

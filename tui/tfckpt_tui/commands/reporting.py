@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from tfckpt_trainer.catalog.branches import branch_of
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.history import Continuation
 from tfckpt_trainer.catalog.remarks import Remark
@@ -90,7 +91,7 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
             "worker_count": info.worker_count if info else len(workers),
             "cluster": info.cluster if info else {},
             "step": step,
-            "branch": _branch(chief, resumed, head),
+            "branch": _branch(run, chief, resumed, head),
             "total_steps": info.total_steps if info else None,
             "checkpoint": head.name if head else None,
             "checkpoints": len(saved),
@@ -128,13 +129,16 @@ def is_trouble(report: Json) -> bool:
 
 
 def _branch(
-    chief: WorkerStatus | None, resumed: Continuation | None, head: Checkpoint | None
+    run: RunDirectory,
+    chief: WorkerStatus | None,
+    resumed: Continuation | None,
+    head: Checkpoint | None,
 ) -> int:
     """Returns the branch on which training goes on, or would where no worker was seen."""
     if chief is not None:
         return chief.branch
     if resumed is not None and head is not None and resumed.checkpoint == head.name:
-        return resumed.branch
+        return branch_of(run, resumed)
     return head.branch if head is not None else 0
 
 
