@@ -6,6 +6,7 @@ import os
 import threading
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from checkpoint_directory import CheckpointDirectory
@@ -82,7 +83,8 @@ def test_a_sound_one_leaves_a_record_of_exactly_these_files(run: RunDirectory) -
     facts = look(run.root)[NAME].facts
     assert holds_for(found.record, facts, run.root)
     own = run.worker_state_directory(NAME).glob("*")
-    everything = [*run.root.glob(f"{NAME}.*"), *own]
+    notes = [run.record(NAME), run.record_copy(NAME)]
+    everything = [*run.root.glob(f"{NAME}.*"), *own, *notes]
     assert set(found.record.files) == {str(path.relative_to(run.root)) for path in everything}
     os.utime(run.root / f"{NAME}.index", (1, 1))
     assert not holds_for(found.record, look(run.root)[NAME].facts, run.root)
@@ -134,8 +136,41 @@ def test_a_damaged_record_is_a_warning(run: RunDirectory) -> None:
     assert found.ok
     run.record_copy(NAME).write_bytes(b"{torn")
     found = verified(run)
-    assert faults(found) == [("warning", "record", f"{NAME}.json")]
+    assert faults(found) == [
+        ("warning", "record", f"{NAME}.json"),
+        ("warning", "record", f"{NAME}.json.copy"),
+    ]
     assert "neither the input position nor random states" in found.record.findings[0].message
+
+
+def test_a_damaged_copy_of_a_record_is_a_warning(run: RunDirectory) -> None:
+    save(run)
+    run.record_copy(NAME).write_bytes(b"{torn")
+    found = verified(run)
+    assert faults(found) == [("warning", "record", f"{NAME}.json.copy")]
+    assert found.ok
+
+
+@pytest.mark.parametrize("which", ["record", "copy"])
+def test_a_finding_does_not_hold_once_a_record_or_its_copy_was_changed(
+    run: RunDirectory, which: str
+) -> None:
+    save(run)
+    found, facts = verified(run), look(run.root)[NAME].facts
+    assert holds_for(found.record, facts, run.root)
+    path = run.record(NAME) if which == "record" else run.record_copy(NAME)
+    content = bytearray(path.read_bytes())
+    content[8] ^= 1
+    path.write_bytes(content)
+    assert not holds_for(found.record, facts, run.root)
+
+
+def test_a_verification_of_version_0_1_names_no_record_and_holds(run: RunDirectory) -> None:
+    save(run)
+    found = verified(run).record
+    files = {name: who for name, who in found.files.items() if "/records/" not in name}
+    old = msgspec.structs.replace(found, files=files)
+    assert holds_for(old, look(run.root)[NAME].facts, run.root)
 
 
 def test_no_flipped_bit_of_a_record_passes(run: RunDirectory) -> None:

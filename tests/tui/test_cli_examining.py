@@ -33,10 +33,11 @@ from bundle_writing import (
 )
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.commit import point_state_file_at
 from tfckpt_trainer.catalog.files import Look
-from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.documents import copy_of, store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import CheckpointRecord, FileFacts
+from tfckpt_trainer.rundir.records import CheckpointRecord, FileFacts, Head
 from tfckpt_tui.command_line.verifying import _verified
 from tfckpt_tui.commands.reporting import list_checkpoints
 from waiting import wait_until
@@ -136,6 +137,35 @@ def test_json_of_verify_is_as_documented(tool: Tool, tmp_path: Path) -> None:
     assert one["bytes"] == sum(path.stat().st_size for path in tmp_path.glob("ckpt-1.*"))
     assert [f["kind"] for f in one["findings"]] == ["shard-long"]
     assert [skipped["name"] for skipped in said.json["skipped"]] == ["ckpt-9"]
+
+
+def test_verify_tells_of_a_damaged_note_of_the_last_restore(tool: Tool, tmp_path: Path) -> None:
+    made = two_branches(tmp_path)
+    run = made.run
+    name = save(tmp_path, 2)
+    store(run.head_file, Head(checkpoint=name, step=2, branch=0, sequence=99))
+    point_state_file_at(run, name)
+    assert tool("verify", tmp_path, name, "--json").json["findings"] == []
+    assert "head.json" not in tool("verify", tmp_path).data
+
+    def findings() -> list[tuple[str, str]]:
+        found = tool("verify", tmp_path, "--json")
+        check("`verify`", found.json)
+        return [(one["file"], one["message"]) for one in found.json["findings"]]
+
+    flip(copy_of(run.head_file), 20)
+    [(file, message)] = findings()
+    assert file == "head.json.copy"
+    flip(run.head_file, 20)
+    [(file, message), (other, _)] = findings()
+    assert (file, other) == ("head.json", "head.json.copy")
+    assert message.endswith(f"taken from TensorFlow's state file, which names {name}.")
+    said = tool("verify", tmp_path)
+    assert f"warning: {message}" in said.data
+    flip(copy_of(run.head_file), 20)
+    [(file, message)] = findings()
+    assert file == "head.json"
+    assert message.endswith("Its copy head.json.copy is used.")
 
 
 def test_a_warning_alone_is_no_problem(tool: Tool, tmp_path: Path) -> None:

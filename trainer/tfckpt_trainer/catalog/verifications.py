@@ -65,7 +65,8 @@ def holds_for(record: VerificationRecord, files: Iterable[FileFact], root: Path)
     Args:
         record: What was found.
         files: Of the checkpoint, as they are now.
-        root: The run directory, in which the workers' own files are looked at.
+        root: The run directory, in which the workers' own files and the record are looked at.
+            Verifications of version 0.1 do not name the record: they hold whatever became of it.
     """
     verified = {name: who for name, who in record.files.items() if not name.endswith(".meta")}
     there = {fact.name: fact.identity for fact in files if not fact.name.endswith(".meta")}

@@ -16,7 +16,7 @@ from tfckpt_trainer.bundle.verify import Progress, verify
 from tfckpt_trainer.catalog.files import Identity, Look, identity_of
 from tfckpt_trainer.catalog.history import entries_of
 from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError, UsageError
-from tfckpt_trainer.rundir.documents import copy_of, damage_of, load_if_there
+from tfckpt_trainer.rundir.documents import copy_of, damage_of, damage_of_copy, load_if_there
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records import (
     CheckpointRecord,
@@ -100,14 +100,17 @@ def verify_checkpoint(
             bytes=found.bytes,
             tensors=found.tensors,
             files=before,
-            findings=[_fault(finding) for finding in findings],
+            findings=[fault_of(finding) for finding in findings],
         )
         return Verified(record, found.not_finite)
     raise RefusedError(f"{name} changes while it is read: it is being written. Try again later.")
 
 
 def _identities(run: RunDirectory, files: Look, name: str) -> dict[str, Identity]:
-    """Returns size, time and inode of every file of a checkpoint, the workers' own included."""
+    """Returns size, time and inode of every file of a checkpoint.
+
+    The workers' own files, the record and its copy are among them.
+    """
     files.refresh([name])
     found = files.files.get(name)
     if found is None:
@@ -119,10 +122,15 @@ def _identities(run: RunDirectory, files: Look, name: str) -> dict[str, Identity
         identity = identity_of(path)
         if identity is not None and entry.is_file(follow_symlinks=False):
             identities[path.relative_to(run.root).as_posix()] = identity
+    for path in (run.record(name), run.record_copy(name)):
+        identity = identity_of(path)
+        if identity is not None:
+            identities[path.relative_to(run.root).as_posix()] = identity
     return identities
 
 
-def _fault(finding: Finding) -> FoundFault:
+def fault_of(finding: Finding) -> FoundFault:
+    """Returns a finding as it is written down."""
     return FoundFault(
         severity=finding.severity,
         kind=finding.kind,
@@ -141,6 +149,9 @@ def _record_findings(run: RunDirectory, name: str) -> Iterator[Finding]:
     record, damage = _read_record(run, name)
     if damage:
         yield Finding("warning", "record", f"{name}.json", None, damage)
+    of_copy = damage_of_copy(run.record(name), CheckpointRecord)
+    if of_copy:
+        yield Finding("warning", "record", run.record_copy(name).name, None, of_copy)
     if record is None:
         return
     own = f"{run.worker_state_directory(name).relative_to(run.root).as_posix()}/"

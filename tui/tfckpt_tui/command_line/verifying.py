@@ -15,9 +15,10 @@ from tfckpt_trainer.bundle.finite import NotFinite
 from tfckpt_trainer.catalog.bisecting import Bisection, Outcome, Probe
 from tfckpt_trainer.catalog.bisecting import bisect as halve
 from tfckpt_trainer.catalog.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.damage import head_findings
 from tfckpt_trainer.catalog.files import Look
 from tfckpt_trainer.catalog.states import state_by
-from tfckpt_trainer.catalog.verifying import Verified, verify_checkpoint
+from tfckpt_trainer.catalog.verifying import Verified, fault_of, verify_checkpoint
 from tfckpt_trainer.errors import ExitCode, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import FoundFault
@@ -53,8 +54,8 @@ def verify(
 ) -> int:
     """Read checkpoints and hold every byte against its checksum; all of them by default.
 
-    CKPT is a name or a step. Exit 1 when anything is wrong that matters to a restore, or when
-    a CKPT cannot be read yet.
+    CKPT is a name or a step. Without any, the note of the last restore is checked too. Exit 1
+    when anything is wrong that matters to a restore, or when a CKPT cannot be read yet.
     """
     checkpoints = list_checkpoints(run)
     chosen = [choose(checkpoints, name) for name in names] if names else list(checkpoints)
@@ -72,10 +73,19 @@ def verify(
             results.append(verified)
             if not as_json:
                 _print_verified(verified)
+    of_run = [] if names else [fault_of(finding) for finding in head_findings(run)]
     if as_json:
         skipped = [{"name": c.name, "reason": c.problem} for c in passed_over]
-        print_json({"checkpoints": [_verified_data(one) for one in results], "skipped": skipped})
+        print_json(
+            {
+                "checkpoints": [_verified_data(one) for one in results],
+                "skipped": skipped,
+                "findings": [_finding_data(finding) for finding in of_run],
+            }
+        )
     else:
+        for finding in of_run:
+            print_line(f"{finding.severity}: {finding.message}")
         _print_summary(results, passed_over)
     unanswered = bool(names and passed_over)
     done = all(one.ok for one in results) and not unanswered
