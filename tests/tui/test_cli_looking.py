@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import Any
 
+import msgspec
+import psutil
 import pytest
 from command_running import Tool, run_binary
 from rundir_factory import RunFactory, two_branches
 
+from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.processes import process_namespace
+from tfckpt_trainer.rundir.records import Activity, WorkerStatus
 from tfckpt_tui.look import Look
 
 HOSTILE = "esc-\x1b]52;c;QUFB\x07\u202e\x9b2J-6"
@@ -134,6 +145,44 @@ def test_status_of_a_run_with_a_lost_worker_is_a_problem(tool: Tool, tmp_path: P
     assert said.code == 1
     assert said.json["run"]["state"] == "degraded"
     assert [w["state"] for w in said.json["workers"]] == ["training", "lost"]
+
+
+@pytest.mark.parametrize("said", [{"kept_from_cpu": 0.5}, {"activity": Activity.SAVING}])
+def test_status_of_a_killed_trainer_tells_that_its_process_is_gone(
+    tool: Tool, tmp_path: Path, said: dict[str, Any]
+) -> None:
+    made = two_branches(tmp_path)
+    trainer = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    began = psutil.Process(trainer.pid).create_time()
+    trainer.kill()
+    trainer.wait()
+    made.run.worker_status(1).unlink(missing_ok=True)
+    killed = {"pid": trainer.pid, "process_started_at": began, "step_seconds": 0.1, **said}
+    now = time.time()
+    made.worker(0, host=socket.gethostname(), namespace=process_namespace(), **killed)
+    status = load(made.run.worker_status(0), WorkerStatus)
+    store(
+        made.run.worker_status(0),
+        msgspec.structs.replace(status, updated_at=now, last_step_at=now),
+    )
+    run = tool("status", tmp_path, "--json").json["run"]
+    assert run["state"] == "failed"
+    assert run["reason"] == f"The process of worker 0 ({trainer.pid}) is gone."
+    assert "kept from" not in tool("status", tmp_path).data
+    [view] = Look(made.run).snapshot(now).workers
+    assert "kept from" not in view.suspicion
+    assert not view.suspicion or view.suspicion == f"its process {trainer.pid} is gone"
+
+
+def test_status_of_a_silent_trainer_of_another_machine_tells_for_how_long(
+    tool: Tool, tmp_path: Path
+) -> None:
+    made = two_branches(tmp_path)
+    made.run.worker_status(1).unlink(missing_ok=True)
+    now = time.time()
+    made.worker(0, updated_at=now - 600, last_step_at=now - 600, kept_from_cpu=0.5)
+    reason = tool("status", tmp_path, "--json").json["run"]["reason"]
+    assert re.fullmatch(r"Worker 0 gave no sign of life for 60\d s\.", reason)
 
 
 def test_status_without_any_trainer_tells_from_where_it_would_go_on(

@@ -166,7 +166,7 @@ class Look:
             if status is not None and (count is None or status.index < count):
                 state = worker_state(status, now, self._lives)
                 views.append(WorkerView(status, state, heartbeat_age(status.updated_at, now)))
-        index, why = holding_up([view.status for view in views], now) or (None, "")
+        index, why = holding_up([view.status for view in views], now, self._lives) or (None, "")
         views = [replace(v, suspicion=why) if v.status.index == index else v for v in views]
         return tuple(sorted(views, key=lambda view: view.status.index))
 

@@ -21,10 +21,12 @@ from tfckpt_trainer.rundir.health import (
     worker_state,
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import RunInfo, WorkerStatus
-from tfckpt_trainer.rundir.suspicion import holding_up
+from tfckpt_trainer.rundir.records import RunInfo, SupervisorState, SupervisorStatus, WorkerStatus
+from tfckpt_trainer.rundir.suspicion import holding_up, loss
 
 Json = dict[str, Any]
+
+_ENDED = {SupervisorState.STOPPED, SupervisorState.FINISHED, SupervisorState.FAILED}
 
 
 def list_checkpoints(run: RunDirectory, now: float | None = None) -> tuple[Checkpoint, ...]:
@@ -70,7 +72,6 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
         for status in read_workers(run, info.worker_count if info else None)
     ]
     state = run_state(workers, supervisor, now)
-    suspected, why = holding_up([status for status, _ in workers], now) or (None, "")
     chief = next((status for status, _ in workers if status.index == 0), None)
     resumed = continuation(run)
     saved = list_checkpoints(run, now)
@@ -82,11 +83,7 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
             "id": info.id if info else None,
             "directory": str(run.root),
             "state": state.value,
-            "reason": f"Worker {suspected} {why}."
-            if why
-            else supervisor.reason
-            if supervisor
-            else "",
+            "reason": _reason(state, [status for status, _ in workers], supervisor, now),
             "strategy": info.strategy if info else "",
             "worker_count": info.worker_count if info else len(workers),
             "cluster": info.cluster if info else {},
@@ -126,6 +123,27 @@ def is_trouble(report: Json) -> bool:
     """Whether a status report tells of something that a person should look at."""
     bad = {RunState.DEGRADED.value, RunState.FAILED.value, RunState.RESTARTING.value}
     return report["run"]["state"] in bad
+
+
+def _reason(
+    state: RunState,
+    statuses: Sequence[WorkerStatus],
+    supervisor: SupervisorStatus | None,
+    now: float,
+) -> str:
+    """Returns why a run is as it is; the supervisor knows best how its workers ended."""
+    said = supervisor.reason if supervisor is not None else ""
+    has_ended = supervisor is not None and supervisor.state in _ENDED
+    if said and (has_ended or state is RunState.RESTARTING):
+        return said
+    lost = loss(statuses, now)
+    if lost:
+        # A supervisor that says nothing of an end speaks of an earlier restart.
+        return lost
+    suspected = holding_up(statuses, now)
+    if suspected is not None:
+        return f"Worker {suspected[0]} {suspected[1]}."
+    return said
 
 
 def _branch(
