@@ -40,6 +40,7 @@ from tfckpt_trainer.rundir.records import (
     TrashManifest,
     WorkerStatus,
 )
+from tfckpt_trainer.rundir.statuses import load_status
 from tfckpt_trainer.rundir.suspicion import holding_up
 from tfckpt_tui.forecast import forecast
 from tfckpt_tui.series import Series
@@ -92,7 +93,7 @@ class Look:
         run = self._run
         info = self._load(run.run_file, RunInfo)
         workers = self._workers(now, info.worker_count if info is not None else None)
-        supervisor = self._load(run.supervisor_status, SupervisorStatus)
+        supervisor = self._load_status(run.supervisor_status, SupervisorStatus)
         self._journal.extend(self._journal_tail.read_new())
         self._series.add(self._series_tail.read_new())
         checkpoints = self._checkpoints(now)
@@ -162,7 +163,8 @@ class Look:
         for name in sorted(_names(self._run.status_directory)):
             if not (name.startswith("worker-") and name.endswith(".json")):
                 continue
-            status = self._load(self._run.status_directory / name, WorkerStatus)
+            path = self._run.status_directory / name
+            status = self._load_status(path, WorkerStatus)
             if status is not None and (count is None or status.index < count):
                 state = worker_state(status, now, self._lives)
                 views.append(WorkerView(status, state, heartbeat_age(status.updated_at, now)))
@@ -238,6 +240,9 @@ class Look:
 
     def _load(self, path: Path, kind: type[DocumentT]) -> DocumentT | None:
         return self._try(lambda: load_if_there(path, kind), None)
+
+    def _load_status(self, path: Path, kind: type[DocumentT]) -> DocumentT | None:
+        return self._try(lambda: load_status(path, kind), None)
 
     def _try(self, read: Callable[[], ResultT], otherwise: ResultT) -> ResultT:
         try:

@@ -12,7 +12,6 @@ from typing import Any
 import psutil
 
 from tfckpt_trainer.launch.workers import RunningWorker
-from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.journal import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
@@ -22,6 +21,7 @@ from tfckpt_trainer.rundir.records import (
     SupervisorState,
     SupervisorStatus,
 )
+from tfckpt_trainer.rundir.statuses import store_status
 
 HEARTBEAT_SECONDS = 1.0
 
@@ -98,7 +98,7 @@ class Reporter:
             next_start_at=self._next_start_at,
             workers=[worker.facts() for worker in self.workers],
         )
-        self._try(lambda: store(self._run.supervisor_status, status, durable=False), "heartbeat")
+        self._try(lambda: store_status(self._run.supervisor_status, status), "heartbeat")
 
     def _try(self, write: Callable[[], None], what: str) -> None:
         try:

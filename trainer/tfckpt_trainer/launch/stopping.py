@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from tfckpt_trainer.errors import LaunchError
+from tfckpt_trainer.errors import LaunchError, in_words
 from tfckpt_trainer.launch.lock import lock_is_held
 from tfckpt_trainer.launch.survivors import (
     Survivor,
@@ -18,9 +18,8 @@ from tfckpt_trainer.launch.survivors import (
     survivors,
 )
 from tfckpt_trainer.launch.workers import KILL_SECONDS, POLL_SECONDS, signal_group
-from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.health import is_live
-from tfckpt_trainer.rundir.journal import write_entry
+from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import is_seen_from_here
 from tfckpt_trainer.rundir.records import (
@@ -29,6 +28,11 @@ from tfckpt_trainer.rundir.records import (
     SupervisorState,
     SupervisorStatus,
 )
+from tfckpt_trainer.rundir.statuses import store_status
+
+
+def _ignore(_: str) -> None:
+    return
 
 
 def wait_for_end(
@@ -66,7 +70,12 @@ def _alive(run: RunDirectory) -> list[str]:
     return [*alive, *map(str, survivors(run, now))]
 
 
-def stop_supervisor(run: RunDirectory, timeout: float, by: str = "") -> bool:
+def stop_supervisor(
+    run: RunDirectory,
+    timeout: float,
+    by: str = "",
+    on_warning: Callable[[str], None] = _ignore,
+) -> bool:
     """Ends the supervisor and the workers of a run.
 
     The supervisor is asked first: it has its workers save and end. What still lives after
@@ -76,6 +85,7 @@ def stop_supervisor(run: RunDirectory, timeout: float, by: str = "") -> bool:
         run: The run directory.
         timeout: Seconds that supervisor and workers have to save and end.
         by: Who asks, for the journal.
+        on_warning: Told what the disk refused once all processes had ended.
 
     Returns:
         Whether there was anything to end.
@@ -97,7 +107,7 @@ def stop_supervisor(run: RunDirectory, timeout: float, by: str = "") -> bool:
         workers = survivors(run, time.time())
     killed = _end(workers, deadline)
     if supervisor is None or killed:
-        _tell(run, workers, by)
+        _tell(run, workers, by, on_warning)
     return True
 
 
@@ -159,17 +169,22 @@ def _wait(condition: Callable[[], bool], deadline: float) -> bool:
     return True
 
 
-def _tell(run: RunDirectory, workers: Sequence[Survivor], by: str) -> None:
-    """Writes the end that no process is left to write."""
+def _tell(
+    run: RunDirectory, workers: Sequence[Survivor], by: str, on_warning: Callable[[str], None]
+) -> None:
+    """Writes the end that no process is left to write; the processes have ended in any case."""
     message = "Stopped from outside"
     if workers:
         message += f", without their supervisor: {', '.join(map(str, workers))}"
-    write_entry(
-        run, JournalEntry(at=time.time(), kind=JournalKind.STOP, message=f"{message}.", by=by)
-    )
+    entry = JournalEntry(at=time.time(), kind=JournalKind.STOP, message=f"{message}.", by=by)
+    if warning := try_write_entry(run, entry):
+        on_warning(warning)
     status = read_supervisor(run)
     if status is not None:
         ended = msgspec.structs.replace(
             status, state=SupervisorState.STOPPED, reason=f"{message}.", next_start_at=None
         )
-        store(run.supervisor_status, ended)
+        try:
+            store_status(run.supervisor_status, ended, durable=True)
+        except OSError as error:
+            on_warning(f"The status of the run could not be written: {in_words(error)}.")

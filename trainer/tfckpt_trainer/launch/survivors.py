@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import psutil
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.documents import load_if_there
 from tfckpt_trainer.rundir.health import is_live, process_lives, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import is_seen
 from tfckpt_trainer.rundir.records import Activity, SupervisorStatus
+from tfckpt_trainer.rundir.statuses import load_status
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def read_supervisor(run: RunDirectory) -> SupervisorStatus | None:
     a new launch.
     """
     try:
-        return load_if_there(run.supervisor_status, SupervisorStatus)
+        return load_status(run.supervisor_status, SupervisorStatus)
     except (DamagedFileError, OSError):
         return None
 

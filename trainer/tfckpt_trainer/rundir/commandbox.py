@@ -20,10 +20,11 @@ from typing import Any
 import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.documents import load, load_if_there, store
+from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.files import make_directory
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records import Command, CommandKind, CommandState, Transition
+from tfckpt_trainer.rundir.statuses import load_status, store_status
 
 DEFAULT_LIFETIME = 60.0
 """Seconds after which a command that nobody took expires."""
@@ -106,7 +107,7 @@ class CommandBox:
         # It moves from left to right only, so a second round meets what the first one missed.
         for _ in range(2):
             for place in (self._run.inbox, self._run.active, self._run.done):
-                command = load_if_there(place / f"{identifier}.json", Command)
+                command = load_status(place / f"{identifier}.json", Command)
                 if command is not None:
                     return command
         return None
@@ -182,11 +183,12 @@ class CommandBox:
 
     def update(self, command: Command) -> None:
         """Makes the progress of a command that was claimed visible."""
-        store(self._run.active / f"{command.id}.json", command, durable=False)
+        store_status(self._run.active / f"{command.id}.json", command)
 
     def finish(self, command: Command) -> None:
         """Writes the outcome of a claimed command and closes it."""
-        store(self._run.active / f"{command.id}.json", command)
+        # Who asked waits for the answer, also where a full disk takes no new file.
+        store_status(self._run.active / f"{command.id}.json", command, durable=True)
         os.replace(self._run.active / f"{command.id}.json", self._run.done / f"{command.id}.json")
         self._forget_old_outcomes()
 

@@ -47,6 +47,45 @@ def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
         sync_directory(path.parent)
 
 
+def overwrite(path: Path, data: bytes) -> None:
+    """Writes `data` over the content of `path` in place: for a disk without a free block.
+
+    The file keeps its inode and does not become shorter: what is left of its old content is
+    replaced by spaces. A reader that comes in the middle may see a mixture of both contents, so
+    this is only for files that are written again soon and may be skipped once.
+
+    Args:
+        path: An existing plain file with no other name.
+        data: All of its new content; text that may end in spaces.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        DamagedFileError: It is a symbolic link, no plain file, or has a second name.
+        OSError: `data` needs more disk space than the file has, or the disk refused. If the disk
+            refused midway, the file holds a mixture of both contents.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise DamagedFileError(
+                f"{path} is a symbolic link, and a plain file was expected; move the link away."
+            ) from error
+        raise
+    try:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
+            raise DamagedFileError(f"{path} is not a plain file with one name; move it away.")
+        # `st_blocks` counts units of 512 bytes on any file system.
+        if len(data) > max(facts.st_size, 512 * facts.st_blocks):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        padded = data.ljust(facts.st_size)
+        if os.pwrite(descriptor, padded, 0) < len(padded):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    finally:
+        os.close(descriptor)
+
+
 def move(source: Path, target: Path) -> None:
     """Renames `source` to `target`, in place of nothing.
 

@@ -8,7 +8,6 @@ from enum import StrEnum
 import psutil
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.documents import load_if_there
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import is_seen_from_here
 from tfckpt_trainer.rundir.records import (
@@ -18,6 +17,7 @@ from tfckpt_trainer.rundir.records import (
     SupervisorStatus,
     WorkerStatus,
 )
+from tfckpt_trainer.rundir.statuses import load_status
 
 LOST_AFTER_INTERVALS = 5.0
 """A heartbeat that is this many intervals old means that the worker is lost."""
@@ -183,7 +183,7 @@ def read_workers(run: RunDirectory, count: int | None = None) -> list[WorkerStat
     statuses = []
     for path in sorted(run.status_directory.glob("worker-*.json")):
         try:
-            status = load_if_there(path, WorkerStatus)
+            status = load_status(path, WorkerStatus)
         except (DamagedFileError, OSError):
             continue
         if status is not None and (count is None or status.index < count):

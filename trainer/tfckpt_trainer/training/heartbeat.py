@@ -10,24 +10,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import psutil
 
 from tfckpt_trainer.errors import in_words
-from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records import Activity, GpuStatus, WorkerFacts, WorkerStatus
+from tfckpt_trainer.rundir.statuses import store_status
 from tfckpt_trainer.training.cpu_pressure import CpuPressure
 from tfckpt_trainer.training.gauges import Gauges, finite, median, percentile_95
 
 INTERVAL_SECONDS = 1.0
 
+DISK_FULL = "The disk is full: nothing is saved. Free disk space."
+"""What a heartbeat says that no longer fits on the disk and is written over the last one."""
+
 
 class Heartbeat:
     """Writes one worker's status file until it is stopped.
 
-    A full or failing disk must not end training: a beat that cannot be written is left out,
-    and the next one says so in `detail`. Nothing else keeps a beat from being written: whoever
+    A full or failing disk must not end training. On a full disk a beat is written over the last
+    one, in place, and says so in `detail`. A beat that cannot be written at all is left out, and
+    the next one says so. Nothing else keeps a beat from being written: whoever
     watches would take a worker for lost that trains.
     """
 
@@ -100,8 +105,11 @@ class Heartbeat:
         """Writes the status file now."""
         with self._writing:
             trouble = self._do_chores() or self._unwritten
+            status = self._status(trouble)
+            # An activity with a detail, such as the name of what is saved, keeps it.
+            full = msgspec.structs.replace(status, detail=self._gauges.detail or DISK_FULL)
             try:
-                store(self._path, self._status(trouble), durable=False)
+                store_status(self._path, status, if_full=full)
                 self._unwritten = ""
             except OSError as error:
                 self._unwritten = f"an earlier heartbeat could not be written: {in_words(error)}"

@@ -210,10 +210,14 @@ def _force(run: RunDirectory, reason: str, as_json: bool) -> None:
 
     began = time.monotonic()
     print_words(f"{reason} Ending its processes.")
-    if not stop_supervisor(run, FORCE_SECONDS, by=requester(THROUGH)):
+    warnings: list[str] = []
+    by = requester(THROUGH)
+    if not stop_supervisor(run, FORCE_SECONDS, by=by, on_warning=warnings.append):
         raise NoTrainerError(f"Nothing runs in {run.root}; there is nothing to stop.")
     message = f"Ended all processes of the run in {time.monotonic() - began:.1f} s."
     if as_json:
-        print_json({"stopped": True, "message": message})
+        print_json({"stopped": True, "message": message, "warnings": warnings})
     else:
         print_line(message)
+    for warning in warnings:
+        print_words(f"Done, but: {warning}")
