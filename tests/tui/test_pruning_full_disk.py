@@ -198,3 +198,23 @@ def test_no_reserve_through_a_link_or_in_a_foreign_directory(tmp_path: Path) -> 
     foreign.control.symlink_to(tmp_path / "elsewhere")
     assert not keep_reserve(foreign)
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_an_undo_without_room_does_not_advise_to_empty_the_trash(
+    ended: RunFactory, tool: Tool
+) -> None:
+    run = ended.run
+    pruning.prune(run, ["ckpt-100"], through=TEST)
+    release_reserve(run)
+    fill(run.root.parent)
+    said = tool("undo", run.root)
+    assert said.code == 1
+    assert "No space left on device" in said.words
+    assert "Do not empty the trash" in said.words
+    assert f"tfckpt-tui trash {run.root} empty" not in said.words
+    assert f"tfckpt-tui prune {run.root} CKPT --delete" in said.words
+    # The advice is followed.
+    deleted = tool("prune", run.root, "ckpt-200", "ckpt-300", "--delete", "--yes")
+    assert deleted.code == 0, deleted.words
+    assert tool("undo", run.root).code == 0
+    assert "ckpt-100" in names(run)

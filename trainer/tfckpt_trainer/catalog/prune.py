@@ -47,7 +47,13 @@ from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.files import make_directory, sync_directory
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import ListEntry, TrashedCheckpoint, TrashManifest, TrashPhase
-from tfckpt_trainer.rundir.reserve import DiskFullError, keep_reserve, with_room
+from tfckpt_trainer.rundir.reserve import (
+    DiskFullError,
+    advice_for_undo,
+    advising,
+    keep_reserve,
+    with_room,
+)
 
 
 def _ignore(_warning: str) -> None:
@@ -147,7 +153,8 @@ def undo(
             store(place / MANIFEST, manifest)
             return _carry_back(run, manifest, on_warning)
 
-    return with_room(run, act)
+    with advising(advice_for_undo(run)):
+        return with_room(run, act)
 
 
 def finish_interrupted_prunes(run: RunDirectory) -> list[TrashManifest]:

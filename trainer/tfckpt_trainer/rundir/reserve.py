@@ -10,8 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import shlex
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from tfckpt_trainer.errors import TfckptError
@@ -29,7 +29,15 @@ Result = TypeVar("Result")
 
 
 class DiskFullError(TfckptError):
-    """The disk is full, and so is what was kept back for that; nothing was changed."""
+    """The disk is full, and so is what was kept back for that; nothing was changed.
+
+    Attributes:
+        found: What was found, as a sentence or more.
+    """
+
+    def __init__(self, found: str, advice: str) -> None:
+        super().__init__(f"{found} {advice}")
+        self.found = found
 
 
 def keep_reserve(run: RunDirectory) -> bool:
@@ -107,8 +115,48 @@ def disk_full(run: RunDirectory, error: OSError) -> DiskFullError:
     root = shlex.quote(str(run.root))
     return DiskFullError(
         f"{path}: {os.strerror(error.errno or errno.ENOSPC)}. About {RESERVE_BYTES:,} bytes are "
-        f"needed, free: {free}. Nothing was changed. Free space with `tfckpt-tui trash {root} "
-        f"empty`, or delete checkpoints for good with `tfckpt-tui prune {root} CKPT --delete`."
+        f"needed, free: {free}. Nothing was changed.",
+        f"Free space with `tfckpt-tui trash {root} empty`, or delete checkpoints for good with "
+        f"`tfckpt-tui prune {root} CKPT --delete`.",
+    )
+
+
+@contextmanager
+def advising(advice: str) -> Iterator[None]:
+    """Gives `advice` with a `DiskFullError` of the block, in place of the usual one."""
+    try:
+        yield
+    except DiskFullError as error:
+        raise DiskFullError(error.found, advice) from error
+
+
+def advice_for_undo(run: RunDirectory) -> str:
+    """Returns how to make room for an undo: without what it brings back."""
+    root = shlex.quote(str(run.root))
+    return (
+        "Do not empty the trash: it holds what is to be brought back. Free space elsewhere on "
+        f"this disk, or delete other checkpoints with `tfckpt-tui prune {root} CKPT --delete`, "
+        f"and try again with `tfckpt-tui undo {root}`."
+    )
+
+
+def advice_beside_trainer(run: RunDirectory) -> str:
+    """Returns how to make room where a trainer lives that cannot be asked for anything."""
+    root = shlex.quote(str(run.root))
+    return (
+        "Free space elsewhere on this disk, or empty the trash with `tfckpt-tui trash "
+        f"{root} empty`, and try again. To end training without a save, use `tfckpt-tui stop "
+        f"--force {root}`; checkpoints can then be deleted with `tfckpt-tui prune {root} CKPT "
+        "--delete`."
+    )
+
+
+def advice_for_undo_beside_trainer(run: RunDirectory) -> str:
+    """Returns how to make room for an undo where a trainer lives that cannot be asked."""
+    root = shlex.quote(str(run.root))
+    return (
+        "Do not empty the trash: it holds what is to be brought back. Free space elsewhere on "
+        f"this disk, and try again with `tfckpt-tui undo {root}`."
     )
 
 

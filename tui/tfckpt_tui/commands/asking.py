@@ -12,7 +12,12 @@ from tfckpt_trainer.rundir.commandbox import CommandBox, requester
 from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import Command, CommandKind, CommandState
-from tfckpt_trainer.rundir.reserve import with_room
+from tfckpt_trainer.rundir.reserve import (
+    advice_beside_trainer,
+    advice_for_undo_beside_trainer,
+    advising,
+    with_room,
+)
 
 DEFAULT_TIMEOUT = 120.0
 """Seconds to wait for an outcome, unless a person says otherwise."""
@@ -45,6 +50,7 @@ def ask(
         The command as it is now: done, or on its way if it was not waited for.
 
     Raises:
+        DiskFullError: The disk has no room for the command.
         NoTrainerError: No trainer lives, or none took it in time.
         RefusedError: The trainer refused.
         TfckptError: It failed, or its end was not seen in time.
@@ -53,7 +59,12 @@ def ask(
         raise _nobody_answers(run)
     box = CommandBox(run)
     by = requester(through)
-    command = with_room(run, lambda: box.submit(kind, arguments, requested_by=by, lifetime=timeout))
+    is_undo = kind is CommandKind.UNDO
+    advice = advice_for_undo_beside_trainer(run) if is_undo else advice_beside_trainer(run)
+    with advising(advice):
+        command = with_room(
+            run, lambda: box.submit(kind, arguments, requested_by=by, lifetime=timeout)
+        )
     if not wait:
         return command
     outcome = box.wait(command, timeout=timeout, on_change=on_change)

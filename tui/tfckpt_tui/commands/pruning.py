@@ -22,7 +22,14 @@ from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.liveness import heartbeat_age_on_disk, other_trainer_lives
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CommandKind, JournalEntry, JournalKind, TrashManifest
-from tfckpt_trainer.rundir.reserve import DiskFullError, is_short, release_reserve, with_room
+from tfckpt_trainer.rundir.reserve import (
+    DiskFullError,
+    advice_for_undo,
+    advising,
+    is_short,
+    release_reserve,
+    with_room,
+)
 from tfckpt_tui import humane
 from tfckpt_tui.commands.asking import DEFAULT_TIMEOUT, OnChange, ask
 
@@ -228,14 +235,15 @@ def undo(
         # It raises the message for an empty trash, in a directory that may be read-only.
         find_in_trash(run, trash)
     is_alone = run.run_file.exists() and foreign_trainer(run) is None
-    return _by_ourselves(
-        run,
-        JournalKind.UNDO,
-        requester(through),
-        lambda on_warning: bring_back(
-            run, trash, update_state_file=is_alone, on_warning=on_warning
-        ),
-    )
+    with advising(advice_for_undo(run)):
+        return _by_ourselves(
+            run,
+            JournalKind.UNDO,
+            requester(through),
+            lambda on_warning: bring_back(
+                run, trash, update_state_file=is_alone, on_warning=on_warning
+            ),
+        )
 
 
 def empty(
