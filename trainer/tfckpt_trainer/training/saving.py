@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -192,17 +193,40 @@ class Saver:
         if lacking > 0 and self._make_room(lacking):
             lacking = self.lacking_bytes()
         if lacking > 0:
-            needed = self._shared.size + MARGIN_BYTES
-            follows = "Training goes on." if self._when_full == "go-on" else "Training waits."
-            return replace(
-                _refusal(
-                    f"{name} needs {needed:,} bytes and {needed - lacking:,} are free in "
-                    f"{run.root}, beside {trashed_bytes(run):,} in its trash; empty that, prune "
-                    f"checkpoints, or free disk space. {follows}"
-                ),
-                full=True,
-            )
+            return replace(_refusal(self._about_full_disk(request, lacking)), full=True)
         return None
+
+    def _about_full_disk(self, request: SaveRequest, lacking: int) -> str:
+        """Returns what is lacking for a save, what to do, and what happens without it."""
+        size, root = self._shared.size, shlex.quote(str(self._run.root))
+        free = size + MARGIN_BYTES - lacking
+        trashed = trashed_bytes(self._run)
+        trash = (
+            f"The trash holds {trashed:,} bytes: empty it with `tfckpt-tui trash {root} empty`. "
+            if trashed
+            else ""
+        )
+        return (
+            f"{request.name} has about {size:,} bytes, and {MARGIN_BYTES >> 20} MiB are kept free "
+            f"beside it; {free:,} bytes are free in {self._run.root}. {trash}Free disk space, or "
+            f"delete checkpoints with `tfckpt-tui prune {root} CKPT --delete`. "
+            f"{self._what_follows(request)}"
+        )
+
+    def _what_follows(self, request: SaveRequest) -> str:
+        """Returns how training goes on after a save that was refused on a full disk."""
+        root = shlex.quote(str(self._run.root))
+        if request.trigger == "preemption" or (request.trigger == "stop" and not request.command):
+            return "Training ends without a save of its last steps."
+        if request.trigger == "stop":
+            return (
+                f"Training goes on. To stop without a save, use `tfckpt-tui stop {root} --no-save`."
+            )
+        if request.trigger == "end" and self._when_full == "go-on":
+            return "Training ends without a save of its last steps."
+        # A command asks for one save; only those of a schedule wait for room.
+        waits = self._when_full != "go-on" and request.command is None
+        return "Training waits." if waits else "Training goes on."
 
     def lacking_bytes(self) -> int:
         """Returns how many bytes the disk lacks for one more save; 0 or less if it would fit."""
