@@ -56,6 +56,7 @@ from tfckpt_trainer.training.saves import Saves
 from tfckpt_trainer.training.saving import Saver
 from tfckpt_trainer.training.schedule import Schedule
 from tfckpt_trainer.training.service import Service
+from tfckpt_trainer.training.starting import disk_errors_explained
 from tfckpt_trainer.training.state import SharedState, WorkerState
 from tfckpt_trainer.training.steering import Steering
 from tfckpt_trainer.training.step import ReplicaStep, StepFunction
@@ -158,7 +159,8 @@ class TrainingRun:
         # Through a symbolic link the run would have two names, in its manifests and for others.
         self.directory = Path(os.path.realpath(run_dir))
         self._run = RunDirectory(self.directory)
-        self._run.create()
+        with disk_errors_explained(self._run):
+            self._run.create()
         self._strategy = strategy or tf.distribute.get_strategy()
         self._group = WorkerGroup(self._strategy)
         self._total_steps = total_steps
@@ -405,13 +407,14 @@ class TrainingRun:
             leave(0)
         atexit.register(keep_resources)
         with self._peers_watched():
-            if self._group.is_chief:
-                # The lock does not tell where a file system does not share locks.
-                refuse_another_trainer(self._run, 0)
-            self._heartbeat.start()
-            if self._group.is_chief:
-                self._take_over()
-                keep_reserve(self._run)
+            with disk_errors_explained(self._run):
+                if self._group.is_chief:
+                    # The lock does not tell where a file system does not share locks.
+                    refuse_another_trainer(self._run, 0)
+                self._heartbeat.start()
+                if self._group.is_chief:
+                    self._take_over()
+                    keep_reserve(self._run)
             self._moves.begin()
             self._gauges.activity = Activity.TRAINING
             if self._group.is_chief:

@@ -1,0 +1,187 @@
+"""A disk that runs full under a live trainer: what commands do and say then."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster import Cluster
+from steered import SteeredRun
+
+from real_file_systems import fill, is_full, small_tmpfs
+from tfckpt_trainer.rundir.health import trainer_answers
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records import CommandKind, CommandState
+from tfckpt_trainer.rundir.reserve import release_reserve
+from waiting import wait_until
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture
+def disk(tmp_path):
+    with small_tmpfs(tmp_path / "disk", megabytes=64) as root:
+        yield root
+
+
+@pytest.fixture
+def run(disk):
+    arguments = ["--save-every", "20", "--keep-last", "3"]
+    with Cluster(disk / "run", "steered.py", arguments, 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        wait_until(lambda: len(run.names()) >= 2 or None, 90, "two checkpoints")
+        yield run
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command left: exit code, data and words."""
+
+    code: int
+    data: str
+    words: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """Its data as a JSON document."""
+        document: dict[str, Any] = json.loads(self.data)
+        return document
+
+
+def run_binary(*words: object) -> Said:
+    """Runs the real `tfckpt-tui`."""
+    binary = Path(sys.executable).with_name("tfckpt-tui")
+    command = [binary, *map(str, words)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    assert "Traceback" not in ended.stderr, ended.stderr
+    return Said(ended.returncode, ended.stdout, ended.stderr)
+
+
+def fill_up(run: SteeredRun, *, reserve: bool) -> Path:
+    """Fills the disk, and waits until a heartbeat tells of it."""
+    filler = fill(run.run.root.parent)
+    if not reserve:
+        # Not before: the trainer writes it again while there is room.
+        release_reserve(run.run)
+        fill(run.run.root.parent)
+    assert is_full(run.run.root)
+    wait_until(lambda: "disk is full" in run.workers()[0].detail, 20, "a heartbeat tells of it")
+    return filler
+
+
+def test_heartbeats_go_on_and_commands_are_carried_out_with_the_reserve(run):
+    names = sorted(run.names())
+    assert run.ask(CommandKind.PRUNE, names=names[:1]).state is CommandState.DONE
+    filler = fill_up(run, reserve=True)
+    before = run.workers()[0]
+    # Longer than a heartbeat may be missing.
+    wait_until(lambda: run.workers()[0].updated_at > before.updated_at + 6, 30, "more heartbeats")
+    assert trainer_answers(run.run, time.time())
+    told = run_binary("status", run.run.root, "--json")
+    assert told.json["run"]["state"] == "training", told
+
+    emptied = run_binary("trash", run.run.root, "empty", "--yes", "--json")
+    assert emptied.code == 0, emptied
+    assert emptied.json["names"] == names[:1]
+
+    fill(run.run.root.parent)
+    saved = run_binary("save", run.run.root)
+    assert saved.code == 4, saved
+    assert "16 MiB are kept free beside it" in saved.words
+    assert "Training goes on." in saved.words
+    assert "trash" not in saved.words
+
+    filler.unlink()
+    wait_until(lambda: "disk is full" not in run.workers()[0].detail, 20, "room again")
+    assert run.ask(CommandKind.STOP).state is CommandState.DONE, run.workers()
+    assert run.cluster.wait() == [0], run.cluster.output()
+
+
+def test_prune_is_carried_out_with_the_reserve(run):
+    oldest = min(run.names(), key=lambda name: int(name.split("-")[1]))
+    fill_up(run, reserve=True)
+    pruned = run_binary("prune", run.run.root, oldest, "--delete", "--yes", "--json")
+    assert pruned.code == 0, pruned
+    assert pruned.json["emptied"]["names"] == [oldest]
+
+
+def test_stop_is_carried_out_with_the_reserve(run):
+    fill_up(run, reserve=True)
+    stopped = run_binary("stop", run.run.root, "--no-save")
+    assert stopped.code == 0, stopped
+    assert run.cluster.wait() == [0], run.cluster.output()
+
+
+def test_a_stop_whose_save_is_refused_names_the_way_without_a_save(run):
+    fill_up(run, reserve=True)
+    refused = run_binary("stop", run.run.root)
+    assert refused.code == 4, refused
+    assert f"tfckpt-tui stop {run.run.root} --no-save" in refused.words
+
+
+def test_without_the_reserve_the_true_reason_is_told_and_force_ends_it(run):
+    names = sorted(run.names())
+    assert run.ask(CommandKind.PRUNE, names=names[:1]).state is CommandState.DONE
+    fill_up(run, reserve=False)
+    for words in (
+        ("save",),
+        ("stop", "--no-save"),
+        ("prune", names[-1], "--delete", "--yes"),
+        ("undo",),
+    ):
+        refused = run_binary(words[0], run.run.root, *words[1:])
+        assert refused.code == 1, refused
+        assert "No space left on device" in refused.words
+        assert "Free space elsewhere on this disk" in refused.words
+        empties = f"tfckpt-tui trash {run.run.root} empty"
+        assert (empties in refused.words) is (words[0] != "undo"), refused
+    assert trainer_answers(run.run, time.time())
+    forced = run_binary("stop", run.run.root, "--force", "--no-save", "--json")
+    assert forced.code == 0, forced
+    assert "Done, but: It is not in the journal: " in forced.words
+    assert forced.json["warnings"]
+    run.cluster.wait()
+    emptied = run_binary("trash", run.run.root, "empty", "--yes")
+    assert emptied.code == 0, emptied
+
+
+def test_a_preemption_on_a_full_disk_does_not_say_that_training_goes_on(run):
+    fill_up(run, reserve=True)
+    filler = run.run.root.parent / "filler"
+    run.cluster.processes[0].terminate()
+    wait_until(lambda: run.workers()[0].ending is not None, 60, "the end")
+    filler.unlink()
+    run.cluster.wait()
+    log = run.cluster.output() + "".join(run.run.journal.read_text())
+    assert "Training goes on" not in log.split("preemption")[-1]
+
+
+_START = """
+import sys
+import keras
+from tfckpt_trainer import TrainingRun
+
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+for step in TrainingRun(sys.argv[1], model=model, optimizer=keras.optimizers.SGD(), total_steps=3):
+    pass
+"""
+
+
+def test_a_start_on_a_full_disk_says_what_to_do(disk):
+    command = [sys.executable, "-c", _START, str(disk / "run")]
+    first = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert first.returncode == 0, first.stderr
+    release_reserve(RunDirectory(disk / "run"))
+    fill(disk)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 1, ended
+    (told,) = (line for line in ended.stderr.splitlines() if "Training cannot start in" in line)
+    assert "Traceback" not in ended.stderr
+    assert "No space left on device" in told
+    assert f"tfckpt-tui trash {disk / 'run'} empty" in told
