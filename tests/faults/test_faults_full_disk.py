@@ -16,6 +16,7 @@ from steered import SteeredRun
 
 from real_file_systems import fill, is_full, small_tmpfs
 from tfckpt_trainer.rundir.health import trainer_answers
+from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import CommandKind, CommandState
 from tfckpt_trainer.rundir.reserve import release_reserve
@@ -152,14 +153,14 @@ def test_without_the_reserve_the_true_reason_is_told_and_force_ends_it(run):
 
 
 def test_a_preemption_on_a_full_disk_does_not_say_that_training_goes_on(run):
-    fill_up(run, reserve=True)
-    filler = run.run.root.parent / "filler"
+    # Room for the journal, and none for a save.
+    filler = fill(run.run.root.parent, leave=4 << 20)
     run.cluster.processes[0].terminate()
-    wait_until(lambda: run.workers()[0].ending is not None, 60, "the end")
-    filler.unlink()
     run.cluster.wait()
-    log = run.cluster.output() + "".join(run.run.journal.read_text())
-    assert "Training goes on" not in log.split("preemption")[-1]
+    filler.unlink()
+    refused = [entry.message for entry in read_entries(run.run) if "preemption" in entry.message]
+    assert any("Training ends without a save of its last steps." in told for told in refused)
+    assert not any("Training goes on" in told for told in refused)
 
 
 _START = """
