@@ -22,6 +22,7 @@ from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.training.exporting import export_asked
 from tfckpt_trainer.training.process import termination_kept
 from tfckpt_trainer.training.serving import serve
+from tfckpt_trainer.training.starting import disk_errors_explained
 
 PEER_SECONDS = 10.0
 """Silence of a worker after which the others give up, where the launcher says nothing else.
@@ -101,24 +102,25 @@ def announce_start() -> None:
     if run_dir is None or index is None:
         return
     run = RunDirectory(Path(os.path.realpath(run_dir)))
-    run.create()
-    refuse_another_trainer(run, int(index))
-    store(
-        run.worker_status(int(index)),
-        WorkerStatus(
-            index=int(index),
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            namespace=process_namespace(),
-            process_started_at=psutil.Process().create_time(),
-            updated_at=time.time(),
-            interval_seconds=START_SECONDS,
-            activity=Activity.STARTING,
-            step=0,
-            detail="Waiting for all workers to come up.",
-        ),
-        durable=False,
-    )
+    with disk_errors_explained(run):
+        run.create()
+        refuse_another_trainer(run, int(index))
+        store(
+            run.worker_status(int(index)),
+            WorkerStatus(
+                index=int(index),
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                namespace=process_namespace(),
+                process_started_at=psutil.Process().create_time(),
+                updated_at=time.time(),
+                interval_seconds=START_SECONDS,
+                activity=Activity.STARTING,
+                step=0,
+                detail="Waiting for all workers to come up.",
+            ),
+            durable=False,
+        )
 
 
 def _tpu_strategy() -> tf.distribute.Strategy:
