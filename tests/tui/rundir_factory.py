@@ -189,3 +189,10 @@ def two_branches(root: Path, now: float | None = None, *, live: bool = False) ->
     for index in range(2):
         (made.live_worker if live else made.worker)(index)
     return made
+
+
+def without_heartbeats(made: RunFactory) -> RunFactory:
+    """Takes the heartbeats of both workers away: the trainer of the run is gone."""
+    for index in range(2):
+        made.run.worker_status(index).unlink()
+    return made

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from answering_trainer import AnsweringTrainer, moving_files
-from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
 from msgspec.structs import replace
-from rundir_factory import RunFactory, two_branches
+from rundir_factory import RunFactory, two_branches, without_heartbeats
 
+from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records import TrashManifest
@@ -33,10 +33,7 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
 @pytest.fixture
 def ended(tmp_path: Path) -> RunFactory:
     """A run whose trainer is gone."""
-    made = two_branches(tmp_path / "run")
-    for index in range(2):
-        made.run.worker_status(index).unlink()
-    return made
+    return without_heartbeats(two_branches(tmp_path / "run"))
 
 
 def steps(run: RunDirectory) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from rundir_factory import RunFactory, two_branches
+from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from beating import beating, end
 from tfckpt_trainer.errors import RefusedError
@@ -26,10 +26,7 @@ TEST = "a test"
 @pytest.fixture
 def ended(tmp_path: Path) -> RunFactory:
     """A run whose trainer is gone."""
-    made = two_branches(tmp_path / "run")
-    for index in range(2):
-        made.run.worker_status(index).unlink()
-    return made
+    return without_heartbeats(two_branches(tmp_path / "run"))
 
 
 def files(run: RunDirectory) -> set[str]:

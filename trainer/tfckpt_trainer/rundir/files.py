@@ -64,14 +64,7 @@ def overwrite(path: Path, data: bytes) -> None:
         OSError: `data` needs more disk space than the file has, or the disk refused. If the disk
             refused midway, the file holds a mixture of both contents.
     """
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise DamagedFileError(
-                f"{path} is a symbolic link, and a plain file was expected; move the link away."
-            ) from error
-        raise
+    descriptor = _open_itself(path, os.O_WRONLY)
     try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
@@ -140,18 +133,23 @@ def open_plain(path: Path) -> BinaryIO:
         DamagedFileError: It is a link, a directory or a device.
         OSError: It cannot be read.
     """
+    descriptor = _open_itself(path, os.O_RDONLY)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise DamagedFileError(f"{path} is not a plain file; move it away.")
+    return os.fdopen(descriptor, "rb")
+
+
+def _open_itself(path: Path, flags: int) -> int:
+    """Opens what `path` itself is: no symbolic link is followed, no pipe waited for."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise DamagedFileError(
                 f"{path} is a symbolic link, and a plain file was expected; move the link away."
             ) from error
         raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise DamagedFileError(f"{path} is not a plain file; move it away.")
-    return os.fdopen(descriptor, "rb")
 
 
 def read_bounded(path: Path, limit: int = RECORD_LIMIT) -> bytes:
