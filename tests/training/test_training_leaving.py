@@ -23,8 +23,8 @@ WAYS = {
     "keras-sigterm": 143,
 }
 
-SHORT = 2.0
-"""Seconds. A thread of tf.data that was missed sleeps for four more."""
+SHORT = 6.0
+"""Seconds. A thread of tf.data that was missed sleeps for nine more."""
 
 
 def test_whichever_way_it_leaves_a_process_does_not_wait_for_tf_data(tmp_path):

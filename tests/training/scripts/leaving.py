@@ -15,7 +15,7 @@ import tensorflow as tf
 from tfckpt_trainer import TrainingRun
 from tfckpt_trainer.training import SteeringCallback, create_strategy, fit
 
-STEPS = 30
+STEPS = 52
 STEP_SECONDS = 0.2
 
 parser = argparse.ArgumentParser()
@@ -64,7 +64,10 @@ class Steps(keras.callbacks.Callback):
 
 
 def train():
-    """Trains; its own iterator, which the library does not know, ends with it."""
+    """Trains; returns its own iterator, which the library does not know.
+
+    The script keeps it, since a script that destroys an iterator itself and goes on waits for it.
+    """
     iterator = iter(dataset)
     for number, batch in enumerate(run, 1):
         next(iterator)
@@ -72,6 +75,7 @@ def train():
         step_done(number)
         if how == "break" and number == STEPS:
             break
+    return iterator
 
 
 if how == "fit":
@@ -90,4 +94,4 @@ else:
         model.fit(dataset, steps_per_epoch=1000, callbacks=callbacks, verbose=0)
     else:
         train_step = run.function(model.train_step)
-        train()
+        iterator = train()
