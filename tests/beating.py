@@ -15,7 +15,7 @@ import pytest
 
 from tfckpt_trainer.rundir.documents import load_if_there
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import WorkerStatus
+from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from waiting import wait_until
 
 _SCRIPT = """

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tfckpt_tui.cli import run
+from tfckpt_tui.cli.main import run
 
 BINARY = Path(sys.executable).with_name("tfckpt-tui")
 LIMIT_SECONDS = 60

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from documentation import DOCS, ROOT, is_listed, undocumented
-from tfckpt_trainer.catalog.trash import MANIFEST
+from tfckpt_trainer.catalog.retention.trash import MANIFEST
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]

@@ -19,7 +19,7 @@ def test_ci_runs_the_test_command_of_the_readme_word_for_word():
 
 
 def test_every_key_of_the_app_is_in_the_table():
-    from tfckpt_tui.commands.table import ACTIONS
+    from tfckpt_tui.app.actions import ACTIONS
 
     shown = {
         "asterisk": "*",
@@ -39,7 +39,7 @@ def test_every_key_of_the_app_is_in_the_table():
 
 @pytest.mark.parametrize("command", sorted(set(re.findall(r"tfckpt-tui ([a-z]+) ", README))))
 def test_every_command_it_names_exists(command):
-    from tfckpt_tui.cli import cli
+    from tfckpt_tui.cli.main import cli
 
     assert command in cli.list_commands(None)
 

@@ -14,15 +14,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from tfckpt_trainer.launch.local import launch
+from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.stopping import stop_supervisor
+from tfckpt_trainer.launch.stop import stop_supervisor
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import CommandKind
-from tfckpt_tui.app import TfckptApp
-from tfckpt_tui.commands.asking import ask
-from tfckpt_tui.commands.pruning import set_pins
+from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.services.prune import set_pins
+from tfckpt_tui.services.request import ask
 
 ROOT = Path(__file__).parents[2]
 PICTURES_DIRECTORY = ROOT / "docs" / "images"

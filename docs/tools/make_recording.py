@@ -223,7 +223,7 @@ def kill_worker(terminal: Recorder, runs: Path) -> None:
     """Ends worker 1 from outside, as the kernel does when memory runs out."""
     [run] = runs.glob("demo-*")
     status = subprocess.run(
-        [sys.executable, "-m", "tfckpt_tui.cli", "status", str(run), "--json"],
+        [sys.executable, "-m", "tfckpt_tui.cli.main", "status", str(run), "--json"],
         capture_output=True,
         check=True,
     )

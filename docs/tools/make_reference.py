@@ -12,8 +12,8 @@ from pathlib import Path
 
 import click
 
-from tfckpt_tui.cli import cli
-from tfckpt_tui.commands.table import ACTIONS
+from tfckpt_tui.app.actions import ACTIONS
+from tfckpt_tui.cli.main import cli
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 

@@ -18,9 +18,9 @@ from pathlib import Path
 import tensorflow as tf
 
 from tfckpt_trainer import SaveOptions, TrainingRun
-from tfckpt_trainer.catalog.history import Records
+from tfckpt_trainer.catalog.scan.history import Records
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import SaveCost
+from tfckpt_trainer.rundir.records.checkpoint import SaveCost
 
 VARIABLES = 50
 STEPS_BETWEEN = 60

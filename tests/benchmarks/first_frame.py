@@ -42,7 +42,7 @@ def compare(root: Path, count: int, rounds: int) -> None:
     factory = RunFactory(root).create()
     for step in range(1, count + 1):
         factory.checkpoint(step, listed=step == count)
-    ours = [sys.executable, "-m", "tfckpt_tui.cli", "attach", str(root)]
+    ours = [sys.executable, "-m", "tfckpt_tui.cli.main", "attach", str(root)]
     newest = f"ckpt-{count}" if count else "no checkpoint"
     first_frame(ours, "history")
     bare_times, frame_times, row_times, memory = [], [], [], []

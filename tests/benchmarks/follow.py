@@ -23,8 +23,8 @@ import numpy as np
 
 from bundle_writing import array, write
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.monitor import Monitor
-from tfckpt_tui.snapshot import RunSnapshot
+from tfckpt_tui.monitor.run_monitor import Monitor
+from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 IDLE_SECONDS = 10.0
 LIMIT_SECONDS = 240.0

@@ -26,10 +26,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "catalog"))
 from checkpoint_directory import write_bundle
 
-from tfckpt_trainer.catalog.scan import Catalog
+from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import CheckpointRecord, FileFacts
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 
 LOOKS = "looks in haste until all is known"
 KINDS = ("foreign", "listed", "ours")

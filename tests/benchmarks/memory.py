@@ -30,7 +30,7 @@ COMMANDS = {
 
 RUN = """
 import sys
-from tfckpt_tui.cli import run
+from tfckpt_tui.cli.main import run
 
 code = run(sys.argv[1:])
 status = open("/proc/self/status").read()

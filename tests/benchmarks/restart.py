@@ -17,13 +17,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from tfckpt_trainer.launch.local import launch
+from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.stopping import stop_supervisor
+from tfckpt_trainer.launch.stop import stop_supervisor
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import JournalKind
+from tfckpt_trainer.rundir.records.event import JournalKind
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from waiting import wait_until

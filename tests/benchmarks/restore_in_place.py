@@ -28,13 +28,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfckpt_trainer.launch.local import launch
+from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.stopping import stop_supervisor, wait_for_end
-from tfckpt_trainer.rundir.commandbox import CommandBox
+from tfckpt_trainer.launch.stop import stop_supervisor, wait_for_end
+from tfckpt_trainer.rundir.command_queue import CommandBox
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import Command, CommandKind, CommandState, JournalKind
+from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
+from tfckpt_trainer.rundir.records.event import JournalKind
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from waiting import wait_until

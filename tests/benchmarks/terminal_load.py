@@ -74,7 +74,7 @@ def simulated(workers: int, pause: float) -> Iterator[Path]:
 @contextmanager
 def opened(root: Path) -> Iterator[tuple[Terminal, psutil.Process]]:
     """The app on a run, when it has settled."""
-    command = [sys.executable, "-m", "tfckpt_tui.cli", "attach", str(root)]
+    command = [sys.executable, "-m", "tfckpt_tui.cli.main", "attach", str(root)]
     with Terminal(command, columns=140, rows=40) as terminal:
         terminal.wait_for("history", 60)
         time.sleep(SETTLE_SECONDS)

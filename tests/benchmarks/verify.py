@@ -115,7 +115,7 @@ def report(title: str, total: int, times: dict[str, list[float]]) -> None:
 def against_tensorflow(prefix: Path, rounds: int) -> None:
     """Compares processes that read everything: TensorFlow, and `tfckpt-tui verify`."""
     script = [sys.executable, str(SCRIPTS / "made_checkpoints.py"), str(prefix)]
-    ours = [sys.executable, "-m", "tfckpt_tui.cli", "verify", str(prefix.parent), "--again"]
+    ours = [sys.executable, "-m", "tfckpt_tui.cli.main", "verify", str(prefix.parent), "--again"]
     whole: list[float] = []
     reading: list[float] = []
     theirs: list[float] = []

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bundle_writing import Parts, Stored, array, in_parts, rows, strings, write
-from tfckpt_trainer.bundle.compare import Change, Compared, Difference, change, compare
+from tfckpt_trainer.bundle.analysis.compare import Change, Compared, Difference, change, compare
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.errors import BundleError
 

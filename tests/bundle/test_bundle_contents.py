@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bundle_writing import GRAPH_KEY, Object, array, graph, key_of, strings, variable, write
-from tfckpt_trainer.bundle.contents import Role, Variable, describe, describe_without_graph
+from tfckpt_trainer.bundle.analysis.contents import Role, Variable, describe, describe_without_graph
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import KEY, SlotVariable, read_object_graph
 

@@ -27,8 +27,8 @@ from bundle_writing import (
     variants,
     write,
 )
+from tfckpt_trainer.bundle.analysis.contents import describe
 from tfckpt_trainer.bundle.checksum import crc32c, unmask
-from tfckpt_trainer.bundle.contents import describe
 from tfckpt_trainer.bundle.index import read_index, read_shard_count
 from tfckpt_trainer.bundle.object_graph import read_object_graph
 from tfckpt_trainer.bundle.slices import WHOLE, Slice, decode_slice_key, slice_key
@@ -38,7 +38,7 @@ from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.bundle.wire import WireError, fields, read_varint
 from tfckpt_trainer.errors import BundleError, DamagedFileError, TfckptError
 from tfckpt_trainer.rundir.documents import decode, encode
-from tfckpt_trainer.rundir.records import CheckpointRecord, FileFacts, VerificationRecord
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts, VerificationRecord
 
 LIMIT = 64 << 20
 """Bytes that reading a file of some kilobytes may take at most."""

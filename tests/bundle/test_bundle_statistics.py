@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bundle_writing import NUMBERS, Parts, Stored, array, in_parts, rows, strings, write
+from tfckpt_trainer.bundle.analysis.statistics import BINS, Statistics, statistics
 from tfckpt_trainer.bundle.index import read_index
-from tfckpt_trainer.bundle.statistics import BINS, Statistics, statistics
 from tfckpt_trainer.bundle.values import read_integer
 from tfckpt_trainer.errors import BundleError
 

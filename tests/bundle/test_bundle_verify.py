@@ -26,8 +26,8 @@ from bundle_writing import (
     variants,
     write,
 )
+from tfckpt_trainer.bundle.analysis.finite import NotFinite
 from tfckpt_trainer.bundle.checksum import crc32c
-from tfckpt_trainer.bundle.finite import NotFinite
 from tfckpt_trainer.bundle.verify import Verification, verify
 
 MATRIX = np.arange(24, dtype=np.float32).reshape(6, 4)

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_trainer.catalog.bisecting import Bisection, Outcome, Probe, bisect
+from tfckpt_trainer.catalog.verification.bisect import Bisection, Outcome, Probe, bisect
 
 GOOD, BAD, SKIPPED = Outcome.GOOD, Outcome.BAD, Outcome.SKIPPED
 

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from checkpoint_directory import NOW
 
-from tfckpt_trainer.catalog.branches import (
-    Branches,
-    branch_after_restore,
-    lineage,
-    next_branch,
-)
-from tfckpt_trainer.catalog.prune import move_to_trash
-from tfckpt_trainer.catalog.scan import Catalog
+from tfckpt_trainer.catalog.lineage import Branches, branch_after_restore, lineage, next_branch
+from tfckpt_trainer.catalog.retention.prune import move_to_trash
+from tfckpt_trainer.catalog.scan.catalog import Catalog
 
 
 def test_from_the_tip_of_a_branch_training_goes_on_on_it(made):

@@ -20,17 +20,17 @@ from cut_off import CUT_OFF, DONE, RAISED, SURVIVED, killed_at, refused_at
 from lost_changes import Tree, recorded, what_may_be_left
 
 from tfckpt_trainer.bundle.checksum import crc32c
-from tfckpt_trainer.catalog.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.commit import (
     begin_save,
     commit_save,
     discard_save,
     finish_interrupted_saves,
 )
-from tfckpt_trainer.catalog.scan import Catalog, continuation
+from tfckpt_trainer.catalog.scan.catalog import Catalog, continuation
+from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import CheckpointRecord, FileFacts
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 
 NAME = "ckpt-200"
 SHARDS = 2

@@ -17,15 +17,16 @@ from test_catalog_crashes import NAMES, PRUNED, Scene
 
 from bundle_writing import array, write
 from real_file_systems import small_ext4
-from tfckpt_trainer.catalog import matching
-from tfckpt_trainer.catalog.matching import checksum_of_file
-from tfckpt_trainer.catalog.pinning import set_pins
-from tfckpt_trainer.catalog.prune import finish_interrupted_prunes, move_to_trash, undo
-from tfckpt_trainer.catalog.scan import Catalog
-from tfckpt_trainer.catalog.trash import list_trash
+from tfckpt_trainer.catalog.retention import matching
+from tfckpt_trainer.catalog.retention.matching import checksum_of_file
+from tfckpt_trainer.catalog.retention.pinning import set_pins
+from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
+from tfckpt_trainer.catalog.retention.trash import list_trash
+from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import CheckpointRecord, TrashManifest, TrashPhase
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
 
 FIXTURES = Path(__file__).parents[1] / "data" / "run-directories-0.1.tar.gz"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from checkpoint_directory import NOW
 
-from tfckpt_trainer.catalog.branches import branch_of
 from tfckpt_trainer.catalog.commit import point_state_file_at
-from tfckpt_trainer.catalog.scan import Catalog, continuation
+from tfckpt_trainer.catalog.lineage import branch_of
+from tfckpt_trainer.catalog.scan.catalog import Catalog, continuation
 from tfckpt_trainer.rundir.documents import copy_of
 
 

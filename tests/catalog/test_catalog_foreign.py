@@ -12,13 +12,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tfckpt_trainer.catalog.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.foreign import Foreign, foreign_writers
-from tfckpt_trainer.catalog.scan import Catalog
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.scan.foreign_writers import Foreign, foreign_writers
 from tfckpt_trainer.rundir import filesystems
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.filesystems import file_system_type, is_network_file_system
-from tfckpt_trainer.rundir.records import Activity, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 
 SCRIPT = Path(__file__).parent / "scripts" / "holder.py"
 LATER = 3600.0

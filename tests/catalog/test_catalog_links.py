@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory, contents
 
-from tfckpt_trainer.catalog.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.files import Look
-from tfckpt_trainer.catalog.foreign import foreign_writers
-from tfckpt_trainer.catalog.protection import protections
-from tfckpt_trainer.catalog.prune import move_to_trash
-from tfckpt_trainer.catalog.retention import Policy, plan, plan_of_names
-from tfckpt_trainer.catalog.scan import Catalog
-from tfckpt_trainer.catalog.verifications import remember
-from tfckpt_trainer.catalog.verifying import verify_checkpoint
+from tfckpt_trainer.catalog.retention.protection import protections
+from tfckpt_trainer.catalog.retention.prune import move_to_trash
+from tfckpt_trainer.catalog.retention.rules import Policy, plan, plan_of_names
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.checkpoint_files import Look
+from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
+from tfckpt_trainer.catalog.verification.remembered import remember
+from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
 from tfckpt_trainer.errors import RefusedError
 
 INDEX, DATA = ".index", ".data-00000-of-00001"

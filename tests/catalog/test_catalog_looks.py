@@ -8,10 +8,10 @@ import shutil
 import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
 
-from tfckpt_trainer.catalog import listing as listing_module
-from tfckpt_trainer.catalog import scan as scan_module
-from tfckpt_trainer.catalog.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.scan import Catalog
+from tfckpt_trainer.catalog.scan import catalog as scan_module
+from tfckpt_trainer.catalog.scan import directory_listing as listing_module
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 
 
 @pytest.fixture

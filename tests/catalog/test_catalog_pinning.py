@@ -13,11 +13,11 @@ from checkpoint_directory import NOW, CheckpointDirectory, listed_names
 from cut_off import CUT_OFF, DONE, RAISED, killed_at, meddled_at
 from test_catalog_crashes import PRUNED, Scene
 
-from tfckpt_trainer.catalog import pinning
-from tfckpt_trainer.catalog.pinning import set_pins
-from tfckpt_trainer.catalog.pins import pin, pinned_names
-from tfckpt_trainer.catalog.prune import finish_interrupted_prunes, move_to_trash, undo
-from tfckpt_trainer.catalog.trash import empty_trash, list_trash, locked_trash
+from tfckpt_trainer.catalog.retention import pinning
+from tfckpt_trainer.catalog.retention.pinning import set_pins
+from tfckpt_trainer.catalog.retention.pins import pin, pinned_names
+from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
+from tfckpt_trainer.catalog.retention.trash import empty_trash, list_trash, locked_trash
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 

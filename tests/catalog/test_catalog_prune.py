@@ -21,16 +21,16 @@ from checkpoint_directory import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfckpt_trainer.catalog.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.deleting import delete_for_good
-from tfckpt_trainer.catalog.pinning import set_pins
-from tfckpt_trainer.catalog.pins import pin, unpin
-from tfckpt_trainer.catalog.prune import finish_interrupted_prunes, move_to_trash, undo
-from tfckpt_trainer.catalog.retention import BestBy, Policy, plan
-from tfckpt_trainer.catalog.trash import RETENTION, empty_trash, list_trash, locked_trash
+from tfckpt_trainer.catalog.retention.deleting import delete_for_good
+from tfckpt_trainer.catalog.retention.pinning import set_pins
+from tfckpt_trainer.catalog.retention.pins import pin, unpin
+from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
+from tfckpt_trainer.catalog.retention.rules import BestBy, Policy, plan
+from tfckpt_trainer.catalog.retention.trash import RETENTION, empty_trash, list_trash, locked_trash
+from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import load, store
-from tfckpt_trainer.rundir.records import TrashedCheckpoint, TrashManifest, TrashPhase
+from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest, TrashPhase
 
 
 def prune(made: CheckpointDirectory, *names: str, at: float = NOW, state_file: bool = True, **more):
@@ -291,7 +291,7 @@ class TestTrash:
         assert (precious / "file").read_bytes() == b"1"
 
     def test_one_at_a_time(self, history, monkeypatch):
-        monkeypatch.setattr("tfckpt_trainer.catalog.trash.LOCK_SECONDS", 0.1)
+        monkeypatch.setattr("tfckpt_trainer.catalog.retention.trash.LOCK_SECONDS", 0.1)
         prune(history, "ckpt-100")
         with locked_trash(history.run):
             for act in (
@@ -637,7 +637,7 @@ class TestDoneBut:
     """What fails after the last file has moved is told beside the outcome."""
 
     def test_a_manifest_that_cannot_be_completed(self, history, monkeypatch):
-        from tfckpt_trainer.catalog import prune as module
+        from tfckpt_trainer.catalog.retention import prune as module
 
         def refuse(path, document, **more):
             if document.phase is TrashPhase.TRASHED:
@@ -654,7 +654,7 @@ class TestDoneBut:
         assert history.scan()["ckpt-100"].restorable
 
     def test_a_list_that_cannot_be_written_after_an_undo(self, history, monkeypatch):
-        from tfckpt_trainer.catalog import prune as module
+        from tfckpt_trainer.catalog.retention import prune as module
 
         prune(history, "ckpt-100")
 

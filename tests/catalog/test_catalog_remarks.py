@@ -9,9 +9,9 @@ import subprocess
 import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory, contents
 
-from tfckpt_trainer.catalog.history import read_list
-from tfckpt_trainer.catalog.remarks import Remark
-from tfckpt_trainer.catalog.scan import Catalog
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.diagnostics import Remark
+from tfckpt_trainer.catalog.scan.history import read_list
 
 
 def remarks(made: CheckpointDirectory, *, changed: float = LONG_AGO) -> dict[str, Remark]:
@@ -318,7 +318,9 @@ class TestAdviceThatCouldLoseSomething:
         assert "printf" in catalog.remarks(NOW + 12)[0].message
 
     def test_on_a_network_disk_the_machine_that_trains_is_asked(self, made, monkeypatch):
-        monkeypatch.setattr("tfckpt_trainer.catalog.seeing.is_network_file_system", lambda _: True)
+        monkeypatch.setattr(
+            "tfckpt_trainer.catalog.scan.seeing.is_network_file_system", lambda _: True
+        )
         self.lost_newest(made)
         message = remarks(made)["latest-missing"].message
         assert "on the machine that trains" in message

@@ -20,11 +20,11 @@ from bundle_writing import (
     variants,
     write,
 )
-from tfckpt_trainer.bundle.contents import describe
+from tfckpt_trainer.bundle.analysis.contents import describe
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import read_object_graph
-from tfckpt_trainer.catalog.resuming import returning
-from tfckpt_trainer.rundir.records import CheckpointRecord, WorkerFacts
+from tfckpt_trainer.catalog.resumption import returning
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
 
 WEIGHTS, SLOTS, STEP, SCHEDULE = "weights", "slot variables", "step", "learning-rate schedule"
 INPUT, RANDOM, CALLBACKS = "position in the input", "random states", "callbacks' best so far"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.retention import BestBy, Policy, plan, plan_of_names
+from tfckpt_trainer.catalog.retention.rules import BestBy, Policy, plan, plan_of_names
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.errors import UsageError
 
 COMPLETE = CheckpointState.COMPLETE

@@ -7,10 +7,10 @@ import shutil
 
 from checkpoint_directory import NOW, CheckpointDirectory
 
-from tfckpt_trainer.catalog import scan as scan_module
-from tfckpt_trainer.catalog.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.pins import pin, pinned_names, unpin
-from tfckpt_trainer.catalog.scan import Catalog, continuation
+from tfckpt_trainer.catalog.retention.pins import pin, pinned_names, unpin
+from tfckpt_trainer.catalog.scan import catalog as scan_module
+from tfckpt_trainer.catalog.scan.catalog import Catalog, continuation
+from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 
 
 def heads(made: CheckpointDirectory) -> list[str]:

@@ -8,10 +8,10 @@ import shutil
 import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
 
-from tfckpt_trainer.catalog.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.scan import Catalog
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.rundir.documents import store
-from tfckpt_trainer.rundir.records import TrashedCheckpoint, TrashManifest
+from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest
 
 
 def flip_bit(path, position):

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tfckpt_trainer.catalog.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.prune import move_to_trash, undo
-from tfckpt_trainer.catalog.retention import Policy, plan
-from tfckpt_trainer.catalog.scan import Catalog
+from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
+from tfckpt_trainer.catalog.retention.rules import Policy, plan
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 SCRIPT = Path(__file__).parent / "scripts" / "manager.py"

@@ -7,12 +7,12 @@ import os
 import pytest
 from checkpoint_directory import NOW, CheckpointDirectory
 
-from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.files import look
-from tfckpt_trainer.catalog.prune import move_to_trash, undo
-from tfckpt_trainer.catalog.scan import Catalog
-from tfckpt_trainer.catalog.verifications import Verifications, remember
-from tfckpt_trainer.rundir.records import FoundFault, VerificationRecord
+from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.checkpoint_files import look
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.verification.remembered import Verifications, remember
+from tfckpt_trainer.rundir.records.checkpoint import FoundFault, VerificationRecord
 
 FLIPPED = "v00000 in ckpt-1.data-00000-of-00001 does not match its checksum"
 

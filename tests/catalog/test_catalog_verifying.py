@@ -13,13 +13,13 @@ from checkpoint_directory import CheckpointDirectory
 
 from bundle_writing import array, write
 from tfckpt_trainer.bundle.checksum import crc32c
-from tfckpt_trainer.catalog.files import Look, look
-from tfckpt_trainer.catalog.verifications import holds_for
-from tfckpt_trainer.catalog.verifying import Verified, verify_checkpoint
+from tfckpt_trainer.catalog.scan.checkpoint_files import Look, look
+from tfckpt_trainer.catalog.verification.remembered import holds_for
+from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified, verify_checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import CheckpointRecord, FileFacts
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 
 NAME = "ckpt-7"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
 
-from tfckpt_trainer.catalog.remarks import Remark
-from tfckpt_trainer.catalog.scan import Catalog
-from tfckpt_trainer.catalog.states import CheckpointState
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.diagnostics import Remark
+from tfckpt_trainer.catalog.scan.states import CheckpointState
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 SCRIPT = Path(__file__).parent / "scripts" / "version_one.py"
@@ -105,7 +105,7 @@ def test_it_is_opened_once_however_often_one_looks(made, monkeypatch):
     save(made, "model.ckpt-100")
     opened = []
     monkeypatch.setattr(
-        "tfckpt_trainer.catalog.version_one.is_table", lambda path: opened.append(path) or True
+        "tfckpt_trainer.catalog.scan.version_one.is_table", lambda path: opened.append(path) or True
     )
     catalog = Catalog(made.run)
     for _ in range(3):

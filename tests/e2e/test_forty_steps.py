@@ -45,7 +45,7 @@ def test_no_step_is_left_out():
 @pytest.mark.timeout(900)
 def test_each_step_does_what_the_tour_says(tmp_path):
     directory = tmp_path / "run"
-    command = [sys.executable, "-m", "tfckpt_tui.cli", "demo", "--dir", str(directory)]
+    command = [sys.executable, "-m", "tfckpt_tui.cli.main", "demo", "--dir", str(directory)]
     try:
         with Terminal(command, columns=130, rows=44) as app:
             app.wait_for(r"ckpt-200 ", 120)

@@ -17,7 +17,7 @@ from waiting import wait_until
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.e2e]
 
-TOOL = [sys.executable, "-m", "tfckpt_tui.cli"]
+TOOL = [sys.executable, "-m", "tfckpt_tui.cli.main"]
 
 
 def ask(*arguments):

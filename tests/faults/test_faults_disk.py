@@ -8,7 +8,9 @@ from steered import SteeredRun
 
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.journal import read_entries
-from tfckpt_trainer.rundir.records import CheckpointRecord, CommandKind, CommandState, JournalKind
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.event import JournalKind
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow

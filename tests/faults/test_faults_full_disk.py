@@ -16,7 +16,7 @@ from real_file_systems import fill, is_full, small_tmpfs
 from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.reserve import release_reserve
 from waiting import wait_until
 

@@ -8,7 +8,7 @@ import pytest
 from cluster import Cluster
 from steered import SteeredRun
 
-from tfckpt_trainer.rundir.records import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 
 pytestmark = pytest.mark.tensorflow
 

@@ -11,17 +11,13 @@ import msgspec
 import psutil
 
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.stopping import stop_supervisor
-from tfckpt_trainer.launch.survivors import read_supervisor
+from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.launch.stop import stop_supervisor
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import (
-    JournalEntry,
-    JournalKind,
-    SupervisorState,
-    SupervisorStatus,
-)
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from waiting import wait_until
 
 WORKER = Path(__file__).parent / "scripts" / "worker.py"

@@ -18,19 +18,20 @@ import pytest
 from supervised import Run
 
 from tfckpt_trainer.errors import LaunchError, TfckptError, UsageError
-from tfckpt_trainer.launch.local import launch
+from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.lock import lock_is_held
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.stopping import stop_supervisor
+from tfckpt_trainer.launch.stop import stop_supervisor
 from tfckpt_trainer.rundir.documents import load, store
-from tfckpt_trainer.rundir.records import JournalKind, RunInfo, SupervisorState
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
 from waiting import wait_until
 
 LAUNCHER = """
 import signal, sys, time
 from pathlib import Path
 from tfckpt_trainer.errors import LaunchError
-from tfckpt_trainer.launch.local import launch
+from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.documents import load
 # As in a shell, whatever started the tests: under nohup they would inherit that it is ignored.
@@ -318,7 +319,7 @@ def test_a_torn_heartbeat_of_the_past_is_no_hindrance(run: Run) -> None:
 
 
 def test_the_supervisor_needs_no_tensorflow() -> None:
-    script = "import sys, tfckpt_trainer.launch.supervisor, tfckpt_trainer.launch.local\n"
+    script = "import sys, tfckpt_trainer.launch.supervisor, tfckpt_trainer.launch.launcher\n"
     script += "sys.exit('tensorflow' in sys.modules or 'textual' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 

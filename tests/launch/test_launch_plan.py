@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_trainer.launch.plan import (
+from tfckpt_trainer.launch.restart_policy import (
     AT_ONCE_SECONDS,
     HEALTHY_SECONDS,
     LONGEST_PAUSE_SECONDS,
@@ -20,7 +20,7 @@ from tfckpt_trainer.launch.plan import (
     decide,
     pause_before,
 )
-from tfckpt_trainer.rundir.records import Ending
+from tfckpt_trainer.rundir.records.worker import Ending
 
 LIMITS = Limits(max_restarts=3, pause_seconds=1.0, start_timeout=100.0)
 TRAINED = Attempt(workers=2, seconds=30.0, heard=frozenset({0, 1}), stepped=True)

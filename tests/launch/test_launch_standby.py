@@ -10,15 +10,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tfckpt_trainer.launch.local import launch
+from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.standby import MODULE, Program, as_program
-from tfckpt_trainer.launch.stopping import stop_supervisor
-from tfckpt_trainer.launch.survivors import read_supervisor
+from tfckpt_trainer.launch.stop import stop_supervisor
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import JournalKind
+from tfckpt_trainer.rundir.records.event import JournalKind
 from waiting import wait_until
 
 SCRIPT = Path(__file__).parents[1] / "training" / "scripts" / "steered.py"

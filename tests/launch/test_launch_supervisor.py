@@ -12,7 +12,8 @@ import sys
 import psutil
 from supervised import WORKER, Run
 
-from tfckpt_trainer.rundir.records import JournalKind, SupervisorState
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.run import SupervisorState
 from waiting import wait_until
 
 

@@ -10,9 +10,9 @@ import time
 import pytest
 
 from tfckpt_trainer.errors import RefusedError
-from tfckpt_trainer.rundir.commandbox import CommandBox, advance, requester
+from tfckpt_trainer.rundir.command_queue import CommandBox, advance, requester
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 
 NAMES_OF_THE_USER = {"LOGNAME", "USER", "LNAME", "USERNAME"}
 
@@ -36,7 +36,7 @@ def submit(box, **options):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody unknown")
 def test_somebody_whom_no_password_file_knows_can_ask():
     program = (
-        "import os; from tfckpt_trainer.rundir.commandbox import requester; os.setuid(54321); "
+        "import os; from tfckpt_trainer.rundir.command_queue import requester; os.setuid(54321); "
         "print(requester('a container'))"
     )
     environment = {k: v for k, v in os.environ.items() if k not in NAMES_OF_THE_USER}

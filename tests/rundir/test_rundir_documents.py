@@ -22,14 +22,9 @@ from tfckpt_trainer.rundir.documents import (
 )
 from tfckpt_trainer.rundir.journal import Tail, try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import (
-    CheckpointRecord,
-    Head,
-    JournalEntry,
-    JournalKind,
-    SaveManifest,
-    SavePhase,
-)
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveManifest, SavePhase
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.run import Head
 
 
 def a_head(**changes):

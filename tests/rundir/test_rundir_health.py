@@ -13,13 +13,8 @@ from tfckpt_trainer.rundir.health import (
     run_state,
     worker_state,
 )
-from tfckpt_trainer.rundir.records import (
-    Activity,
-    Ending,
-    SupervisorState,
-    SupervisorStatus,
-    WorkerStatus,
-)
+from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
+from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
 
 NOW = 1_000_000.0
 

@@ -16,7 +16,7 @@ from tfckpt_trainer.rundir.health import is_live, process_lives
 from tfckpt_trainer.rundir.liveness import heartbeat_age_on_disk, other_trainer_lives
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
-from tfckpt_trainer.rundir.records import Activity, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 
 
 @pytest.fixture

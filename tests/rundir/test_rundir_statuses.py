@@ -14,7 +14,7 @@ from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.files import overwrite
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import Activity, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.statuses import load_status, store_status
 
 

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from tfckpt_trainer.rundir.records import Activity, Phase, WorkerStatus
-from tfckpt_trainer.rundir.suspicion import holding_up, suspect
+from tfckpt_trainer.rundir.records.worker import Activity, Phase, WorkerStatus
+from tfckpt_trainer.rundir.stragglers import holding_up, suspect
 from waiting import wait_until
 
 NOW = 1_000_000.0

@@ -7,11 +7,12 @@ from typing import Any
 from cluster import Cluster
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.commandbox import CommandBox
+from tfckpt_trainer.rundir.command_queue import CommandBox
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import Activity, Command, CommandKind, WorkerStatus
+from tfckpt_trainer.rundir.records.command import Command, CommandKind
+from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from waiting import wait_until
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import CheckpointRecord
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 
 pytestmark = pytest.mark.tensorflow
 
@@ -70,7 +70,7 @@ def test_a_script_that_knows_nothing_of_us_is_seen_all_the_same(tmp_path):
     done = example("untouched", tmp_path / "theirs", 3)
     assert done.returncode == 0, done.stderr
     shown = subprocess.run(
-        [sys.executable, "-m", "tfckpt_tui.cli", "ls", tmp_path / "theirs", "--json"],
+        [sys.executable, "-m", "tfckpt_tui.cli.main", "ls", tmp_path / "theirs", "--json"],
         capture_output=True,
         text=True,
         check=True,
@@ -92,7 +92,7 @@ def test_keras_fit_learns_and_is_exported(tmp_path):
         [
             sys.executable,
             "-m",
-            "tfckpt_tui.cli",
+            "tfckpt_tui.cli.main",
             "export",
             root,
             name,

@@ -17,14 +17,10 @@ from steered import SteeredRun
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.rundir.documents import copy_of, load
 from tfckpt_trainer.rundir.journal import read_entries
-from tfckpt_trainer.rundir.records import (
-    Activity,
-    CheckpointRecord,
-    CommandKind,
-    CommandState,
-    Ending,
-    JournalKind,
-)
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow

@@ -11,20 +11,17 @@ from cluster import SCRIPTS, Cluster
 from steered import SteeredRun
 from test_training_exact import steps_of
 
-from tfckpt_trainer.launch.local import launch
+from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.stopping import stop_supervisor
-from tfckpt_trainer.launch.survivors import read_supervisor
+from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.launch.stop import stop_supervisor
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import (
-    Activity,
-    CommandKind,
-    CommandState,
-    JournalKind,
-    SupervisorState,
-)
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.run import SupervisorState
+from tfckpt_trainer.rundir.records.worker import Activity
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow

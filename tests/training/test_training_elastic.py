@@ -7,7 +7,7 @@ from cluster import Cluster
 from steered import SteeredRun
 
 from tfckpt_trainer.rundir.journal import read_entries
-from tfckpt_trainer.rundir.records import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 
 pytestmark = pytest.mark.tensorflow
 

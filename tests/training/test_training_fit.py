@@ -9,7 +9,8 @@ import pytest
 from cluster import Cluster
 from steered import SteeredRun
 
-from tfckpt_trainer.rundir.records import CommandKind, CommandState, Ending
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.worker import Ending
 
 pytestmark = pytest.mark.tensorflow
 

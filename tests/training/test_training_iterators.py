@@ -11,7 +11,8 @@ from cluster import Cluster
 from steered import SteeredRun
 
 from tfckpt_trainer.rundir.journal import read_entries
-from tfckpt_trainer.rundir.records import CommandKind, CommandState, JournalKind
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.event import JournalKind
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
@@ -34,9 +35,9 @@ def own_state():
     """The input of one worker, and its state, of a model without variables."""
     import tensorflow as tf
 
-    from tfckpt_trainer.training.group import WorkerGroup
-    from tfckpt_trainer.training.inputs import Inputs
-    from tfckpt_trainer.training.state import WorkerState
+    from tfckpt_trainer.training.checkpoint.state import WorkerState
+    from tfckpt_trainer.training.loop.inputs import Inputs
+    from tfckpt_trainer.training.loop.worker_group import WorkerGroup
 
     strategy = tf.distribute.get_strategy()
     inputs = Inputs(strategy, WorkerGroup(strategy), shuffled())
@@ -72,7 +73,7 @@ def test_a_restore_begins_the_iterator_anew_and_destroys_the_old_one_in_a_thread
 def test_an_iterator_among_the_objects_of_a_script_begins_anew_too(tmp_path):
     import tensorflow as tf
 
-    from tfckpt_trainer.training.state import SharedState, WorkerState
+    from tfckpt_trainer.training.checkpoint.state import SharedState, WorkerState
 
     mine, shared = iter(shuffled()), iter(shuffled())
     own = WorkerState(object(), None, {"mine": mine})

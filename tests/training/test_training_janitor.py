@@ -14,16 +14,17 @@ from typing import Any
 import pytest
 
 from bundle_writing import array, write
-from tfckpt_trainer.catalog.pins import pin
-from tfckpt_trainer.catalog.prune import move_to_trash, undo
-from tfckpt_trainer.catalog.retention import BestBy, Policy
-from tfckpt_trainer.catalog.trash import LOCK_SECONDS, RETENTION, list_trash, locked_trash
+from tfckpt_trainer.catalog.retention.pins import pin
+from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
+from tfckpt_trainer.catalog.retention.rules import BestBy, Policy
+from tfckpt_trainer.catalog.retention.trash import LOCK_SECONDS, RETENTION, list_trash, locked_trash
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.commandbox import CommandBox
+from tfckpt_trainer.rundir.command_queue import CommandBox
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import CheckpointRecord, CommandKind, FileFacts
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
+from tfckpt_trainer.rundir.records.command import CommandKind
 
 pytestmark = pytest.mark.tensorflow
 
@@ -73,8 +74,8 @@ def trained(tmp_path) -> Trained:
 @pytest.fixture
 def janitor(trained) -> Iterator[Callable[..., Any]]:
     """Makes one for a policy; waits for what it does aside."""
-    from tfckpt_trainer.training.ledger import Ledger
-    from tfckpt_trainer.training.retention import Housekeeping, Janitor
+    from tfckpt_trainer.training.checkpoint.automatic_prune import Housekeeping, Janitor
+    from tfckpt_trainer.training.telemetry.journal_writer import Ledger
 
     ledger = Ledger(trained.run, CommandBox(trained.run), is_chief=True)
     yield lambda *args, **more: Janitor(trained.run, Housekeeping(*args, **more), ledger)
@@ -91,8 +92,8 @@ LAST = Policy(keep_last=1)
 
 
 def test_the_other_workers_leave_it_to_the_chief(trained):
-    from tfckpt_trainer.training.ledger import Ledger
-    from tfckpt_trainer.training.retention import Housekeeping, Janitor
+    from tfckpt_trainer.training.checkpoint.automatic_prune import Housekeeping, Janitor
+    from tfckpt_trainer.training.telemetry.journal_writer import Ledger
 
     ledger = Ledger(trained.run, CommandBox(trained.run), is_chief=False)
     Janitor(trained.run, Housekeeping(Policy(keep_last=1)), ledger).after_save("ckpt-3")
@@ -152,9 +153,9 @@ def test_what_another_process_reads_stays(trained, janitor):
 
 
 def test_somebody_at_the_trash_delays_it_to_the_next_save(trained, janitor, monkeypatch):
-    from tfckpt_trainer.training import retention
+    from tfckpt_trainer.training.checkpoint import automatic_prune
 
-    monkeypatch.setattr(retention, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(automatic_prune, "PATIENCE_SECONDS", 0.05)
     keeper = janitor(LAST, None)
     began = time.monotonic()
     with locked_trash(trained.run):
@@ -170,9 +171,9 @@ def test_a_disk_that_refuses_is_written_down(trained, janitor, monkeypatch):
     def full(*_args, **_more):
         raise OSError(28, "No space left on device")
 
-    from tfckpt_trainer.training import retention
+    from tfckpt_trainer.training.checkpoint import automatic_prune
 
-    monkeypatch.setattr(retention, "move_to_trash", full)
+    monkeypatch.setattr(automatic_prune, "move_to_trash", full)
     janitor(LAST, None).after_save("ckpt-3")
     assert trained.told() == [("failed", "Retention: No space left on device")]
 
@@ -229,7 +230,7 @@ def test_room_is_made_of_the_oldest_and_only_as_much_as_is_needed(trained, janit
     ],
 )
 def test_what_makes_no_sense_is_refused_at_the_start(housekeeping, message):
-    from tfckpt_trainer.training.retention import Housekeeping
+    from tfckpt_trainer.training.checkpoint.automatic_prune import Housekeeping
 
     with pytest.raises(UsageError) as refused:
         Housekeeping(*housekeeping).check()

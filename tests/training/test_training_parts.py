@@ -17,7 +17,7 @@ def shared():
     import keras
     import tensorflow as tf
 
-    from tfckpt_trainer.training.state import SharedState
+    from tfckpt_trainer.training.checkpoint.state import SharedState
 
     model = keras.Sequential(
         [
@@ -44,7 +44,7 @@ def shared():
 def test_parts_make_the_checkpoint_that_tensorflow_writes(tmp_path, shared, writers, largest):
     import tensorflow as tf
 
-    from tfckpt_trainer.training.parts import Parts
+    from tfckpt_trainer.training.checkpoint.parts import Parts
 
     shared.write(tmp_path / "whole")
     each = [
@@ -80,7 +80,7 @@ def test_parts_make_the_checkpoint_that_tensorflow_writes(tmp_path, shared, writ
 def test_values_are_those_of_the_moment_in_which_they_were_taken(tmp_path, shared):
     import tensorflow as tf
 
-    from tfckpt_trainer.training.parts import Parts
+    from tfckpt_trainer.training.checkpoint.parts import Parts
 
     parts = Parts(shared.checkpoint, writers=1, writer=0, largest=None)
     table = shared.checkpoint.table
@@ -97,7 +97,7 @@ def test_values_are_those_of_the_moment_in_which_they_were_taken(tmp_path, share
 def test_what_is_no_variable_is_refused_and_not_left_out(shared):
     import tensorflow as tf
 
-    from tfckpt_trainer.training.blueprint import Blueprint
+    from tfckpt_trainer.training.checkpoint.layout import Blueprint
 
     table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
     with pytest.raises(UsageError, match="vocabulary is a MutableHashTable"):

@@ -12,18 +12,14 @@ from cluster import Cluster
 from steered import SteeredRun
 
 from tfckpt_trainer.bundle.verify import verify
-from tfckpt_trainer.catalog.prune import undo
-from tfckpt_trainer.catalog.scan import Catalog
-from tfckpt_trainer.catalog.trash import list_trash
+from tfckpt_trainer.catalog.retention.prune import undo
+from tfckpt_trainer.catalog.retention.trash import list_trash
+from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.journal import read_entries
-from tfckpt_trainer.rundir.records import (
-    CheckpointRecord,
-    CommandKind,
-    CommandState,
-    RetentionRules,
-    RunInfo,
-)
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.run import RetentionRules, RunInfo
 
 pytestmark = pytest.mark.tensorflow
 

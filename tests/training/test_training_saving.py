@@ -12,15 +12,12 @@ from cluster import Cluster
 from steered import SteeredRun
 
 from tfckpt_trainer.bundle.verify import verify
-from tfckpt_trainer.catalog.history import Records
+from tfckpt_trainer.catalog.scan.history import Records
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.journal import read_entries
-from tfckpt_trainer.rundir.records import (
-    Activity,
-    CheckpointRecord,
-    CommandKind,
-    CommandState,
-)
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.worker import Activity
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
@@ -187,7 +184,7 @@ def test_what_a_script_keeps_goes_with_each_checkpoint_and_comes_back_with_it(tm
             {"mine": 2 * record.step},
         ]
     shown = subprocess.run(
-        [sys.executable, "-m", "tfckpt_tui.cli", "inspect", run.run.root, "ckpt-10"],
+        [sys.executable, "-m", "tfckpt_tui.cli.main", "inspect", run.run.root, "ckpt-10"],
         capture_output=True,
         text=True,
         check=True,

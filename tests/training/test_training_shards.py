@@ -15,7 +15,7 @@ shapes = st.lists(st.integers(0, 9), max_size=3).map(tuple)
 
 @st.composite
 def states(draw):
-    from tfckpt_trainer.training.shards import Extent
+    from tfckpt_trainer.training.checkpoint.shards import Extent
 
     extents = draw(st.lists(st.builds(Extent, shapes, st.sampled_from([0, 1, 4, 8])), max_size=12))
     return {f"tensor-{number}": extent for number, extent in enumerate(extents)}
@@ -23,7 +23,7 @@ def states(draw):
 
 @given(states(), st.integers(1, 5), st.none() | st.integers(1, 200))
 def test_every_row_of_every_tensor_is_written_exactly_once(extents, writers, largest):
-    from tfckpt_trainer.training.shards import divide
+    from tfckpt_trainer.training.checkpoint.shards import divide
 
     divided = divide(extents, writers, largest)
     assert len(divided) == writers
@@ -40,7 +40,7 @@ def test_every_row_of_every_tensor_is_written_exactly_once(extents, writers, lar
 
 @given(states(), st.integers(1, 5), st.integers(1, 200))
 def test_no_shard_is_larger_than_allowed_unless_one_row_is(extents, writers, largest):
-    from tfckpt_trainer.training.shards import divide
+    from tfckpt_trainer.training.checkpoint.shards import divide
 
     def size(piece):
         extent = extents[piece.key]
@@ -58,7 +58,7 @@ def test_no_shard_is_larger_than_allowed_unless_one_row_is(extents, writers, lar
 
 @given(st.integers(1, 6), st.integers(1, 40))
 def test_workers_write_about_the_same_number_of_bytes(writers, tensors):
-    from tfckpt_trainer.training.shards import Extent, divide
+    from tfckpt_trainer.training.checkpoint.shards import Extent, divide
 
     extents = {str(number): Extent((25,), 4) for number in range(tensors)}
     divided = divide(extents, writers, None)
@@ -68,7 +68,7 @@ def test_workers_write_about_the_same_number_of_bytes(writers, tensors):
 
 
 def test_a_slice_is_named_as_tensorflow_wants_it():
-    from tfckpt_trainer.training.shards import Piece
+    from tfckpt_trainer.training.checkpoint.shards import Piece
 
     assert Piece("a").specification((3, 4)) == ""
     assert Piece("a", 2, 3).specification((8, 4, 5)) == "8 4 5 2,3:-:-"

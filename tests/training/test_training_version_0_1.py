@@ -8,7 +8,8 @@ from steered import SteeredRun
 
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.journal import read_entries
-from tfckpt_trainer.rundir.records import CheckpointRecord, CommandKind, CommandState
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from version_0_1 import unpacked
 
 pytestmark = pytest.mark.tensorflow

@@ -9,12 +9,13 @@ from types import TracebackType
 
 import msgspec
 
-from tfckpt_trainer.catalog.prune import move_to_trash, undo
-from tfckpt_trainer.rundir.commandbox import CommandBox, advance
+from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
+from tfckpt_trainer.rundir.command_queue import CommandBox, advance
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import Activity, Command, CommandKind, CommandState
+from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
+from tfckpt_trainer.rundir.records.worker import Activity
 
 Answer = Callable[[CommandBox, Command], None]
 

@@ -11,8 +11,8 @@ from textual.app import App
 from textual.pilot import Pilot
 
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.app import TfckptApp
-from tfckpt_tui.snapshot import RunSnapshot
+from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 Result = TypeVar("Result")
 

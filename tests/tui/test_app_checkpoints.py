@@ -12,12 +12,12 @@ from rundir_factory import RunFactory
 from textual.pilot import Pilot
 
 from real_file_systems import fill, small_tmpfs
-from tfckpt_trainer.catalog.prune import move_to_trash
-from tfckpt_trainer.catalog.trash import RETENTION
-from tfckpt_tui.app import TfckptApp
-from tfckpt_tui.screens.checkpoint import CheckpointScreen
-from tfckpt_tui.screens.compare import CompareScreen
-from tfckpt_tui.widgets.history import History
+from tfckpt_trainer.catalog.retention.prune import move_to_trash
+from tfckpt_trainer.catalog.retention.trash import RETENTION
+from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
+from tfckpt_tui.app.screens.compare import CompareScreen
+from tfckpt_tui.app.widgets.checkpoints.history import History
 
 SIZE = (120, 40)
 

@@ -11,21 +11,16 @@ from rich.segment import Segment
 from rundir_factory import RunFactory, two_branches
 from textual.color import Color
 
-from tfckpt_trainer.rundir.commandbox import CommandBox, advance
+from tfckpt_trainer.rundir.command_queue import CommandBox, advance
 from tfckpt_trainer.rundir.documents import store
-from tfckpt_trainer.rundir.records import (
-    Activity,
-    CommandKind,
-    CommandState,
-    Ending,
-    JournalKind,
-    TrashedCheckpoint,
-    TrashManifest,
-)
-from tfckpt_tui.app import TfckptApp
-from tfckpt_tui.base_app import Neutralise
-from tfckpt_tui.text import UNSAFE
-from tfckpt_tui.widgets.history import History
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest
+from tfckpt_trainer.rundir.records.worker import Activity, Ending
+from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.base_app import Neutralise
+from tfckpt_tui.app.widgets.checkpoints.history import History
+from tfckpt_tui.formats.text import UNSAFE
 
 HOSTILE = [
     "\x1b]52;c;UFdORUQ=\x07",

@@ -13,14 +13,16 @@ from rundir_factory import RunFactory
 from textual.pilot import Pilot
 
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.commandbox import CommandBox, advance
+from tfckpt_trainer.rundir.command_queue import CommandBox, advance
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import Command, CommandKind, CommandState, JournalKind, RunInfo
-from tfckpt_tui.app import TfckptApp
-from tfckpt_tui.commands.table import ACTIONS
-from tfckpt_tui.screens.dashboard import DashboardScreen
-from tfckpt_tui.widgets.history import History
+from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_tui.app.actions import ACTIONS
+from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.screens.dashboard import DashboardScreen
+from tfckpt_tui.app.widgets.checkpoints.history import History
 
 SIZE = (110, 36)
 
@@ -161,7 +163,7 @@ async def test_stop_says_what_is_lost(live: RunFactory, key: str, save: bool) ->
 
 
 async def test_pause_and_resume_are_one_key(live: RunFactory) -> None:
-    from tfckpt_trainer.rundir.records import Activity
+    from tfckpt_trainer.rundir.records.worker import Activity
 
     async with opened(live.run) as pilot:
         assert "z pause" in shown(pilot.app)

@@ -9,9 +9,9 @@ from app_driving import opened, shown, top, until, until_shown
 from rundir_factory import RunFactory, two_branches
 from textual.pilot import Pilot
 
-from tfckpt_trainer.rundir.commandbox import CommandBox
-from tfckpt_trainer.rundir.records import CommandKind
-from tfckpt_tui.widgets.history import History
+from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_tui.app.widgets.checkpoints.history import History
 
 
 def mark(pilot: Pilot[int], *names: str) -> None:

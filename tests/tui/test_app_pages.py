@@ -12,24 +12,24 @@ from rundir_factory import RunFactory, two_branches
 from textual import events
 from textual.pilot import Pilot
 
-from tfckpt_trainer.catalog.prune import move_to_trash
+from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.survivors import read_supervisor
+from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.log_times import LogClock
-from tfckpt_trainer.rundir.records import JournalKind
-from tfckpt_tui.app import TfckptApp
-from tfckpt_tui.config import config_path, read_config
-from tfckpt_tui.look import Look
-from tfckpt_tui.screens.charts import ChartsScreen
-from tfckpt_tui.screens.dashboard import DashboardScreen
-from tfckpt_tui.screens.launch import LaunchDialog
-from tfckpt_tui.screens.logs import LogsScreen
-from tfckpt_tui.screens.page import Page
-from tfckpt_tui.widgets.chart import Chart
-from tfckpt_tui.widgets.history import History
-from tfckpt_tui.widgets.log_view import LogView
-from tfckpt_tui.widgets.search_line import SearchLine
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.screens.charts import ChartsScreen
+from tfckpt_tui.app.screens.dashboard import DashboardScreen
+from tfckpt_tui.app.screens.launch import LaunchDialog
+from tfckpt_tui.app.screens.logs import LogsScreen
+from tfckpt_tui.app.screens.page import Page
+from tfckpt_tui.app.widgets.base.search_line import SearchLine
+from tfckpt_tui.app.widgets.charts.chart import Chart
+from tfckpt_tui.app.widgets.checkpoints.history import History
+from tfckpt_tui.app.widgets.run.log_view import LogView
+from tfckpt_tui.monitor.poller import Look
+from tfckpt_tui.settings.config import config_path, read_config
 
 PAGES = {
     "enter": "Keys of a checkpoint",
@@ -207,7 +207,7 @@ async def test_a_run_is_started_again_from_the_form(ended: RunFactory, tmp_path:
         launched = load(ended.run.launch_file, LaunchOptions)
         assert (launched.workers, launched.max_restarts) == (1, 7)
         assert launched.hang_seconds == 1234.0
-        from tfckpt_trainer.launch.stopping import stop_supervisor
+        from tfckpt_trainer.launch.stop import stop_supervisor
 
         stop_supervisor(ended.run, 30)
         assert supervisor is not None

@@ -12,11 +12,11 @@ from rundir_factory import RunFactory, loss_at
 from textual.pilot import Pilot
 from tiny_bundle import write_bundle
 
-from tfckpt_trainer.rundir.commandbox import CommandBox
-from tfckpt_trainer.rundir.records import Command
-from tfckpt_tui.commands.fitting import fit_of
-from tfckpt_tui.commands.reporting import list_checkpoints
-from tfckpt_tui.widgets.history import History
+from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.records.command import Command
+from tfckpt_tui.app.widgets.checkpoints.history import History
+from tfckpt_tui.services.compatibility import fit_of
+from tfckpt_tui.services.report import list_checkpoints
 
 
 @asynccontextmanager

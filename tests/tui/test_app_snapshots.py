@@ -12,15 +12,16 @@ from app_driving import StillMonitor, until
 from rundir_factory import RunFactory, two_branches
 from textual.pilot import Pilot
 
-from tfckpt_trainer.catalog.prune import move_to_trash
+from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.commandbox import CommandBox, advance
+from tfckpt_trainer.rundir.command_queue import CommandBox, advance
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.log_times import LogClock
-from tfckpt_trainer.rundir.records import CommandKind, CommandState, JournalKind
-from tfckpt_tui.app import TfckptApp
-from tfckpt_tui.look import Look
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.monitor.poller import Look
 
 NOW = 1_790_000_000.0
 SIZES = [(80, 24), (120, 40), (200, 50)]

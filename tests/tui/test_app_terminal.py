@@ -20,7 +20,7 @@ from rundir_factory import RunFactory, two_branches
 from test_app_hostile import HOSTILE, poison
 
 _OPEN = (
-    "import sys; from pathlib import Path; from tfckpt_tui.app import main; "
+    "import sys; from pathlib import Path; from tfckpt_tui.app.app import main; "
     "from tfckpt_trainer.rundir.paths import RunDirectory; "
     "sys.exit(main(RunDirectory(Path(sys.argv[1]))))"
 )
@@ -168,7 +168,7 @@ def test_a_crash_leaves_the_run_alone_tells_what_to_report_and_opens_again(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     defect = (
-        "from tfckpt_tui.widgets.history import History\n"
+        "from tfckpt_tui.app.widgets.checkpoints.history import History\n"
         "def fail(self):\n    secret = 'a password'\n    raise KeyError('\\x1b[2J[/x]')\n"
         "History.turn_mark = fail\n"
     )
@@ -245,7 +245,7 @@ def test_it_can_be_suspended_and_goes_on(made: RunFactory, tmp_path: Path) -> No
 
 def test_it_ends_at_once_whatever_its_threads_are_doing(made: RunFactory) -> None:
     hung = (
-        "import time; from tfckpt_tui.look import Look\n"
+        "import time; from tfckpt_tui.monitor.poller import Look\n"
         "Look.snapshot = lambda self, now: time.sleep(3600)\n"
     )
     terminal = Terminal(str(made.run.root), code=hung + _OPEN)

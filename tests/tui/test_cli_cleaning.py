@@ -16,8 +16,8 @@ from rundir_factory import RunFactory, two_branches, without_heartbeats
 from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import TrashManifest
-from tfckpt_tui.command_line.cleaning import parse_age
+from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_tui.cli.prune import parse_age
 
 OLD = ["ckpt-400", "ckpt-300", "ckpt-200", "ckpt-100"]
 """What keeping the last two, one of them with the best loss, gives up; newest first."""

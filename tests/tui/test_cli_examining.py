@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_running import BINARY, Said, Tool, run_binary
 from json_reference import check
 from rundir_factory import RunFactory, two_branches
 
@@ -31,15 +30,17 @@ from bundle_writing import (
     variable,
     write,
 )
+from command_running import BINARY, Said, Tool, run_binary
 from tfckpt_trainer.bundle.checksum import crc32c
-from tfckpt_trainer.catalog.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.commit import point_state_file_at
-from tfckpt_trainer.catalog.files import Look
+from tfckpt_trainer.catalog.scan.checkpoint_files import Look
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.documents import copy_of, store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import CheckpointRecord, FileFacts, Head
-from tfckpt_tui.command_line.verifying import _verified
-from tfckpt_tui.commands.reporting import list_checkpoints
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
+from tfckpt_trainer.rundir.records.run import Head
+from tfckpt_tui.cli.verify import _verified
+from tfckpt_tui.services.report import list_checkpoints
 from waiting import wait_until
 
 KERNEL, MOMENT = key_of("model/kernel"), key_of("model/kernel/.OPTIMIZER_SLOT/optimizer/m")

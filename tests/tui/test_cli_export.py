@@ -20,7 +20,7 @@ FORMATS = {"keras": ".keras", "saved-model": "", "weights": ".weights.h5"}
 
 def tfckpt(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "tfckpt_tui.cli", *map(str, arguments)],
+        [sys.executable, "-m", "tfckpt_tui.cli.main", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,

@@ -15,7 +15,7 @@ from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import CheckpointRecord
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
@@ -24,7 +24,7 @@ SCRIPT = Path(__file__).parents[1] / "training" / "scripts" / "steered.py"
 
 
 def start(root, *arguments, workers=2):
-    command = [sys.executable, "-m", "tfckpt_tui.cli", "launch", root, "--foreground"]
+    command = [sys.executable, "-m", "tfckpt_tui.cli.main", "launch", root, "--foreground"]
     command += ["--workers", str(workers), "--", sys.executable, SCRIPT, *arguments]
     return subprocess.Popen(
         list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -96,7 +96,7 @@ def test_a_script_that_fails_makes_the_job_fail(tmp_path):
 
 
 def test_foreground_and_detach_exclude_each_other(tmp_path):
-    command = [sys.executable, "-m", "tfckpt_tui.cli", "launch", tmp_path / "run"]
+    command = [sys.executable, "-m", "tfckpt_tui.cli.main", "launch", tmp_path / "run"]
     done = subprocess.run(
         [*command, "--foreground", "--detach", "--", "true"],
         capture_output=True,

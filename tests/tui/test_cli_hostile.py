@@ -7,12 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_running import Tool
 from rundir_factory import RunFactory, two_branches
 
-from tfckpt_trainer.rundir.commandbox import CommandBox
+from command_running import Tool
+from tfckpt_trainer.rundir.command_queue import CommandBox
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import JournalKind
+from tfckpt_trainer.rundir.records.event import JournalKind
 
 NO_UTF_8 = os.fsdecode(b"bad-\xff-5")
 

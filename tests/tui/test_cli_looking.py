@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
-from command_running import Tool, run_binary
 from rundir_factory import RunFactory, two_branches
 
+from command_running import Tool, run_binary
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
-from tfckpt_trainer.rundir.records import Activity, WorkerStatus
-from tfckpt_tui.look import Look
+from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
+from tfckpt_tui.monitor.poller import Look
 
 HOSTILE = "esc-\x1b]52;c;QUFB\x07\u202e\x9b2J-6"
 

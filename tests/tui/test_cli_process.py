@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from answering_trainer import AnsweringTrainer, done
-from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
 from rundir_factory import RunFactory, two_branches
 
+from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
 from waiting import wait_until
 
 WORKER = Path(__file__).parents[1] / "launch" / "scripts" / "worker.py"
@@ -60,7 +60,7 @@ def test_commands_import_nothing_heavy(tmp_path: Path, words: list[str]) -> None
     run = two_branches(tmp_path).run
     words = [str(run.root) if word == "RUN" else word for word in words]
     program = (
-        "import sys; from tfckpt_tui.cli import run; run(sys.argv[1:]); sys.stdout.flush(); "
+        "import sys; from tfckpt_tui.cli.main import run; run(sys.argv[1:]); sys.stdout.flush(); "
         f"loaded = {HEAVY!r} & {{name.split('.')[0] for name in sys.modules}}; "
         "sys.exit(f'loaded {loaded}' if loaded else 0)"
     )

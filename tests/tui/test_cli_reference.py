@@ -10,13 +10,13 @@ from pathlib import Path
 import click
 import pytest
 from answering_trainer import AnsweringTrainer, done
-from command_running import Tool
 from json_reference import check, documented
 from rundir_factory import RunFactory, two_branches
 
+from command_running import Tool
 from documentation import DOCS, load_tool
 from tfckpt_trainer.errors import ExitCode
-from tfckpt_tui.cli import cli
+from tfckpt_tui.cli.main import cli
 
 
 def test_the_generated_pages_match_the_definitions() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from answering_trainer import AnsweringTrainer, done, final, working_for_ever
-from command_running import Tool
 from rundir_factory import RunFactory, two_branches
 
-from tfckpt_trainer.rundir.commandbox import CommandBox
-from tfckpt_trainer.rundir.records import CommandKind, CommandState
+from command_running import Tool
+from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from answering_trainer import AnsweringTrainer, done, final, working_for_ever
 from rundir_factory import RunFactory, two_branches
 
 from tfckpt_trainer.errors import ExitCode, NoTrainerError, RefusedError, TfckptError
-from tfckpt_trainer.rundir.commandbox import CommandBox
-from tfckpt_trainer.rundir.records import Command, CommandKind, CommandState
-from tfckpt_tui.commands.asking import ask
+from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
+from tfckpt_tui.services.request import ask
 
 
 @pytest.fixture

@@ -19,9 +19,10 @@ from tfckpt_trainer.bundle.state_file import read_state_file
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import CommandKind, JournalKind
-from tfckpt_tui.commands import pruning
-from tfckpt_tui.commands.reporting import list_checkpoints
+from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_tui.services import prune
+from tfckpt_tui.services.report import list_checkpoints
 
 TEST = "a test"
 
@@ -45,11 +46,11 @@ def ended(tmp_path: Path) -> RunFactory:
 
 def test_undo_brings_back_every_byte(ended: RunFactory) -> None:
     before = files(ended.run.root)
-    pruned = pruning.prune(ended.run, ["ckpt-100", "ckpt-200"], through=TEST)
+    pruned = prune.prune(ended.run, ["ckpt-100", "ckpt-200"], through=TEST)
     assert pruned.names == ("ckpt-100", "ckpt-200")
     assert "ckpt-100" not in names(ended.run)
     assert pruned.size == 2 * 129
-    back = pruning.undo(ended.run, through=TEST)
+    back = prune.undo(ended.run, through=TEST)
     assert (back.trash, back.names) == (pruned.trash, pruned.names)
     after = files(ended.run.root)
     after.pop("checkpoint")
@@ -60,7 +61,7 @@ def test_undo_brings_back_every_byte(ended: RunFactory) -> None:
 
 
 def test_tensorflows_list_follows_in_a_run_of_ours(ended: RunFactory) -> None:
-    pruning.prune(ended.run, ["ckpt-100"], through=TEST)
+    prune.prune(ended.run, ["ckpt-100"], through=TEST)
     state = read_state_file(ended.run.state_file)
     assert state is not None
     assert "ckpt-100" not in state.all_paths
@@ -72,7 +73,7 @@ def test_the_list_of_a_foreign_directory_is_left_alone(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         made.checkpoint(step, recorded=False, seconds_ago=7200)
     before = made.run.state_file.read_bytes()
-    pruning.prune(made.run, ["ckpt-1"], through=TEST)
+    prune.prune(made.run, ["ckpt-1"], through=TEST)
     assert made.run.state_file.read_bytes() == before
     assert "ckpt-1" not in names(made.run)
 
@@ -104,9 +105,9 @@ def test_beside_a_foreign_trainer_it_is_refused_until_the_person_insists(
     before = files(run.root)
     with another_program(run.root / "events.out", "w") as pid:
         with pytest.raises(RefusedError, match=rf"Process {pid} .*--beside-trainer"):
-            pruning.prune(run, ["ckpt-1"], through=TEST)
+            prune.prune(run, ["ckpt-1"], through=TEST)
         assert {**files(run.root), "events.out": b""} == {**before, "events.out": b""}
-        pruning.prune(run, ["ckpt-1"], through=TEST, beside_trainer=True)
+        prune.prune(run, ["ckpt-1"], through=TEST, beside_trainer=True)
     assert "ckpt-1" not in names(run)
     assert files(run.root)["checkpoint"] == before["checkpoint"]
 
@@ -116,7 +117,7 @@ def test_what_a_foreign_trainer_has_open_is_not_touched(somebody_elses: RunFacto
     data = run.root / "ckpt-2.data-00000-of-00001"
     with another_program(run.root / "events.out", "w"), another_program(data, "r"):
         with pytest.raises(RefusedError, match="in use"):
-            pruning.prune(run, ["ckpt-2"], through=TEST, beside_trainer=True)
+            prune.prune(run, ["ckpt-2"], through=TEST, beside_trainer=True)
         assert data.exists()
 
 
@@ -153,10 +154,10 @@ def test_a_manager_of_tensorflows_goes_on_while_we_prune_beside_it(tmp_path: Pat
             os.utime(path, (1e9, 1e9))
         before = run.state_file.read_bytes()
         with pytest.raises(RefusedError, match=rf"Process {trainer.pid} "):
-            pruning.prune(run, ["ckpt-4"], through=TEST)
+            prune.prune(run, ["ckpt-4"], through=TEST)
         with pytest.raises(RefusedError, match="ckpt-6 is not pruned"):
-            pruning.prune(run, ["ckpt-6"], through=TEST, beside_trainer=True)
-        pruning.prune(run, ["ckpt-3", "ckpt-4"], through=TEST, beside_trainer=True)
+            prune.prune(run, ["ckpt-6"], through=TEST, beside_trainer=True)
+        prune.prune(run, ["ckpt-3", "ckpt-4"], through=TEST, beside_trainer=True)
         assert run.state_file.read_bytes() == before
         assert save(2) == ["ckpt-5", "ckpt-6", "ckpt-7", "ckpt-8"]
         trainer.communicate()
@@ -170,14 +171,14 @@ def test_a_manager_of_tensorflows_goes_on_while_we_prune_beside_it(tmp_path: Pat
 def test_a_save_of_a_moment_ago_speaks_for_a_foreign_trainer(somebody_elses: RunFactory) -> None:
     somebody_elses.checkpoint(5, recorded=False)
     with pytest.raises(RefusedError, match=r"changed .* ago: a trainer seems to live"):
-        pruning.prune(somebody_elses.run, ["ckpt-1"], through=TEST)
+        prune.prune(somebody_elses.run, ["ckpt-1"], through=TEST)
 
 
 def test_what_was_written_a_moment_ago_is_not_touched(somebody_elses: RunFactory) -> None:
     for name in ("best-1", "ckpt-5"):
         somebody_elses.checkpoint(1, name=name, recorded=False)
     with pytest.raises(RefusedError, match="best-1 is not pruned: in use"):
-        pruning.prune(somebody_elses.run, ["best-1"], through=TEST, beside_trainer=True)
+        prune.prune(somebody_elses.run, ["best-1"], through=TEST, beside_trainer=True)
     assert "best-1" in names(somebody_elses.run)
 
 
@@ -185,17 +186,17 @@ def test_a_prune_leaves_the_list_of_a_foreign_trainer_alone(ended: RunFactory) -
     run = ended.run
     before = run.state_file.read_bytes()
     with another_program(run.root / "events.out", "w"):
-        pruning.prune(run, ["ckpt-100"], through=TEST, beside_trainer=True)
+        prune.prune(run, ["ckpt-100"], through=TEST, beside_trainer=True)
     assert "ckpt-100" not in names(run)
     assert run.state_file.read_bytes() == before
 
 
 def test_an_undo_leaves_the_list_of_a_foreign_trainer_alone(ended: RunFactory) -> None:
     run = ended.run
-    pruning.prune(run, ["ckpt-100"], through=TEST)
+    prune.prune(run, ["ckpt-100"], through=TEST)
     before = run.state_file.read_bytes()
     with another_program(run.root / "events.out", "w"):
-        pruning.undo(run, through=TEST)
+        prune.undo(run, through=TEST)
     assert "ckpt-100" in names(run)
     assert run.state_file.read_bytes() == before
 
@@ -203,23 +204,23 @@ def test_an_undo_leaves_the_list_of_a_foreign_trainer_alone(ended: RunFactory) -
 def test_a_reader_of_the_newest_is_no_trainer(somebody_elses: RunFactory) -> None:
     run = somebody_elses.run
     with another_program(run.root / "ckpt-4.index", "r"):
-        pruning.prune(run, ["ckpt-1"], through=TEST)
+        prune.prune(run, ["ckpt-1"], through=TEST)
     assert "ckpt-1" not in names(run)
 
 
 def test_a_live_trainer_does_it_itself(tmp_path: Path) -> None:
     run = two_branches(tmp_path / "run", live=True).run
     with AnsweringTrainer(run, moving_files(run)) as trainer:
-        pruned = pruning.prune(run, ["ckpt-100"], through=TEST)
+        pruned = prune.prune(run, ["ckpt-100"], through=TEST)
         assert "ckpt-100" not in names(run)
-        back = pruning.undo(run, pruned.trash, through=TEST)
+        back = prune.undo(run, pruned.trash, through=TEST)
     assert back.names == pruned.names == ("ckpt-100",)
     assert [c.kind for c in trainer.taken] == [CommandKind.PRUNE, CommandKind.UNDO]
 
 
 def test_a_live_trainer_that_is_not_waited_for_has_not_moved_anything_yet(tmp_path: Path) -> None:
     run = two_branches(tmp_path / "run", live=True).run
-    asked = pruning.prune(run, ["ckpt-100"], through=TEST, wait=False)
+    asked = prune.prune(run, ["ckpt-100"], through=TEST, wait=False)
     assert asked.trash is None
     assert (run.inbox / f"{asked.command}.json").exists()
     assert "ckpt-100" in names(run)
@@ -231,10 +232,10 @@ def test_a_live_trainer_that_is_not_waited_for_has_not_moved_anything_yet(tmp_pa
 def test_what_is_protected_stays_and_so_does_all_else(
     ended: RunFactory, name: str, reason: str
 ) -> None:
-    pruning.set_pins(ended.run, ["ckpt-300"], pinned=True, through=TEST)
+    prune.set_pins(ended.run, ["ckpt-300"], pinned=True, through=TEST)
     before = files(ended.run.root)
     with pytest.raises(RefusedError, match=reason):
-        pruning.prune(ended.run, ["ckpt-100", name], through=TEST)
+        prune.prune(ended.run, ["ckpt-100", name], through=TEST)
     assert files(ended.run.root) == before
 
 
@@ -252,9 +253,9 @@ def test_beside_a_trainer_that_holds_the_lock_nothing_is_touched(
         os._exit(0)
     try:
         os.read(reader, 4)
-        monkeypatch.setattr(pruning, "LOCK_SECONDS", 0.1)
+        monkeypatch.setattr(prune, "LOCK_SECONDS", 0.1)
         with pytest.raises(RefusedError, match="does not answer; nothing was touched"):
-            pruning.prune(ended.run, ["ckpt-100"], through=TEST)
+            prune.prune(ended.run, ["ckpt-100"], through=TEST)
     finally:
         os.kill(holder, 9)
         os.waitpid(holder, 0)
@@ -265,11 +266,11 @@ def test_beside_a_trainer_that_holds_the_lock_nothing_is_touched(
 
 def test_a_pin_of_something_that_is_not_there_is_no_pin(ended: RunFactory) -> None:
     with pytest.raises(UsageError, match="ckpt-7"):
-        pruning.set_pins(ended.run, ["ckpt-7"], pinned=True, through=TEST)
+        prune.set_pins(ended.run, ["ckpt-7"], pinned=True, through=TEST)
     with pytest.raises(UsageError):
-        pruning.set_pins(ended.run, ["../ckpt-100"], pinned=True, through=TEST)
-    pruning.set_pins(ended.run, ["ckpt-100"], pinned=True, through=TEST)
-    pruning.set_pins(ended.run, ["ckpt-100"], pinned=True, through=TEST)
+        prune.set_pins(ended.run, ["../ckpt-100"], pinned=True, through=TEST)
+    prune.set_pins(ended.run, ["ckpt-100"], pinned=True, through=TEST)
+    prune.set_pins(ended.run, ["ckpt-100"], pinned=True, through=TEST)
     assert [c.name for c in list_checkpoints(ended.run) if c.pinned] == ["ckpt-100"]
-    pruning.set_pins(ended.run, ["ckpt-100"], pinned=False, through=TEST)
+    prune.set_pins(ended.run, ["ckpt-100"], pinned=False, through=TEST)
     assert not any(c.pinned for c in list_checkpoints(ended.run))

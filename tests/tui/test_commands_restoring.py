@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from rundir_factory import RunFactory, two_branches
 
-from tfckpt_trainer.catalog.prune import move_to_trash
+from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import Head
-from tfckpt_tui.commands.reporting import list_checkpoints
-from tfckpt_tui.commands.restoring import find_checkpoint, lineage, plan_restore
+from tfckpt_trainer.rundir.records.run import Head
+from tfckpt_tui.services.report import list_checkpoints
+from tfckpt_tui.services.restore import find_checkpoint, lineage, plan_restore
 
 
 def found(run: RunDirectory, step: int) -> str:

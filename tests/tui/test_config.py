@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pytest
 from app_driving import until_shown
-from command_running import Tool
 from json_reference import check
 from rundir_factory import RunFactory, two_branches
 
-from tfckpt_trainer.catalog.retention import BestBy, Policy
+from command_running import Tool
+from tfckpt_trainer.catalog.retention.rules import BestBy, Policy
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.documents import decode
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import JournalKind, RetentionRules, RunInfo
-from tfckpt_tui.app import TfckptApp
-from tfckpt_tui.config import (
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.run import RetentionRules, RunInfo
+from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.settings.config import (
     Config,
     RetentionSection,
     Rules,

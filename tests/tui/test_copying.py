@@ -8,9 +8,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.rundir.paths import is_plain_name
-from tfckpt_tui.copying import path_of, row_of
+from tfckpt_tui.formats.copying import path_of, row_of
 
 ROOT = Path("/data/runs")
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_trainer.catalog.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.errors import UsageError
-from tfckpt_tui.filtering import parse_filter
-from tfckpt_tui.sorting import COLUMNS, Order, next_order
+from tfckpt_tui.formats.checkpoint_filter import parse_filter
+from tfckpt_tui.formats.checkpoint_order import COLUMNS, Order, next_order
 
 NOW = 1_000_000.0
 

@@ -19,9 +19,9 @@ from rundir_factory import RunFactory
 from test_monitor import Watching
 
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.look import Look
-from tfckpt_tui.monitor import Monitor
-from tfckpt_tui.watching import MISSED, Doubt, Watch
+from tfckpt_tui.monitor.poller import Look
+from tfckpt_tui.monitor.run_monitor import Monitor
+from tfckpt_tui.monitor.watcher import MISSED, Doubt, Watch
 from waiting import wait_until
 
 

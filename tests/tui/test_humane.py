@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_tui import humane
+from tfckpt_tui.formats import units
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from tfckpt_tui import humane
     ],
 )
 def test_sizes(count: int, text: str) -> None:
-    assert humane.size(count) == text
+    assert units.size(count) == text
 
 
 _UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15}
@@ -36,7 +36,7 @@ _UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15}
 
 @given(st.integers(0, 10**17))
 def test_a_size_is_what_it_says_within_its_last_digit(count: int) -> None:
-    number, unit = humane.size(count).split(" ")
+    number, unit = units.size(count).split(" ")
     assert float(number) * _UNITS[unit] == pytest.approx(count, rel=0.0051)
     assert len(number) <= 4
 
@@ -62,7 +62,7 @@ def test_a_size_is_what_it_says_within_its_last_digit(count: int) -> None:
     ],
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert humane.duration(seconds) == text
+    assert units.duration(seconds) == text
 
 
 _SECONDS = {"ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86400}
@@ -70,7 +70,7 @@ _SECONDS = {"ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86400}
 
 @given(st.floats(0, 1e9))
 def test_a_duration_is_what_it_says_within_its_smaller_unit(seconds: float) -> None:
-    parts = re.findall(r"([\d.]+) (ms|s|min|h|d)", humane.duration(seconds))
+    parts = re.findall(r"([\d.]+) (ms|s|min|h|d)", units.duration(seconds))
     told = sum(float(number) * _SECONDS[unit] for number, unit in parts)
     assert told == pytest.approx(seconds, rel=0.05, abs=0.00051)
 
@@ -91,7 +91,7 @@ def test_a_duration_is_what_it_says_within_its_smaller_unit(seconds: float) -> N
     ],
 )
 def test_ages_never_sound_older_than_they_are(seconds: float, text: str) -> None:
-    assert humane.age(seconds) == text
+    assert units.age(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_ages_never_sound_older_than_they_are(seconds: float, text: str) -> None
     [(None, "–"), (math.nan, "–"), (0.0049, "4.90 ms"), (0.118, "118 ms"), (1.25, "1.25 s")],
 )
 def test_step_times(seconds: float | None, text: str) -> None:
-    assert humane.step_time(seconds) == text
+    assert units.step_time(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_step_times(seconds: float | None, text: str) -> None:
     [(None, "–"), (math.inf, "–"), (848.2, "848/s"), (12_400, "12.4k/s"), (3.2e6, "3.20M/s")],
 )
 def test_rates(rate: float | None, text: str) -> None:
-    assert humane.rate(rate) == text
+    assert units.rate(rate) == text
 
 
 @pytest.mark.parametrize(
@@ -127,26 +127,26 @@ def test_rates(rate: float | None, text: str) -> None:
     ],
 )
 def test_metrics(value: float | None, text: str) -> None:
-    assert humane.metric(value) == text
+    assert units.metric(value) == text
 
 
 def test_moments_are_local_and_never_fail() -> None:
-    assert humane.moment(0) == "1970-01-01 00:00:00"
-    assert humane.moment(86_399.9, "%H:%M:%S") == "23:59:59"
+    assert units.moment(0) == "1970-01-01 00:00:00"
+    assert units.moment(86_399.9, "%H:%M:%S") == "23:59:59"
     for at in (1e300, -1e300, math.inf, -math.inf, math.nan):
-        assert humane.moment(at) == "unknown"
+        assert units.moment(at) == "unknown"
 
 
 SHORT = 12
 """Columns that the narrowest place for a number has."""
 
 SHORTENING = (
-    humane.size,
-    humane.duration,
-    humane.age,
-    humane.step_time,
-    humane.rate,
-    humane.metric,
+    units.size,
+    units.duration,
+    units.age,
+    units.step_time,
+    units.rate,
+    units.metric,
 )
 
 
@@ -168,19 +168,19 @@ def test_every_usual_number_is_short(shorten: Callable[[float], str], number: fl
 
 @given(st.floats(allow_nan=False))
 def test_every_metric_is_short(value: float) -> None:
-    assert len(humane.metric(value)) <= SHORT
+    assert len(units.metric(value)) <= SHORT
 
 
 def test_counts_have_their_noun() -> None:
-    assert humane.count(1, "checkpoint") == "1 checkpoint"
-    assert humane.count(0, "checkpoint") == "0 checkpoints"
-    assert humane.count(12_345, "step") == "12,345 steps"
-    assert humane.count(1, "other entry", "other entries") == "1 other entry"
-    assert humane.count(2, "other entry", "other entries") == "2 other entries"
+    assert units.count(1, "checkpoint") == "1 checkpoint"
+    assert units.count(0, "checkpoint") == "0 checkpoints"
+    assert units.count(12_345, "step") == "12,345 steps"
+    assert units.count(1, "other entry", "other entries") == "1 other entry"
+    assert units.count(2, "other entry", "other entries") == "2 other entries"
 
 
 def test_processes_are_counted_by_what_they_do() -> None:
-    assert humane.processes({}, 3) == "3 workers"
-    assert humane.processes({"worker": ["a", "b"]}, 2) == "2 workers"
+    assert units.processes({}, 3) == "3 workers"
+    assert units.processes({"worker": ["a", "b"]}, 2) == "2 workers"
     cluster = {"chief": ["a"], "worker": ["b"], "ps": ["c", "d"]}
-    assert humane.processes(cluster, 4) == "1 worker, 2 parameter servers"
+    assert units.processes(cluster, 4) == "1 worker, 2 parameter servers"

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfckpt_trainer.rundir.log_times import LogClock
-from tfckpt_tui.log_book import ALL, Level, LogBook, in_order, level_of, row_at
-from tfckpt_tui.log_tail import LogLine, LogTail
+from tfckpt_tui.monitor.log_book import ALL, Level, LogBook, in_order, level_of, row_at
+from tfckpt_tui.monitor.log_tail import LogLine, LogTail
 
 LINES = st.lists(st.tuples(st.sampled_from("ab"), st.none() | st.floats(0, 100)), max_size=40)
 

@@ -9,21 +9,16 @@ from pathlib import Path
 import pytest
 from rundir_factory import RunFactory, two_branches
 
-from tfckpt_trainer.rundir.commandbox import CommandBox, advance
+from tfckpt_trainer.rundir.command_queue import CommandBox, advance
 from tfckpt_trainer.rundir.health import RunState, WorkerState
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import (
-    Activity,
-    CommandKind,
-    CommandState,
-    Ending,
-    JournalKind,
-    SeriesPoint,
-)
-from tfckpt_tui.look import Look
-from tfckpt_tui.monitor import Monitor
-from tfckpt_tui.series import Series
-from tfckpt_tui.snapshot import RunSnapshot
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.event import JournalKind, SeriesPoint
+from tfckpt_trainer.rundir.records.worker import Activity, Ending
+from tfckpt_tui.monitor.poller import Look
+from tfckpt_tui.monitor.run_monitor import Monitor
+from tfckpt_tui.monitor.series import Series
+from tfckpt_tui.monitor.snapshot import RunSnapshot
 from waiting import wait_until
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from answering_trainer import AnsweringTrainer, moving_files
-from command_running import Tool
 from rundir_factory import RunFactory, two_branches
 
 from beating import beating
 from bundle_writing import array, write
+from command_running import Tool
 from real_file_systems import fill, is_full, small_ext4, small_tmpfs
 from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.journal import read_entries
@@ -24,7 +24,7 @@ from tfckpt_trainer.rundir.reserve import (
     keep_reserve,
     release_reserve,
 )
-from tfckpt_tui.commands import pruning
+from tfckpt_tui.services import prune
 from waiting import wait_until
 
 TEST = "a test"
@@ -64,14 +64,14 @@ def test_prune_undo_pin_and_emptying_with_the_reserve(ended: RunFactory) -> None
     run = ended.run
     fill(run.root.parent)
     assert is_full(run.root)
-    pruned = pruning.prune(run, ["ckpt-100"], through=TEST)
+    pruned = prune.prune(run, ["ckpt-100"], through=TEST)
     assert "ckpt-100" not in names(run)
     assert pruned.warnings == ()
-    pruning.undo(run, through=TEST)
+    prune.undo(run, through=TEST)
     assert "ckpt-100" in names(run)
-    pruning.set_pins(run, ["ckpt-100"], pinned=True, through=TEST)
-    pruning.prune(run, ["ckpt-200", "ckpt-300"], through=TEST)
-    emptied = pruning.empty(run, through=TEST)
+    prune.set_pins(run, ["ckpt-100"], pinned=True, through=TEST)
+    prune.prune(run, ["ckpt-200", "ckpt-300"], through=TEST)
+    emptied = prune.empty(run, through=TEST)
     assert set(emptied.names) == {"ckpt-200", "ckpt-300"}
     assert emptied.problems == ()
     assert [entry.kind.value for entry in read_entries(run)][-5:] == [
@@ -89,27 +89,27 @@ def test_without_the_reserve_nothing_is_moved_and_the_message_helps(ended: RunFa
     fill(run.root.parent)
     before = names(run)
     with pytest.raises(DiskFullError, match=r"No space left.*free: .*trash .* empty.*--delete"):
-        pruning.prune(run, ["ckpt-100"], through=TEST)
+        prune.prune(run, ["ckpt-100"], through=TEST)
     assert names(run) == before
     assert [path for path in run.trash.iterdir() if path.is_dir()] == []
 
 
 def test_an_undo_without_room_leaves_the_trash_as_it_was(ended: RunFactory) -> None:
     run = ended.run
-    pruned = pruning.prune(run, ["ckpt-100"], through=TEST)
+    pruned = prune.prune(run, ["ckpt-100"], through=TEST)
     release_reserve(run)
     fill(run.root.parent)
     with pytest.raises(DiskFullError, match="No space left"):
-        pruning.undo(run, through=TEST)
+        prune.undo(run, through=TEST)
     assert "ckpt-100" not in names(run)
     (run.root.parent / "filler").unlink()
-    assert pruning.undo(run, through=TEST).trash == pruned.trash
+    assert prune.undo(run, through=TEST).trash == pruned.trash
     assert "ckpt-100" in names(run)
 
 
 def test_the_trash_is_emptied_without_any_room(ended: RunFactory, tool: Tool) -> None:
     run = ended.run
-    pruning.prune(run, ["ckpt-100", "ckpt-200"], through=TEST)
+    prune.prune(run, ["ckpt-100", "ckpt-200"], through=TEST)
     release_reserve(run)
     fill(run.root.parent)
     said = tool("trash", run.root, "empty", "--yes", "--json")
@@ -172,11 +172,11 @@ def test_a_journal_that_is_full_is_a_warning(ended: RunFactory, tool: Tool) -> N
 def test_the_reserve_comes_back_when_there_is_room(ended: RunFactory) -> None:
     run = ended.run
     filler = fill(run.root.parent)
-    pruning.prune(run, ["ckpt-100"], through=TEST)
+    prune.prune(run, ["ckpt-100"], through=TEST)
     assert not run.reserve.exists()
     assert not keep_reserve(run)
     filler.unlink()
-    pruning.empty(run, through=TEST)
+    prune.empty(run, through=TEST)
     assert run.reserve.stat().st_size == RESERVE_BYTES
 
 
@@ -187,7 +187,7 @@ def test_a_trainer_whose_heartbeat_does_not_fit_is_asked(ended: RunFactory) -> N
         wait_until(lambda: trainer_answers(run, time.time()), 10, "it beats")
         fill(run.root.parent)
         wait_until(lambda: not trainer_answers(run, time.time()), 20, "it looks dead")
-        assert pruning.prune(run, ["ckpt-100"], through=TEST).names == ("ckpt-100",)
+        assert prune.prune(run, ["ckpt-100"], through=TEST).names == ("ckpt-100",)
     assert [command.kind.value for command in trainer.taken] == ["prune"]
 
 
@@ -204,7 +204,7 @@ def test_an_undo_without_room_does_not_advise_to_empty_the_trash(
     ended: RunFactory, tool: Tool
 ) -> None:
     run = ended.run
-    pruning.prune(run, ["ckpt-100"], through=TEST)
+    prune.prune(run, ["ckpt-100"], through=TEST)
     release_reserve(run)
     fill(run.root.parent)
     said = tool("undo", run.root)

@@ -16,8 +16,8 @@ from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import WorkerStatus
-from tfckpt_tui.commands import pruning
+from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_tui.services import prune
 from waiting import wait_until
 
 TEST = "a test"
@@ -46,7 +46,7 @@ def test_neither_prune_nor_undo_nor_emptying(
 ) -> None:
     """The clock of this machine is ahead, and the processes of the other may not be seen."""
     run = ended.run
-    pruning.prune(run, ["ckpt-100"], through=TEST)
+    prune.prune(run, ["ckpt-100"], through=TEST)
     before = files(run)
     with beating(run, hidden=hidden) as pid:
         real = time.time
@@ -54,17 +54,17 @@ def test_neither_prune_nor_undo_nor_emptying(
             patch.setattr(time, "time", lambda: real() + 10)
             assert not trainer_answers(run, time.time())
             for act in (
-                lambda: pruning.prune(run, ["ckpt-200"], through=TEST),
-                lambda: pruning.delete(run, ["ckpt-200"], through=TEST),
-                lambda: pruning.undo(run, through=TEST),
-                lambda: pruning.empty(run, through=TEST),
+                lambda: prune.prune(run, ["ckpt-200"], through=TEST),
+                lambda: prune.delete(run, ["ckpt-200"], through=TEST),
+                lambda: prune.undo(run, through=TEST),
+                lambda: prune.empty(run, through=TEST),
             ):
                 with pytest.raises(RefusedError, match=r"A trainer lives .* worker 0 .* compare"):
                     act()
                 assert files(run) == before
         end(pid)
         wait_until(lambda: not trainer_answers(run, time.time()), 10, "the heartbeat is old")
-        assert pruning.undo(run, through=TEST).names == ("ckpt-100",)
+        assert prune.undo(run, through=TEST).names == ("ckpt-100",)
 
 
 def test_where_the_lock_is_not_shared(ended: RunFactory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_where_the_lock_is_not_shared(ended: RunFactory, monkeypatch: pytest.Mon
             with monkeypatch.context() as patch:
                 patch.setattr(time, "time", lambda: real() + 10)
                 with pytest.raises(RefusedError, match="A trainer lives"):
-                    pruning.prune(run, ["ckpt-200"], through=TEST)
+                    prune.prune(run, ["ckpt-200"], through=TEST)
         (run.control / "trainer.lock.of-another-client").unlink()
         assert files(run) == before
         end(pid)
@@ -89,7 +89,7 @@ def test_where_the_lock_is_not_shared(ended: RunFactory, monkeypatch: pytest.Mon
 
 def test_a_pin_is_set_whoever_lives(ended: RunFactory) -> None:
     with beating(ended.run, hidden=True):
-        assert pruning.set_pins(ended.run, ["ckpt-200"], pinned=True, through=TEST) == ()
+        assert prune.set_pins(ended.run, ["ckpt-200"], pinned=True, through=TEST) == ()
 
 
 def test_a_trainer_that_is_stopped_still_has_the_run(ended: RunFactory) -> None:
@@ -100,5 +100,5 @@ def test_a_trainer_that_is_stopped_still_has_the_run(ended: RunFactory) -> None:
         status = load(ended.run.worker_status(0), WorkerStatus)
         store(ended.run.worker_status(0), replace(status, updated_at=long_ago))
         with pytest.raises(RefusedError, match="A trainer lives"):
-            pruning.prune(ended.run, ["ckpt-200"], through=TEST)
+            prune.prune(ended.run, ["ckpt-200"], through=TEST)
         os.kill(pid, signal.SIGCONT)

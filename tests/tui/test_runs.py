@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 from app_driving import until
-from command_running import Tool
 from json_reference import check
 from rundir_factory import RunFactory, two_branches
 
+from command_running import Tool
 from tfckpt_trainer.rundir.health import RunState
-from tfckpt_tui.config import Config
-from tfckpt_tui.runs import (
+from tfckpt_tui.app.runs_app import RunsApp
+from tfckpt_tui.app.widgets.run.run_list import RunList
+from tfckpt_tui.settings.config import Config
+from tfckpt_tui.settings.recent_runs import (
     MOST_RECENT,
     glance,
     recent_runs,
     remember_run,
     runs_below,
 )
-from tfckpt_tui.runs_app import RunsApp
-from tfckpt_tui.widgets.run_list import RunList
 
 
 @pytest.fixture

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from command_running import Tool
 from json_reference import check
 from rundir_factory import RunFactory, two_branches
 
+from command_running import Tool
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui import tensorboard
-from tfckpt_tui.tensorboard import TensorBoard, TensorBoardProcess
+from tfckpt_tui.services import tensorboard
+from tfckpt_tui.services.tensorboard import TensorBoard, TensorBoardProcess
 from waiting import wait_until
 
 

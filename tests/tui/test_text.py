@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_tui.text import LONGEST, UNSAFE, clean, clean_lines
+from tfckpt_tui.formats.text import LONGEST, UNSAFE, clean, clean_lines
 
 ANY_TEXT = st.text(st.characters(categories=None))
 

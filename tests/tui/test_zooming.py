@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_tui.widgets.axes import clock_labels, step_labels
-from tfckpt_tui.widgets.braille import Curve, Mark, plot
-from tfckpt_tui.zooming import Window, moved, zoomed
+from tfckpt_tui.app.widgets.charts.axes import clock_labels, step_labels
+from tfckpt_tui.app.widgets.charts.braille import Curve, Mark, plot
+from tfckpt_tui.app.widgets.charts.zooming import Window, moved, zoomed
 
 WHOLE = Window(100.0, 900.0)
 MOVES = st.lists(

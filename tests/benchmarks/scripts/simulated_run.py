@@ -19,13 +19,8 @@ from rundir_factory import RunFactory, loss_at
 
 from tfckpt_trainer.rundir.documents import append, store
 from tfckpt_trainer.rundir.journal import write_entry
-from tfckpt_trainer.rundir.records import (
-    Activity,
-    JournalEntry,
-    JournalKind,
-    SeriesPoint,
-    WorkerStatus,
-)
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind, SeriesPoint
+from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 
 
 def main() -> None:

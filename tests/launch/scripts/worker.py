@@ -16,10 +16,11 @@ from pathlib import Path
 
 import psutil
 
-from tfckpt_trainer.rundir.commandbox import CommandBox, advance
+from tfckpt_trainer.rundir.command_queue import CommandBox, advance
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import Activity, CommandState, Ending, WorkerStatus
+from tfckpt_trainer.rundir.records.command import CommandState
+from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
 
 INDEX = int(os.environ["TFCKPT_WORKER_INDEX"])
 ATTEMPT = int(os.environ["TFCKPT_ATTEMPT"])

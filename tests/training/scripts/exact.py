@@ -14,9 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfckpt_trainer import SaveOptions, TrainingRun
-from tfckpt_trainer.rundir.commandbox import CommandBox
+from tfckpt_trainer.rundir.command_queue import CommandBox
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.training import create_strategy
 
 parser = argparse.ArgumentParser()

@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from tfckpt_trainer import Policy, SaveOptions, TrainingRun
-from tfckpt_trainer.catalog.retention import parse_best
+from tfckpt_trainer.catalog.retention.rules import parse_best
 from tfckpt_trainer.training import create_strategy
 
 parser = argparse.ArgumentParser()

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from tfckpt_trainer.bundle.analysis.finite import FiniteScan, NotFinite, merged
 from tfckpt_trainer.bundle.checksum import crc32c
-from tfckpt_trainer.bundle.finite import FiniteScan, NotFinite, merged
 from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, read_index, shard_path
 from tfckpt_trainer.bundle.links import facts_inside
 from tfckpt_trainer.bundle.object_graph import KEY

@@ -19,13 +19,18 @@ from msgspec.structs import replace
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
-from tfckpt_trainer.catalog.files import owner_of
-from tfckpt_trainer.catalog.history import entries_of
+from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
+from tfckpt_trainer.catalog.scan.history import entries_of
 from tfckpt_trainer.errors import DamagedFileError, in_words
 from tfckpt_trainer.rundir.documents import load, load_if_there, remove, store
 from tfckpt_trainer.rundir.files import NotFlushedError, move, read_bounded, sync_directory
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
-from tfckpt_trainer.rundir.records import CheckpointRecord, FileFacts, SaveManifest, SavePhase
+from tfckpt_trainer.rundir.records.checkpoint import (
+    CheckpointRecord,
+    FileFacts,
+    SaveManifest,
+    SavePhase,
+)
 
 
 @dataclass(frozen=True)

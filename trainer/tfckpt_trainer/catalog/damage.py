@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfckpt_trainer.bundle.structure import Finding
-from tfckpt_trainer.catalog.history import History, committed_names, read_history
+from tfckpt_trainer.catalog.scan.history import History, committed_names, read_history
 from tfckpt_trainer.rundir.documents import copy_of, damage_of, damage_of_copy
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import Head
+from tfckpt_trainer.rundir.records.run import Head
 
 _NAMED = 5
 """Damaged records that one sentence names."""

@@ -15,12 +15,8 @@ from tfckpt_trainer.launch.workers import RunningWorker
 from tfckpt_trainer.rundir.journal import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
-from tfckpt_trainer.rundir.records import (
-    JournalEntry,
-    JournalKind,
-    SupervisorState,
-    SupervisorStatus,
-)
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.statuses import store_status
 
 HEARTBEAT_SECONDS = 1.0

@@ -30,7 +30,8 @@ from tfckpt_trainer.launch.cluster import (
 from tfckpt_trainer.launch.lock import take_lock
 from tfckpt_trainer.launch.logs import last_lines
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.plan import (
+from tfckpt_trainer.launch.report import Reporter
+from tfckpt_trainer.launch.restart_policy import (
     Attempt,
     Decision,
     History,
@@ -39,7 +40,6 @@ from tfckpt_trainer.launch.plan import (
     decide,
     signal_name,
 )
-from tfckpt_trainer.launch.report import Reporter
 from tfckpt_trainer.launch.standby import Standby, as_program
 from tfckpt_trainer.launch.watch import Watch
 from tfckpt_trainer.launch.workers import (
@@ -51,7 +51,8 @@ from tfckpt_trainer.launch.workers import (
 from tfckpt_trainer.rundir.documents import load, load_if_there, store
 from tfckpt_trainer.rundir.log_times import LogClock
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import JournalKind, RunInfo, SupervisorState
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
 
 PEERS_GRACE_SECONDS = 3.0
 """What survivors of a lost worker have to leave: they cannot save without it."""

@@ -7,12 +7,12 @@ from collections.abc import Collection, Sequence
 
 from tfckpt_trainer.launch.cluster import says_port_taken
 from tfckpt_trainer.launch.logs import last_lines
-from tfckpt_trainer.launch.plan import Attempt, Exit
+from tfckpt_trainer.launch.restart_policy import Attempt, Exit
 from tfckpt_trainer.launch.workers import RunningWorker
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import Activity, WorkerStatus
-from tfckpt_trainer.rundir.suspicion import suspect
+from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
+from tfckpt_trainer.rundir.stragglers import suspect
 
 LOOK_SECONDS = 1.0
 """How often heartbeats are read while nothing happens."""

@@ -13,7 +13,7 @@ from typing import Protocol
 import psutil
 
 from tfckpt_trainer.launch.logs import open_log
-from tfckpt_trainer.rundir.records import WorkerProcess
+from tfckpt_trainer.rundir.records.run import WorkerProcess
 
 POLL_SECONDS = 0.05
 

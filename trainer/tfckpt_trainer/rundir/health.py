@@ -10,13 +10,8 @@ import psutil
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import is_seen_from_here
-from tfckpt_trainer.rundir.records import (
-    Activity,
-    Ending,
-    SupervisorState,
-    SupervisorStatus,
-    WorkerStatus,
-)
+from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
+from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
 from tfckpt_trainer.rundir.statuses import load_status
 
 LOST_AFTER_INTERVALS = 5.0

@@ -10,7 +10,7 @@ from tfckpt_trainer.errors import DamagedFileError, in_words
 from tfckpt_trainer.rundir.documents import DocumentT, append, parse_lines
 from tfckpt_trainer.rundir.files import NotFlushedError, open_plain
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import JournalEntry
+from tfckpt_trainer.rundir.records.event import JournalEntry
 
 TAIL_BYTES = 8 << 20
 """How much of the end of an append-only file a first look reads."""

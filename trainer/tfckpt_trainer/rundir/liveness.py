@@ -21,7 +21,7 @@ from tfckpt_trainer.rundir.health import (
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import is_seen_from_here, process_namespace
-from tfckpt_trainer.rundir.records import Activity, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 
 CERTAINLY_OLD_SECONDS = 60.0
 """A heartbeat of this age is not waited for, even where the times of a file system are skewed."""

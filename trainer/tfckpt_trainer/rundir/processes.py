@@ -6,7 +6,8 @@ import os
 import socket
 from pathlib import Path
 
-from tfckpt_trainer.rundir.records import SupervisorStatus, WorkerStatus
+from tfckpt_trainer.rundir.records.run import SupervisorStatus
+from tfckpt_trainer.rundir.records.worker import WorkerStatus
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACE = Path("/proc/self/ns/pid")

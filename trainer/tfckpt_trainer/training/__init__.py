@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 
 from tfckpt_trainer.strategy_names import StrategyName
-from tfckpt_trainer.training.callback import SteeringCallback
-from tfckpt_trainer.training.fitting import fit
-from tfckpt_trainer.training.options import SaveOptions
-from tfckpt_trainer.training.run import TrainingRun
+from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
+from tfckpt_trainer.training.keras.callback import SteeringCallback
+from tfckpt_trainer.training.keras.fit import fit
+from tfckpt_trainer.training.loop.training_run import TrainingRun
 from tfckpt_trainer.training.strategies import create_strategy
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import NoReturn
 import tensorflow as tf
 
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.training.restoring import TornRestoreError
+from tfckpt_trainer.training.checkpoint.restorer import TornRestoreError
 
 RESTART_ME = 75
 """Exit status (EX_TEMPFAIL) that asks the supervisor to start all workers again."""

@@ -13,10 +13,10 @@ import tensorflow as tf
 from tfckpt_trainer.rundir.documents import load_if_there
 from tfckpt_trainer.rundir.health import is_live
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records import Activity, Ending, WorkerStatus
-from tfckpt_trainer.training.gauges import Gauges
-from tfckpt_trainer.training.heartbeat import Heartbeat
+from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
 from tfckpt_trainer.training.process import leave
+from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
+from tfckpt_trainer.training.telemetry.step_metrics import Gauges
 
 POLL_SECONDS = 0.1
 """How often it is looked whether the chief is gone."""

@@ -17,9 +17,9 @@ from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.liveness import refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
-from tfckpt_trainer.rundir.records import Activity, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.strategy_names import StrategyName
-from tfckpt_trainer.training.exporting import export_asked
+from tfckpt_trainer.training.export import export_asked
 from tfckpt_trainer.training.process import termination_kept
 from tfckpt_trainer.training.serving import serve
 from tfckpt_trainer.training.starting import disk_errors_explained

@@ -1,0 +1,144 @@
+"""Deletes checkpoints for good without moving them first: for a disk on which nothing fits.
+
+The indexes go first, so that each checkpoint is whole or gone at every instant. What a cut-off
+deletion leaves is data without an index, which the next prune takes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from tfckpt_trainer.catalog.retention.pins import is_pinned
+from tfckpt_trainer.catalog.retention.prune import choose_prunable, files_of
+from tfckpt_trainer.catalog.retention.state_list import take_off_list
+from tfckpt_trainer.catalog.retention.trash import Emptied, locked_trash
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.checkpoint_files import size_of_directory
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.errors import RefusedError, in_words
+from tfckpt_trainer.rundir.files import sync_directory
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.reserve import DiskFullError, keep_reserve, release_reserve
+
+
+def delete_for_good(
+    run: RunDirectory,
+    names: Sequence[str],
+    *,
+    now: float,
+    update_state_file: bool,
+    in_use: frozenset[str] = frozenset(),
+    on_progress: Callable[[int], None] | None = None,
+) -> Emptied:
+    """Deletes the checkpoints `names` for good; it needs no free disk space.
+
+    Args:
+        run: The run directory; the caller holds its lock or is its trainer.
+        names: What to delete.
+        now: Seconds since the epoch.
+        update_state_file: Whether to take them off TensorFlow's list.
+        in_use: Names of what is being read or written.
+        on_progress: Told after each file how many bytes are free.
+
+    Raises:
+        UsageError: A name is not there, or none was given.
+        RefusedError: One of them is protected; nothing was deleted.
+        OSError: An index could not be deleted; those before it are gone.
+    """
+    run.refuse_links()
+    release_reserve(run)
+    with _locked_if_possible(run):
+        catalog = Catalog(run)
+        checkpoints = catalog.scan(now)
+        chosen = choose_prunable(checkpoints, names, in_use)
+        files = [path for c in chosen for path, _ in files_of(run, catalog.evidence(c.name))]
+        deletion = _Deletion(run, on_progress)
+        deletion.delete_indexes(chosen, [path for path in files if path.suffix == ".index"])
+        remaining = [checkpoint for checkpoint in checkpoints if checkpoint not in chosen]
+        gone = frozenset(checkpoint.name for checkpoint in chosen)
+        listed = not update_state_file
+        with suppress(OSError):
+            if not listed:
+                take_off_list(run, gone, remaining)
+                listed = True
+        for path in files:
+            deletion.delete(path)
+        if not listed:
+            # There may be room now.
+            deletion.attempt(lambda: take_off_list(run, gone, remaining))
+    keep_reserve(run)
+    return deletion.done(chosen)
+
+
+class _Deletion:
+    """Deletes files; what the disk refuses does not keep the rest from going."""
+
+    def __init__(self, run: RunDirectory, on_progress: Callable[[int], None] | None) -> None:
+        self._run = run
+        self._on_progress = on_progress
+        self._freed = 0
+        self._problems: list[str] = []
+
+    def delete_indexes(self, chosen: Sequence[Checkpoint], indexes: Sequence[Path]) -> None:
+        """Deletes the indexes: from then on the checkpoints are gone."""
+        for checkpoint in chosen:
+            if is_pinned(self._run, checkpoint.name):
+                raise RefusedError(
+                    f"{checkpoint.name} is not deleted: it was pinned meanwhile. Nothing was "
+                    "deleted."
+                )
+        for path in indexes:
+            size = os.lstat(path).st_size
+            path.unlink()
+            self._freed += size
+        for directory in {path.parent for path in indexes}:
+            # Before the data goes: a power loss must not bring back an index without it.
+            sync_directory(directory)
+
+    def delete(self, path: Path) -> None:
+        """Deletes what is left of a checkpoint."""
+        self.attempt(lambda: self._delete(path))
+
+    def attempt(self, act: Callable[[], None]) -> None:
+        """Does something that must not keep the rest from being done."""
+        try:
+            act()
+        except OSError as error:
+            self._problems.append(f"{in_words(error)}.")
+
+    def done(self, chosen: Sequence[Checkpoint]) -> Emptied:
+        """Returns what was deleted."""
+        names = tuple(checkpoint.name for checkpoint in chosen)
+        return Emptied(self._freed, names, problems=tuple(self._problems))
+
+    def _delete(self, path: Path) -> None:
+        if not os.path.lexists(path):
+            return
+        if path.is_dir() and not path.is_symlink():
+            size = size_of_directory(path)
+            shutil.rmtree(path)
+        else:
+            size = os.lstat(path).st_size
+            path.unlink()
+        self._freed += size
+        if self._on_progress is not None:
+            self._on_progress(self._freed)
+
+
+@contextmanager
+def _locked_if_possible(run: RunDirectory) -> Iterator[None]:
+    """Locks the trash, unless there is no room for the directory in which the lock lies.
+
+    Then no trainer of ours can have been there, and nobody else can lock either.
+    """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked_trash(run))
+        except DiskFullError:
+            if run.control.exists():
+                raise
+        yield

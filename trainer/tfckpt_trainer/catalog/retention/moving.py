@@ -1,0 +1,224 @@
+"""Moves the files of checkpoints between run directory and trash, each by one rename.
+
+An index makes a checkpoint. So all indexes leave before anything else, and come back after
+everything else; the directories are flushed in between, because a power loss may undo renames
+that were not flushed, and the later ones as well as the earlier ones.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from tfckpt_trainer.catalog.retention.matching import Match
+from tfckpt_trainer.catalog.retention.pins import is_pinned
+from tfckpt_trainer.errors import DamagedFileError, RefusedError
+from tfckpt_trainer.rundir.files import make_directory, move, sync_directory
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint
+
+_SUFFIX = re.compile(r"\.index|\.meta|_temp|\.data-\d{5}-of-\d{5}")
+_INDEX = ".index"
+
+
+def check_files(trashed: TrashedCheckpoint) -> None:
+    """Checks that a manifest names nothing but files of its checkpoint.
+
+    Raises:
+        DamagedFileError: It names something else.
+    """
+    name = trashed.name
+    own = {
+        f".tfckpt/records/{name}.json",
+        f".tfckpt/records/{name}.json.copy",
+        f".tfckpt/saving/{name}.json",
+        f".tfckpt/verifications/{name}.json",
+        f".tfckpt/workers/{name}",
+    }
+    for file in trashed.files:
+        plain = file.removeprefix(".tfckpt/saving/")
+        belongs = plain.startswith(name) and _SUFFIX.fullmatch(plain[len(name) :])
+        if not belongs and file not in own:
+            raise DamagedFileError(
+                f"A manifest in the trash gives {file!r} to checkpoint {name!r}, to which it "
+                "cannot belong; nothing was moved."
+            )
+
+
+def has_begun(place: Path, trashed: TrashedCheckpoint) -> bool:
+    """Whether any file of a checkpoint is in the trash already."""
+    return any(os.path.lexists(place / name) for name in trashed.files)
+
+
+def is_unchanged(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> bool:
+    """Whether every file is where it was, and by size and time the same."""
+    match = Match(run, place, trashed)
+    return all(match.is_unchanged(run.root / name, name) for name in trashed.files)
+
+
+def put_away(
+    run: RunDirectory,
+    place: Path,
+    checkpoints: Sequence[TrashedCheckpoint],
+    *,
+    strict: bool,
+    heed_pins: bool = True,
+) -> None:
+    """Moves the files of checkpoints to the trash; what is there already stays there.
+
+    Args:
+        run: The run directory.
+        place: The prune's directory in the trash.
+        checkpoints: What to move.
+        strict: Whether to stop at a file that is not the one that was planned for. If not,
+            that one is left where it is.
+        heed_pins: Whether to stop at a checkpoint that was pinned since.
+
+    Raises:
+        RefusedError: A file was changed or replaced since, or a checkpoint was pinned.
+        OSError: The disk refused.
+    """
+    moves = _Moves(run.root, place)
+    for files in (_indexes, _others):
+        for trashed in checkpoints:
+            match = Match(run, place, trashed)
+            for name in files(trashed):
+                if heed_pins:
+                    _refuse_pinned(run, place, trashed)
+                moved = moves.put_away(name, match, strict=strict)
+                if strict and not moved:
+                    raise RefusedError(
+                        f"{name} was changed while {trashed.name} was being pruned; it stays. "
+                        "Look again."
+                    )
+            if heed_pins:
+                # Where a lock is not shared, a pin may be set at this very moment. It is written
+                # before the pin is acknowledged, so it is seen here or the pin sees the move.
+                _refuse_pinned(run, place, trashed)
+        moves.flush()
+
+
+def can_come_back(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> None:
+    """Checks that all of a checkpoint is in the trash and nothing is in its way.
+
+    Raises:
+        RefusedError: Something is missing, or is there again.
+    """
+    for name in trashed.files:
+        if not os.path.lexists(place / name):
+            raise RefusedError(
+                f"{name} is gone from {place}; {trashed.name} cannot be brought back whole."
+            )
+        if os.path.lexists(run.root / name):
+            raise RefusedError(f"{name} is there again; move it away to bring {trashed.name} back.")
+
+
+def bring_back(
+    run: RunDirectory, place: Path, checkpoints: Sequence[TrashedCheckpoint]
+) -> list[TrashedCheckpoint]:
+    """Moves the files of checkpoints back, the indexes last; what is back already stays.
+
+    Returns:
+        Those that are back; not those of which another file took the place of one of theirs.
+
+    Raises:
+        OSError: The disk refused.
+    """
+    returning = [trashed for trashed in checkpoints if not _is_replaced(run, place, trashed)]
+    moves = _Moves(run.root, place)
+    for files in (_others, _indexes):
+        for trashed in returning:
+            for name in reversed(list(files(trashed))):
+                if os.path.lexists(place / name):
+                    moves.bring_back(name)
+        moves.flush()
+    return returning
+
+
+def remove_empty(directory: Path) -> None:
+    """Removes a directory and those in it, as far as they are empty."""
+    for path, _, _ in os.walk(directory, topdown=False):
+        try:
+            os.rmdir(path)
+        except OSError:
+            # Somebody put something there; the next emptying of the trash takes it.
+            return
+
+
+class _Moves:
+    """Renames files between run directory and trash; flushes each directory that it changed."""
+
+    def __init__(self, root: Path, place: Path) -> None:
+        self._root = root
+        self._place = place
+        self._changed: set[Path] = set()
+
+    def put_away(self, name: str, match: Match, *, strict: bool) -> bool:
+        """Moves a file to the trash; returns whether the one that was meant is there."""
+        source, target = self._root / name, self._place / name
+        is_it = match.is_unchanged if strict else match.is_meant
+        if os.path.lexists(target):
+            return True
+        if not is_it(source, name):
+            return False
+        self._move(name, self._root, self._place)
+        if match.is_unchanged(target, name) or (not strict and match.is_meant(target, name)):
+            return True
+        # Another process replaced it between the look and the move.
+        self._move(name, self._place, self._root)
+        return False
+
+    def bring_back(self, name: str) -> None:
+        """Moves a file back to the run directory."""
+        self._move(name, self._place, self._root)
+
+    def flush(self) -> None:
+        """Flushes what was renamed since the last flush.
+
+        Raises:
+            NotFlushedError: The disk refused.
+        """
+        for directory in sorted(self._changed):
+            sync_directory(directory)
+        self._changed.clear()
+
+    def _move(self, name: str, source: Path, target: Path) -> None:
+        self._make_parents(name, target)
+        move(source / name, target / name)
+        self._changed |= {(source / name).parent, (target / name).parent}
+
+    def _make_parents(self, name: str, base: Path) -> None:
+        directory = base
+        for part in name.split("/")[:-1]:
+            directory = directory / part
+            if not directory.is_dir() or directory.is_symlink():
+                # A file that moves into a directory which is lost is lost with it.
+                make_directory(directory, durable=True)
+
+
+def _refuse_pinned(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> None:
+    # If it was saved again under its name since, the pin is of that one.
+    if is_pinned(run, trashed.name) and not _is_replaced(run, place, trashed):
+        raise RefusedError(
+            f"{trashed.name} is not pruned: it was pinned meanwhile. Nothing was moved."
+        )
+
+
+def _is_replaced(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> bool:
+    return any(
+        os.path.lexists(place / name) and os.path.lexists(run.root / name) for name in trashed.files
+    )
+
+
+def _indexes(trashed: TrashedCheckpoint) -> Iterator[str]:
+    return _having_suffix(trashed.files, is_index=True)
+
+
+def _others(trashed: TrashedCheckpoint) -> Iterator[str]:
+    return _having_suffix(trashed.files, is_index=False)
+
+
+def _having_suffix(files: Iterable[str], *, is_index: bool) -> Iterator[str]:
+    return (name for name in files if name.endswith(_INDEX) is is_index)

@@ -1,0 +1,454 @@
+"""Moves checkpoints to the trash and back: at every instant each one is whole or gone.
+
+TensorFlow sees a checkpoint by its index, so the index leaves first and comes back last. The
+manifest is written before anything moves; a prune or an undo that was cut off is finished from
+it, by the next one or by `finish_interrupted_prunes`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tfckpt_trainer.catalog.retention.matching import Checksums
+from tfckpt_trainer.catalog.retention.moving import (
+    bring_back,
+    can_come_back,
+    check_files,
+    has_begun,
+    is_unchanged,
+    put_away,
+    remove_empty,
+)
+from tfckpt_trainer.catalog.retention.pins import pinned_names
+from tfckpt_trainer.catalog.retention.protection import protections
+from tfckpt_trainer.catalog.retention.state_list import list_entries, put_on_list, take_off_list
+from tfckpt_trainer.catalog.retention.trash import (
+    MANIFEST,
+    TrashLook,
+    find_in_trash,
+    list_trash,
+    locked_trash,
+    next_sequence,
+)
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.checkpoint_files import Identity, identity_of
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.history import read_list
+from tfckpt_trainer.catalog.scan.states import Evidence
+from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError, in_words
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.files import make_directory, sync_directory
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.trash import (
+    ListEntry,
+    TrashedCheckpoint,
+    TrashManifest,
+    TrashPhase,
+)
+from tfckpt_trainer.rundir.reserve import (
+    DiskFullError,
+    advice_for_undo,
+    advising,
+    keep_reserve,
+    with_room,
+)
+
+
+def _ignore(_warning: str) -> None:
+    """Takes a warning that nobody asked for."""
+
+
+OnWarning = Callable[[str], None]
+"""Told in a sentence what else has to be known of something that is done."""
+
+
+def move_to_trash(
+    run: RunDirectory,
+    names: Sequence[str],
+    *,
+    by: str,
+    now: float,
+    update_state_file: bool,
+    in_use: frozenset[str] = frozenset(),
+    patience: float | None = None,
+    on_warning: OnWarning = _ignore,
+) -> TrashManifest:
+    """Moves the checkpoints `names` to the trash, all or none.
+
+    Args:
+        run: The run directory; the caller holds its lock or is its trainer.
+        names: What to move.
+        by: Who asked.
+        now: Seconds since the epoch.
+        update_state_file: Whether to take them off TensorFlow's list. Not beside a live trainer
+            that does not use this library, which would write its own list over ours.
+        in_use: Names of what is being read or written.
+        patience: Seconds to wait for another prune, undo or emptying, if not the usual ones.
+        on_warning: Told what the disk refused once all was moved.
+
+    Raises:
+        UsageError: A name is not there, or none was given.
+        RefusedError: One of them is protected or changed meanwhile; nothing was moved.
+        DiskFullError: The disk is full; nothing was moved.
+        OSError: The disk refused; what had moved was brought back.
+    """
+
+    def act() -> TrashManifest:
+        run.refuse_links()
+        make_directory(run.control, durable=True)
+        make_directory(run.trash, durable=True)
+        with locked_trash(run, patience):
+            _finish_interrupted(run, now)
+            catalog = Catalog(run)
+            checkpoints = catalog.scan(now)
+            chosen = choose_prunable(checkpoints, names, in_use)
+            _refuse_another_device(run)
+            manifest = _manifest(run, catalog, chosen, by, now, update_state_file)
+            return _begin(run, manifest, checkpoints, on_warning)
+
+    keep_reserve(run)
+    return with_room(run, act)
+
+
+def undo(
+    run: RunDirectory,
+    identifier: str | None,
+    *,
+    update_state_file: bool,
+    on_warning: OnWarning = _ignore,
+) -> TrashManifest:
+    """Brings back what one prune moved away, all or nothing.
+
+    Args:
+        run: The run directory; the caller holds its lock or is its trainer.
+        identifier: Which prune; None for the newest.
+        update_state_file: Whether to put them back on TensorFlow's list.
+        on_warning: Told what the disk refused once all was back.
+
+    Raises:
+        UsageError: There is no such prune.
+        RefusedError: A file of the same name is there now, or one is gone from the trash;
+            nothing was moved.
+        DiskFullError: The disk is full; the next prune or undo finishes what was begun.
+        OSError: The disk refused; the next prune or undo finishes this one.
+    """
+    run.refuse_links()
+    if not run.trash.is_dir():
+        # It raises the message for an empty trash; nothing is created in a foreign directory.
+        find_in_trash(run, identifier)
+
+    def act() -> TrashManifest:
+        with locked_trash(run):
+            _finish_interrupted(run, time.time())
+            manifest = find_in_trash(run, identifier)
+            place = run.trash / manifest.id
+            for trashed in manifest.checkpoints:
+                check_files(trashed)
+                can_come_back(run, place, trashed)
+            manifest = replace(
+                manifest, phase=TrashPhase.UNDOING, update_state_file=update_state_file
+            )
+            store(place / MANIFEST, manifest)
+            return _carry_back(run, manifest, on_warning)
+
+    with advising(advice_for_undo(run)):
+        return with_room(run, act)
+
+
+def finish_interrupted_prunes(run: RunDirectory) -> list[TrashManifest]:
+    """Finishes every prune and undo that was cut off; returns them.
+
+    A prune goes on to its end, except for a checkpoint that had not been touched and that is
+    protected or another one by now: that stays. One that is pinned by now stays or comes back.
+
+    Raises:
+        RefusedError: A prune, undo or emptying goes on, or a link stands in the way.
+        OSError: The disk refused; the next call tries again.
+    """
+    if not TrashLook(run).in_transit():
+        return []
+
+    def act() -> list[TrashManifest]:
+        with locked_trash(run):
+            return _finish_interrupted(run, time.time())
+
+    return with_room(run, act)
+
+
+def _finish_interrupted(run: RunDirectory, now: float) -> list[TrashManifest]:
+    finished = []
+    for manifest in list_trash(run):
+        if manifest.phase is TrashPhase.TRASHED:
+            continue
+        try:
+            for trashed in manifest.checkpoints:
+                check_files(trashed)
+        except DamagedFileError:
+            # It is none of ours, and nothing in it is moved anywhere.
+            continue
+        if manifest.phase is TrashPhase.PRUNING:
+            finished.append(_finish_prune(run, manifest, now))
+        else:
+            finished.append(_carry_back(run, manifest))
+    return finished
+
+
+def _finish_prune(run: RunDirectory, manifest: TrashManifest, now: float) -> TrashManifest:
+    place = run.trash / manifest.id
+    pinned = pinned_names(run)
+    begun = [t for t in manifest.checkpoints if has_begun(place, t)]
+    returned = bring_back(run, place, [t for t in begun if t.name in pinned])
+    checkpoints = Catalog(run).scan(now)
+    protected = protections(checkpoints)
+    going: list[TrashedCheckpoint] = []
+    staying = list(returned)
+    for trashed in manifest.checkpoints:
+        if trashed in returned:
+            continue
+        untouched = trashed not in begun
+        stays = untouched and (trashed.name in protected or not is_unchanged(run, place, trashed))
+        (staying if stays else going).append(trashed)
+    if staying and manifest.update_state_file:
+        put_on_list(run, staying)
+    manifest = replace(manifest, checkpoints=going)
+    if not going:
+        return _close(run, manifest)
+    store(place / MANIFEST, manifest)
+    return _carry_out(run, manifest, checkpoints, strict=False)
+
+
+def _begin(
+    run: RunDirectory,
+    manifest: TrashManifest,
+    checkpoints: Sequence[Checkpoint],
+    on_warning: OnWarning,
+) -> TrashManifest:
+    """Carries out a new prune; where it fails, nothing has moved."""
+    place = run.trash / manifest.id
+    try:
+        make_directory(place, durable=True)
+        store(place / MANIFEST, manifest)
+    except OSError:
+        # Nothing has moved, and a manifest that could not be flushed must not be finished.
+        _drop(place)
+        raise
+    try:
+        return _carry_out(run, manifest, checkpoints, strict=True, on_warning=on_warning)
+    except (OSError, RefusedError):
+        _take_back(run, manifest)
+        raise
+
+
+def _take_back(run: RunDirectory, manifest: TrashManifest) -> None:
+    """Brings back what a prune that failed had moved, as far as the disk lets it."""
+    back = replace(manifest, phase=TrashPhase.UNDOING)
+    # If the disk refuses to note it, the next action finishes the prune; else it finishes this.
+    with suppress(OSError, DiskFullError):
+        with_room(run, lambda: store(run.trash / manifest.id / MANIFEST, back))
+    with suppress(OSError, DiskFullError):
+        _carry_back(run, back)
+
+
+def _carry_out(
+    run: RunDirectory,
+    manifest: TrashManifest,
+    checkpoints: Sequence[Checkpoint],
+    *,
+    strict: bool,
+    on_warning: OnWarning | None = None,
+) -> TrashManifest:
+    """Moves to the trash what a manifest names, and closes it.
+
+    Args:
+        run: The run directory.
+        manifest: What to move.
+        checkpoints: All of the directory, newest first.
+        strict: Whether to stop at a file that is not the one that was planned for.
+        on_warning: Told what the disk refused once all was moved; without it that is an error.
+    """
+    place = run.trash / manifest.id
+    if manifest.update_state_file:
+        names = frozenset(trashed.name for trashed in manifest.checkpoints)
+        take_off_list(run, names, [c for c in checkpoints if c.name not in names])
+    put_away(run, place, manifest.checkpoints, strict=strict)
+    done = replace(manifest, phase=TrashPhase.TRASHED)
+    try:
+        with_room(run, lambda: store(place / MANIFEST, done))
+    except (OSError, DiskFullError) as error:
+        if on_warning is None:
+            raise
+        on_warning(
+            f"The manifest of {manifest.id} could not be completed ({_why(error)}); the next "
+            "prune or undo completes it."
+        )
+    return done
+
+
+def _carry_back(
+    run: RunDirectory, manifest: TrashManifest, on_warning: OnWarning | None = None
+) -> TrashManifest:
+    """Brings back what a manifest names; what has another in its place by now stays.
+
+    Args:
+        run: The run directory.
+        manifest: What to bring back.
+        on_warning: Told what the disk refused once all was back; without it that is an error.
+    """
+    place = run.trash / manifest.id
+    returned = bring_back(run, place, manifest.checkpoints)
+    staying = [trashed for trashed in manifest.checkpoints if trashed not in returned]
+    if staying:
+        if manifest.update_state_file:
+            put_on_list(run, returned)
+        put_away(run, place, staying, strict=False, heed_pins=False)
+        kept = replace(manifest, checkpoints=staying, phase=TrashPhase.TRASHED)
+        store(place / MANIFEST, kept)
+        return replace(manifest, checkpoints=returned)
+    try:
+        if manifest.update_state_file:
+            with_room(run, lambda: put_on_list(run, returned))
+        return _close(run, manifest)
+    except (OSError, DiskFullError) as error:
+        if on_warning is None:
+            raise
+        on_warning(
+            f"The manifest of {manifest.id} or TensorFlow's list could not be brought up to date "
+            f"({_why(error)}); the next prune or undo does it."
+        )
+        return manifest
+
+
+def _close(run: RunDirectory, manifest: TrashManifest) -> TrashManifest:
+    """Removes a manifest that has nothing in the trash any more."""
+    place = run.trash / manifest.id
+    (place / MANIFEST).unlink()
+    remove_empty(place)
+    sync_directory(run.trash)
+    return manifest
+
+
+def _drop(place: Path) -> None:
+    """Removes a prune that moved nothing."""
+    with suppress(OSError):
+        (place / MANIFEST).unlink(missing_ok=True)
+        remove_empty(place)
+
+
+def _why(error: Exception) -> str:
+    return in_words(error).rstrip(".")
+
+
+def choose_prunable(
+    checkpoints: Sequence[Checkpoint], names: Sequence[str], in_use: frozenset[str]
+) -> list[Checkpoint]:
+    """Returns the checkpoints `names`, if each of them may be pruned.
+
+    Raises:
+        UsageError: A name is not there, or none was given.
+        RefusedError: One of them is protected.
+    """
+    by_name = {checkpoint.name: checkpoint for checkpoint in checkpoints}
+    unknown = [name for name in names if name not in by_name]
+    if unknown or not names:
+        what = f"There is no checkpoint {unknown[0]}" if unknown else "No checkpoint was named"
+        raise UsageError(f"{what}; known are {', '.join(list(by_name)[:5]) or 'none'}.")
+    chosen = [by_name[name] for name in dict.fromkeys(names)]
+    protected = protections(checkpoints, in_use)
+    for checkpoint in chosen:
+        reason = protected.get(checkpoint.name)
+        if reason:
+            raise RefusedError(f"{checkpoint.name} is not pruned: {reason}. Nothing was moved.")
+        if not _can_be_written(checkpoint.name):
+            raise RefusedError(
+                f"{checkpoint.name!r} is not UTF-8, and no manifest can hold it; rename its files "
+                "to prune it. Nothing was moved."
+            )
+    return chosen
+
+
+def _can_be_written(name: str) -> bool:
+    try:
+        return bool(name.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _manifest(
+    run: RunDirectory,
+    catalog: Catalog,
+    chosen: Sequence[Checkpoint],
+    by: str,
+    now: float,
+    update_state_file: bool,
+) -> TrashManifest:
+    entries = list_entries(read_list(run)) if update_state_file else {}
+    checksums = Checksums()
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
+    return TrashManifest(
+        id=f"{stamp}-{secrets.token_hex(3)}",
+        at=now,
+        by=by,
+        checkpoints=[
+            _trashed(run, c, catalog.evidence(c.name), entries.get(c.name), checksums)
+            for c in chosen
+        ],
+        update_state_file=update_state_file,
+        sequence=next_sequence(run),
+    )
+
+
+def _trashed(
+    run: RunDirectory,
+    checkpoint: Checkpoint,
+    evidence: Evidence,
+    entry: ListEntry | None,
+    checksums: Checksums,
+) -> TrashedCheckpoint:
+    """Lists what belongs to a checkpoint, the index first."""
+    there = files_of(run, evidence)
+    names = [path.relative_to(run.root).as_posix() for path, _ in there]
+    known = {f.name: f for f in checkpoint.record.files} if checkpoint.record else {}
+    return TrashedCheckpoint(
+        name=checkpoint.name,
+        step=checkpoint.step,
+        size=checkpoint.size,
+        files=names,
+        identities=[identity for _, identity in there],
+        checksums=[
+            checksums.of(path, identity[0], known, name)
+            for name, (path, identity) in zip(names, there, strict=True)
+        ],
+        listed=checkpoint.listed,
+        list_entry=entry,
+    )
+
+
+def files_of(run: RunDirectory, evidence: Evidence) -> list[tuple[Path, Identity]]:
+    """Returns all files and directories of a checkpoint that are there, the index first."""
+    name, aside = evidence.files.name, run.saving_directory
+    found: list[tuple[Path, Identity | None]] = []
+    found += [(run.root / fact.name, fact.identity) for fact in evidence.files.index_first]
+    if evidence.aside is not None:
+        found += [(aside / fact.name, fact.identity) for fact in evidence.aside.index_first]
+    record = [run.record(name), run.record_copy(name)]
+    own = [run.worker_state_directory(name), run.verification(name)]
+    temporary = [run.root / f"{name}_temp", aside / f"{name}_temp"]
+    for path in (*record, *own, *temporary, run.save_manifest(name)):
+        if not path.is_symlink():
+            found.append((path, identity_of(path)))
+    return [(path, identity) for path, identity in found if identity is not None]
+
+
+def _refuse_another_device(run: RunDirectory) -> None:
+    if os.stat(run.root).st_dev != os.stat(run.trash).st_dev:
+        raise RefusedError(
+            f"{run.trash} is on another file system than {run.root}; a move there could be cut "
+            "off halfway. Nothing was moved."
+        )

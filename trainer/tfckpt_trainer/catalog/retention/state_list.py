@@ -1,0 +1,104 @@
+"""Keeps TensorFlow's state file right while checkpoints go to the trash and come back."""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tfckpt_trainer.bundle.state_file import StateFile, write_state_file
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.history import read_list
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.trash import ListEntry, TrashedCheckpoint
+
+
+def list_entries(state: StateFile | None) -> dict[str, ListEntry]:
+    """Returns how the state file lists each checkpoint, by name."""
+    if state is None:
+        return {}
+    stamps = _stamps(state)
+    return {
+        os.path.basename(path): ListEntry(
+            path=path, place=place, timestamp=stamps[place] if stamps else None
+        )
+        for place, path in enumerate(state.all_paths)
+    }
+
+
+def take_off_list(
+    run: RunDirectory, names: frozenset[str], remaining: Sequence[Checkpoint]
+) -> None:
+    """Takes checkpoints off TensorFlow's list; a damaged list is left to the next save.
+
+    Args:
+        run: The run directory.
+        names: What goes.
+        remaining: What stays, newest first.
+
+    Raises:
+        OSError: The state file cannot be written.
+    """
+    state = read_list(run)
+    if state is None or not names & {*state.names, state.latest_name}:
+        return
+    stamps = _stamps(state)
+    kept = [place for place, name in enumerate(state.names) if name not in names]
+    paths = [state.all_paths[place] for place in kept]
+    times = [stamps[place] for place in kept] if stamps else []
+    latest = state.latest
+    if state.latest_name in names:
+        newest = _newest(remaining)
+        if newest is None:
+            # TensorFlow cannot start from a list without a newest one; from this one it can.
+            return
+        place = next((n for n, p in enumerate(paths) if os.path.basename(p) == newest.name), None)
+        latest = newest.name if place is None else paths.pop(place)
+        stamp = newest.saved_at if place is None or not times else times.pop(place)
+        paths.append(latest)
+        if stamps:
+            times.append(stamp)
+    write_state_file(
+        run.state_file,
+        replace(state, latest=latest, all_paths=tuple(paths), timestamps=tuple(times)),
+    )
+
+
+def put_on_list(run: RunDirectory, returned: Sequence[TrashedCheckpoint]) -> None:
+    """Puts checkpoints back where they stood on TensorFlow's list; its newest stays its newest.
+
+    Raises:
+        OSError: The state file cannot be written.
+    """
+    state = read_list(run)
+    if state is None:
+        return
+    stamps = list(_stamps(state))
+    paths = list(state.all_paths)
+    entries = [t.list_entry for t in returned if t.list_entry and t.name not in state.names]
+    for entry in sorted(entries, key=lambda entry: entry.place):
+        place = max(0, min(_place(entry, stamps), len(paths) - 1))
+        paths.insert(place, entry.path)
+        if len(stamps) == len(paths) - 1 and (stamps or entry.timestamp is not None):
+            stamps.insert(place, entry.timestamp or 0.0)
+    if entries:
+        write_state_file(
+            run.state_file, replace(state, all_paths=tuple(paths), timestamps=tuple(stamps))
+        )
+
+
+def _place(entry: ListEntry, stamps: Sequence[float]) -> int:
+    """Returns where an entry belongs: by its time where the list is in order of time."""
+    if entry.timestamp is None or not stamps or list(stamps) != sorted(stamps):
+        return entry.place
+    return bisect.bisect_left(stamps, entry.timestamp)
+
+
+def _newest(remaining: Sequence[Checkpoint]) -> Checkpoint | None:
+    head = next((checkpoint for checkpoint in remaining if checkpoint.is_head), None)
+    return head or next((checkpoint for checkpoint in remaining if checkpoint.restorable), None)
+
+
+def _stamps(state: StateFile) -> tuple[float, ...]:
+    return state.timestamps if len(state.timestamps) == len(state.all_paths) else ()

@@ -1,0 +1,265 @@
+"""One look at the names in a run directory: which files belong to which checkpoint."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from tfckpt_trainer.bundle.links import Link
+from tfckpt_trainer.catalog.scan.directory_listing import FileFact, Identity, LinkFact, Listing
+
+_INDEX, _META, _TEMPORARY = ".index", ".meta", "_temp"
+_ONLY_DATA = ".data-00000-of-00001"
+_DATA_LENGTH = len(_ONLY_DATA)
+
+
+class Files(msgspec.Struct, frozen=True):
+    """The files of one checkpoint in one directory.
+
+    Attributes:
+        facts: Of all of them, by name: data files come before the index. For a symbolic link
+            that leads to a regular file of the directory, the facts of that file.
+        temporary_at: The newest time of `NAME_temp`, where a save of TensorFlow's goes on, and
+            of what is in it; None where there is none.
+        part_at: The newest time of what is in it; None where nothing is.
+        links: Those of its files that are symbolic links, wherever they lead.
+    """
+
+    name: str
+    facts: tuple[FileFact, ...] = ()
+    temporary_at: float | None = None
+    part_at: float | None = None
+    links: tuple[Link, ...] = ()
+
+    @property
+    def index(self) -> FileFact | None:
+        """The index file."""
+        for fact in reversed(self.facts):
+            if fact.name.endswith(_INDEX):
+                return fact
+        return None
+
+    @property
+    def shards(self) -> dict[tuple[int, int], FileFact]:
+        """Data files by number and count, as their names say."""
+        found = {}
+        for fact in self.facts:
+            if not fact.name.endswith(_INDEX):
+                place = place_of(fact.name)
+                if place is not None:
+                    found[place] = fact
+        return found
+
+    @property
+    def index_first(self) -> list[FileFact]:
+        """All plain ones, the index before the others: without it the rest means nothing."""
+        return sorted(self._plain, key=lambda fact: (not fact.name.endswith(_INDEX), fact.name))
+
+    @property
+    def size(self) -> int:
+        """Bytes of all plain ones; what a link leads to takes no space of its own."""
+        return sum([fact.size for fact in self._plain])
+
+    def link(self, name: str) -> Link | None:
+        """Returns the symbolic link of this name, if one of the files is that."""
+        return next((link for link in self.links if link.name == name), None)
+
+    @property
+    def _plain(self) -> Sequence[FileFact]:
+        if not self.links:
+            return self.facts
+        return [fact for fact in self.facts if self.link(fact.name) is None]
+
+
+class Look:
+    """Looks at one directory again and again; see `Listing` for what it costs.
+
+    Attributes:
+        files: Of every checkpoint that it saw, by its name.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._listing = Listing(directory, lambda name: owner_of(name) != "")
+        self.files: dict[str, Files] = {}
+
+    def take(self) -> dict[str, Files]:
+        """Returns the files of every checkpoint in the directory, by its name.
+
+        Raises:
+            OSError: The directory cannot be read.
+        """
+        self.refresh()
+        return dict(self.files)
+
+    def refresh(self, watched: Iterable[str] = (), *, missing_ok: bool = False) -> set[str]:
+        """Looks again.
+
+        Args:
+            watched: Names of checkpoints to look at whatever their turn.
+            missing_ok: Whether a directory that is not there is an empty one.
+
+        Returns:
+            The names of the checkpoints of which files are new, gone or changed.
+
+        Raises:
+            OSError: The directory cannot be read.
+        """
+        known = [self.files[name].facts for name in watched if name in self.files]
+        names = [fact.name for facts in known for fact in facts]
+        changes: dict[str, list[str]] = {}
+        for file in self._listing.refresh(names, missing_ok=missing_ok):
+            changes.setdefault(owner_of(file), []).append(file)
+        for directory in self._listing.directories:
+            # A save that goes on in it does not always show in the directory's own time.
+            changes.setdefault(owner_of(directory), [])
+        return {name for name, files in changes.items() if self._assemble(name, files)}
+
+    def strays(self) -> dict[str, FileFact]:
+        """Returns the plain files that the last look saw and that are of no checkpoint."""
+        owned = {fact.name for files in self.files.values() for fact in files.facts}
+        lone = {name: fact for name, fact in self._listing.facts.items() if name not in owned}
+        return {**self._listing.others(), **lone}
+
+    def names(self) -> Iterable[str]:
+        """Returns the names of everything in the directory that the last look saw."""
+        return self._listing.names()
+
+    def link_targets(self) -> frozenset[str]:
+        """Returns the names of the files to which symbolic links of the directory lead."""
+        return frozenset(found.link.file for found in self._listing.links.values())
+
+    def _assemble(self, name: str, changed: list[str]) -> bool:
+        """Returns whether checkpoint `name` has other files than it had."""
+        before, known = self.files.get(name), self._listing.facts
+        names = {f"{name}{_META}", *changed}
+        if before is not None:
+            names.update([fact.name for fact in before.facts])
+            names.update([link.name for link in before.links])
+        facts = [known[file] for file in names if file in known and file[-5:] != _TEMPORARY]
+        links: list[Link] = []
+        if self._listing.links:
+            links = _add_links(facts, names, self._listing.links)
+        temporary_at, part_at = self._temporary(name)
+        # A `.meta` belongs to a checkpoint of TensorFlow 1, and makes none by itself.
+        is_graph = all(fact.name.endswith(_META) for fact in facts)
+        if is_graph and temporary_at is None and all(link.name.endswith(_META) for link in links):
+            return self.files.pop(name, None) is not None
+        facts.sort()
+        files = Files(name, tuple(facts), temporary_at, part_at, tuple(links))
+        self.files[name] = files
+        return files != before
+
+    def _temporary(self, name: str) -> tuple[float | None, float | None]:
+        directory = f"{name}{_TEMPORARY}"
+        if directory not in self._listing.directories:
+            return None, None
+        return _times(os.path.join(self._directory, directory))
+
+
+def size_of_directory(directory: Path) -> int:
+    """Returns how many bytes the files in a directory have, as far as it can be read."""
+    size = 0
+    for place, _, names in os.walk(directory):
+        for name in names:
+            with suppress(OSError):
+                size += os.lstat(os.path.join(place, name)).st_size
+    return size
+
+
+def look(directory: Path) -> dict[str, Files]:
+    """Looks once; see `Look.take`."""
+    return Look(directory).take()
+
+
+def look_if_there(look: Look) -> dict[str, Files]:
+    """Looks at a directory that need not exist."""
+    look.refresh(missing_ok=True)
+    return dict(look.files)
+
+
+def identity_of(path: Path) -> Identity | None:
+    """Returns size, time and inode of what `path` itself is, or None where nothing is."""
+    try:
+        facts = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return facts.st_size, facts.st_mtime_ns, facts.st_ino
+
+
+def owner_of(name: str) -> str:
+    """Returns to which checkpoint a file named `name` belongs, or nothing."""
+    if name.endswith(_INDEX):
+        return name[: -len(_INDEX)]
+    if name.endswith(_ONLY_DATA):
+        return name[:-_DATA_LENGTH]
+    if place_of(name) is not None:
+        return name[:-_DATA_LENGTH]
+    if name.endswith(_TEMPORARY):
+        return name[: -len(_TEMPORARY)]
+    if name.endswith(_META):
+        return name[: -len(_META)]
+    return ""
+
+
+def _add_links(
+    facts: list[FileFact], names: Iterable[str], known: Mapping[str, LinkFact]
+) -> list[Link]:
+    """Returns the symbolic links among `names`, and adds the facts of what they lead to."""
+    links = []
+    for name in names:
+        found = known.get(name)
+        if found is not None and not name.endswith(_TEMPORARY):
+            links.append(found.link)
+            if found.file is not None:
+                facts.append(found.file)
+    return sorted(links)
+
+
+def place_of(name: str) -> tuple[int, int] | None:
+    """Returns number and count of the data file `name`: `NAME.data-00000-of-00001`."""
+    if name.endswith(_ONLY_DATA):
+        # Most have but one; this is asked of every file of a directory.
+        return 0, 1
+    if name[-20:-14] != ".data-" or name[-9:-5] != "-of-" or len(name) == _DATA_LENGTH:
+        return None
+    number, count = name[-14:-9], name[-5:]
+    if not (number.isascii() and count.isascii() and number.isdigit() and count.isdigit()):
+        return None
+    return int(number), int(count)
+
+
+def _times(directory: str) -> tuple[float | None, float | None]:
+    """Returns the newest time of a directory and what is in it, and that of the latter alone."""
+    newest: float | None = None
+    try:
+        own = os.lstat(directory).st_mtime
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    newest = max(newest or 0.0, entry.stat(follow_symlinks=False).st_mtime)
+    except FileNotFoundError:
+        # Its save just ended.
+        return None, None
+    except OSError:
+        # It is not ours to read: its own time says enough.
+        return own, own
+    return max(own, newest or 0.0), newest
+
+
+__all__ = [
+    "FileFact",
+    "Files",
+    "Identity",
+    "Look",
+    "identity_of",
+    "look",
+    "look_if_there",
+    "owner_of",
+    "place_of",
+    "size_of_directory",
+]

@@ -1,0 +1,217 @@
+"""What was noted of saves and restores: records, the last restore, and where a start goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tfckpt_trainer.bundle.index import index_path
+from tfckpt_trainer.bundle.state_file import StateFile, read_state_file
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.document_set import Documents
+from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.rundir.documents import load_if_there
+from tfckpt_trainer.rundir.journal import Tail
+from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveOverhead
+from tfckpt_trainer.rundir.records.run import Head
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """Where a cold start goes on: from which checkpoint, on which branch.
+
+    Attributes:
+        branch: None where no note tells it: the branch that a restore of it leads to.
+        sequence: The highest place in the order of saves and restores so far.
+    """
+
+    checkpoint: str
+    branch: int | None
+    sequence: int
+
+
+@dataclass(frozen=True)
+class History:
+    """The notes of saves and restores, and which of them are damaged.
+
+    Attributes:
+        records: By name.
+        head: The last restore.
+        state: TensorFlow's state file.
+        damaged: The names whose record and its copy cannot be read.
+        head_is_damaged: Whether the note of the last restore and its copy cannot be read.
+    """
+
+    records: Mapping[str, CheckpointRecord]
+    head: Head | None
+    state: StateFile | None
+    damaged: AbstractSet[str] = frozenset()
+    head_is_damaged: bool = False
+
+    @property
+    def latest(self) -> str:
+        """The checkpoint that TensorFlow's state file points at; empty if there is none."""
+        return (self.state.latest_name or "") if self.state is not None else ""
+
+    @property
+    def names(self) -> AbstractSet[str]:
+        """All checkpoints that the notes name."""
+        return {*self.records, *self.damaged, *filter(None, [self.latest])}
+
+    @property
+    def needs_state_file(self) -> bool:
+        """Whether the damage may hide that the state file's latest was used last."""
+        return self.head_is_damaged or self.latest in self.damaged
+
+
+class Records(Documents[CheckpointRecord]):
+    """The records of a run, read again only where a file was replaced.
+
+    To each is added what was measured after it was written.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        super().__init__(run.records_directory, CheckpointRecord)
+        self._new_overheads = Tail(run.overheads, SaveOverhead)
+        self._overheads: dict[tuple[str, int], SaveOverhead] = {}
+
+    def refresh(self, at_most: int | None = None) -> set[str]:
+        """Looks again; see `Documents.refresh`."""
+        changed = super().refresh(at_most)
+        measured = set()
+        for overhead in self._new_overheads.read_new():
+            self._overheads[overhead.checkpoint, overhead.sequence] = overhead
+            measured.add(overhead.checkpoint)
+        for name in changed | measured:
+            record = self.found.get(name)
+            overhead_of = self._overheads.get((name, record.sequence)) if record else None
+            if record is not None and record.cost is not None and overhead_of is not None:
+                cost = replace(
+                    record.cost,
+                    slowing_seconds=overhead_of.slowing_seconds,
+                    slowing_steps=overhead_of.slowing_steps,
+                )
+                self.found[name] = replace(record, cost=cost)
+        return changed | (measured & self.found.keys())
+
+
+def continuation(run: RunDirectory) -> Continuation | None:
+    """Returns where a cold start goes on, or None where there is nothing to go on from.
+
+    It is the checkpoint that was saved or restored last, of those that were committed. Where
+    the note of that is damaged, and in a directory without records, it is the one that
+    TensorFlow's state file points at. Whether it can be restored is for the start to find out:
+    the next one to try is the next newest of the catalog.
+    """
+    history = read_history(run)
+    return continuation_from(history, committed_names(run, history))
+
+
+def read_history(run: RunDirectory) -> History:
+    """Reads the notes of a run."""
+    records = Records(run)
+    records.refresh()
+    head, head_is_damaged = look_at_head(run)
+    return History(records.found, head, read_list(run), records.damaged, head_is_damaged)
+
+
+def committed_names(run: RunDirectory, history: History) -> AbstractSet[str]:
+    """Returns the checkpoints with an index, of those that the notes name."""
+    return {name for name in history.names if index_path(run.root / name).is_file()}
+
+
+def continuation_from(history: History, committed: Container[str]) -> Continuation | None:
+    """The rule of `continuation`, from what was read.
+
+    Args:
+        history: The notes.
+        committed: The names that have an index: a record alone is a save that was cut off.
+    """
+    used_last = _used_last(history, committed)
+    if history.needs_state_file and history.latest in committed:
+        if used_last is not None and used_last.checkpoint == history.latest:
+            return used_last
+        # Every save and every restore points the state file at its checkpoint.
+        return Continuation(history.latest, None, _highest_sequence(history))
+    if used_last is not None:
+        return used_last
+    if history.latest:
+        said = parse_checkpoint_name(history.latest)
+        branch = said.branch if said else 0
+        return Continuation(history.latest, branch, _highest_sequence(history))
+    return None
+
+
+def _used_last(history: History, committed: Container[str]) -> Continuation | None:
+    """Returns what was saved or restored last, as far as the notes can be read."""
+    head, records, highest = history.head, history.records, _highest_sequence(history)
+    saves = [record for record in records.values() if record.name in committed]
+    newest = max(saves, key=lambda record: (record.sequence, record.name), default=None)
+    if head is not None and (newest is None or head.sequence > newest.sequence):
+        return Continuation(head.checkpoint, head.branch, highest)
+    if newest is not None:
+        return Continuation(newest.name, newest.branch, highest)
+    return None
+
+
+def _highest_sequence(history: History) -> int:
+    places = [record.sequence for record in history.records.values()]
+    if history.head is not None:
+        places.append(history.head.sequence)
+    return max(places, default=0)
+
+
+def in_order_of_use(checkpoints: Sequence[Checkpoint], head: Head | None) -> list[Checkpoint]:
+    """Returns checkpoints in the order in which a start tries them, if the first choice is bad.
+
+    That is newest first, but the one that was restored last comes before all that had been saved
+    before that restore: training had given those up for it.
+
+    Args:
+        checkpoints: Newest first.
+        head: The last restore.
+    """
+    restored = [c for c in checkpoints if head is not None and c.name == head.checkpoint]
+    if head is None or not restored:
+        return list(checkpoints)
+    others = [c for c in checkpoints if c.name != head.checkpoint]
+    for place, checkpoint in enumerate(others):
+        if checkpoint.sequence is not None and checkpoint.sequence < head.sequence:
+            return [*others[:place], *restored, *others[place:]]
+    return list(checkpoints)
+
+
+def read_head(run: RunDirectory) -> Head | None:
+    """Returns the last restore, or None where there was none or its note is damaged."""
+    return look_at_head(run)[0]
+
+
+def look_at_head(run: RunDirectory) -> tuple[Head | None, bool]:
+    """Returns the last restore, if its note can be read, and whether that note is damaged."""
+    try:
+        return load_if_there(run.head_file, Head), False
+    except DamagedFileError:
+        return None, True
+
+
+def read_list(run: RunDirectory) -> StateFile | None:
+    """Returns TensorFlow's list of checkpoints, or None where there is none to be used."""
+    try:
+        return read_state_file(run.state_file)
+    except DamagedFileError:
+        return None
+
+
+def entries_of(directory: Path) -> list[os.DirEntry[str]]:
+    """Returns what is in `directory`, which need not exist."""
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

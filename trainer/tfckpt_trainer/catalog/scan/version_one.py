@@ -1,0 +1,96 @@
+"""Checkpoints in TensorFlow's V1 format, which this library recognises and does not read.
+
+`tf.compat.v1.train.Saver(write_version=SaverDef.V1)` writes the data of `model.ckpt-100` into a
+file of that name, or in shards into `model.ckpt-100-00000-of-00002`, and the graph into
+`model.ckpt-100.meta`. The state file names the shards as `model.ckpt-100-?????-of-00002`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfckpt_trainer.bundle.table import is_table
+from tfckpt_trainer.catalog.scan.directory_listing import FileFact, Identity
+from tfckpt_trainer.errors import DamagedFileError
+
+_SHARD = re.compile(r"(?P<name>.+)-\d{5}-of-(?P<count>\d{5})", re.DOTALL)
+_LISTED_SHARDS = re.compile(r"(?P<name>.+)-\?{5}-of-\d{5}", re.DOTALL)
+_META = ".meta"
+
+
+@dataclass(frozen=True)
+class VersionOne:
+    """One checkpoint in the V1 format.
+
+    Attributes:
+        name: Without the number of a shard.
+        path: As TensorFlow is told to restore it.
+        files: The names of its data files, and of its graph where that is there.
+        size: Bytes of all of them.
+    """
+
+    name: str
+    path: str
+    files: tuple[str, ...]
+    size: int
+
+
+class VersionOneLook:
+    """Looks for checkpoints in the V1 format; a file is opened again only after it changed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._known: dict[str, tuple[Identity, bool]] = {}
+
+    def find(self, files: Mapping[str, FileFact], listed: Iterable[str]) -> tuple[VersionOne, ...]:
+        """Returns the checkpoints in the V1 format, by name.
+
+        Args:
+            files: Plain files that may belong to one, by name.
+            listed: The names in TensorFlow's state file.
+        """
+        names = {_without_shards(name) for name in listed}
+        found: dict[tuple[str, str], list[FileFact]] = {}
+        for name, fact in files.items():
+            prefix, path = _prefix_and_path(name)
+            may_be = prefix in names or f"{prefix}{_META}" in files
+            if may_be and self._is_data(fact):
+                found.setdefault((prefix, path), []).append(fact)
+        return tuple(sorted(_made(found, files), key=lambda one: one.name))
+
+    def _is_data(self, fact: FileFact) -> bool:
+        known = self._known.get(fact.name)
+        if known is None or known[0] != fact.identity:
+            try:
+                is_data = is_table(self._directory / fact.name)
+            except (DamagedFileError, OSError):
+                # What cannot be read may be one; its name is in the state file or beside a graph.
+                is_data = True
+            known = self._known[fact.name] = fact.identity, is_data
+        return known[1]
+
+
+def _made(
+    found: Mapping[tuple[str, str], list[FileFact]], files: Mapping[str, FileFact]
+) -> Iterator[VersionOne]:
+    for (name, path), facts in found.items():
+        graph = files.get(f"{name}{_META}")
+        parts = sorted([*facts, graph] if graph is not None else facts)
+        yield VersionOne(
+            name, path, tuple(part.name for part in parts), sum(part.size for part in parts)
+        )
+
+
+def _prefix_and_path(name: str) -> tuple[str, str]:
+    match = _SHARD.fullmatch(name)
+    if match is None:
+        return name, name
+    return match["name"], f"{match['name']}-?????-of-{match['count']}"
+
+
+def _without_shards(name: str) -> str:
+    match = _LISTED_SHARDS.fullmatch(name)
+    return match["name"] if match is not None else name

@@ -1,0 +1,4 @@
+"""Verifying checkpoints byte by byte, remembered results, and bisecting for the first bad one.
+
+Reading the format belongs in `bundle`.
+"""

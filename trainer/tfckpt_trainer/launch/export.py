@@ -1,0 +1,177 @@
+"""Exports a checkpoint as a model: has the training script write it, load it and compare."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfckpt_trainer.errors import LaunchError, RefusedError, TfckptError, UsageError
+from tfckpt_trainer.launch.logs import last_lines, open_log
+from tfckpt_trainer.launch.workers import signal_group
+from tfckpt_trainer.rundir.documents import load_if_there, store
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.export import (
+    ExportFormat,
+    ExportPhase,
+    ExportReport,
+    ExportRequest,
+)
+
+SECONDS = 600.0
+"""How long one phase may take: starting the script, building the model, writing it."""
+
+POLL_SECONDS = 0.1
+
+_SAID = {
+    ExportPhase.WRITE: "The script builds its model, restores {checkpoint} and writes it …",
+    ExportPhase.CHECK: "Another process loads it and compares its answers …",
+}
+
+
+@dataclass(frozen=True)
+class Script:
+    """How a training script is started."""
+
+    command: Sequence[str]
+    working_directory: Path
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was exported.
+
+    Attributes:
+        path: Where it is.
+        size: Bytes of all its files.
+        examples: On which examples its answers were compared with the model's, in words.
+        outputs: How many numbers an answer has.
+        difference: Their largest relative difference; 0 if they are equal.
+        seconds: How long it took.
+    """
+
+    path: Path
+    checkpoint: str
+    step: int | None
+    format: ExportFormat
+    size: int
+    examples: str
+    outputs: int
+    difference: float
+    seconds: float
+
+
+def export(
+    run: RunDirectory,
+    script: Script,
+    checkpoint: str,
+    form: ExportFormat,
+    target: Path,
+    *,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Exported:
+    """Writes the model of `checkpoint` to `target`, and proves that it answers as it should.
+
+    Nothing is at `target` until it is proven. The script runs on the processor alone: whatever
+    trains meanwhile keeps the accelerators.
+
+    Raises:
+        RefusedError: There is something at `target` already.
+        LaunchError: The script does not come to its training loop.
+        TfckptError: The model cannot be written, or does not answer the same when loaded.
+    """
+    if os.path.lexists(target):
+        raise RefusedError(f"{target} is there already; choose another --to, or move it away.")
+    if not target.parent.is_dir():
+        raise UsageError(f"{target.parent} is no directory; create it first.")
+    began = time.monotonic()
+    reports = {}
+    with tempfile.TemporaryDirectory(prefix=".tfckpt-export-", dir=target.parent) as scratch:
+        for phase in ExportPhase:
+            on_progress(_SAID[phase].format(checkpoint=checkpoint))
+            request = ExportRequest(
+                checkpoint=checkpoint, format=form, file_name=target.name, phase=phase
+            )
+            reports[phase] = _run(run, script, Path(scratch), request)
+        written = Path(scratch) / target.name
+        size = _size(written)
+        os.rename(written, target)
+    wrote, checked = reports[ExportPhase.WRITE], reports[ExportPhase.CHECK]
+    return Exported(
+        path=target,
+        checkpoint=checkpoint,
+        step=wrote.step,
+        format=form,
+        size=size,
+        examples=wrote.examples,
+        outputs=wrote.outputs,
+        difference=checked.difference or 0.0,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _run(
+    run: RunDirectory, script: Script, directory: Path, request: ExportRequest
+) -> ExportReport:
+    place = directory / "request.json"
+    store(place, request)
+    environment = {
+        **{name: value for name, value in os.environ.items() if name != "TF_CONFIG"},
+        **script.environment,
+        "TFCKPT_RUN_DIR": str(run.root),
+        "TFCKPT_EXPORT": str(place),
+        "TFCKPT_WORKER_INDEX": "0",
+        "TFCKPT_WORKER_COUNT": "1",
+        "TFCKPT_ATTEMPT": "0",
+        "CUDA_VISIBLE_DEVICES": "-1",
+    }
+    log = run.logs_directory / "export.log"
+    with open_log(log, 0, script.command) as output:
+        try:
+            process = subprocess.Popen(
+                list(script.command),
+                cwd=script.working_directory,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise LaunchError(f"The command cannot be run: {error}.") from None
+    try:
+        _wait(process, log)
+    finally:
+        signal_group(process.pid, signal.SIGKILL)
+        process.wait()
+    report = load_if_there(directory / f"report-{request.phase.value}.json", ExportReport)
+    if report is None:
+        last = (last_lines(log, 1) or ["nothing"])[0]
+        raise LaunchError(
+            f"The script ended with status {process.returncode} before it came to its training "
+            f"loop; it last printed {last!r}. See {log}."
+        )
+    if report.problem:
+        raise TfckptError(f"{report.problem} See {log}.")
+    return report
+
+
+def _wait(process: subprocess.Popen[bytes], log: Path) -> None:
+    try:
+        process.wait(SECONDS)
+    except subprocess.TimeoutExpired:
+        raise LaunchError(
+            f"The script did not come to its training loop in {SECONDS:.0f} s; see {log}."
+        ) from None
+
+
+def _size(path: Path) -> int:
+    if path.is_dir():
+        return sum(entry.stat().st_size for entry in path.rglob("*") if entry.is_file())
+    return path.stat().st_size

@@ -1,0 +1,176 @@
+"""Launches a run on this machine: a detached supervisor, which starts the workers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import msgspec
+
+from tfckpt_trainer.errors import LaunchError
+from tfckpt_trainer.launch.lock import lock_is_held, take_lock
+from tfckpt_trainer.launch.logs import last_lines, open_log
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.launch.preflight import (
+    already_alive,
+    check_directory,
+    check_no_survivors,
+    check_options,
+)
+from tfckpt_trainer.rundir.documents import load_if_there, store
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
+
+SUPERVISOR_SECONDS = 30.0
+"""How long the supervisor has to come up and start its workers."""
+
+SETTLE_SECONDS = 1.5
+"""How long a launch watches its workers, so that a script that fails at once is told of."""
+
+LEAVING_SECONDS = 3.0
+"""How long a supervisor that has told its end may take to be gone, lock and all."""
+
+POLL_SECONDS = 0.05
+
+_ENDED = {SupervisorState.FINISHED, SupervisorState.STOPPED, SupervisorState.FAILED}
+
+
+def launch(options: LaunchOptions) -> SupervisorStatus:
+    """Starts the workers of a run, detached from this process and its terminal.
+
+    Returns:
+        The status of the supervisor, with its workers started.
+
+    Raises:
+        UsageError: The command or the directory cannot be used.
+        LaunchError: The run is alive already, or it failed at once.
+    """
+    run = RunDirectory(Path(options.run_directory))
+    check_options(options)
+    check_directory(run)
+    lock = _take_lock(run)
+    if lock is None:
+        raise already_alive(run)
+    try:
+        check_no_survivors(run)
+        _write_run_file(run, options)
+        store(run.launch_file, options)
+        run.supervisor_status.unlink(missing_ok=True)
+        _start_supervisor(run, options, lock)
+    finally:
+        os.close(lock)
+    return _await_workers(run)
+
+
+def _write_run_file(run: RunDirectory, options: LaunchOptions) -> None:
+    """Names the run, or keeps the name that an earlier launch in this directory gave it."""
+    known = load_if_there(run.run_file, RunInfo) or RunInfo(
+        id=uuid.uuid4().hex[:12], created_at=time.time()
+    )
+    store(
+        run.run_file,
+        msgspec.structs.replace(
+            known,
+            command=list(options.command),
+            working_directory=options.working_directory,
+            worker_count=len(options.tasks),
+        ),
+    )
+
+
+def _take_lock(run: RunDirectory) -> int | None:
+    """Takes the lock; waits a moment for a supervisor that is not at work any more."""
+    deadline = time.monotonic() + LEAVING_SECONDS
+    while (lock := take_lock(run)) is None:
+        status = read_supervisor(run)
+        at_work = status is not None and status.state not in _ENDED
+        if at_work or time.monotonic() > deadline:
+            return None
+        time.sleep(POLL_SECONDS)
+    return lock
+
+
+def _start_supervisor(run: RunDirectory, options: LaunchOptions, lock: int) -> None:
+    """Starts the supervisor in a session of its own, as nobody's child, with the lock."""
+    # -P: the person's directory must not offer modules in the place of ours.
+    command = [sys.executable, "-P", "-m", "tfckpt_trainer.launch.supervisor"]
+    command += ["--lock", str(lock), str(run.root)]
+    with open_log(run.supervisor_log, 0, options.command) as log:
+        process = subprocess.Popen(
+            command,
+            cwd=options.working_directory,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=(lock,),
+        )
+    try:
+        code = process.wait(SUPERVISOR_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        code = None
+    if code != 0:
+        raise _did_not_come_up(run)
+
+
+def _await_workers(run: RunDirectory) -> SupervisorStatus:
+    """Waits until all workers run and have lived for a moment, or tells why they do not."""
+    deadline = time.monotonic() + SUPERVISOR_SECONDS
+    running_since: float | None = None
+    while time.monotonic() < deadline:
+        held = lock_is_held(run)
+        status = read_supervisor(run)
+        if status is not None and status.state in _ENDED:
+            # Until it is gone, the next launch would be told that a run is alive here.
+            if not held:
+                return _ended(run, status)
+        elif not held:
+            raise _did_not_come_up(run)
+        elif status is not None and status.state is SupervisorState.RESTARTING:
+            return status
+        elif status is not None and status.state is SupervisorState.RUNNING:
+            running_since = running_since or time.monotonic()
+            if time.monotonic() - running_since > SETTLE_SECONDS:
+                return status
+        time.sleep(POLL_SECONDS)
+    raise LaunchError(
+        f"The supervisor has not started its workers in {SUPERVISOR_SECONDS:g} s and still tries. "
+        f"Watch it with `tfckpt-tui attach {run.root}`, or end it with "
+        f"`tfckpt-tui stop --force {run.root}`."
+    )
+
+
+def _ended(run: RunDirectory, status: SupervisorStatus) -> SupervisorStatus:
+    """Returns the status of a run that ended already, or raises why it failed."""
+    if status.state is not SupervisorState.FAILED:
+        return status
+    lost = next(
+        (
+            entry.details.get("worker")
+            for entry in reversed(read_entries(run))
+            if entry.kind is JournalKind.WORKER_LOST and entry.message == status.reason
+        ),
+        None,
+    )
+    if not isinstance(lost, int):
+        raise LaunchError(status.reason)
+    log = run.worker_log(lost)
+    said = "\n".join(f"  {line}" for line in last_lines(log))
+    raise LaunchError(f"{status.reason} The end of {log}:\n{said or '  (it is empty)'}")
+
+
+def _did_not_come_up(run: RunDirectory) -> LaunchError:
+    said = "\n".join(f"  {line}" for line in last_lines(run.supervisor_log))
+    return LaunchError(
+        f"The supervisor did not come up. The end of {run.supervisor_log}:\n"
+        f"{said or '  (it is empty)'}"
+    )

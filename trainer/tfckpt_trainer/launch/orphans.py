@@ -1,0 +1,99 @@
+"""What still runs of a run: its supervisor, and workers that outlived it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psutil
+
+from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.rundir.health import is_live, process_lives, read_workers
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.processes import is_seen
+from tfckpt_trainer.rundir.records.run import SupervisorStatus
+from tfckpt_trainer.rundir.records.worker import Activity
+from tfckpt_trainer.rundir.statuses import load_status
+
+
+@dataclass(frozen=True)
+class Survivor:
+    """A worker process that lives.
+
+    Attributes:
+        pid: With `process_started_at`, tells it from a later one with the same number.
+        namespace: Among which processes `pid` counts; empty if unknown.
+    """
+
+    index: int
+    host: str
+    pid: int
+    process_started_at: float
+    namespace: str = ""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it runs on this machine, so that it can be signalled."""
+        return is_seen(self.host, self.namespace)
+
+    @property
+    def lives(self) -> bool:
+        """Whether it still does, as far as this machine can tell."""
+        return not self.is_here or process_lives(self.pid, self.process_started_at)
+
+    @property
+    def keeps_its_number(self) -> bool:
+        """Whether no other process has its number by now, so that its group may be signalled."""
+        try:
+            started_at = psutil.Process(self.pid).create_time()
+        except psutil.NoSuchProcess:
+            return True
+        return abs(started_at - self.process_started_at) < 2.0
+
+    def __str__(self) -> str:
+        place = "" if self.is_here else f" on {self.host}"
+        return f"worker {self.index}{place} (process {self.pid})"
+
+
+def read_supervisor(run: RunDirectory) -> SupervisorStatus | None:
+    """Returns the heartbeat of the supervisor; None where there is none that can be read.
+
+    It is not flushed to disk, so that after a power loss it may be torn: that must not block
+    a new launch.
+    """
+    try:
+        return load_status(run.supervisor_status, SupervisorStatus)
+    except (DamagedFileError, OSError):
+        return None
+
+
+def living_supervisor(run: RunDirectory, now: float) -> SupervisorStatus | None:
+    """Returns the heartbeat of the supervisor if it lives."""
+    status = read_supervisor(run)
+    return status if status is not None and is_live(status, now) else None
+
+
+def survivors(run: RunDirectory, now: float) -> list[Survivor]:
+    """Returns the workers that live, by index: those the supervisor started and those that tell.
+
+    Scripts that do not use our library write no heartbeat; the supervisor's last one names them.
+    """
+    found: dict[tuple[str, int], Survivor] = {}
+    for told in read_workers(run):
+        if told.activity is not Activity.EXITED and is_live(told, now):
+            worker = Survivor(
+                told.index, told.host, told.pid, told.process_started_at, told.namespace
+            )
+            found[worker.host, worker.pid] = worker
+    supervisor = read_supervisor(run)
+    for started in supervisor.workers if supervisor is not None else ():
+        assert supervisor is not None
+        worker = Survivor(
+            started.index,
+            supervisor.host,
+            started.pid,
+            started.process_started_at,
+            supervisor.namespace,
+        )
+        if started.exit_code is None and worker.is_here and worker.lives:
+            found.setdefault((worker.host, worker.pid), worker)
+    return sorted(found.values(), key=lambda worker: (worker.index, worker.pid))

@@ -1,0 +1,123 @@
+"""What must hold before workers are started: a command, a directory, and nobody there yet."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+from tfckpt_trainer.catalog.scan.checkpoint_files import look
+from tfckpt_trainer.errors import LaunchError, UsageError
+from tfckpt_trainer.launch.cluster import check_ports
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.orphans import living_supervisor, survivors
+from tfckpt_trainer.rundir.paths import RunDirectory
+
+
+def check_options(options: LaunchOptions) -> None:
+    """Makes sure that the options make sense and the command can be found.
+
+    Raises:
+        UsageError: They do not, or it cannot.
+        LaunchError: A port that was asked for is in use.
+    """
+    if options.workers < 1:
+        raise UsageError(f"--workers is {options.workers}; a run has at least 1.")
+    if options.parameter_servers < 0:
+        raise UsageError(
+            f"--parameter-servers is {options.parameter_servers}; it cannot be negative."
+        )
+    if options.max_restarts < 0:
+        raise UsageError(f"--max-restarts is {options.max_restarts}; it cannot be negative.")
+    # They are written down as JSON, which has no place for other bytes.
+    for text in (options.run_directory, options.working_directory, *options.command):
+        if not _is_unicode(text):
+            raise UsageError(f"{text!r} is not valid UTF-8; rename it, or call it otherwise.")
+    if not options.command:
+        raise UsageError("No command: name the script after `--`, as in `-- python train.py`.")
+    if not Path(options.working_directory).is_dir():
+        raise UsageError(f"{options.working_directory} is no directory to run a command in.")
+    if not _is_there(options):
+        raise UsageError(
+            f"{options.command[0]!r} is no program that can be run here; check its name. A "
+            "script without execute permission needs its interpreter: `-- python train.py`."
+        )
+    members = options.tasks
+    if options.ports and len(options.ports) != len(members):
+        jobs = ", ".join(f"{task.job} {task.index}" for task in members)
+        raise UsageError(
+            f"--ports names {len(options.ports)} ports and there are {len(members)} processes; "
+            f"name one for each, in this order: {jobs}."
+        )
+    check_ports(options.ports)
+
+
+def check_directory(run: RunDirectory) -> None:
+    """Makes sure that a run can live in a directory, and creates what is missing of it.
+
+    Raises:
+        UsageError: It cannot be used, or it holds something else than a run.
+    """
+    root = run.root
+    if root.exists() and not root.is_dir():
+        raise UsageError(f"{root} is a file; a run needs a directory.")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        content = sorted(name for name in os.listdir(root) if not name.startswith("."))
+        if content and not (run.is_ours or run.state_file.is_file() or look(root)):
+            raise UsageError(
+                f"{root} holds something else ({content[0]}); choose an empty directory, or one "
+                "with TensorFlow checkpoints."
+            )
+        if not os.access(root, os.W_OK | os.X_OK):
+            raise UsageError(f"{root} is not writable; choose another directory.")
+        run.create()
+    except OSError as error:
+        raise UsageError(
+            f"{root} cannot be used as a run directory: {error.strerror or error}. Choose "
+            "another one."
+        ) from error
+
+
+def already_alive(run: RunDirectory) -> LaunchError:
+    """Returns the error for a run whose supervisor lives."""
+    supervisor = living_supervisor(run, time.time())
+    who = f"supervisor: process {supervisor.pid}" if supervisor else "it is just being launched"
+    return LaunchError(
+        f"A run is alive in {run.root} ({who}). Watch it with `tfckpt-tui attach {run.root}`, "
+        f"or end it with `tfckpt-tui stop {run.root}`."
+    )
+
+
+def check_no_survivors(run: RunDirectory) -> None:
+    """Makes sure that no worker trains here without a supervisor.
+
+    Raises:
+        LaunchError: Some do; it names their processes and how to end them.
+    """
+    alive = survivors(run, time.time())
+    if alive:
+        raise LaunchError(
+            f"Still training in {run.root}, without a supervisor: "
+            f"{', '.join(map(str, alive))}. Watch with `tfckpt-tui attach {run.root}`, end with "
+            f"`tfckpt-tui stop {run.root}`, or with `tfckpt-tui stop --force {run.root}` where "
+            "nothing answers."
+        )
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_there(options: LaunchOptions) -> bool:
+    program = options.command[0]
+    if "/" not in program:
+        path = dict(options.environment).get("PATH", os.environ.get("PATH"))
+        return shutil.which(program, path=path) is not None
+    path_of_it = Path(options.working_directory) / program
+    return path_of_it.is_file() and os.access(path_of_it, os.X_OK)

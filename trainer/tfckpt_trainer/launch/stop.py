@@ -1,0 +1,181 @@
+"""Stops a run from outside, for when its trainer does not answer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from tfckpt_trainer.errors import LaunchError, in_words
+from tfckpt_trainer.launch.lock import lock_is_held
+from tfckpt_trainer.launch.orphans import Survivor, living_supervisor, read_supervisor, survivors
+from tfckpt_trainer.launch.workers import KILL_SECONDS, POLL_SECONDS, signal_group
+from tfckpt_trainer.rundir.health import is_live
+from tfckpt_trainer.rundir.journal import try_write_entry
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.processes import is_seen_from_here
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
+from tfckpt_trainer.rundir.statuses import store_status
+
+
+def _ignore(_: str) -> None:
+    return
+
+
+def wait_for_end(
+    run: RunDirectory, timeout: float, while_waiting: Callable[[Sequence[str]], None]
+) -> None:
+    """Waits until no process of a stopped run is left, so that a new launch is accepted.
+
+    Args:
+        run: The run directory.
+        timeout: Seconds to wait.
+        while_waiting: Is given what still lives, in words, again and again.
+
+    Raises:
+        LaunchError: Some process still lives.
+    """
+    deadline = time.monotonic() + timeout
+    while alive := _alive(run):
+        if time.monotonic() > deadline:
+            raise LaunchError(
+                f"After {timeout:g} s these still live: {', '.join(alive)}. Until they end, "
+                f"a new launch in {run.root} is refused. Look at them with `tfckpt-tui logs "
+                f"{run.root}`, or end them with `tfckpt-tui stop --force {run.root}`."
+            )
+        while_waiting(alive)
+        time.sleep(POLL_SECONDS)
+
+
+def _alive(run: RunDirectory) -> list[str]:
+    """Returns what keeps a new launch from being accepted."""
+    now = time.time()
+    alive = []
+    if lock_is_held(run):
+        supervisor = living_supervisor(run, now)
+        alive.append(f"supervisor (process {supervisor.pid})" if supervisor else "supervisor")
+    return [*alive, *map(str, survivors(run, now))]
+
+
+def stop_supervisor(
+    run: RunDirectory,
+    timeout: float,
+    by: str = "",
+    on_warning: Callable[[str], None] = _ignore,
+) -> bool:
+    """Ends the supervisor and the workers of a run.
+
+    The supervisor is asked first: it has its workers save and end. What still lives after
+    `timeout` is killed, and so are workers that outlived their supervisor and did not end.
+
+    Args:
+        run: The run directory.
+        timeout: Seconds that supervisor and workers have to save and end.
+        by: Who asks, for the journal.
+        on_warning: Told what the disk refused once all processes had ended.
+
+    Returns:
+        Whether there was anything to end.
+
+    Raises:
+        LaunchError: It runs on another machine, belongs to somebody else, or cannot be killed.
+    """
+    deadline = time.monotonic() + timeout
+    supervisor = living_supervisor(run, time.time())
+    workers = survivors(run, time.time())
+    if supervisor is None and not workers:
+        return False
+    if supervisor is not None:
+        _check_here(supervisor, workers)
+        _signal(supervisor.pid, signal.SIGTERM)
+        if not _wait(lambda: not is_live(supervisor, time.time()), deadline):
+            _signal(supervisor.pid, signal.SIGKILL)
+        # It may have started others since it was looked at.
+        workers = survivors(run, time.time())
+    killed = _end(workers, deadline)
+    if supervisor is None or killed:
+        _tell(run, workers, by, on_warning)
+    return True
+
+
+def _check_here(supervisor: SupervisorStatus, workers: Sequence[Survivor]) -> None:
+    if not is_seen_from_here(supervisor):
+        raise LaunchError(
+            f"The supervisor runs on {supervisor.host} (process {supervisor.pid}); stop it there."
+        )
+    _check_workers_here(workers)
+
+
+def _check_workers_here(workers: Sequence[Survivor]) -> None:
+    elsewhere = [str(worker) for worker in workers if not worker.is_here]
+    if elsewhere:
+        raise LaunchError(
+            f"Processes of another machine cannot be ended from here: {', '.join(elsewhere)}; "
+            "end them there."
+        )
+
+
+def _end(workers: Sequence[Survivor], deadline: float) -> bool:
+    """Asks workers to end and kills those that do not; returns whether any had to be killed."""
+    _check_workers_here(workers)
+    for worker in workers:
+        _signal(worker.pid, signal.SIGTERM)
+    ended = _wait(lambda: not any(worker.lives for worker in workers), deadline)
+    for worker in workers:
+        # Also after a good end: what it started in its group may live.
+        if worker.keeps_its_number:
+            _signal(worker.pid, signal.SIGKILL)
+    _wait(lambda: not any(worker.lives for worker in workers), time.monotonic() + KILL_SECONDS)
+    stuck = [str(worker) for worker in workers if worker.lives]
+    if stuck:
+        raise LaunchError(f"Killed, and still there: {', '.join(stuck)}; look at them with ps.")
+    return not ended
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    """Signals a process, with all of its group where it leads one."""
+    try:
+        if os.getpgid(pid) == pid:
+            signal_group(pid, number)
+        else:
+            os.kill(pid, number)
+    except ProcessLookupError:
+        # The leader is gone; its number stays reserved for as long as its group has members.
+        signal_group(pid, number)
+    except PermissionError:
+        raise LaunchError(
+            f"Process {pid} belongs to another user and cannot be ended by this one."
+        ) from None
+
+
+def _wait(condition: Callable[[], bool], deadline: float) -> bool:
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def _tell(
+    run: RunDirectory, workers: Sequence[Survivor], by: str, on_warning: Callable[[str], None]
+) -> None:
+    """Writes the end that no process is left to write; the processes have ended in any case."""
+    message = "Stopped from outside"
+    if workers:
+        message += f", without their supervisor: {', '.join(map(str, workers))}"
+    entry = JournalEntry(at=time.time(), kind=JournalKind.STOP, message=f"{message}.", by=by)
+    if warning := try_write_entry(run, entry):
+        on_warning(warning)
+    status = read_supervisor(run)
+    if status is not None:
+        ended = msgspec.structs.replace(
+            status, state=SupervisorState.STOPPED, reason=f"{message}.", next_start_at=None
+        )
+        try:
+            store_status(run.supervisor_status, ended, durable=True)
+        except OSError as error:
+            on_warning(f"The status of the run could not be written: {in_words(error)}.")

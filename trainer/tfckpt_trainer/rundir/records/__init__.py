@@ -1,0 +1,1 @@
+"""The typed records of the run directory, one module for each subject."""

@@ -1,0 +1,241 @@
+"""Carries out commands: all workers act at one step, and the answer says what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfckpt_trainer.catalog.retention.prune import OnWarning, move_to_trash, undo
+from tfckpt_trainer.errors import TfckptError, in_words
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_trainer.rundir.records.worker import Ending
+from tfckpt_trainer.training.checkpoint.restore_manager import SHOWN_LEFT_OUT, Moves
+from tfckpt_trainer.training.checkpoint.save_manager import Saves
+from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome
+from tfckpt_trainer.training.loop.worker_group import WorkerGroup
+from tfckpt_trainer.training.telemetry.journal_writer import Ledger
+
+PARTIAL_WAY = "What fits alone is restored by `tfckpt-tui restore --partial`."
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a command ended."""
+
+    state: CommandState
+    message: str
+    result: dict[str, Any] = field(default_factory=dict)
+
+
+class Service:
+    """Serves one command after the other; called by all workers together.
+
+    Attributes:
+        paused: Whether training waits for a resume.
+        ending: Set once a command ended the run.
+    """
+
+    def __init__(
+        self, run: RunDirectory, group: WorkerGroup, moves: Moves, saves: Saves, ledger: Ledger
+    ) -> None:
+        self._run = run
+        self._group = group
+        self._moves = moves
+        self._saves = saves
+        self._ledger = ledger
+        self._handlers: dict[CommandKind, Callable[[Command], Answer | None]] = {
+            CommandKind.SAVE: self._save,
+            CommandKind.RESTORE: self._restore,
+            CommandKind.PAUSE: self._pause,
+            CommandKind.RESUME: self._resume,
+            CommandKind.STOP: self._stop,
+            CommandKind.PRUNE: self._prune,
+            CommandKind.UNDO: self._undo,
+        }
+        self.paused = False
+        self.ending: Ending | None = None
+
+    def serve(self, command: Command) -> None:
+        """Carries out `command` and answers it, or begins it and answers once it is done."""
+        workers = list(range(self._group.size))
+        agreed = self._ledger.tell(
+            command,
+            CommandState.AGREED,
+            f"All {len(workers)} workers act after step {self._moves.position.step}.",
+            seen_by=workers,
+            worker_count=len(workers),
+            step=self._moves.position.step,
+        )
+        working = self._ledger.tell(agreed, CommandState.WORKING, f"{command.kind.value} goes on.")
+        answer = self._handlers[command.kind](working)
+        if answer is not None:
+            self._answer(working, answer)
+
+    def _save(self, command: Command) -> None:
+        self._saves.ask(
+            "command", command, lambda outcome: self._answer(command, _about_save(outcome))
+        )
+
+    def _restore(self, command: Command) -> Answer:
+        name = str(command.arguments.get("name", ""))
+        began, left = time.monotonic(), self._moves.position.step
+        target = self._moves.find(name)
+        if target.problem:
+            return self._refuse(command, target.problem)
+        partial = bool(command.arguments.get("partial", False))
+        outcome = self._moves.go_to(target, command, partial=partial)
+        if outcome.problems:
+            way = "" if outcome.damaged or partial else f" {PARTIAL_WAY}"
+            return Answer(
+                CommandState.REFUSED,
+                f"Nothing was changed, training goes on. {'; '.join(outcome.problems)}.{way}",
+                {"problems": list(outcome.problems)},
+            )
+        left_out = outcome.left_out[:SHOWN_LEFT_OUT]
+        more = f" {len(outcome.left_out)} left out: {left_out[0]}, …" if left_out else ""
+        position, workers = self._moves.position, self._group.size
+        return Answer(
+            CommandState.DONE,
+            f"At {name} on branch {position.branch}, from step {left} to {position.step}: "
+            f"{outcome.variables} variables proven equal on {workers} of {workers} workers."
+            f"{more}",
+            {
+                "name": name,
+                "step": position.step,
+                "branch": position.branch,
+                "variables": outcome.variables,
+                "workers": workers,
+                "seconds": time.monotonic() - began,
+                "notes": list(outcome.notes),
+                "left_out": list(left_out),
+            },
+        )
+
+    def _pause(self, command: Command) -> Answer:
+        return self._switch(command, paused=True)
+
+    def _resume(self, command: Command) -> Answer:
+        return self._switch(command, paused=False)
+
+    def _switch(self, command: Command, *, paused: bool) -> Answer:
+        step = self._moves.position.step
+        word = "Paused" if paused else "Resumed"
+        if self.paused == paused:
+            message = f"{word} before; nothing to do at step {step}."
+        else:
+            self.paused = paused
+            message = f"{word} after step {step}."
+            kind = JournalKind.PAUSE if paused else JournalKind.RESUME
+            self._note(kind, message, command)
+        return Answer(CommandState.DONE, message, {"step": step})
+
+    def _stop(self, command: Command) -> Answer:
+        step = self._moves.position.step
+        message, name = f"Stopped after step {step}", None
+        if command.arguments.get("save", True):
+            outcome = self._saves.now("stop", command)
+            if outcome.name is None:
+                return _about_save(outcome)
+            name = outcome.name
+            message += f", saved as {name}"
+        self.ending = Ending.STOPPED
+        self._note(JournalKind.STOP, f"{message}.", command)
+        return Answer(CommandState.DONE, f"{message}.", {"step": step, "name": name})
+
+    def _prune(self, command: Command) -> Answer:
+        names = [str(name) for name in command.arguments.get("names", [])]
+        return self._in_trash(
+            command,
+            JournalKind.PRUNE,
+            "Moved to the trash",
+            lambda on_warning: move_to_trash(
+                self._run,
+                names,
+                by=command.requested_by,
+                now=time.time(),
+                update_state_file=True,
+                on_warning=on_warning,
+            ),
+        )
+
+    def _undo(self, command: Command) -> Answer:
+        return self._in_trash(
+            command,
+            JournalKind.UNDO,
+            "Brought back",
+            lambda on_warning: undo(
+                self._run,
+                command.arguments.get("trash"),
+                update_state_file=True,
+                on_warning=on_warning,
+            ),
+        )
+
+    def _in_trash(
+        self,
+        command: Command,
+        kind: JournalKind,
+        what: str,
+        act: Callable[[OnWarning], TrashManifest],
+    ) -> Answer:
+        """Moves files as the chief; the others have nothing to do and go on."""
+        if not self._group.is_chief:
+            return Answer(CommandState.DONE, "")
+        warnings: list[str] = []
+        try:
+            manifest = act(warnings.append)
+        except (TfckptError, OSError) as error:
+            return self._refuse(command, in_words(error))
+        names = [trashed.name for trashed in manifest.checkpoints]
+        size = sum(trashed.size for trashed in manifest.checkpoints)
+        message = f"{what}: {', '.join(names)}."
+        self._note(kind, message, command, details={"trash": manifest.id, "names": names})
+        result = {"trash": manifest.id, "names": names, "bytes": size, "warnings": warnings}
+        return Answer(CommandState.DONE, " ".join([message, *warnings]), result)
+
+    def _answer(self, command: Command, answer: Answer) -> None:
+        self._ledger.tell(command, answer.state, answer.message, result=answer.result)
+
+    def _refuse(self, command: Command, why: str) -> Answer:
+        self._note(JournalKind.REFUSED, f"{command.kind.value}: {why}", command)
+        return Answer(CommandState.REFUSED, why)
+
+    def _note(self, kind: JournalKind, message: str, command: Command, **fields: Any) -> None:
+        position = self._moves.position
+        self._ledger.note(
+            kind,
+            message,
+            step=position.step,
+            branch=position.branch,
+            by=command.requested_by,
+            **fields,
+        )
+
+
+def _about_save(outcome: SaveOutcome) -> Answer:
+    if outcome.name is None:
+        state = CommandState.REFUSED if outcome.refused else CommandState.FAILED
+        return Answer(state, outcome.problem)
+    result = {
+        "name": outcome.name,
+        "step": outcome.step,
+        "branch": outcome.branch,
+        "bytes": outcome.size,
+        "seconds": outcome.seconds,
+        "stall_seconds": outcome.stall_seconds,
+        "already": outcome.already,
+        "warning": outcome.warning,
+    }
+    if outcome.already:
+        return Answer(CommandState.DONE, f"{outcome.name} holds this step already.", result)
+    return Answer(
+        CommandState.DONE,
+        f"Saved {outcome.name}: {outcome.size:,} bytes in {outcome.seconds:.2f} s, "
+        f"{outcome.durability}",
+        result,
+    )

@@ -1,0 +1,4 @@
+"""What a worker reports of itself: metrics, heartbeat, summaries, journal.
+
+Nothing here changes what the trainer does.
+"""

@@ -1,0 +1,239 @@
+"""The heartbeat: about once a second, from a thread of its own, how this worker is."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import psutil
+
+from tfckpt_trainer.errors import in_words
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.processes import process_namespace
+from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
+from tfckpt_trainer.rundir.records.worker import Activity, GpuStatus, WorkerStatus
+from tfckpt_trainer.rundir.statuses import store_status
+from tfckpt_trainer.training.telemetry.cpu_stall import CpuPressure
+from tfckpt_trainer.training.telemetry.step_metrics import Gauges, finite, median, percentile_95
+
+INTERVAL_SECONDS = 1.0
+
+DISK_FULL = "The disk is full: nothing is saved. Free disk space."
+"""What a heartbeat says that no longer fits on the disk and is written over the last one."""
+
+
+class Heartbeat:
+    """Writes one worker's status file until it is stopped.
+
+    A full or failing disk must not end training. On a full disk a beat is written over the last
+    one, in place, and says so in `detail`. A beat that cannot be written at all is left out, and
+    the next one says so. Nothing else keeps a beat from being written: whoever
+    watches would take a worker for lost that trains.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        index: int,
+        gauges: Gauges,
+        *,
+        total_steps: int | None,
+        every_beat: Callable[[], str],
+        interval: float = INTERVAL_SECONDS,
+        job: str = "worker",
+    ) -> None:
+        self._path = run.worker_status(index)
+        self._index = index
+        self._gauges = gauges
+        self._total_steps = total_steps
+        self._every_beat = every_beat
+        self._interval = interval
+        self._job = job
+        self._process = psutil.Process()
+        self._cpu: float | None = None
+        self._cpu_at = 0.0
+        self._gpus = GpuReader()
+        self._pressure = CpuPressure()
+        self._unwritten = ""
+        self._stopping = threading.Event()
+        self._beat_now = threading.Event()
+        self._writing = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="tfckpt-heartbeat", daemon=True)
+
+    @property
+    def has_started(self) -> bool:
+        """Whether it ever wrote a beat of its own accord."""
+        return self._thread.ident is not None
+
+    def start(self) -> None:
+        """Writes the first beat and starts the thread."""
+        self._measure_cpu()
+        self.beat()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread and writes the last beat."""
+        self._stopping.set()
+        self._beat_now.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+        self.beat()
+
+    def nudge(self) -> None:
+        """Asks for a beat at once: what this worker does has changed."""
+        self._beat_now.set()
+
+    @contextmanager
+    def doing(self, activity: Activity, detail: str) -> Iterator[None]:
+        """Shows what the worker does meanwhile; a step is not blamed for the time it takes."""
+        gauges = self._gauges
+        before = gauges.activity, gauges.detail
+        gauges.activity, gauges.detail = activity, detail
+        self.nudge()
+        try:
+            yield
+        finally:
+            gauges.activity, gauges.detail = before
+            self.nudge()
+
+    def beat(self) -> None:
+        """Writes the status file now."""
+        with self._writing:
+            trouble = self._do_chores() or self._unwritten
+            status = self._status(trouble)
+            # An activity with a detail, such as the name of what is saved, keeps it.
+            full = msgspec.structs.replace(status, detail=self._gauges.detail or DISK_FULL)
+            try:
+                store_status(self._path, status, if_full=full)
+                self._unwritten = ""
+            except OSError as error:
+                self._unwritten = f"an earlier heartbeat could not be written: {in_words(error)}"
+
+    def _do_chores(self) -> str:
+        """Does what the loop leaves to the heartbeat; returns what troubles it."""
+        try:
+            return self._every_beat()
+        except Exception as error:
+            # Whatever it is: it is shown, and tried again with the next beat.
+            return f"{type(error).__name__}: {in_words(error)}"
+
+    def facts(self) -> WorkerFacts:
+        """Returns what a checkpoint's record says of this worker."""
+        gauges = self._gauges
+        return WorkerFacts(
+            index=self._index,
+            host=socket.gethostname(),
+            step_seconds=median(gauges.step_seconds),
+            input_wait_seconds=median(gauges.input_seconds),
+            memory_bytes=self._process.memory_info().rss,
+            metrics=finite(gauges.metrics),
+        )
+
+    def _measure_cpu(self) -> float | None:
+        """Returns the use of the processor; over a few milliseconds it would be any number."""
+        now = time.monotonic()
+        if now - self._cpu_at >= self._interval / 2:
+            used = self._process.cpu_percent()
+            # The first call only begins the measurement.
+            self._cpu = used if self._cpu_at else None
+            self._cpu_at = now
+        return self._cpu
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._beat_now.wait(self._interval)
+            self._beat_now.clear()
+            self.beat()
+
+    def _status(self, trouble: str) -> WorkerStatus:
+        gauges = self._gauges
+        metrics = finite(gauges.metrics)
+        return WorkerStatus(
+            index=self._index,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            process_started_at=self._process.create_time(),
+            namespace=process_namespace(),
+            updated_at=time.time(),
+            interval_seconds=self._interval,
+            activity=gauges.activity,
+            job=self._job,
+            step=gauges.step,
+            branch=gauges.branch,
+            total_steps=self._total_steps,
+            step_seconds=median(gauges.step_seconds),
+            step_seconds_p95=percentile_95(gauges.step_seconds),
+            input_wait_seconds=median(gauges.input_seconds),
+            loss=metrics.get("loss"),
+            metrics=metrics,
+            examples_per_second=gauges.examples_per_second,
+            cpu_percent=self._measure_cpu(),
+            memory_bytes=self._process.memory_info().rss,
+            gpus=self._gpus.read(),
+            ending=gauges.ending,
+            detail=gauges.detail or trouble or gauges.background,
+            last_step_at=gauges.last_step_at,
+            phase=gauges.phase,
+            phase_since=gauges.phase_since,
+            kept_from_cpu=self._pressure.share(),
+        )
+
+
+class GpuReader:
+    """Reads memory and use of the GPUs this process may use; none where there is no driver."""
+
+    def __init__(self) -> None:
+        self._library = _nvml()
+
+    def read(self) -> list[GpuStatus]:
+        """Returns one status for each visible GPU."""
+        if self._library is None:
+            return []
+        nvml = self._library
+        try:
+            return self._read_all(nvml)
+        except nvml.NVMLError:
+            # A GPU that fell off the bus must not silence the heartbeat that tells of it.
+            return []
+
+    def _read_all(self, nvml: Any) -> list[GpuStatus]:
+        statuses = []
+        for number in _visible(nvml.nvmlDeviceGetCount()):
+            handle = nvml.nvmlDeviceGetHandleByIndex(number)
+            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+            statuses.append(
+                GpuStatus(
+                    name=str(nvml.nvmlDeviceGetName(handle)),
+                    memory_used=int(memory.used),
+                    memory_total=int(memory.total),
+                    use_percent=float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+                )
+            )
+        return statuses
+
+
+def _nvml() -> Any:
+    """Returns NVIDIA's management library, or None where it or its driver is not installed."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    return pynvml
+
+
+def _visible(count: int) -> list[int]:
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return list(range(count))
+    numbers = [int(part) for part in named.split(",") if part.strip().isdigit()]
+    return [number for number in numbers if number < count]

@@ -1,0 +1,97 @@
+"""What the chief writes about the run: journal and answers; a full disk only delays it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from tfckpt_trainer.errors import in_words
+from tfckpt_trainer.rundir.command_queue import CommandBox, advance
+from tfckpt_trainer.rundir.files import NotFlushedError
+from tfckpt_trainer.rundir.journal import write_entry
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import Command, CommandState
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+
+_Queue = deque[Callable[[], None]]
+
+
+class Ledger:
+    """Writes what happened. Training never ends because a line cannot be written.
+
+    What the disk refuses is kept and tried again by `retry`, which the heartbeat calls. Lines of
+    the journal, answers to commands and other files keep their order, each apart from the
+    others: nobody waits for an answer because the journal cannot be written.
+
+    Attributes:
+        is_chief: Whether this worker writes at all.
+        trouble: What the disk did not flush of the last line of the journal.
+    """
+
+    def __init__(self, run: RunDirectory, box: CommandBox, *, is_chief: bool) -> None:
+        self._run = run
+        self._box = box
+        self.is_chief = is_chief
+        self._lines: _Queue = deque()
+        self._answers: _Queue = deque()
+        self._files: _Queue = deque()
+        self._lock = threading.Lock()
+        self.trouble = ""
+
+    def note(self, kind: JournalKind, message: str, **fields: Any) -> None:
+        """Appends to the journal, as the chief; elsewhere it does nothing."""
+        entry = JournalEntry(at=time.time(), kind=kind, message=message, **fields)
+        self._write(self._lines, lambda: self._append(entry))
+
+    def tell(self, command: Command, state: CommandState, message: str, **changes: Any) -> Command:
+        """Moves a command on and shows it; returns it as it is now."""
+        newer = advance(command, state, message, **changes)
+        if state.is_final:
+            self._write(self._answers, lambda: self._box.finish(newer))
+        else:
+            self._write(self._answers, lambda: self._box.update(newer))
+        return newer
+
+    def later(self, action: Callable[[], None]) -> None:
+        """Writes something else of the chief's in its turn: now, or once the disk allows it."""
+        self._write(self._files, action)
+
+    def retry(self) -> None:
+        """Writes what could not be written before.
+
+        Raises:
+            OSError: The disk still refuses.
+        """
+        refused: OSError | None = None
+        with self._lock:
+            for waiting in (self._files, self._answers, self._lines):
+                try:
+                    while waiting:
+                        waiting[0]()
+                        waiting.popleft()
+                except OSError as error:
+                    refused = refused or error
+        if refused is not None:
+            raise refused
+
+    def _append(self, entry: JournalEntry) -> None:
+        try:
+            write_entry(self._run, entry)
+        except NotFlushedError as error:
+            # The line is there, and must not be written again.
+            self.trouble = f"the journal may not survive a power loss: {in_words(error)}"
+        else:
+            self.trouble = ""
+
+    def _write(self, waiting: _Queue, action: Callable[[], None]) -> None:
+        if not self.is_chief:
+            return
+        waiting.append(action)
+        try:
+            self.retry()
+        except OSError:
+            # It stays in the queue, and the heartbeat reports the disk's refusal.
+            return

@@ -1,0 +1,151 @@
+"""The curves of a run: event files for TensorBoard, and a small series for the terminal app."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
+from tensorboard.compat.proto.types_pb2 import DT_FLOAT, DT_STRING
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from tfckpt_trainer.errors import in_words
+from tfckpt_trainer.rundir.documents import append
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_trainer.training.telemetry.step_metrics import Gauges, StepFacts, finite
+
+POINTS_A_BEAT = 20
+"""Steps drawn for each heartbeat; of a faster loop, evenly chosen ones."""
+
+
+class Curves:
+    """Draws one worker's curves, each branch as a TensorBoard run of its own.
+
+    The chief draws the metrics, which are means over all replicas; every worker its own step
+    time. Written by hand-made events: `tf.summary` would run operations in the training
+    process, in the middle of its steps. What the disk refuses ends nothing but what it concerns.
+    """
+
+    def __init__(self, run: RunDirectory, directory: Path, index: int, gauges: Gauges) -> None:
+        self._run = run
+        self._directory = directory
+        self._index = index
+        self._gauges = gauges
+        self._branch: int | None = None
+        self._writer_trouble = ""
+        self._series_trouble = ""
+        self._writer: EventFileWriter | None = None
+
+    @property
+    def trouble(self) -> str:
+        """What cannot be written, as a sentence; empty if all can."""
+        return self._writer_trouble or self._series_trouble
+
+    def begin(self, branch: int, step: int) -> None:
+        """Draws on as `branch` from `step`; what that run had beyond it gives way."""
+        self.flush()
+        if self._branch != branch:
+            self.close()
+            name = f"branch-{branch}"
+            part = name if self._index == 0 else f"{name}/worker-{self._index}"
+            self._attempt(lambda: self._open(self._directory / part))
+            self._branch = branch
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._add(event_pb2.Event(session_log=start, wall_time=time.time(), step=step + 1))
+
+    def draw_new_steps(self) -> None:
+        """Draws the steps since the last call; called by the heartbeat."""
+        steps = self._gauges.drain_curve()
+        chosen = steps[:: max(1, len(steps) // POINTS_A_BEAT)]
+        for facts in chosen:
+            if facts.branch == self._branch:
+                self._add(self._step_event(facts))
+        if steps and self._index == 0:
+            self._append_to_series(steps)
+
+    def mark(self, step: int, text: str, scalars: Sequence[tuple[str, float]] = ()) -> None:
+        """Marks that something happened at `step`: a line of text, and figures with it."""
+        values = [_text("events", text)]
+        values += [_scalar(tag, value) for tag, value in scalars]
+        self._add(
+            event_pb2.Event(
+                wall_time=time.time(), step=step, summary=summary_pb2.Summary(value=values)
+            )
+        )
+
+    def flush(self) -> None:
+        """Makes what was drawn readable."""
+        writer = self._writer
+        if writer is not None:
+            self._attempt(writer.flush)
+
+    def close(self) -> None:
+        """Ends the event file."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            self._attempt(writer.close)
+
+    def _step_event(self, facts: StepFacts) -> event_pb2.Event:
+        values = [_scalar("step_seconds", facts.seconds)]
+        if self._index == 0:
+            values += [_scalar(name, value) for name, value in facts.metrics.items()]
+        return event_pb2.Event(
+            wall_time=facts.at, step=facts.step, summary=summary_pb2.Summary(value=values)
+        )
+
+    def _append_to_series(self, steps: Sequence[StepFacts]) -> None:
+        last = steps[-1]
+        newest: dict[str, float] = {}
+        for facts in steps:
+            newest.update(facts.metrics)
+        point = SeriesPoint(
+            at=last.at,
+            step=last.step,
+            branch=last.branch,
+            metrics=finite(newest),
+            examples_per_second=self._gauges.examples_per_second,
+            step_seconds=float(np.mean([facts.seconds for facts in steps])),
+        )
+        try:
+            append(self._run.series, point, durable=False)
+            self._series_trouble = ""
+        except OSError as error:
+            self._series_trouble = f"the charts' values cannot be written: {in_words(error)}"
+
+    def _add(self, event: event_pb2.Event) -> None:
+        writer = self._writer
+        if writer is not None:
+            self._attempt(lambda: writer.add_event(event))
+
+    def _open(self, directory: Path) -> None:
+        self._writer = EventFileWriter(str(directory))
+
+    def _attempt(self, act: Callable[[], None]) -> None:
+        """Curves are worth less than the training that they show: a full disk ends only them."""
+        try:
+            act()
+        except (OSError, tf.errors.OpError) as error:
+            self._writer = None
+            self._writer_trouble = f"TensorBoard's curves cannot be written: {in_words(error)}"
+
+
+def _scalar(tag: str, value: float) -> summary_pb2.Summary.Value:
+    metadata = summary_pb2.SummaryMetadata(
+        plugin_data=summary_pb2.SummaryMetadata.PluginData(plugin_name="scalars"),
+        data_class=summary_pb2.DATA_CLASS_SCALAR,
+    )
+    tensor = tensor_pb2.TensorProto(dtype=DT_FLOAT, float_val=[value])
+    return summary_pb2.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)
+
+
+def _text(tag: str, text: str) -> summary_pb2.Summary.Value:
+    metadata = summary_pb2.SummaryMetadata(
+        plugin_data=summary_pb2.SummaryMetadata.PluginData(plugin_name="text"),
+        data_class=summary_pb2.DATA_CLASS_TENSOR,
+    )
+    tensor = tensor_pb2.TensorProto(dtype=DT_STRING, string_val=[text.encode()])
+    return summary_pb2.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)

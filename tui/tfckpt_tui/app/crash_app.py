@@ -1,0 +1,63 @@
+"""The screen after a crash of the app: what happened, what to report, and the way back."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from tfckpt_tui.app.base_app import BaseApp
+from tfckpt_tui.app.crash_report import Crash
+from tfckpt_tui.app.widgets.base.painting import Span
+from tfckpt_tui.app.widgets.base.words import lines_of_words
+from tfckpt_tui.formats.text import clean, clean_lines
+from tfckpt_tui.settings.config import Config
+
+
+class CrashApp(BaseApp[bool]):
+    """Ends with whether the app is to be opened again."""
+
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("r,enter", "leave(True)", "Open again", show=False),
+        Binding("q,escape,ctrl+c", "leave(False)", "Leave", show=False, priority=True),
+    ]
+
+    def __init__(self, crash: Crash, config: Config) -> None:
+        super().__init__(config)
+        self._reported = crash
+
+    def compose(self) -> ComposeResult:
+        """Makes the text, which scrolls."""
+        with VerticalScroll():
+            yield Static(lines_of_words(_lines(self._reported)))
+
+    def on_mount(self) -> None:
+        """Lets the arrows scroll at once."""
+        self.query_one(VerticalScroll).focus()
+
+    def action_leave(self, again: bool) -> None:
+        """Ends the app."""
+        self.exit(again)
+
+
+def _lines(crash: Crash) -> list[tuple[Span, ...]]:
+    where: tuple[Span, ...] = (("No report could be written; copy what stands below.", ""),)
+    if crash.report is not None:
+        where = ((clean(str(crash.report)), "strong"),)
+    return [
+        (("The app failed. ", "bad"), ("Training goes on: the run was not touched.", "strong")),
+        (),
+        ((crash.summary, "value"),),
+        (),
+        where,
+        (("It holds no data of the run. Please send it, with what you did before.", "muted"),),
+        (),
+        (("r", "key"), ("  open the app again", "")),
+        (("q", "key"), ("  leave; `tfckpt-tui status` and the other commands go on working", "")),
+        (),
+        *(((text, "muted"),) for text in clean_lines(crash.trace)),
+    ]

@@ -1,0 +1,73 @@
+"""Bringing back what a prune moved away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tfckpt_trainer.catalog.retention.trash import RETENTION, next_to_undo
+from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
+from tfckpt_tui.app.widgets.base.painting import Span
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+
+_MOST_NAMES = 8
+
+
+class UndoDialog(Dialog[str]):
+    """Answers with the id of the prune to undo."""
+
+    caption = " undo a prune "
+
+    def __init__(self, snapshot: RunSnapshot, chosen: TrashManifest | None = None) -> None:
+        """Makes the dialog.
+
+        Args:
+            snapshot: Of the run.
+            chosen: Which prune; by default the newest that a person asked for.
+        """
+        super().__init__(snapshot)
+        self._chosen = chosen
+
+    def text(self) -> Iterable[Iterable[Span]]:
+        """Returns what would come back."""
+        manifest = self._manifest
+        if manifest is None:
+            return
+        count = len(manifest.checkpoints)
+        size = sum(checkpoint.size for checkpoint in manifest.checkpoints)
+        ago = units.age(max(0.0, self.snapshot.at - manifest.at))
+        yield (
+            (units.count(count, "checkpoint"), "strong"),
+            (f" ({units.size(size)}) come{'s' if count == 1 else ''} back from the trash.", ""),
+        )
+        yield ((f"Pruned {ago} ago by {clean(manifest.by)}.", "muted"),)
+        if manifest.by == RETENTION:
+            yield (("The trainer's rules prune it again after the next save: pin it.", "warn"),)
+        yield ()
+        for checkpoint in manifest.checkpoints[:_MOST_NAMES]:
+            yield (
+                ("+ ", "good"),
+                (clean(checkpoint.name), "value"),
+                (f"  {units.size(checkpoint.size)}", "muted"),
+            )
+        if count > _MOST_NAMES:
+            yield ((f"and {count - _MOST_NAMES:,} more", "muted"),)
+
+    def refusal(self) -> str:
+        """Returns why there is nothing to undo."""
+        return "" if self._manifest else "The trash is empty; there is nothing to bring back."
+
+    @property
+    def _manifest(self) -> TrashManifest | None:
+        """The prune, as long as it is in the trash."""
+        if self._chosen is None:
+            return next_to_undo(self.snapshot.trash)
+        return next((m for m in self.snapshot.trash if m.id == self._chosen.id), None)
+
+    def choices(self) -> list[Choice[str]]:
+        """Returns no and yes."""
+        manifest = self._manifest
+        answer = manifest.id if manifest is not None else None
+        return [Choice("n", "cancel", None), Choice("y", "bring back", answer, "primary")]

@@ -1,0 +1,4 @@
+"""Full-screen views.
+
+Questions to the user belong in `app.dialogs`, reusable parts in `app.widgets`.
+"""

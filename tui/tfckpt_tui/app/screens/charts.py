@@ -1,0 +1,169 @@
+"""One measurement of the run on the whole screen: zoomed and moved in steps or in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_tui.app.screens.page import Page
+from tfckpt_tui.app.widgets.base.facts import Facts
+from tfckpt_tui.app.widgets.base.keybar import KeyBar
+from tfckpt_tui.app.widgets.base.painting import Line, Span, line
+from tfckpt_tui.app.widgets.charts.chart import Chart
+from tfckpt_tui.app.widgets.charts.zooming import Window, moved, zoomed
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+
+_STRIDE = 0.25
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Something that a chart can draw of each point of a run.
+
+    Attributes:
+        value_of: Gives it; None stands for not-a-number.
+        show: Writes it.
+    """
+
+    name: str
+    value_of: Callable[[SeriesPoint], float | None]
+    show: Callable[[float | None], str] = units.metric
+    from_zero: bool = False
+
+
+def measurements(points: Sequence[SeriesPoint]) -> list[Measurement]:
+    """Returns what can be drawn: loss first, other metrics by name, then the pace."""
+    names = {name for point in points for name in point.metrics} - {"loss"}
+    return [
+        *(Measurement(name, _metric(name)) for name in ("loss", *sorted(names))),
+        Measurement(
+            "throughput",
+            lambda point: point.examples_per_second,
+            lambda value: units.rate(value, " examples"),
+            from_zero=True,
+        ),
+        Measurement("step time", lambda point: point.step_seconds, units.step_time, from_zero=True),
+    ]
+
+
+class ChartsScreen(Page):
+    """One chart; the arrows choose what it draws and where."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "plus,equals_sign", "zoom(0.5)", "closer", key_display="+", tooltip="Half as much."
+        ),
+        Binding("minus", "zoom(2.0)", "wider", key_display="-", tooltip="Twice as much."),
+        Binding("left,h", "move(-1)", "earlier", tooltip="What was before."),
+        Binding("right,l", "move(1)", "later", tooltip="What came after."),
+        Binding("0", "whole", "all", tooltip="The whole run, growing with it."),
+        Binding(
+            "down,j,tab",
+            "turn(1)",
+            "next",
+            key_display="↓",
+            tooltip="The next metric; ↑ the one before.",
+        ),
+        Binding("up,k,shift+tab", "turn(-1)", "Previous", show=False),
+        Binding("t", "turn_axis", "steps or time", tooltip="Steps along the axis, or the clock."),
+        Binding("c", "close", "Back", show=False),
+    ]
+    caption = "the charts"
+
+    def __init__(self, snapshot: RunSnapshot) -> None:
+        super().__init__()
+        self._snapshot = snapshot
+        self._name = "loss"
+        self._window: Window | None = None
+        self._by_time = False
+
+    def compose(self) -> ComposeResult:
+        """Makes the chart, a line of figures and the keys."""
+        yield Chart("loss", _metric("loss"), id="chart")
+        figures = Facts(boxed=False, id="figures")
+        # The arrows are the chart's.
+        figures.can_focus = False
+        yield figures
+        yield KeyBar(id="keys")
+
+    def on_mount(self) -> None:
+        """Shows what is known."""
+        self.show(self._snapshot)
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Takes a newer snapshot."""
+        self._snapshot = snapshot
+        self.query_one(Chart).show(snapshot)
+        self._update()
+
+    def action_turn(self, places: int) -> None:
+        """Draws the next or the previous measurement."""
+        names = [one.name for one in measurements(self._snapshot.points)]
+        place = names.index(self._name) if self._name in names else 0
+        self._name = names[(place + places) % len(names)]
+        self._update()
+
+    def action_turn_axis(self) -> None:
+        """Turns between steps and the clock; looks at all again."""
+        self._by_time, self._window = not self._by_time, None
+        self._update()
+
+    def action_zoom(self, factor: float) -> None:
+        """Looks at more or less."""
+        whole = self.query_one(Chart).whole
+        if whole is not None:
+            self._window = zoomed(self._window, whole, factor)
+            self._update()
+
+    def action_move(self, direction: int) -> None:
+        """Looks further on or back."""
+        whole = self.query_one(Chart).whole
+        if whole is not None:
+            self._window = moved(self._window, whole, direction * _STRIDE)
+            self._update()
+
+    def action_whole(self) -> None:
+        """Looks at all."""
+        self._window = None
+        self._update()
+
+    def _update(self) -> None:
+        known = measurements(self._snapshot.points)
+        shown = next((one for one in known if one.name == self._name), known[0])
+        chart = self.query_one(Chart)
+        chart.draw(clean(shown.name), shown.value_of, shown.show, from_zero=shown.from_zero)
+        chart.look_at(self._window, by_time=self._by_time)
+        self.query_one("#figures", Facts).show_lines([self._figures(shown)])
+
+    def _figures(self, shown: Measurement) -> Line:
+        """Says what part is drawn, and the values in it."""
+        window = self._window
+        points = [
+            p
+            for p in self._snapshot.points
+            if window is None or window.shows(p.at if self._by_time else float(p.step))
+        ]
+        values = [value for value in map(shown.value_of, points) if value is not None]
+        if not points or not values:
+            return line(("nothing was measured in this part", "muted"))
+        steps = f"{points[0].step:,} to {max(point.step for point in points):,}"
+        spans: list[Span] = [("steps ", "label"), (steps, "value")]
+        spans += [("  in ", "label"), (units.duration(points[-1].at - points[0].at), "value")]
+        for word, value in (
+            ("lowest", min(values)),
+            ("highest", max(values)),
+            ("last", values[-1]),
+        ):
+            spans += [(f"   {word} ", "label"), (shown.show(value), "value")]
+        return Line(tuple(spans))
+
+
+def _metric(name: str) -> Callable[[SeriesPoint], float | None]:
+    return lambda point: point.metrics.get(name)

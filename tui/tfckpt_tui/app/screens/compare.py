@@ -1,0 +1,209 @@
+"""Two checkpoints side by side: at once from their indexes, then by how much on demand."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from tfckpt_trainer.bundle.analysis.compare import Change, Difference
+from tfckpt_trainer.bundle.dtypes import is_inexact
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.app.screens.opened import is_open
+from tfckpt_tui.app.screens.page import Page
+from tfckpt_tui.app.widgets.base.facts import Facts
+from tfckpt_tui.app.widgets.base.keybar import KeyBar
+from tfckpt_tui.app.widgets.base.painting import Line, Span, line
+from tfckpt_tui.app.widgets.checkpoints.differences import Differences
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.services.compare import Comparison, Measured, compare_checkpoints, measure
+
+_POLL_SECONDS = 0.2
+
+
+class CompareScreen(Page):
+    """What changed from one checkpoint to another."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "n",
+            "measure",
+            "by how much",
+            tooltip="Reads what changed: how far each tensor moved, and whether it became NaN.",
+        ),
+        Binding("a", "everything", "equal ones too", tooltip="Shows or hides equal tensors."),
+        Binding("d", "close", "Back", show=False),
+    ]
+    caption = "the comparison"
+    AUTO_FOCUS = "#differences"
+
+    def __init__(self, run: RunDirectory, before: Checkpoint, after: Checkpoint) -> None:
+        super().__init__()
+        self._run = run
+        self._before = before
+        self._after = after
+        self._found: Comparison | None = None
+        self._problem = ""
+        self._measured: list[Measured] = []
+        self._measuring = False
+        self._left = threading.Event()
+
+    def compose(self) -> ComposeResult:
+        """Makes facts, the table and the keys."""
+        yield Facts(boxed=False, id="facts")
+        yield Differences(id="differences")
+        yield KeyBar(id="keys")
+
+    def on_mount(self) -> None:
+        """Reads both indexes; the screen is there at once."""
+        work = partial(compare_checkpoints, self._run, self._before, self._after)
+        self.tfckpt.start_job("compare", work, self._take, self._fail)
+        self.set_interval(_POLL_SECONDS, self._poll)
+        # Not before Textual takes the screen for mounted.
+        self.call_later(self._update)
+
+    def on_unmount(self) -> None:
+        """Ends the reading of tensors."""
+        self._left.set()
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Takes a newer snapshot; a comparison stays what it was."""
+        del snapshot
+
+    def action_everything(self) -> None:
+        """Shows equal tensors too, or hides them again."""
+        self.query_one(Differences).turn_everything()
+
+    def action_measure(self) -> None:
+        """Reads what changed and says by how much; the table fills as it goes."""
+        found = self._found
+        if found is None or self._measuring or self._measured:
+            return
+        self._measuring = True
+        self.tfckpt.start_job("compare", partial(self._measure, found), self._end, self._fail)
+        self._update()
+
+    def _measure(self, found: Comparison) -> None:
+        for one in measure(self._run, found):
+            if self._left.is_set():
+                return
+            # Only appended to here and read over there: nothing is torn.
+            self._measured.append(one)
+
+    def _take(self, found: Comparison) -> None:
+        if is_open(self):
+            self._found = found
+            self.query_one(Differences).show_tensors(found.tensors, found.titles, found.damage)
+            self._update()
+
+    def _end(self, nothing: None) -> None:
+        del nothing
+        self._measuring = False
+        self._show_measured()
+
+    def _fail(self, problem: str) -> None:
+        self._problem, self._measuring = problem, False
+        self._update()
+
+    def _poll(self) -> None:
+        if self._measuring:
+            self._show_measured()
+
+    def _show_measured(self) -> None:
+        if is_open(self):
+            self.query_one(Differences).show_measured(tuple(self._measured))
+            self._update()
+
+    def _update(self) -> None:
+        if not is_open(self):
+            return
+        lines = [_title(self._before, self._after)]
+        if self._found is not None:
+            lines.append(_counts(self._found))
+            lines += [line(("✗ ", "bad"), (clean(one), "bad")) for one in self._found.problems]
+        if self._problem:
+            lines.append(line(("✗ ", "bad"), (self._problem, "bad")))
+        elif self._found is not None:
+            lines.append(self._measure_line(self._found))
+        head = self.query_one("#facts", Facts)
+        head.styles.height = len(lines)
+        head.show_lines(lines)
+
+    def _measure_line(self, found: Comparison) -> Line:
+        changed = found.count(Difference.CHANGED)
+        if self._measuring:
+            done = f"{len(self._measured):,} of {changed:,} read"
+            return line(("◌ ", "busy"), (done, "value"))
+        if self._measured:
+            read = [one.change for one in self._measured if one.change is not None]
+            return line(_moved(found, read), *_unread(self._measured))
+        if changed:
+            return line(("n", "key"), (" reads what changed and says by how much", "label"))
+        return line(("✓ ", "good"), ("nothing to measure", "muted"))
+
+
+def _title(before: Checkpoint, after: Checkpoint) -> Line:
+    return line(
+        ("from ", "label"), (clean(before.name), "title"), _step(before),
+        ("  to ", "label"), (clean(after.name), "title"), _step(after),
+    )  # fmt: skip
+
+
+def _step(checkpoint: Checkpoint) -> Span:
+    return (f" step {checkpoint.step:,}" if checkpoint.step is not None else "", "muted")
+
+
+def _counts(found: Comparison) -> Line:
+    spans: list[Span] = []
+    for kind, style in _STYLES.items():
+        count = found.count(kind)
+        if count:
+            spans += [(f"{count:,} ", "value"), (_WORDS[kind], style), ("   ", "")]
+    return Line(tuple(spans))
+
+
+def _unread(measured: Sequence[Measured]) -> list[Span]:
+    problems = [one.problem for one in measured if one.problem]
+    if not problems:
+        return []
+    more = f", and {len(problems) - 1:,} more" if len(problems) > 1 else ""
+    return [("   ✗ ", "bad"), (f"{clean(problems[0])}{more}", "bad")]
+
+
+def _moved(found: Comparison, measured: Sequence[Change]) -> Span:
+    """Says how far all together are apart; counters, such as the step, would drown the rest."""
+    inexact = {t.name for t in found.tensors if t.after is not None and is_inexact(t.after.dtype)}
+    measured = [one for one in measured if one.name in inexact]
+    squares = sum(one.distance**2 for one in measured if math.isfinite(one.distance))
+    before = sum(one.norm_before**2 for one in measured if math.isfinite(one.norm_before))
+    part = f"{100 * math.sqrt(squares / before):.3g} %" if before else "from zero"
+    return (
+        f"all together moved by {part} of their norm {units.metric(math.sqrt(before))}",
+        "muted",
+    )
+
+
+_WORDS = {
+    Difference.CHANGED: "changed",
+    Difference.EQUAL: "equal",
+    Difference.ADDED: "added",
+    Difference.REMOVED: "removed",
+    Difference.SHAPE: "of another shape",
+    Difference.DTYPE: "of another type",
+}
+_STYLES = {
+    Difference.CHANGED: "calm",
+    Difference.EQUAL: "muted",
+    Difference.ADDED: "good",
+    Difference.REMOVED: "bad",
+    Difference.SHAPE: "warn",
+    Difference.DTYPE: "warn",
+}

@@ -1,0 +1,62 @@
+"""What is odd in the directory, with what comes of it and what to do."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from tfckpt_tui.app.screens.opened import is_open
+from tfckpt_tui.app.widgets.base.painting import Span
+from tfckpt_tui.app.widgets.base.words import lines_of_words
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+
+
+class RemarksScreen(ModalScreen[None]):
+    """A page that scrolls; it stays true while it is open."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,o", "dismiss", "Close", show=False),
+    ]
+
+    def __init__(self, snapshot: RunSnapshot) -> None:
+        super().__init__()
+        self._snapshot = snapshot
+
+    def compose(self) -> ComposeResult:
+        """Makes the page."""
+        with VerticalScroll(id="remarks") as page:
+            page.border_title = Content(" oddities ")
+            page.border_subtitle = Content(" ↑ ↓ scroll · esc close ")
+            yield Static(self._content(), id="remarks-text")
+
+    def on_mount(self) -> None:
+        """Lets the arrows scroll at once."""
+        self.query_one("#remarks").focus()
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Takes a newer snapshot."""
+        if snapshot.remarks != self._snapshot.remarks and is_open(self):
+            self._snapshot = snapshot
+            self.query_one("#remarks-text", Static).update(self._content())
+
+    def _content(self) -> Content:
+        lines: list[tuple[Span, ...]] = []
+        for remark in self._snapshot.remarks:
+            sign: Span = ("! ", "warn") if remark.severity == "warning" else ("○ ", "muted")
+            freed = f"  {units.size(remark.bytes)}" if remark.bytes else ""
+            lines += [
+                (sign, (remark.kind.replace("-", " "), "title"), (freed, "muted")),
+                ((clean(remark.message), "value"),),
+                (),
+            ]
+        if not lines:
+            lines = [(("Nothing is odd any more.", "muted"),)]
+        return lines_of_words(lines)

@@ -1,0 +1,120 @@
+"""The journal on a screen of its own: filtered while typing, each event with all that is known."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from tfckpt_trainer.rundir.records.event import JournalEntry
+from tfckpt_tui.app.screens.page import Page, search_binding
+from tfckpt_tui.app.widgets.base.facts import Facts
+from tfckpt_tui.app.widgets.base.keybar import KeyBar
+from tfckpt_tui.app.widgets.base.listing import Listing
+from tfckpt_tui.app.widgets.base.painting import Line, Span, line
+from tfckpt_tui.app.widgets.base.search_line import SearchLine
+from tfckpt_tui.app.widgets.run.events import EventList
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+
+_EXAMPLE = "words that an event has, such as: restore ada"
+
+
+class EventsScreen(Page):
+    """Every event of the run, newest first, and one of them in full."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        search_binding("filter", "Only events that have all the words you type."),
+        Binding(
+            "l",
+            "logs",
+            "the logs then",
+            tooltip="What was printed at the moment of the event, by the worker it tells of or by "
+            "all.",
+        ),
+        Binding("J", "close", "Back", show=False),
+    ]
+    caption = "the journal"
+    AUTO_FOCUS = "#event-list"
+
+    def __init__(
+        self, snapshot: RunSnapshot, open_logs: Callable[[int | None, float], None]
+    ) -> None:
+        """Makes the screen.
+
+        Args:
+            snapshot: Of the run.
+            open_logs: Opens the log of a worker, or of all, at a time in seconds since the epoch.
+        """
+        super().__init__()
+        self._snapshot = snapshot
+        self._open_logs = open_logs
+
+    def compose(self) -> ComposeResult:
+        """Makes the list, the event under the cursor, the search line and the keys."""
+        yield EventList(id="event-list")
+        yield Facts(id="event")
+        yield SearchLine(_EXAMPLE, focus_after="#event-list")
+        yield KeyBar(id="keys")
+
+    def on_mount(self) -> None:
+        """Shows what is known."""
+        self.show(self._snapshot)
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Takes a newer snapshot."""
+        self._snapshot = snapshot
+        self.query_one(EventList).show(snapshot)
+        self._update()
+
+    def action_logs(self) -> None:
+        """Opens the logs at the moment of the event."""
+        selected = self.query_one(EventList).selected
+        if selected is not None:
+            worker = selected.details.get("worker")
+            self._open_logs(worker if isinstance(worker, int) else None, selected.at)
+
+    @on(SearchLine.Searched)
+    def _search(self, event: SearchLine.Searched) -> None:
+        self.query_one(EventList).search(event.text)
+        self._update()
+
+    @on(Listing.Moved, "#event-list")
+    def _update(self) -> None:
+        selected = self.query_one(EventList).selected
+        facts = self.query_one("#event", Facts)
+        if selected is None:
+            facts.show_lines(())
+            return
+        width = max(20, facts.inner_size[0] or self.size.width - 4)
+        facts.show_lines(_lines(selected, width), ((selected.kind.value, "title"),))
+
+
+def _lines(entry: JournalEntry, width: int) -> list[Line]:
+    """Returns all that an event tells: when, where, who, its message, its details."""
+    facts: list[Span] = [(units.moment(entry.at), "value")]
+    for name, value in (
+        ("step", "" if entry.step is None else f"{entry.step:,}"),
+        ("branch", "" if entry.branch is None else str(entry.branch)),
+        ("checkpoint", clean(entry.checkpoint or "")),
+        ("by", clean(entry.by)),
+    ):
+        if value:
+            facts += [("   ", ""), (f"{name} ", "label"), (value, "value")]
+    lines = [Line(tuple(facts))]
+    lines += [line((part, "value")) for part in textwrap.wrap(clean(entry.message), width)]
+    for name, detail in entry.details.items():
+        if not detail and detail != 0:
+            continue
+        parts = detail if isinstance(detail, list) else [detail]
+        for place, part in enumerate(parts):
+            words = part if isinstance(part, str) else json.dumps(part)
+            title = f"{clean(str(name))} " if place == 0 else " " * (len(str(name)) + 1)
+            lines.append(line((title, "label"), (clean(words), "muted")))
+    return lines

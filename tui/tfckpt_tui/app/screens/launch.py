@@ -1,0 +1,105 @@
+"""A form for a launch: what runs, on how many workers, and where; checked while it is typed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from textual import on
+from textual.containers import Horizontal
+from textual.widget import Widget
+from textual.widgets import Input
+
+from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.launch.cluster import processes_in_words
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.preflight import check_options
+from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
+from tfckpt_tui.app.widgets.base.painting import Span
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.services.launch import LaunchForm
+
+_TEXTS = {
+    "directory": ("run directory", "a new one, or one with checkpoints"),
+    "command": ("command of each worker", "python train.py --steps 5000"),
+    "working_directory": ("runs in", "a directory"),
+}
+_NUMBERS = {
+    "workers": "workers",
+    "parameter_servers": "parameter servers",
+    "max_restarts": "restarts at most",
+}
+
+
+class LaunchDialog(Dialog[LaunchOptions]):
+    """Answers with what is to be launched."""
+
+    caption = " launch "
+    AUTO_FOCUS = "#command"
+
+    def __init__(self, first: LaunchForm, *, fixed_directory: bool) -> None:
+        """Makes the form.
+
+        Args:
+            first: What it begins with.
+            fixed_directory: Whether the run directory is settled.
+        """
+        super().__init__(RunSnapshot(at=time.time(), path=first.directory))
+        self.add_class("-wide")
+        self._form = first
+        self._fixed = fixed_directory
+        self._options: LaunchOptions | None = None
+        self._problem = ""
+        self._check()
+
+    def fields(self) -> Iterable[Widget]:
+        """Returns a line for each text, and one for the numbers."""
+        fields: list[Widget] = []
+        for name, (title, hint) in _TEXTS.items():
+            if name != "directory" or not self._fixed:
+                field = Input(getattr(self._form, name), placeholder=hint, id=name)
+                field.border_title = title
+                fields.append(field)
+        numbers = []
+        for name, title in _NUMBERS.items():
+            field = Input(getattr(self._form, name), id=name, select_on_focus=True)
+            field.border_title = title
+            numbers.append(field)
+        return (*fields, Horizontal(*numbers, id="numbers"))
+
+    def text(self) -> Iterable[Iterable[Span]]:
+        """Returns what would be started."""
+        options = self._options
+        if options is None:
+            return
+        what = (("Starts ", ""), (processes_in_words(options.tasks), "strong"))
+        where = () if self._fixed else ((" in ", ""), (clean(options.run_directory), "value"))
+        yield (*what, *where, (", detached from this terminal.", ""))
+
+    def refusal(self) -> str:
+        """Returns what is wrong with what was typed."""
+        return self._problem
+
+    def choices(self) -> list[Choice[LaunchOptions]]:
+        """Returns no and yes."""
+        return [Choice("n", "cancel", None), Choice("y", "launch", self._options, "primary")]
+
+    @on(Input.Changed)
+    def read_fields(self) -> None:
+        """Takes up what was typed."""
+        typed: dict[str, Any] = {field.id or "": field.value for field in self.query(Input)}
+        self._form = replace(self._form, **typed)
+        self._check()
+        self.update_text()
+
+    def _check(self) -> None:
+        try:
+            options = self._form.options()
+            check_options(options)
+        except TfckptError as error:
+            self._options, self._problem = None, clean(str(error))
+        else:
+            self._options, self._problem = options, ""

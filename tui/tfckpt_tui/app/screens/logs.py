@@ -1,0 +1,173 @@
+"""What the processes of the run print: all together or one by one, followed, searched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.app.screens.opened import is_open
+from tfckpt_tui.app.screens.page import Page, search_binding
+from tfckpt_tui.app.widgets.base.keybar import KeyBar
+from tfckpt_tui.app.widgets.base.search_line import SearchLine
+from tfckpt_tui.app.widgets.run.log_view import LogTabs, LogView
+from tfckpt_tui.monitor.log_book import ALL
+from tfckpt_tui.monitor.log_tail import SUPERVISOR, LogLine, LogTail, log_path
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+
+_POLL_SECONDS = 0.5
+
+
+class LogsScreen(Page):
+    """Logs of all workers and of the supervisor."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "right,tab", "turn(1)", "next log", key_display="→", tooltip="← shows the one before."
+        ),
+        Binding("left,shift+tab", "turn(-1)", "Previous log", show=False),
+        Binding("f", "follow", "follow", tooltip="Keeps the newest line in sight, or holds."),
+        Binding(
+            "e",
+            "level",
+            "errors",
+            tooltip="Only warnings and errors; then errors alone; then all again.",
+        ),
+        search_binding("search", "Marks a text, and goes to its last place."),
+        Binding("n", "match(1)", "next match", tooltip="The next line with the text."),
+        Binding("N", "match(-1)", "previous", tooltip="The line with the text before."),
+        Binding("l", "close", "Back", show=False),
+    ]
+    caption = "the logs"
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        snapshot: RunSnapshot | None,
+        worker: int | None = None,
+        at: float | None = None,
+    ) -> None:
+        """Makes the screen.
+
+        Args:
+            run: The run directory.
+            snapshot: Says which workers there are.
+            worker: Whose log is shown first; all by default.
+            at: Goes to what was printed then (seconds since the epoch), instead of to the end.
+        """
+        super().__init__()
+        self._snapshot = snapshot
+        self._run = run
+        self._tails: dict[str, LogTail] = {}
+        self._is_reading = False
+        self._names = _log_names(snapshot)
+        first = f"worker {worker}"
+        self._shown = first if first in self._names else self._names[0]
+        self._at = at
+
+    def compose(self) -> ComposeResult:
+        """Makes tabs, the log, the search line and the keys."""
+        yield LogTabs(id="log-tabs")
+        yield LogView(id="log")
+        yield SearchLine("search", focus_after="#log")
+        yield KeyBar(id="log-keys")
+
+    def on_mount(self) -> None:
+        """Shows the first log and begins to follow it."""
+        self.query_one(LogView).focus()
+        self._update_tabs()
+        self.set_interval(_POLL_SECONDS, self._poll)
+        self._poll()
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Takes a newer snapshot: workers may have come."""
+        self._snapshot = snapshot
+        names = _log_names(snapshot)
+        if names != self._names and is_open(self):
+            self._names = names
+            self._update_tabs()
+
+    def action_turn(self, places: int) -> None:
+        """Shows the next or the previous log."""
+        place = self._names.index(self._shown) if self._shown in self._names else 0
+        self._shown = self._names[(place + places) % len(self._names)]
+        self._update_tabs()
+
+    def action_follow(self) -> None:
+        """Switches following on or off."""
+        view = self.query_one(LogView)
+        view.follow(not view.is_following)
+        self._update_tabs()
+
+    def action_level(self) -> None:
+        """Shows only what is worse, or all again."""
+        self.query_one(LogView).turn_level()
+        self._update_tabs()
+
+    def action_match(self, direction: int) -> None:
+        """Goes to the next or the previous match."""
+        self.query_one(LogView).go_to_match(direction)
+        self._update_tabs()
+
+    @on(SearchLine.Searched)
+    def _search(self, event: SearchLine.Searched) -> None:
+        self.query_one(LogView).search(event.text)
+        self._update_tabs()
+
+    @on(LogTabs.Chosen)
+    def _choose(self, event: LogTabs.Chosen) -> None:
+        self._shown = event.log
+        self._update_tabs()
+
+    @on(LogView.Scrolled)
+    def _note_following(self) -> None:
+        self._update_tabs()
+
+    def _poll(self) -> None:
+        if self._is_reading:
+            return
+        self._is_reading = True
+        for name in self._names:
+            if name != ALL and name not in self._tails:
+                self._tails[name] = LogTail(log_path(self._run, name))
+        tails = dict(self._tails)
+
+        def read() -> dict[str, list[LogLine] | None]:
+            return {log: tail.read_new() for log, tail in tails.items()}
+
+        self.tfckpt.start_job("read logs", read, self._take, self._fail)
+
+    def _take(self, logs: Mapping[str, Sequence[LogLine] | None]) -> None:
+        self._is_reading = False
+        if not is_open(self):
+            return
+        view = self.query_one(LogView)
+        view.add(logs)
+        if self._at is not None:
+            at, self._at = self._at, None
+            if not view.go_to_time(at):
+                self.notify("When these lines were printed was not noted.", severity="warning")
+        self._update_tabs()
+
+    def _fail(self, problem: str) -> None:
+        self._is_reading = False
+        self.notify(problem, title="Logs", severity="warning", markup=False)
+
+    def _update_tabs(self) -> None:
+        view = self.query_one(LogView)
+        view.turn_to(self._shown)
+        self.query_one(LogTabs).show_tabs(self._names, self._shown, view.describe())
+
+
+def _log_names(snapshot: RunSnapshot | None) -> list[str]:
+    if snapshot is None:
+        return [ALL, "worker 0", SUPERVISOR]
+    count = len(snapshot.workers)
+    if snapshot.info is not None:
+        count = max(count, snapshot.info.worker_count)
+    names = [ALL, *(f"worker {index}" for index in range(max(1, count)))]
+    return [*names, SUPERVISOR] if snapshot.supervisor is not None or snapshot.ours else names

@@ -1,0 +1,149 @@
+"""What prunes moved away: brought back, or deleted for good, one prune at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
+from tfckpt_tui.app.dialogs.undo import UndoDialog
+from tfckpt_tui.app.screens.page import Page
+from tfckpt_tui.app.widgets.base.facts import Facts
+from tfckpt_tui.app.widgets.base.keybar import KeyBar
+from tfckpt_tui.app.widgets.base.listing import Listing
+from tfckpt_tui.app.widgets.base.painting import Line, Span, line
+from tfckpt_tui.app.widgets.checkpoints.trash_list import TrashList
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+
+
+class TrashScreen(Page):
+    """The prunes that can be undone, newest first, and what is in the selected one."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("u,enter", "bring_back", "bring back", tooltip="Undoes the selected prune."),
+        Binding(
+            "E", "empty", "delete all for good", tooltip="Frees the disk; nothing brings them back."
+        ),
+        Binding("T", "close", "Back", show=False),
+    ]
+    caption = "the trash"
+    AUTO_FOCUS = "#trash-list"
+
+    def __init__(
+        self,
+        snapshot: RunSnapshot,
+        bring_back: Callable[[str], None],
+        empty: Callable[[], None],
+        *,
+        read_only: bool,
+    ) -> None:
+        """Makes the screen.
+
+        Args:
+            snapshot: Of the run.
+            bring_back: Undoes the prune with this id.
+            empty: Deletes all that is in the trash, for good.
+            read_only: Whether neither may be done.
+        """
+        super().__init__()
+        self._snapshot = snapshot
+        self._bring_back = bring_back
+        self._empty = empty
+        self._read_only = read_only
+
+    def compose(self) -> ComposeResult:
+        """Makes the list, the selected prune and the keys."""
+        yield TrashList(id="trash-list")
+        yield Facts(id="trashed")
+        yield KeyBar(id="keys")
+
+    def on_mount(self) -> None:
+        """Shows what is known."""
+        self.show(self._snapshot)
+
+    def shown_bindings(self) -> list[Binding]:
+        """Returns the keys that do something; with `--read-only` only those that leave."""
+        shown = super().shown_bindings()
+        changing = {"bring_back", "empty"} if self._read_only else set[str]()
+        return [binding for binding in shown if binding.action not in changing]
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Takes a newer snapshot."""
+        self._snapshot = snapshot
+        self.query_one(TrashList).show(snapshot)
+        self._update()
+
+    def action_bring_back(self) -> None:
+        """Undoes the selected prune, after asking."""
+        selected = self.query_one(TrashList).selected
+        if selected is None or self._refuse():
+            return
+
+        def answered(trash: str | None) -> None:
+            if trash is not None:
+                self._bring_back(trash)
+
+        self.app.push_screen(UndoDialog(self._snapshot, selected), answered)
+
+    def action_empty(self) -> None:
+        """Deletes all for good, after asking."""
+        if not self._snapshot.trash or self._refuse():
+            return
+
+        def answered(agreed: bool | None) -> None:
+            if agreed:
+                self._empty()
+
+        self.app.push_screen(EmptyTrashDialog(self._snapshot), answered)
+
+    @on(Listing.Moved, "#trash-list")
+    def _update(self) -> None:
+        selected = self.query_one(TrashList).selected
+        self.query_one("#trashed", Facts).show_lines(_lines(selected), (("in it", "title"),))
+
+    def _refuse(self) -> bool:
+        if self._read_only:
+            self.notify("The app was opened with --read-only.", severity="warning")
+        return self._read_only
+
+
+class EmptyTrashDialog(Dialog[bool]):
+    """Answers whether to delete all that is in the trash."""
+
+    caption = " delete for good "
+
+    def text(self) -> Iterable[Iterable[Span]]:
+        """Returns what would be lost."""
+        checkpoints = [c for manifest in self.snapshot.trash for c in manifest.checkpoints]
+        size = units.size(sum(checkpoint.size for checkpoint in checkpoints))
+        yield (
+            (units.count(len(checkpoints), "checkpoint"), "warn"),
+            (f" ({size}) of {units.count(len(self.snapshot.trash), 'prune')} ", ""),
+            ("will be deleted.", "warn"),
+        )
+        yield (("Nothing brings them back.", "muted"),)
+
+    def choices(self) -> list[Choice[bool]]:
+        """Returns no and yes."""
+        return [Choice("n", "cancel", None), Choice("y", "delete for good", True, "error")]
+
+
+def _lines(manifest: TrashManifest | None) -> list[Line]:
+    if manifest is None:
+        return []
+    return [
+        line(
+            (clean(trashed.name), "value"),
+            ("  step ", "label"),
+            ("–" if trashed.step is None else f"{trashed.step:,}", "value"),
+            (f"  {units.size(trashed.size)}", "muted"),
+        )
+        for trashed in manifest.checkpoints
+    ]

@@ -1,0 +1,111 @@
+"""Everything known of one worker: what it does and waits for, how quick it is, its past."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+
+from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_tui.app.screens.page import Page
+from tfckpt_tui.app.widgets.base.facts import Facts
+from tfckpt_tui.app.widgets.base.keybar import KeyBar
+from tfckpt_tui.app.widgets.charts.chart import Chart
+from tfckpt_tui.app.widgets.run.worker_lines import title_of, worker_lines
+from tfckpt_tui.formats import units
+from tfckpt_tui.monitor.snapshot import RunSnapshot, WorkerView
+
+
+class WorkerScreen(Page):
+    """One worker; the arrows turn to the others."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "right,tab,down",
+            "turn(1)",
+            "next worker",
+            key_display="→",
+            tooltip="Turns to the next worker; ← to the one before.",
+            priority=True,
+        ),
+        Binding("left,shift+tab,up", "turn(-1)", "Previous worker", show=False, priority=True),
+        Binding("l", "logs", "its log", tooltip="What this worker prints."),
+        Binding("w", "close", "Back", show=False),
+    ]
+    caption = "a worker"
+
+    def __init__(self, snapshot: RunSnapshot, open_log: Callable[[int], None]) -> None:
+        """Makes the screen.
+
+        Args:
+            snapshot: Of the run.
+            open_log: Opens the log of the worker with this index.
+        """
+        super().__init__()
+        self._snapshot = snapshot
+        self._open_log = open_log
+        suspected = (view.status.index for view in snapshot.workers if view.suspicion)
+        self._index = next(suspected, 0)
+
+    def compose(self) -> ComposeResult:
+        """Makes the facts, the charts and the keys."""
+        yield Facts(id="worker-facts")
+        with Horizontal(id="worker-charts"):
+            yield Chart("step time", _step_time, show=units.step_time, from_zero=True, id="time")
+            yield Chart("cpu", _metric("cpu"), show=_percent, from_zero=True, id="cpu")
+            yield Chart("memory", _metric("memory"), show=_size, from_zero=True, id="memory")
+        yield KeyBar(id="keys")
+
+    def on_mount(self) -> None:
+        """Shows what is known."""
+        self.show(self._snapshot)
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Takes a newer snapshot."""
+        self._snapshot = snapshot
+        view = self._view
+        facts = self.query_one("#worker-facts", Facts)
+        if view is None:
+            facts.show_lines((), ((f"worker {self._index} is not there", "title"),))
+            return
+        best = self.tfckpt.worker_history.best_step_seconds(self._index)
+        facts.show_lines(worker_lines(view, snapshot, best), title_of(view))
+        points = self.tfckpt.worker_history.points(self._index)
+        for chart in self.query(Chart):
+            chart.show(replace(snapshot, points=points, checkpoints=(), journal=()))
+
+    def action_turn(self, places: int) -> None:
+        """Turns to another worker."""
+        indexes = [view.status.index for view in self._snapshot.workers]
+        if indexes:
+            place = indexes.index(self._index) if self._index in indexes else 0
+            self._index = indexes[(place + places) % len(indexes)]
+            self.show(self._snapshot)
+
+    def action_logs(self) -> None:
+        """Opens what it prints."""
+        self._open_log(self._index)
+
+    @property
+    def _view(self) -> WorkerView | None:
+        return next((v for v in self._snapshot.workers if v.status.index == self._index), None)
+
+
+def _step_time(point: SeriesPoint) -> float | None:
+    return point.step_seconds
+
+
+def _metric(name: str) -> Callable[[SeriesPoint], float | None]:
+    return lambda point: point.metrics.get(name)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f}%"
+
+
+def _size(value: float | None) -> str:
+    return "–" if value is None else units.size(value)

@@ -1,0 +1,82 @@
+"""Columns of a table: which of them fit into a width, and how a row is laid out in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tfckpt_tui.app.widgets.base.painting import Line, Span, fit, padded
+
+GAP = 2
+"""Cells between two columns."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    Attributes:
+        key: Names it.
+        title: Stands above it.
+        width: Cells it takes at least.
+        rank: 0 is always shown; where the width does not suffice the highest goes first.
+        align: `<` left or `>` right.
+        stretch: How much of the cells that are left over it takes, relative to the others.
+    """
+
+    key: str
+    title: str
+    width: int
+    rank: int = 0
+    align: str = ">"
+    stretch: int = 0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns that are shown, with the width each one got."""
+
+    columns: tuple[tuple[Column, int], ...]
+
+    def head(self) -> Line:
+        """Returns the line of titles."""
+        spans: list[Span] = []
+        for column, width in self.columns:
+            spans.append((padded(column.title, width, column.align), "label"))
+            spans.append((" " * GAP, ""))
+        return Line(tuple(spans[:-1]))
+
+    def row(self, cells: Mapping[str, Sequence[Span]]) -> Line:
+        """Returns one row; `cells` are spans by the keys of the columns."""
+        spans: list[Span] = []
+        for column, width in self.columns:
+            cell = cells.get(column.key, ())
+            size = Line(tuple(cell)).width
+            if column.align == ">" and size < width:
+                spans.append((" " * (width - size), ""))
+                spans.extend(cell)
+            else:
+                spans.extend(fit(cell, width))
+            spans.append((" " * GAP, ""))
+        return Line(tuple(spans[:-1]))
+
+
+def choose(columns: Sequence[Column], width: int) -> Layout:
+    """Returns the columns that fit into `width`, leaving out the highest rank first."""
+    chosen = list(columns)
+    while len(chosen) > 1 and _needed(chosen) > width:
+        worst = max(chosen, key=lambda column: column.rank)
+        if worst.rank == 0:
+            break
+        chosen.remove(worst)
+    spare = max(0, width - _needed(chosen))
+    parts = sum(column.stretch for column in chosen)
+    sized = []
+    for column in chosen:
+        extra = spare * column.stretch // parts if parts else 0
+        sized.append((column, column.width + extra))
+    return Layout(tuple(sized))
+
+
+def _needed(columns: Sequence[Column]) -> int:
+    return sum(column.width for column in columns) + GAP * (len(columns) - 1)

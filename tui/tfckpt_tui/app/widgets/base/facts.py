@@ -1,0 +1,50 @@
+"""A few lines of text in a pane: facts, findings, figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfckpt_tui.app.widgets.base.listing import Listing
+from tfckpt_tui.app.widgets.base.painting import Line, Span
+
+
+class Facts(Listing):
+    """Lines that are given; they scroll where there is no room for all."""
+
+    has_cursor = False
+
+    def __init__(self, *, boxed: bool = True, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.boxed = boxed
+        self._title: Sequence[Span] = ()
+        self._note: Sequence[Span] = ()
+        self._lines: Sequence[Line] = ()
+
+    def show_lines(
+        self, lines: Sequence[Line], title: Sequence[Span] = (), note: Sequence[Span] = ()
+    ) -> None:
+        """Takes what is to be shown."""
+        self._lines, self._title, self._note = lines, title, note
+        self.rows_changed()
+        self.repaint()
+
+    def heading(self) -> Sequence[Span]:
+        """Returns the title."""
+        return self._title
+
+    def note(self) -> Sequence[Span]:
+        """Returns what stands at the right."""
+        return self._note
+
+    def row_count(self) -> int:
+        """Returns how many lines there are."""
+        return len(self._lines)
+
+    def row_key(self, row: int) -> str:
+        """Returns the number of the line."""
+        return str(row)
+
+    def row_line(self, row: int, width: int) -> Line:
+        """Returns one line."""
+        del width
+        return self._lines[row]

@@ -1,0 +1,207 @@
+"""A pane of many rows: a window over them, a cursor kept by key, paging and the mouse wheel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from tfckpt_tui.app.widgets.base.painting import Line
+from tfckpt_tui.app.widgets.base.pane import Pane
+
+
+class Listing(Pane, can_focus=True):
+    """Rows of which only the visible ones are ever drawn, however many there are.
+
+    The cursor stays on the row with the same key when rows come and go around it.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Up", show=False),
+        Binding("down,j", "move(1)", "Down", show=False),
+        Binding("pageup", "page(-1)", "Page up", show=False),
+        Binding("pagedown", "page(1)", "Page down", show=False),
+        Binding("home,g", "edge(0)", "First", show=False),
+        Binding("end,G", "edge(1)", "Last", show=False),
+    ]
+
+    has_cursor = True
+    """Whether one row is the selected one; without it the arrows scroll."""
+
+    class Moved(Message):
+        """The cursor stands on another row."""
+
+        def __init__(self, listing: Listing) -> None:
+            super().__init__()
+            self.listing = listing
+
+        @property
+        def control(self) -> Listing:
+            """The listing whose cursor moved."""
+            return self.listing
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._cursor = 0
+        self._top = 0
+        self._key: str | None = None
+
+    # -- what a subclass says ----------------------------------------------------------------
+
+    def row_count(self) -> int:
+        """Returns how many rows there are."""
+        raise NotImplementedError
+
+    def row_key(self, row: int) -> str:
+        """Returns what names a row across updates."""
+        raise NotImplementedError
+
+    def find_row(self, key: str) -> int | None:
+        """Returns the row named `key`."""
+        return next((r for r in range(self.row_count()) if self.row_key(r) == key), None)
+
+    def row_line(self, row: int, width: int) -> Line:
+        """Returns one row."""
+        raise NotImplementedError
+
+    def head_lines(self, width: int) -> Sequence[Line]:
+        """Returns the lines above the rows that do not scroll."""
+        del width
+        return ()
+
+    def empty_lines(self, width: int) -> Sequence[Line]:
+        """Returns what stands there while there are no rows."""
+        del width
+        return ()
+
+    # -- what it does ------------------------------------------------------------------------
+
+    @property
+    def cursor(self) -> int:
+        """The row the cursor is on."""
+        return self._cursor
+
+    @property
+    def top(self) -> int:
+        """The first visible row."""
+        return self._top
+
+    def visible_rows(self) -> int:
+        """Returns how many rows fit."""
+        width, height = self.inner_size
+        return max(1, height - len(self.head_lines(width)))
+
+    def rows_changed(self) -> None:
+        """Puts the cursor back on its row after the rows changed."""
+        if self._key is not None:
+            row = self.find_row(self._key)
+            if row is not None:
+                # What came in above must not move the rows under the person's eyes.
+                if self._top > 0:
+                    self._top += row - self._cursor
+                self._cursor = row
+        self._clamp()
+
+    def body(self, width: int, height: int) -> Sequence[Line]:
+        """Returns the head lines and the rows in view."""
+        head = list(self.head_lines(width))
+        count = self.row_count()
+        if count == 0:
+            return [*head, *self.empty_lines(width)]
+        rows = max(1, height - len(head))
+        self._top = max(0, min(self._top, count - rows))
+        lines = []
+        for row in range(self._top, min(count, self._top + rows)):
+            shown = self.row_line(row, width)
+            if self.has_cursor and row == self._cursor:
+                style = "cursor" if self.has_focus else "selected"
+                shown = Line(shown.spans, style)
+            lines.append(shown)
+        return [*head, *lines]
+
+    def scrollbar(self, height: int) -> tuple[int, int] | None:
+        """Returns the thumb's place while not all rows are visible."""
+        width, _ = self.inner_size
+        head = len(self.head_lines(width))
+        rows, count = max(1, height - head), self.row_count()
+        if count <= rows:
+            return None
+        length = max(1, rows * rows // count)
+        start = round(self._top / (count - rows) * (rows - length))
+        return head + start, length
+
+    def move_to(self, row: int) -> None:
+        """Puts the cursor on `row` and brings it into view."""
+        before = self._cursor
+        self._cursor = row
+        self._clamp()
+        self._bring_into_view()
+        self.repaint()
+        if self._cursor != before:
+            self.post_message(self.Moved(self))
+
+    def scroll_rows(self, rows: int) -> None:
+        """Moves the window without the cursor."""
+        self._top = max(0, min(self._top + rows, self.row_count() - self.visible_rows()))
+        self.repaint()
+
+    def action_move(self, rows: int) -> None:
+        """Moves by rows."""
+        if self.has_cursor:
+            self.move_to(self._cursor + rows)
+        else:
+            self.scroll_rows(rows)
+
+    def action_page(self, pages: int) -> None:
+        """Moves by what is visible at once."""
+        self.action_move(pages * max(1, self.visible_rows() - 1))
+
+    def action_edge(self, last: int) -> None:
+        """Moves to the first or the last row."""
+        self.action_move(self.row_count() if last else -self.row_count())
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Scrolls with the wheel."""
+        self.scroll_rows(3)
+        event.stop()
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Scrolls with the wheel."""
+        self.scroll_rows(-3)
+        event.stop()
+
+    def on_click(self, event: events.Click) -> None:
+        """Selects the row under the mouse."""
+        width, _ = self.inner_size
+        row = event.y - self.inner_offset[1] - len(self.head_lines(width)) + self._top
+        if self.has_cursor and self._top <= row < self.row_count():
+            self.move_to(row)
+
+    def on_focus(self) -> None:
+        """Shows that keys arrive here now."""
+        self.repaint()
+
+    def on_blur(self) -> None:
+        """Shows that keys go elsewhere."""
+        self.repaint()
+
+    def on_resize(self) -> None:
+        """Keeps the cursor in view in the new size."""
+        if self.has_cursor:
+            self._bring_into_view()
+        super().on_resize()
+
+    def _clamp(self) -> None:
+        count = self.row_count()
+        self._cursor = max(0, min(self._cursor, count - 1))
+        self._key = self.row_key(self._cursor) if count else None
+
+    def _bring_into_view(self) -> None:
+        rows = self.visible_rows()
+        if self._cursor < self._top:
+            self._top = self._cursor
+        elif self._cursor >= self._top + rows:
+            self._top = self._cursor - rows + 1

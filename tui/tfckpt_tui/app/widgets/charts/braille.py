@@ -1,0 +1,284 @@
+"""Curves drawn with braille dots, two by four in each cell, with axes: no widget, no state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+
+from tfckpt_tui.app.widgets.base.painting import Line, Span, padded
+from tfckpt_tui.app.widgets.charts.axes import Labels, nice_step, step_labels
+from tfckpt_tui.app.widgets.charts.zooming import Window
+
+_DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+_BRAILLE = 0x2800
+_TICK_ROWS = 1.5
+_ROOM_PARTS = 25
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points from left to right; a value that is None, NaN or infinite is a gap with a mark.
+
+    Attributes:
+        points: Pairs of x and y.
+        style: Name of the style of its dots.
+    """
+
+    points: tuple[tuple[float, float | None], ...]
+    style: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A glyph on the x axis: a checkpoint, a restore, a restart."""
+
+    x: float
+    glyph: str
+    style: str
+
+
+@dataclass(frozen=True)
+class _Scale:
+    low: float
+    high: float
+
+    def place(self, value: float, size: int) -> int:
+        """Returns where `value` is among `size` dots, kept inside."""
+        if self.high <= self.low:
+            return (size - 1) // 2
+        share = value / self._span - self.low / self._span
+        return min(size - 1, max(0, round(share * (size - 1))))
+
+    @property
+    def _span(self) -> float:
+        return max(self.high - self.low, 1e-300)
+
+
+def plot(
+    curves: Sequence[Curve],
+    marks: Sequence[Mark],
+    width: int,
+    height: int,
+    *,
+    from_zero: bool = False,
+    window: Window | None = None,
+    labels: Labels = step_labels,
+) -> list[Line]:
+    """Draws curves, later ones over earlier ones, and their axes.
+
+    Args:
+        curves: What to draw; points that are not finite become a mark at the lower edge.
+        marks: Glyphs on the x axis, later ones over earlier ones.
+        width: Cells, axes included.
+        height: Lines, axes included.
+        from_zero: Whether the y axis begins at 0, so that small changes look small.
+        window: The part of the x axis that is drawn; by default all, with a little room.
+        labels: Gives the numbers of the x axis.
+
+    Returns:
+        `height` lines of `width` cells; a word in the middle where there is nothing to draw.
+    """
+    if window is not None:
+        curves = [_cut(curve, window) for curve in curves]
+    xs = [x for curve in curves for x, _ in curve.points if math.isfinite(x)]
+    ys = [y for curve in curves for _, y in curve.points if y is not None and math.isfinite(y)]
+    rows = height - 2
+    if not xs or rows < 1 or width < 12:
+        return _empty(width, height, "no data yet" if not xs else "")
+    y_scale = _Scale(*_bounds([*ys, 0.0] if from_zero else ys))
+    ticks = _ticks(y_scale, rows)
+    label_width = max((len(label) for _, label in ticks), default=1)
+    columns = width - label_width - 2
+    if columns < 4:
+        return _empty(width, height, "")
+    x_scale = _roomy(min(xs), max(xs)) if window is None else _Scale(window.low, window.high)
+    grid = _Grid(columns, rows)
+    for curve in curves:
+        _draw(grid, curve, x_scale, y_scale)
+    numbers = dict(ticks)
+    lines = [
+        Line(
+            (
+                (padded(numbers.get(row, ""), label_width, ">"), "muted"),
+                ("┤" if row in numbers else "│", "border"),
+                *grid.row(row),
+                (" ", ""),
+            )
+        )
+        for row in range(rows)
+    ]
+    lines.append(_axis(marks, x_scale, label_width, columns))
+    lines.append(_x_labels(labels, x_scale, label_width, columns))
+    return lines
+
+
+def _cut(curve: Curve, window: Window) -> Curve:
+    return Curve(tuple(point for point in curve.points if window.shows(point[0])), curve.style)
+
+
+class _Grid:
+    """Cells of dots; the curve that was drawn last gives a cell its style."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        self.columns = columns
+        self.rows = rows
+        self._bits = [[0] * columns for _ in range(rows)]
+        self._styles = [[""] * columns for _ in range(rows)]
+        self._glyphs: dict[tuple[int, int], Span] = {}
+
+    def dot(self, x: int, y: int, style: str) -> None:
+        """Sets dot (x, y); y counts from the top."""
+        column, row = x // 2, y // 4
+        if self._styles[row][column] not in {"", style}:
+            self._bits[row][column] = 0
+        self._bits[row][column] |= _DOTS[x % 2][y % 4]
+        self._styles[row][column] = style
+
+    def line(self, start: tuple[int, int], end: tuple[int, int], style: str) -> None:
+        """Draws a straight line of dots."""
+        (x0, y0), (x1, y1) = start, end
+        length = max(abs(x1 - x0), abs(y1 - y0), 1)
+        for i in range(length + 1):
+            self.dot(round(x0 + (x1 - x0) * i / length), round(y0 + (y1 - y0) * i / length), style)
+
+    def glyph(self, column: int, row: int, glyph: str, style: str) -> None:
+        """Puts a character over a cell."""
+        self._glyphs[row, column] = (glyph, style)
+
+    def row(self, row: int) -> list[Span]:
+        """Returns one line, neighbours of one style joined."""
+        spans: list[Span] = []
+        for column in range(self.columns):
+            bits = self._bits[row][column]
+            cell = (chr(_BRAILLE + bits), self._styles[row][column]) if bits else (" ", "")
+            text, style = self._glyphs.get((row, column), cell)
+            if spans and spans[-1][1] == style:
+                spans[-1] = (spans[-1][0] + text, style)
+            else:
+                spans.append((text, style))
+        return spans
+
+
+def _draw(grid: _Grid, curve: Curve, x_scale: _Scale, y_scale: _Scale) -> None:
+    width, height = 2 * grid.columns, 4 * grid.rows
+    last: tuple[int, int] | None = None
+    for x, y in _thinned(curve, x_scale, width):
+        place = x_scale.place(x, width)
+        if y is None or not math.isfinite(y):
+            grid.glyph(place // 2, grid.rows - 1, "✗", "bad")
+            last = None
+            continue
+        point = (place, height - 1 - y_scale.place(y, height))
+        grid.line(last if last is not None else point, point, curve.style)
+        last = point
+
+
+def _thinned(curve: Curve, x_scale: _Scale, width: int) -> list[tuple[float, float | None]]:
+    """Keeps at most the first, lowest, highest and last point of each column of dots."""
+    if len(curve.points) <= 2 * width:
+        return list(curve.points)
+    columns: dict[int, list[tuple[float, float | None]]] = {}
+    for point in curve.points:
+        columns.setdefault(x_scale.place(point[0], width), []).append(point)
+    kept: list[tuple[float, float | None]] = []
+    for points in columns.values():
+        finite = [p for p in points if p[1] is not None and math.isfinite(p[1])]
+        broken = [p for p in points if p not in finite] if len(finite) < len(points) else []
+        if finite:
+            low = min(finite, key=lambda p: p[1] or 0.0)
+            high = max(finite, key=lambda p: p[1] or 0.0)
+            wanted = {id(p) for p in (finite[0], low, high, finite[-1], *broken[:1])}
+            kept.extend(p for p in points if id(p) in wanted)
+        else:
+            kept.append(points[0])
+    return kept
+
+
+def _roomy(low: float, high: float) -> _Scale:
+    """Returns an x axis with a little room at its right end.
+
+    With it the curve grows into the room, and the whole picture need not be drawn (and sent
+    over SSH) again for each new point.
+    """
+    room = nice_step((high - low) / _ROOM_PARTS)
+    if not 0 < room < math.inf:
+        return _Scale(low, high)
+    return _Scale(low, math.ceil(high / room + 0.1) * room)
+
+
+def _bounds(ys: Sequence[float]) -> tuple[float, float]:
+    """Lower and upper end of the y axis: a little air, and never a range of nothing."""
+    if not ys:
+        return 0.0, 1.0
+    low, high = min(ys), max(ys)
+    if low == high:
+        air = abs(low) * 0.1 or 1.0
+        return max(low - air, -1.7e308), min(high + air, 1.7e308)
+    return low, high
+
+
+def _ticks(scale: _Scale, rows: int) -> list[tuple[int, str]]:
+    """Rows that carry a number, and the number: round ones, not in each row."""
+    step = nice_step((scale.high / 2 - scale.low / 2) * 2 * _TICK_ROWS / rows)
+    if not 0 < step < math.inf:
+        return [(0, number(scale.high)), (rows - 1, number(scale.low))]
+    digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    first = math.ceil(scale.low / step - 1e-9)
+    ticks: dict[int, str] = {}
+    for place in range(rows + 1):
+        value = (first + place) * step
+        if value > scale.high + step * 1e-9:
+            break
+        row = rows - 1 - scale.place(value, 4 * rows) // 4
+        if row + 1 not in ticks:
+            ticks.setdefault(row, number(value, digits))
+    return sorted(ticks.items())
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Returns `value` as an axis shows it: short, with `k`, `M`, `G` or an exponent if large."""
+    if not math.isfinite(value):
+        return "✗"
+    size = abs(value)
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if 1e12 > size >= limit:
+            scaled = value / (1e3 if unit == "k" else limit)
+            return f"{scaled:.3g}{unit}"
+    if size >= 1e12 or (0 < size < 1e-4):
+        return f"{value:.1e}".replace("e+", "e").replace("e-0", "e-")
+    return f"{value:.{min(digits, 4)}f}"
+
+
+def _axis(marks: Sequence[Mark], scale: _Scale, label_width: int, columns: int) -> Line:
+    cells: list[Span] = [("─", "border")] * columns
+    for mark in marks:
+        if scale.low <= mark.x <= scale.high:
+            cells[scale.place(mark.x, 2 * columns) // 2] = (mark.glyph, mark.style)
+    spans: list[Span] = [(" " * label_width, ""), ("└", "border")]
+    for text, style in cells:
+        if spans[-1][1] == style:
+            spans[-1] = (spans[-1][0] + text, style)
+        else:
+            spans.append((text, style))
+    return Line((*spans, (" ", "")))
+
+
+def _x_labels(labels: Labels, scale: _Scale, label_width: int, columns: int) -> Line:
+    text = " " * (label_width + 1)
+    for value, label in labels(scale.low, scale.high, columns // 9):
+        column = label_width + 1 + scale.place(value, 2 * columns) // 2
+        start = max(0, column - len(label) // 2)
+        if start >= cell_len(text) + (1 if text.strip() else 0) and (
+            start + len(label) <= label_width + columns + 2
+        ):
+            text += " " * (start - len(text)) + label
+    return Line(((padded(text, label_width + columns + 2), "muted"),))
+
+
+def _empty(width: int, height: int, word: str) -> list[Line]:
+    middle = height // 2
+    gap = " " * max(0, (width - len(word)) // 2)
+    return [Line(((gap + word, "muted"),)) if row == middle else Line() for row in range(height)]

@@ -1,0 +1,178 @@
+"""One metric over the steps of a run, branch by branch, with marks for what happened."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+from tfckpt_trainer.rundir.records.event import JournalKind, SeriesPoint
+from tfckpt_tui.app.widgets.base.glyphs import JOURNAL, Sign
+from tfckpt_tui.app.widgets.base.painting import Line, Span, line
+from tfckpt_tui.app.widgets.base.pane import Pane, branch_style
+from tfckpt_tui.app.widgets.charts.axes import clock_labels, step_labels
+from tfckpt_tui.app.widgets.charts.braille import Curve, Mark, plot
+from tfckpt_tui.app.widgets.charts.zooming import Window
+from tfckpt_tui.app.widgets.checkpoints.branches import kept_until
+from tfckpt_tui.formats import units
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+
+_FRESH_SECONDS = 10.0
+_CROWDED_SAVE = "┴"
+_MARKED = (JournalKind.SAVE, JournalKind.RESTART, JournalKind.RESTORE)
+
+
+class Chart(Pane):
+    """A curve per branch; what was given up is dim, what is trained now is bright and on top."""
+
+    def __init__(
+        self,
+        name_shown: str,
+        value_of: Callable[[SeriesPoint], float | None],
+        *,
+        show: Callable[[float | None], str] = units.metric,
+        from_zero: bool = False,
+        id: str | None = None,  # noqa: A002
+    ) -> None:
+        """Makes a chart.
+
+        Args:
+            name_shown: Its title.
+            value_of: Gives the value of a point; None stands for not-a-number.
+            show: Writes the newest value.
+            from_zero: Whether its axis begins at 0.
+            id: Of the widget.
+        """
+        super().__init__(id=id)
+        self._shown_name = name_shown
+        self._show = show
+        self._value_of = value_of
+        self._from_zero = from_zero
+        self._window: Window | None = None
+        self._by_time = False
+
+    def draw(
+        self,
+        name_shown: str,
+        value_of: Callable[[SeriesPoint], float | None],
+        show: Callable[[float | None], str],
+        *,
+        from_zero: bool,
+    ) -> None:
+        """Draws something else of the same points."""
+        self._shown_name, self._value_of, self._show = name_shown, value_of, show
+        self._from_zero = from_zero
+        self.repaint()
+
+    def look_at(self, window: Window | None, *, by_time: bool) -> None:
+        """Draws a part of the x axis, or all of it; its places are steps, or seconds."""
+        self._window, self._by_time = window, by_time
+        self.repaint()
+
+    @property
+    def whole(self) -> Window | None:
+        """From the first point to the last; None where there are not two apart."""
+        places = [self._place(point) for point in (self.snapshot.points if self.snapshot else ())]
+        if not places or min(places) == max(places):
+            return None
+        return Window(min(places), max(places))
+
+    def _place(self, point: SeriesPoint) -> float:
+        return point.at if self._by_time else float(point.step)
+
+    def heading(self) -> Sequence[Span]:
+        """Returns the name of what is drawn, and the branches by their colours."""
+        spans: list[Span] = [(self._shown_name, "title")]
+        branches = self._branches()
+        if len(branches) > 1 and self.size.width >= 30:
+            spans.append(("  branch", "label"))
+            shown = branches[-4:]
+            for branch in shown:
+                past = self.snapshot is not None and branch != self.snapshot.branch
+                spans.append((f" {branch}", branch_style(branch, past=past)))
+        return spans
+
+    def note(self) -> Sequence[Span]:
+        """Returns the newest value, and its age where it is not fresh."""
+        snapshot = self.snapshot
+        if snapshot is None or not snapshot.points:
+            return ()
+        newest = snapshot.points[-1]
+        value: Span = (self._show(self._value_of(newest)), "strong")
+        age = snapshot.at - newest.at
+        return (value, (f" {units.age(age)} ago", "faint")) if age >= _FRESH_SECONDS else (value,)
+
+    def body(self, width: int, height: int) -> Sequence[Line]:
+        """Returns the plot."""
+        snapshot = self.snapshot
+        if snapshot is None or not snapshot.points:
+            words = (
+                "no measurements yet" if snapshot is None or snapshot.ours else "no measurements"
+            )
+            gap = " " * max(0, (width - len(words)) // 2)
+            return [Line()] * (height // 2) + [line((gap + words, "muted"))]
+        return plot(
+            self._curves(snapshot),
+            _marks(snapshot, width, by_time=self._by_time, window=self._window),
+            width,
+            height,
+            from_zero=self._from_zero,
+            window=self._window,
+            labels=clock_labels if self._by_time else step_labels,
+        )
+
+    def _branches(self) -> list[int]:
+        points = self.snapshot.points if self.snapshot else ()
+        return sorted({point.branch for point in points})
+
+    def _curves(self, snapshot: RunSnapshot) -> list[Curve]:
+        kept = kept_until(snapshot.checkpoints, snapshot.branch)
+        past: list[Curve] = []
+        present: list[Curve] = []
+        for stretch in _stretches(snapshot.points):
+            branch = stretch[0].branch
+            points = tuple((self._place(p), _finite(self._value_of(p))) for p in stretch)
+            last_kept = kept.get(branch, -math.inf)
+            turn = bisect_right(stretch, last_kept, key=lambda point: point.step)
+            if points[:turn]:
+                present.append(Curve(points[:turn], branch_style(branch)))
+            if points[turn:]:
+                past.append(Curve(points[max(0, turn - 1) :], branch_style(branch, past=True)))
+        return [*past, *present]
+
+
+def _stretches(points: Sequence[SeriesPoint]) -> list[list[SeriesPoint]]:
+    """Splits points where the branch changes or the step goes back: no line joins them."""
+    stretches: list[list[SeriesPoint]] = []
+    for point in points:
+        last = stretches[-1][-1] if stretches else None
+        if last is None or last.branch != point.branch or last.step > point.step:
+            stretches.append([])
+        stretches[-1].append(point)
+    return stretches
+
+
+def _marks(
+    snapshot: RunSnapshot, width: int, *, by_time: bool, window: Window | None
+) -> list[Mark]:
+    entries = [
+        (entry.at if by_time else float(entry.step), entry)
+        for entry in snapshot.journal
+        if entry.kind in _MARKED and entry.step is not None
+    ]
+    if window is not None:
+        entries = [(place, entry) for place, entry in entries if window.shows(place)]
+    crowded = sum(entry.kind is JournalKind.SAVE for _, entry in entries) > width // 4
+    marks: list[Mark] = []
+    for kind in _MARKED:
+        sign = JOURNAL[kind]
+        if crowded and kind is JournalKind.SAVE:
+            sign = Sign(_CROWDED_SAVE, sign.style, sign.meaning)
+        marks += [
+            Mark(place, sign.glyph, sign.style) for place, entry in entries if entry.kind is kind
+        ]
+    return marks
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

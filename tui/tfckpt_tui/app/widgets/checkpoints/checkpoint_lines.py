@@ -1,0 +1,237 @@
+"""What there is to say of a checkpoint, as lines: facts, what comes back, figures, findings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfckpt_trainer.bundle.analysis.contents import Variable
+from tfckpt_trainer.bundle.analysis.statistics import Histogram, Statistics
+from tfckpt_trainer.catalog.resumption import Returning
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.states import state_by
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveCost, VerificationRecord
+from tfckpt_tui.app.widgets.base.glyphs import CHECKPOINT
+from tfckpt_tui.app.widgets.base.painting import Line, Span, line, padded, shorten
+from tfckpt_tui.app.widgets.run.progress import reading_line
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.monitor.background_verifier import Reading
+from tfckpt_tui.services.inspect import Inspection
+
+_MOST_KEPT = 300
+"""How much of a value that a script kept is shown; all of it is in `inspect --json`."""
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_GAP: Span = ("  ", "")
+_DOT: Span = (" · ", "faint")
+
+
+def fact_lines(checkpoint: Checkpoint, found: Inspection | None, at: float) -> list[Line]:
+    """Returns name, state, age and size; then the metrics and totals; then the record's words."""
+    sign = CHECKPOINT[checkpoint.state]
+    step = "unknown" if checkpoint.step is None else f"{checkpoint.step:,}"
+    age = units.age(max(0.0, at - checkpoint.saved_at))
+    lines = [
+        line(
+            (clean(checkpoint.name), "title"),
+            _GAP,
+            *sign.with_word(checkpoint.state.value),
+            *_fact("step", step),
+            *_fact("branch", str(checkpoint.branch)),
+            *_fact("size", units.size(checkpoint.size)),
+            *_fact("shards", str(checkpoint.shards)),
+            *_fact("saved", f"{age} ago, {units.moment(checkpoint.saved_at)}"),
+        )
+    ]
+    if found is not None and (found.index is not None or not checkpoint.problem):
+        lines.append(_total_line(found))
+    lines.append(_said_line(checkpoint))
+    return lines
+
+
+def check_lines(
+    checkpoint: Checkpoint, known: VerificationRecord | None, reading: Reading | None, at: float
+) -> list[Line]:
+    """Returns how a verification goes on, or what the last one found."""
+    if reading is not None:
+        return [reading_line(reading, "v")]
+    if known is not None:
+        age = units.age(max(0.0, at - known.verified_at))
+        return [*_finding_lines(known), _read_line(known, age)]
+    if checkpoint.problem:
+        return [line(("✗ ", "bad"), (clean(checkpoint.problem), "bad"))]
+    if checkpoint.record is not None:
+        return [line(("✓ ", "good"), ("every byte was read back when it was saved", "muted"))]
+    return [line(("○ ", "muted"), ("not verified yet: press v to read every byte", "muted"))]
+
+
+def returning_lines(found: Sequence[Returning]) -> list[Line]:
+    """Returns what resuming brings back, and what not."""
+    signs = {True: ("✓ ", "good"), False: ("✗ ", "warn"), None: ("? ", "muted")}
+    return [
+        line(signs[one.comes_back], (padded(one.what, 23), "value"), (clean(one.how), "muted"))
+        for one in found
+    ]
+
+
+def record_lines(record: CheckpointRecord) -> list[Line]:
+    """Returns what the save cost, what the script kept with it, and what each worker said."""
+    lines = [_cost_line(record.cost)] if record.cost is not None else []
+    lines += _kept_lines("kept", record.state)
+    for worker in record.workers:
+        metrics = "  ".join(
+            f"{clean(name)} {units.metric(value)}" for name, value in worker.metrics.items()
+        )
+        lines.append(
+            line(
+                (padded(f"worker {worker.index}", 11), "value"),
+                (clean(worker.host), "muted"),
+                *_fact("step time", units.step_time(worker.step_seconds)),
+                *_fact("input wait", units.step_time(worker.input_wait_seconds)),
+                *_fact("stall", units.step_time(worker.stall_seconds)),
+                _GAP,
+                (metrics, "muted"),
+            )
+        )
+        lines += _kept_lines(f"  worker {worker.index} kept", worker.state)
+    return lines
+
+
+def _cost_line(cost: SaveCost) -> Line:
+    rate = cost.bytes_per_second
+    spans: list[Span] = [
+        (padded("save", 11), "value"),
+        ("beside training" if cost.background else "in the foreground", "muted"),
+        *_fact("stall", units.step_time(cost.stall_seconds)),
+        *_fact("write", units.step_time(cost.write_seconds)),
+        *_fact("flush", units.step_time(cost.flush_seconds)),
+        *_fact("verify", units.step_time(cost.verify_seconds)),
+        *_fact("rate", "–" if rate is None else f"{units.size(round(rate))}/s"),
+    ]
+    if cost.slowing_seconds is not None:
+        steps = units.count(cost.slowing_steps, "step")
+        spans += _fact("slowed", f"{units.step_time(cost.slowing_seconds)} over {steps}")
+    return Line(tuple(spans))
+
+
+def _kept_lines(title: str, state: Mapping[str, Any]) -> list[Line]:
+    return [
+        line(
+            (f"{title} ", "label"),
+            (f"{clean(str(name))} ", "value"),
+            (shorten(clean(str(value)), _MOST_KEPT), "muted"),
+        )
+        for name, value in state.items()
+    ]
+
+
+def statistics_lines(variable: Variable, found: Statistics | None, width: int) -> list[Line]:
+    """Returns the figures of a variable and a small histogram."""
+    if found is None:
+        words = f"{variable.entry.dtype}: no numbers"
+        return [line((words, "muted"))]
+    strange = found.nan + found.infinite
+    lines = [
+        line(
+            *_fact("min", _number(found.minimum)),
+            *_fact("max", _number(found.maximum)),
+            *_fact("mean", _number(found.mean)),
+            *_fact("deviation", _number(found.deviation)),
+            *_fact("norm", _number(found.norm)),
+        ),
+        line(
+            *_fact("elements", f"{found.elements:,}"),
+            *_fact("zeros", f"{found.zeros:,}"),
+            _GAP,
+            (f"NaN {found.nan:,}, infinite {found.infinite:,}", "bad" if strange else "muted"),
+        ),
+    ]
+    if found.histogram is not None:
+        lines += _histogram_lines(found.histogram, width)
+    return lines
+
+
+def _fact(name: str, value: str) -> tuple[Span, ...]:
+    return _GAP, (f"{name} ", "label"), (value, "value")
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else units.metric(value)
+
+
+def _total_line(found: Inspection) -> Line:
+    spans: list[Span] = []
+    for total in found.totals:
+        spans += [_DOT] if spans else []
+        spans += [(f"{total.group} ", "label"), (units.size(total.bytes), "value")]
+        spans.append((f" in {units.count(total.tensors, 'tensor')}", "muted"))
+    if found.has_graph is False:
+        spans += [_DOT, ("saved by name, as TensorFlow 1 does", "warn")]
+    if found.problem:
+        spans += [_DOT] if spans else []
+        spans.append((clean(found.problem), "bad"))
+    return Line(tuple(spans))
+
+
+def _said_line(checkpoint: Checkpoint) -> Line:
+    spans: list[Span] = []
+    for name, value in checkpoint.metrics.items():
+        spans += [(f"{clean(name)} ", "label"), (units.metric(value), "value"), _GAP]
+    if checkpoint.trigger:
+        spans += [("saved ", "label"), (clean(checkpoint.trigger), "value"), _GAP]
+    if checkpoint.parent:
+        spans += [("after ", "label"), (clean(checkpoint.parent), "value"), _GAP]
+    world = checkpoint.record.world if checkpoint.record is not None else {}
+    for name, value in world.items():
+        spans += [
+            (f"{clean(str(name))} ", "label"),
+            (shorten(clean(str(value)), 40), "muted"),
+            _GAP,
+        ]
+    if not spans:
+        spans = [("nothing was recorded of it: it was not saved by our library", "muted")]
+    return Line(tuple(spans))
+
+
+def _finding_lines(known: VerificationRecord) -> list[Line]:
+    return [
+        line(
+            ("✗ " if found.severity == "error" else "! ", _tone(found.severity)),
+            (clean(found.message), _tone(found.severity)),
+        )
+        for found in known.findings
+    ]
+
+
+def _tone(severity: str) -> str:
+    return "bad" if severity == "error" else "warn"
+
+
+def _read_line(known: VerificationRecord, age: str) -> Line:
+    fault = known.fault
+    words = f"{units.count(known.tensors, 'tensor')}, {units.size(known.bytes)}"
+    words += f" read {age} ago in {units.duration(known.seconds)}"
+    sign = ("✓ sound: ", "good") if fault is None else (f"✗ {state_by(fault).value}: ", "bad")
+    return line(sign, (words, "muted"))
+
+
+def _histogram_lines(found: Histogram, width: int) -> list[Line]:
+    """Returns bars two lines high, with the ends of the range below them."""
+    highest = max(found.counts)
+    cell = max(1, min(4, width // len(found.counts)))
+    upper, lower = [], []
+    for count in found.counts:
+        # Any element at all shows as the smallest bar.
+        level = math.ceil(count / highest * 2 * (len(_BLOCKS) - 1)) if count else 0
+        upper.append(_BLOCKS[max(0, level - 8)] * cell)
+        lower.append(_BLOCKS[min(8, level)] * cell)
+    low, high = units.metric(found.low), units.metric(found.high)
+    room = cell * len(found.counts)
+    ends = low + high.rjust(max(len(high) + 1, room - len(low)))
+    return [
+        line(_GAP, ("".join(upper), "bar")),
+        line(_GAP, ("".join(lower), "bar")),
+        line(_GAP, (ends, "muted")),
+    ]

@@ -1,0 +1,74 @@
+"""The plan of a prune: for each checkpoint whether it stays, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfckpt_trainer.catalog.retention.rules import Decision
+from tfckpt_tui.app.widgets.base.columns import Column, choose
+from tfckpt_tui.app.widgets.base.listing import Listing
+from tfckpt_tui.app.widgets.base.painting import Line, Span
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+
+_COLUMNS = (
+    Column("fate", "", 8, align="<"),
+    Column("name", "checkpoint", 14, align="<", stretch=1),
+    Column("step", "step", 9, rank=2),
+    Column("loss", "loss", 8, rank=3),
+    Column("size", "size", 8, rank=1),
+    Column("reason", "why", 20, align="<", stretch=2),
+)
+
+
+class PlanList(Listing):
+    """Decisions in the order of the history; what goes is told apart by glyph and word."""
+
+    has_cursor = False
+
+    def __init__(self, decisions: Sequence[Decision], *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._decisions = tuple(decisions)
+
+    def show_decisions(self, decisions: Sequence[Decision]) -> None:
+        """Takes a new plan."""
+        self._decisions = tuple(decisions)
+        self.repaint()
+
+    def heading(self) -> Sequence[Span]:
+        """Returns the title."""
+        return (("plan", "title"),)
+
+    def note(self) -> Sequence[Span]:
+        """Returns how many go and how many stay."""
+        deleted = sum(not decision.keep for decision in self._decisions)
+        kept = len(self._decisions) - deleted
+        return ((f"− {deleted} to the trash", "warn"), (" · ", "faint"), (f"{kept} stay", "label"))
+
+    def row_count(self) -> int:
+        """Returns how many checkpoints there are."""
+        return len(self._decisions)
+
+    def row_key(self, row: int) -> str:
+        """Returns the checkpoint's name."""
+        return self._decisions[row].checkpoint.name
+
+    def head_lines(self, width: int) -> Sequence[Line]:
+        """Returns the titles of the columns."""
+        return (choose(_COLUMNS, width).head(),)
+
+    def row_line(self, row: int, width: int) -> Line:
+        """Returns one decision."""
+        decision = self._decisions[row]
+        checkpoint = decision.checkpoint
+        value = "muted" if decision.keep else "value"
+        loss = checkpoint.metrics.get("loss")
+        cells: dict[str, Sequence[Span]] = {
+            "fate": (("● stays", "muted"),) if decision.keep else (("− goes", "warn"),),
+            "name": ((clean(checkpoint.name), value),),
+            "step": ((f"{checkpoint.step:,}" if checkpoint.step is not None else "–", value),),
+            "loss": ((units.metric(loss) if "loss" in checkpoint.metrics else "–", value),),
+            "size": ((units.size(checkpoint.size), value),),
+            "reason": ((clean(decision.reason), "muted" if decision.keep else "value"),),
+        }
+        return choose(_COLUMNS, width).row(cells)

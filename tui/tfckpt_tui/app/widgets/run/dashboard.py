@@ -1,0 +1,95 @@
+"""All panes of a run together: each gets every snapshot and redraws what differs."""
+
+from __future__ import annotations
+
+from textual import getters
+from textual.app import ComposeResult
+from textual.layout import Layout
+from textual.widget import Widget
+from textual.widgets import Input
+
+from tfckpt_tui.app.widgets.base.arrangement import DashboardLayout
+from tfckpt_tui.app.widgets.base.keybar import KeyBar
+from tfckpt_tui.app.widgets.base.pane import Pane
+from tfckpt_tui.app.widgets.base.too_small import TooSmall
+from tfckpt_tui.app.widgets.charts.chart import Chart
+from tfckpt_tui.app.widgets.checkpoints.history import History
+from tfckpt_tui.app.widgets.run.events import Events
+from tfckpt_tui.app.widgets.run.header import RunHeader
+from tfckpt_tui.app.widgets.run.progress import Progress
+from tfckpt_tui.app.widgets.run.workers import Workers
+from tfckpt_tui.formats import units
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+
+_EXAMPLE = "step>1000 state:verified pinned branch:2 loss<0.5 age<2h -name:b1"
+
+
+class Dashboard(Widget):
+    """Header, workers, charts, history, events, progress, keys."""
+
+    header = getters.query_one("#header", RunHeader)
+    worker_table = getters.query_one("#workers", Workers)
+    filter = getters.query_one("#filter", Input)
+    history = getters.query_one("#history", History)
+    events = getters.query_one("#events", Events)
+    progress = getters.query_one("#progress", Progress)
+    keys = getters.query_one("#keys", KeyBar)
+
+    def __init__(self, *, read_only: bool) -> None:
+        super().__init__(id="dashboard")
+        self._read_only = read_only
+        self._arranged = DashboardLayout()
+
+    @property
+    def layout(self) -> Layout:
+        """Our own: the room that each pane gets depends on what there is to show."""
+        return self._arranged
+
+    def compose(self) -> ComposeResult:
+        """Makes the panes, in the order of the tab key."""
+        yield RunHeader(read_only=self._read_only, id="header")
+        yield History(id="history")
+        yield Input(placeholder=_EXAMPLE, id="filter", compact=True)
+        yield Workers(id="workers")
+        yield Chart("loss", lambda point: point.metrics.get("loss"), id="loss")
+        yield Chart(
+            "throughput",
+            lambda point: point.examples_per_second,
+            show=lambda value: units.rate(value, " examples"),
+            from_zero=True,
+            id="throughput",
+        )
+        yield Events(id="events")
+        yield Progress(id="progress")
+        yield KeyBar(id="keys")
+        yield TooSmall(id="too-small")
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Hands a snapshot to every pane, and makes room where what there is to show changed."""
+        files_only = not (snapshot.ours or snapshot.workers)
+        if files_only != self._arranged.files_only:
+            self._arranged.files_only = files_only
+            self.keys.refresh(layout=True, repaint=False)
+        for pane in self.query(Pane):
+            pane.show(snapshot)
+        self.fit()
+
+    def show_filter(self, *, is_open: bool) -> None:
+        """Opens or closes the line in which a filter is typed."""
+        self._arranged.filtering = is_open
+        self.keys.refresh(layout=True, repaint=False)
+        # `focus` would come after a key that is typed right behind.
+        self.screen.set_focus(self.filter if is_open else self.history)
+
+    @property
+    def is_filtering(self) -> bool:
+        """Whether a filter is being typed."""
+        return self._arranged.filtering
+
+    def fit(self) -> None:
+        """Gives workers and progress the lines they need now."""
+        needs = (self.worker_table.row_count(), self.progress.line_count(self.size.width))
+        if needs != (self._arranged.workers, self._arranged.progress):
+            self._arranged.workers, self._arranged.progress = needs
+            # A child's wish for a new layout, not our own, makes Textual ask us again.
+            self.keys.refresh(layout=True, repaint=False)

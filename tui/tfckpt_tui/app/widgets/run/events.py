@@ -1,0 +1,147 @@
+"""The newest lines of the journal: what happened to the run, who asked and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfckpt_trainer.rundir.records.event import JournalEntry
+from tfckpt_tui.app.widgets.base.glyphs import JOURNAL
+from tfckpt_tui.app.widgets.base.listing import Listing
+from tfckpt_tui.app.widgets.base.painting import Line, Span, fit, line, shorten
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+
+
+class EventList(Listing):
+    """The journal, newest first, with a cursor; only what has all words that were typed."""
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._entries: tuple[JournalEntry, ...] = ()
+        self._all = 0
+        self._needle = ""
+
+    @property
+    def needle(self) -> str:
+        """The words that all shown events have."""
+        return self._needle
+
+    @property
+    def selected(self) -> JournalEntry | None:
+        """The event under the cursor."""
+        return self._entries[self.cursor] if self._entries else None
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Takes a new snapshot."""
+        self.snapshot = snapshot
+        self.search(self._needle)
+
+    def search(self, text: str) -> None:
+        """Shows only events that have every word of `text` in what they say."""
+        self._needle = text
+        words = text.casefold().split()
+        journal = self.snapshot.journal if self.snapshot else ()
+        self._all = len(journal)
+        self._entries = tuple(
+            entry for entry in reversed(journal) if all(word in _said(entry) for word in words)
+        )
+        self.rows_changed()
+        self.repaint()
+
+    def heading(self) -> Sequence[Span]:
+        """Returns the title."""
+        return (("events", "title"),)
+
+    def note(self) -> Sequence[Span]:
+        """Returns how many there are, or match."""
+        if not self._needle:
+            return ((f"{self._all:,}", "value"),)
+        found = f"{len(self._entries):,} of {self._all:,} match "
+        return ((found, "label"), (clean(self._needle), "accent"))
+
+    def row_count(self) -> int:
+        """Returns how many are shown."""
+        return len(self._entries)
+
+    def row_key(self, row: int) -> str:
+        """Returns what tells the event from all others."""
+        entry = self._entries[row]
+        return f"{entry.at} {entry.kind} {entry.message}"
+
+    def empty_lines(self, width: int) -> Sequence[Line]:
+        """Returns why there is nothing."""
+        words = "nothing matches" if self._needle else "nothing happened yet"
+        return (line((shorten(words, width), "muted")),)
+
+    def row_line(self, row: int, width: int) -> Line:
+        """Returns one event."""
+        return _entry(self._entries[row], width)
+
+
+class Events(Listing):
+    """The journal, newest first, under what could not be read."""
+
+    has_cursor = False
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Takes a new snapshot; who scrolled away stays where they are."""
+        before = self.snapshot
+        self.snapshot = snapshot
+        if before is not None and self.top:
+            self.scroll_rows(self.row_count() - len(before.journal) - len(before.problems))
+        self.repaint()
+
+    def heading(self) -> Sequence[Span]:
+        """Returns the title."""
+        return (("events", "title"),)
+
+    def note(self) -> Sequence[Span]:
+        """Returns how much could not be read."""
+        problems = len(self.snapshot.problems) if self.snapshot else 0
+        if not problems:
+            return ()
+        return ((f"✗ {problems} problem" + ("s" if problems > 1 else ""), "bad"),)
+
+    def row_count(self) -> int:
+        """Returns how many lines there are."""
+        snapshot = self.snapshot
+        return len(snapshot.problems) + len(snapshot.journal) if snapshot else 0
+
+    def row_key(self, row: int) -> str:
+        """Returns the place of the line; there is no cursor that needed more."""
+        return str(row)
+
+    def empty_lines(self, width: int) -> Sequence[Line]:
+        """Returns a word while nothing happened."""
+        if self.snapshot is None:
+            return ()
+        words = "nothing happened yet" if self.snapshot.ours else "no journal in this directory"
+        return (line((shorten(words, width), "muted")),)
+
+    def row_line(self, row: int, width: int) -> Line:
+        """Returns one line."""
+        assert self.snapshot is not None
+        problems = self.snapshot.problems
+        if row < len(problems):
+            return line(("✗ ", "bad"), (shorten(problems[row], width - 2), "bad"))
+        return _entry(self.snapshot.journal[-1 - (row - len(problems))], width)
+
+
+def _said(entry: JournalEntry) -> str:
+    parts = (entry.kind.value, entry.message, entry.by, entry.checkpoint or "")
+    return " ".join(parts).casefold()
+
+
+def _entry(entry: JournalEntry, width: int) -> Line:
+    sign = JOURNAL[entry.kind]
+    clock = units.moment(entry.at, "%H:%M:%S")
+    spans: list[Span] = [(f"{clock:<8} ", "faint"), (f"{sign.glyph} ", sign.style)]
+    if width >= 60:
+        step = f"step {entry.step:,}" if entry.step is not None else ""
+        spans.append((f"{step:<13} ", "muted"))
+    message = clean(entry.message) or entry.kind.value
+    spans.append((message, "bad" if sign.style == "bad" else "value"))
+    if entry.by and width >= 90:
+        spans += [("  ", ""), (clean(entry.by), "faint")]
+    return Line(fit(spans, width))

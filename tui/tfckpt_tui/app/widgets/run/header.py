@@ -1,0 +1,161 @@
+"""The header: what runs here, how it is, how far it is, and what it has of the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfckpt_trainer.rundir.health import WorkerState
+from tfckpt_tui.app.widgets.base.glyphs import RUN
+from tfckpt_tui.app.widgets.base.painting import Line, Span, flow, line, shorten, spread
+from tfckpt_tui.app.widgets.base.pane import Pane, branch_style
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.monitor.snapshot import Forecast, RunSnapshot
+
+_LOW_DISK = 0.05
+_BAR_SHARE = 0.4
+_SILENT = {WorkerState.LOST, WorkerState.EXITED}
+_FAR_FROM_BEST = 3.0
+_SOON = 7 * 86400.0
+
+
+class RunHeader(Pane):
+    """Two lines, three where there is room."""
+
+    boxed = False
+
+    def __init__(self, *, read_only: bool = False, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._read_only = read_only
+
+    def body(self, width: int, height: int) -> Sequence[Line]:
+        """Returns identity, progress and, in a third line, rates and disk."""
+        snapshot = self.snapshot
+        if snapshot is None:
+            return [line(("◌ ", "busy"), ("reading the run directory …", "muted"))]
+        identity = self._identity(snapshot, width)
+        if height >= 3:
+            disk = _disk(snapshot)
+            rates = flow(_rates(snapshot, full=True), max(0, width - disk.width - 2))
+            return [
+                identity,
+                Line(_progress(snapshot, width)),
+                Line(spread(rates, disk.spans, width)),
+            ]
+        disk = _disk(snapshot, with_forecast=width >= 100)
+        progress = _progress(snapshot, max(0, width - disk.width - 2))
+        return [identity, Line(spread(progress, disk.spans, width))]
+
+    def _identity(self, snapshot: RunSnapshot, width: int) -> Line:
+        sign = RUN[snapshot.state]
+        name = clean(snapshot.path.rstrip("/").rsplit("/", 1)[-1]) or "/"
+        right: list[Span] = []
+        if self._read_only:
+            right.append(("read-only", "warn"))
+        if self.size.height < 3:
+            right = [*flow(_rates(snapshot, full=False), width // 2), *_apart(right)]
+        groups: list[list[Span]] = [
+            [(f"{sign.glyph} ", sign.style), (snapshot.state.value, f"{sign.style}")],
+            [(shorten(name, max(12, width // 4)), "strong")],
+        ]
+        groups += [
+            [("branch ", "label"), (str(snapshot.branch), branch_style(snapshot.branch))],
+            [(_strategy(snapshot), "muted")],
+            [(snapshot.path, "faint")],
+        ]
+        left_width = width - sum(len(text) for text, _ in right) - 2
+        return Line(spread(flow(groups, left_width, "   "), right, width))
+
+
+def _apart(spans: list[Span]) -> list[Span]:
+    return [("   ", ""), *spans] if spans else []
+
+
+def _strategy(snapshot: RunSnapshot) -> str:
+    info = snapshot.info
+    if info is None or not info.strategy:
+        return "" if snapshot.ours else "TensorFlow checkpoints, no trainer of ours"
+    name = clean(info.strategy).removesuffix("V1")
+    workers = units.processes(info.cluster, info.worker_count)
+    replicas = f", {info.replica_count} replicas" if info.replica_count > 1 else ""
+    return f"{name}, {workers}{replicas}"
+
+
+def _progress(snapshot: RunSnapshot, width: int) -> tuple[Span, ...]:
+    step, total = snapshot.step, snapshot.total_steps
+    if step is None:
+        return (("no step yet", "muted"),)
+    if not total:
+        return (("step ", "label"), (f"{step:,}", "strong"))
+    share = min(1.0, max(0.0, step / total))
+    text: list[Span] = [
+        ("step ", "label"),
+        (f"{step:,}", "strong"),
+        (f" of {total:,}  ", "muted"),
+    ]
+    tail: list[Span] = [(f" {share:.0%}", "value")]
+    left = snapshot.forecast.seconds_left
+    if left is not None and step < total:
+        tail += [("  ", ""), (units.duration(left), "value"), (" left", "label")]
+    bar_width = width - Line((*text, *tail)).width
+    bar = _bar(share, min(bar_width, int(width * _BAR_SHARE) + 20)) if bar_width >= 6 else ()
+    return (*text, *bar, *tail)
+
+
+def _bar(share: float, width: int) -> tuple[Span, ...]:
+    halves = round(share * width * 2)
+    full, half = divmod(halves, 2)
+    done = "━" * full + ("╸" if half else "")
+    return ((done, "bar"), ("─" * (width - len(done)), "track"))
+
+
+def _rates(snapshot: RunSnapshot, *, full: bool) -> list[list[Span]]:
+    chief = snapshot.chief
+    if chief is None:
+        return []
+    status = chief.status
+    if chief.state in _SILENT:
+        ago = f"last heard {units.age(chief.age)} ago" if chief.age >= 1 else "heard just now"
+        last: list[list[Span]] = [[(ago, "muted")]]
+        if status.loss is not None:
+            last.insert(0, [("last loss ", "label"), (units.metric(status.loss), "muted")])
+        return last
+    groups: list[list[Span]] = []
+    if status.step > 0 or status.loss is not None:
+        loss = units.metric(status.loss)
+        groups.append([("loss ", "label"), (loss, "strong")])
+    if status.examples_per_second is not None:
+        groups.append([(units.rate(status.examples_per_second, " examples"), "value")])
+    if full and status.step_seconds is not None:
+        groups.append([(units.step_time(status.step_seconds), "value"), (" a step", "label")])
+    return [*groups, *_saving(snapshot.forecast)] if full else groups
+
+
+def _saving(forecast: Forecast) -> list[list[Span]]:
+    """Returns what saving takes, and how often would be best where failures tell that."""
+    if forecast.save_share is None or forecast.save_interval is None:
+        return []
+    takes: list[Span] = [("saving takes ", "label"), (f"{forecast.save_share:.1%}", "value")]
+    if forecast.best_interval is None:
+        return [takes]
+    every, best = map(units.duration, (forecast.save_interval, forecast.best_interval))
+    times = forecast.save_interval / forecast.best_interval
+    style = "value" if 1 / _FAR_FROM_BEST < times < _FAR_FROM_BEST else "warn"
+    return [takes, [("every ", "label"), (every, style), (", best ", "label"), (best, "value")]]
+
+
+def _disk(snapshot: RunSnapshot, *, with_forecast: bool = True) -> Line:
+    used: list[Span] = [("disk ", "label"), (units.size(snapshot.disk_used), "value")]
+    if snapshot.disk_free is None or not snapshot.disk_total:
+        return Line(tuple(used))
+    low = snapshot.disk_free / snapshot.disk_total < _LOW_DISK
+    soon = snapshot.forecast.disk_full_seconds
+    free_style = "bad" if low else "value"
+    free: list[Span] = [
+        (" · ", "faint"),
+        (units.size(snapshot.disk_free), free_style),
+        (" free", "bad" if low else "label"),
+    ]
+    if with_forecast and soon is not None and soon < _SOON:
+        free += [(", full in ", "label"), (units.duration(soon), "warn")]
+    return Line((*used, *free))

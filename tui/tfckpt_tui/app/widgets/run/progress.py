@@ -1,0 +1,173 @@
+"""Commands on their way, one line each; failures with their full text until dismissed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+
+from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
+from tfckpt_tui.app.widgets.base.glyphs import COMMAND
+from tfckpt_tui.app.widgets.base.painting import Line, Span, line
+from tfckpt_tui.app.widgets.base.pane import Pane
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.monitor.background_verifier import Reading
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+
+_MOST_LINES = 8
+_DONE_SECONDS = 8.0
+
+
+class Progress(Pane):
+    """As high as it needs to be; nothing is asked or failed: not there at all."""
+
+    boxed = False
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._dismissed: set[str] = set()
+        self._failures: list[tuple[str, str]] = []
+        self._reading: Reading | None = None
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether something waits to be read and dismissed."""
+        return bool(self._failures) or bool(self._failed_commands())
+
+    def report_failure(self, what: str, message: str) -> None:
+        """Shows that an action failed in the app itself; texts are safe to show."""
+        self._failures.append((what, message))
+        self.repaint()
+
+    def show_reading(self, reading: Reading | None) -> bool:
+        """Takes how far a verification is; returns whether it was shown otherwise before."""
+        changed = reading != self._reading
+        if changed:
+            self._reading = reading
+            self.repaint()
+        return changed
+
+    def dismiss_failures(self) -> None:
+        """Takes away the failures that are shown."""
+        self._failures.clear()
+        self._dismissed |= {command.id for command in self._failed_commands()}
+        self.repaint()
+
+    def line_count(self, width: int) -> int:
+        """Returns how many lines it needs in a screen of `width` columns."""
+        return len(self._lines(width - 2))
+
+    def body(self, width: int, height: int) -> Sequence[Line]:
+        """Returns failures first, then what is on its way, then what was done just now."""
+        del height
+        return self._lines(width)
+
+    def _lines(self, width: int) -> list[Line]:
+        lines: list[Line] = []
+        for what, message in self._failures:
+            lines += _wrapped(what, message, width)
+        for command in self._failed_commands():
+            lines += _wrapped(
+                f"{_what(command)} {command.state.value}", clean(command.message), width
+            )
+        if lines:
+            hint = ("  esc", "key"), (" dismiss", "label")
+            room = width - Line(hint).width
+            if lines[-1].width <= room:
+                lines[-1] = Line((*lines[-1].fitted(room).spans, *hint))
+            else:
+                lines.append(Line(hint))
+        if self._reading is not None:
+            lines.append(reading_line(self._reading, "v"))
+        snapshot = self.snapshot
+        if snapshot is not None:
+            lines += [_moving(command, snapshot) for command in snapshot.pending]
+            lines += [_moving(command, snapshot) for command in snapshot.working]
+            lines += [
+                _moving(command, snapshot)
+                for command in snapshot.finished
+                if command.state is CommandState.DONE
+                and snapshot.at - _ended_at(command) < _DONE_SECONDS
+            ]
+        return lines[:_MOST_LINES]
+
+    def _failed_commands(self) -> list[Command]:
+        finished = self.snapshot.finished if self.snapshot else ()
+        return [
+            command
+            for command in finished
+            if command.state is not CommandState.DONE and command.id not in self._dismissed
+        ]
+
+
+def reading_line(reading: Reading, cancel_key: str) -> Line:
+    """Returns how far a verification is, how fast, and how long it will take."""
+    part = reading.done / reading.total if reading.total else 0.0
+    spans: list[Span] = [
+        ("◕ ", "busy"),
+        (f"verify {clean(reading.name)}", "strong"),
+        (": ", "muted"),
+    ]
+    spans += [(f"{part:.0%}", "value"), (f" of {units.size(reading.total)}", "value")]
+    if reading.rate:
+        left = units.duration((reading.total - reading.done) / reading.rate)
+        spans += [(" · ", "faint"), (f"{units.size(reading.rate)}/s", "value")]
+        spans += [(" · ", "faint"), (f"{left} left", "muted")]
+    return line(*spans, (" · ", "faint"), (cancel_key, "key"), (" gives up", "label"))
+
+
+def _moving(command: Command, snapshot: RunSnapshot) -> Line:
+    sign = COMMAND[command.state]
+    spans: list[Span] = [
+        (f"{sign.glyph} ", sign.style),
+        (_what(command), "strong"),
+        (": ", "muted"),
+        (command.state.value, sign.style),
+    ]
+    if command.step is not None and command.state is CommandState.AGREED:
+        spans.append((f" for step {command.step:,}", "value"))
+    if command.worker_count and not command.state.is_final:
+        told = f"{len(command.seen_by)} of {command.worker_count} workers know"
+        spans += [(" · ", "faint"), (told, "value")]
+    spans += _volume(command)
+    if command.message:
+        spans += [(" · ", "faint"), (clean(command.message), "muted")]
+    if not command.state.is_final:
+        seconds = units.duration(max(0.0, snapshot.at - command.requested_at))
+        spans += [(" · ", "faint"), (seconds, "muted")]
+    return line(*spans)
+
+
+def _volume(command: Command) -> list[Span]:
+    done, total = command.result.get("bytes_done"), command.result.get("bytes_total")
+    if not isinstance(done, int) or not isinstance(total, int) or command.state.is_final:
+        return []
+    return [(" · ", "faint"), (f"{units.size(done)} of {units.size(total)}", "value")]
+
+
+def _what(command: Command) -> str:
+    name = command.arguments.get("name")
+    if command.kind is CommandKind.RESTORE and isinstance(name, str):
+        return f"restore {clean(name)}"
+    return command.kind.value
+
+
+def _ended_at(command: Command) -> float:
+    return command.history[-1].at if command.history else command.requested_at
+
+
+def _wrapped(what: str, message: str, width: int) -> list[Line]:
+    """Returns a failure in as many lines as its text needs."""
+    lines: list[Line] = []
+    spans: list[Span] = [("✗ ", "bad"), (f"{what}: ", "bad")]
+    used = Line(tuple(spans)).width
+    for word in message.split(" "):
+        size = cell_len(word)
+        if used + size + 1 > width and used > 2:
+            lines.append(Line(tuple(spans)))
+            spans, used = [("  ", "")], 2
+        spans.append((word + " ", "value"))
+        used += size + 1
+    lines.append(Line(tuple(spans)))
+    return lines

@@ -1,0 +1,94 @@
+"""Runs, one row each: how it is, how far it is, when something last happened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfckpt_tui.app.widgets.base.columns import Column, choose
+from tfckpt_tui.app.widgets.base.glyphs import RUN
+from tfckpt_tui.app.widgets.base.listing import Listing
+from tfckpt_tui.app.widgets.base.painting import Line, Span, line, shorten, shorten_middle
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.settings.recent_runs import RunGlance
+
+_COLUMNS = (
+    Column("state", "state", 12, align="<"),
+    Column("step", "step", 9),
+    Column("share", "done", 5, rank=1),
+    Column("loss", "loss", 8, rank=2),
+    Column("age", "active", 7),
+    Column("strategy", "strategy", 18, rank=3, align="<", stretch=1),
+    Column("path", "run", 24, align="<", stretch=3),
+)
+
+
+class RunList(Listing):
+    """The runs, the one in which something happened last first."""
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._runs: Sequence[RunGlance] = ()
+        self._at = 0.0
+        self._is_read = False
+
+    @property
+    def selected(self) -> RunGlance | None:
+        """The run under the cursor."""
+        return self._runs[self.cursor] if self._runs else None
+
+    def show_runs(self, runs: Sequence[RunGlance], at: float) -> None:
+        """Takes what a look found."""
+        self._runs, self._at, self._is_read = runs, at, True
+        self.rows_changed()
+        self.repaint()
+
+    def heading(self) -> Sequence[Span]:
+        """Returns the title."""
+        return (("runs", "title"),)
+
+    def note(self) -> Sequence[Span]:
+        """Returns how many there are."""
+        return ((units.count(len(self._runs), "run"), "label"),)
+
+    def row_count(self) -> int:
+        """Returns how many there are."""
+        return len(self._runs)
+
+    def row_key(self, row: int) -> str:
+        """Returns the directory."""
+        return str(self._runs[row].root)
+
+    def head_lines(self, width: int) -> Sequence[Line]:
+        """Returns the titles of the columns."""
+        return (choose(_COLUMNS, width).head(),) if self._runs else ()
+
+    def empty_lines(self, width: int) -> Sequence[Line]:
+        """Returns what to do where there is none."""
+        words = (
+            "no run was open yet: tfckpt-tui demo starts one, tfckpt-tui DIRECTORY opens one"
+            if self._is_read
+            else "looking for runs …"
+        )
+        return (line((shorten(words, width), "muted")),)
+
+    def row_line(self, row: int, width: int) -> Line:
+        """Returns one run."""
+        one = self._runs[row]
+        layout = choose(_COLUMNS, width)
+        room = next(size for column, size in layout.columns if column.key == "path")
+        share = "–"
+        if one.step is not None and one.total_steps:
+            share = f"{min(1.0, one.step / one.total_steps):.0%}"
+        age = units.age(max(0.0, self._at - one.active_at)) if one.active_at else "–"
+        return layout.row(
+            {
+                "state": RUN[one.state].with_word(one.state.value),
+                "step": (("–" if one.step is None else f"{one.step:,}", "value"),),
+                "share": ((share, "value"),),
+                "loss": (("–" if one.loss is None else units.metric(one.loss), "value"),),
+                "age": ((age, "muted"),),
+                "strategy": ((clean(one.strategy), "muted"),),
+                "path": ((shorten_middle(clean(str(one.root)), room), "strong"),),
+            }
+        )

@@ -1,0 +1,110 @@
+"""Settings, one row each: what is set, what can be, and whether the file says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tfckpt_tui.app.widgets.base.columns import Column, choose
+from tfckpt_tui.app.widgets.base.listing import Listing
+from tfckpt_tui.app.widgets.base.painting import Line, Span, line
+from tfckpt_tui.formats.text import clean
+
+_COLUMNS = (
+    Column("title", "setting", 30, align="<", stretch=1),
+    Column("value", "value", 22, align="<"),
+    Column("source", "from", 12, rank=1, align="<"),
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row.
+
+    Attributes:
+        section: Of the file.
+        name: In this section.
+        title: What it does.
+        values: What it can be set to, in the order of the arrows; one alone cannot be changed.
+        value: What it is set to.
+        is_own: Whether the file says so.
+    """
+
+    section: str
+    name: str
+    title: str
+    values: tuple[object, ...]
+    value: object
+    is_own: bool = False
+
+    @property
+    def key(self) -> str:
+        """Names it across updates."""
+        return f"{self.section}.{self.name}"
+
+    def turned(self, places: int) -> object:
+        """Returns the value so many places further, beginning again at the end."""
+        place = self.values.index(self.value) if self.value in self.values else 0
+        return self.values[(place + places) % len(self.values)]
+
+
+class SettingList(Listing):
+    """The settings, with a cursor."""
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._settings: Sequence[Setting] = ()
+
+    @property
+    def selected(self) -> Setting | None:
+        """The setting under the cursor."""
+        return self._settings[self.cursor] if self._settings else None
+
+    def show_settings(self, settings: Sequence[Setting]) -> None:
+        """Takes the settings as they are now."""
+        self._settings = settings
+        self.rows_changed()
+        self.repaint()
+
+    def heading(self) -> Sequence[Span]:
+        """Returns the title."""
+        return (("settings", "title"),)
+
+    def row_count(self) -> int:
+        """Returns how many there are."""
+        return len(self._settings)
+
+    def row_key(self, row: int) -> str:
+        """Returns the setting's name."""
+        return self._settings[row].key
+
+    def head_lines(self, width: int) -> Sequence[Line]:
+        """Returns the titles of the columns."""
+        return (choose(_COLUMNS, width).head(),)
+
+    def row_line(self, row: int, width: int) -> Line:
+        """Returns one setting."""
+        setting = self._settings[row]
+        can_change = len(setting.values) > 1
+        value = clean(_in_words(setting.value))
+        shown = f"◂ {value} ▸" if can_change else f"  {value}"
+        return choose(_COLUMNS, width).row(
+            {
+                "title": ((clean(setting.title), "value"),),
+                "value": ((shown, "strong" if can_change else "muted"),),
+                "source": (("the file" if setting.is_own else "default", "muted"),),
+            }
+        )
+
+    def empty_lines(self, width: int) -> Sequence[Line]:
+        """Returns a word while nothing was read."""
+        del width
+        return (line(("reading …", "muted")),)
+
+
+def _in_words(value: object) -> str:
+    if value is None:
+        return "off"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g} s" if isinstance(value, float) else str(value)

@@ -1,0 +1,139 @@
+"""What there is to say of a worker, as lines: its state, its pace, what it uses, its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfckpt_trainer.rundir.records.worker import Phase, WorkerStatus
+from tfckpt_tui.app.widgets.base.glyphs import WORKER
+from tfckpt_tui.app.widgets.base.painting import Line, Span, line
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.monitor.snapshot import RunSnapshot, WorkerView
+
+_GAP: Span = ("   ", "")
+_PHASES = {
+    Phase.INPUT: "waits for its input",
+    Phase.STEP: "is in a step",
+    Phase.SCRIPT: "is in the script between two steps",
+}
+
+
+def title_of(view: WorkerView) -> Sequence[Span]:
+    """Returns its number, its job and its state."""
+    status = view.status
+    job = f", {clean(status.job)}" if status.job != "worker" else ""
+    return (
+        (f"worker {status.index}{job}", "title"),
+        ("  ", ""),
+        *WORKER[view.state].with_word(view.state.value),
+    )
+
+
+def worker_lines(view: WorkerView, snapshot: RunSnapshot, best: float | None) -> list[Line]:
+    """Returns everything known of a worker.
+
+    Args:
+        view: The worker.
+        snapshot: Of the run it belongs to.
+        best: Its quickest median step since the app was opened, in seconds.
+    """
+    status = view.status
+    lines = [_where(view), _doing(view, snapshot.at)]
+    if view.suspicion:
+        lines.append(line(("▲ ", "warn"), (view.suspicion, "warn")))
+    lines += [_pace(status), _scores(status, snapshot, best), _uses(status)]
+    lines += [
+        line(
+            ("gpu ", "label"),
+            (clean(gpu.name), "value"),
+            *_fact("busy", f"{gpu.use_percent:.0f}%"),
+            *_fact("memory", f"{units.size(gpu.memory_used)} of {units.size(gpu.memory_total)}"),
+        )
+        for gpu in status.gpus
+    ]
+    if status.metrics:
+        spans: list[Span] = []
+        for name, value in status.metrics.items():
+            spans += [(f"{clean(name)} ", "label"), (units.metric(value), "value"), _GAP]
+        lines.append(Line(tuple(spans)))
+    return [one for one in lines if one.spans]
+
+
+def _where(view: WorkerView) -> Line:
+    status = view.status
+    since = units.moment(status.process_started_at)
+    return line(
+        ("host ", "label"),
+        (clean(status.host), "value"),
+        *_fact("process", str(status.pid)),
+        *_fact("since", since),
+        *_fact("heard", _ago(view.age)),
+    )
+
+
+def _doing(view: WorkerView, at: float) -> Line:
+    status = view.status
+    spans: list[Span] = [("step ", "label"), (f"{status.step:,}", "value")]
+    spans += _fact("branch", str(status.branch))
+    if status.phase is not None and status.phase_since is not None:
+        seconds = units.duration(max(0.0, at - status.phase_since))
+        spans += [_GAP, (f"{_PHASES[status.phase]} for {seconds}", "muted")]
+    if status.last_step_at is not None:
+        spans += _fact("last step", _ago(at - status.last_step_at))
+    if status.ending is not None:
+        spans += _fact("ended", status.ending.value)
+    if status.detail:
+        spans += [_GAP, (clean(status.detail), "muted")]
+    return Line(tuple(spans))
+
+
+def _pace(status: WorkerStatus) -> Line:
+    if status.step_seconds is None:
+        return Line()
+    spans = [
+        ("step time ", "label"),
+        (units.step_time(status.step_seconds), "value"),
+        *_fact("95th percentile", units.step_time(status.step_seconds_p95)),
+        *_fact("input wait", units.step_time(status.input_wait_seconds)),
+    ]
+    if status.examples_per_second is not None:
+        spans += _fact("all workers", units.rate(status.examples_per_second, " examples"))
+    return Line(tuple(spans))
+
+
+def _scores(status: WorkerStatus, snapshot: RunSnapshot, best: float | None) -> Line:
+    """Compares its step with the fastest worker's, and with its own best."""
+    own = status.step_seconds
+    others = [v.status.step_seconds for v in snapshot.workers if v.status.step_seconds]
+    if not own or not others:
+        return Line()
+    spans = [*_score("of the fastest worker's", own / min(others))]
+    if best:
+        spans += [_GAP, *_score("of its own best", own / best)]
+    return Line((("takes ", "label"), *spans))
+
+
+def _score(words: str, ratio: float) -> Sequence[Span]:
+    style = "bad" if ratio >= 2 else "warn" if ratio >= 1.3 else "value"
+    return ((f"{ratio:.0%} ", style), (words, "muted"))
+
+
+def _uses(status: WorkerStatus) -> Line:
+    spans: list[Span] = []
+    if status.cpu_percent is not None:
+        spans += [("cpu ", "label"), (f"{status.cpu_percent:.0f}% of a core", "value")]
+    if status.kept_from_cpu is not None:
+        style = "warn" if status.kept_from_cpu > 0.25 else "value"
+        spans += [_GAP, ("kept from it ", "label"), (f"{status.kept_from_cpu:.0%}", style)]
+    if status.memory_bytes is not None:
+        spans += _fact("memory", units.size(status.memory_bytes))
+    return Line(tuple(spans))
+
+
+def _ago(seconds: float) -> str:
+    return f"{units.age(seconds)} ago" if seconds >= 1 else "now"
+
+
+def _fact(name: str, value: str) -> tuple[Span, ...]:
+    return _GAP, (f"{name} ", "label"), (value, "value")

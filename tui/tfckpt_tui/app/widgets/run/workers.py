@@ -1,0 +1,164 @@
+"""The workers: one row each, with what it does, how fast it is and how old that news is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tfckpt_trainer.rundir.health import RunState, WorkerState
+from tfckpt_trainer.rundir.records.worker import Activity
+from tfckpt_tui.app.widgets.base.columns import Column, choose
+from tfckpt_tui.app.widgets.base.glyphs import WORKER
+from tfckpt_tui.app.widgets.base.listing import Listing
+from tfckpt_tui.app.widgets.base.painting import Line, Span, line
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.monitor.snapshot import RunSnapshot, WorkerView
+
+_COLUMNS = (
+    Column("index", "worker", 6),
+    Column("job", "job", 6, align="<"),
+    Column("state", "state", 11, align="<"),
+    Column("host", "host", 10, rank=7, align="<", stretch=1),
+    Column("pid", "pid", 7, rank=12),
+    Column("step", "step", 9),
+    Column("time", "step time", 9, rank=1),
+    Column("p95", "p95", 7, rank=4),
+    Column("input", "input wait", 10, rank=6),
+    Column("loss", "loss", 8, rank=2),
+    Column("cpu", "cpu", 5, rank=3),
+    Column("memory", "memory", 8, rank=4),
+    Column("gpu", "gpu", 5, rank=5),
+    Column("gpu-memory", "gpu memory", 14, rank=8),
+    Column("age", "heard", 6),
+    Column("detail", "", 16, rank=11, align="<", stretch=4),
+)
+_STALE = 3.0
+_ENDED = {RunState.STOPPED, RunState.FINISHED}
+
+
+class Workers(Listing):
+    """The table of workers."""
+
+    has_cursor = False
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Takes a new snapshot."""
+        self.snapshot = snapshot
+        self.rows_changed()
+        self.repaint()
+
+    def heading(self) -> Sequence[Span]:
+        """Returns the title."""
+        return (("workers", "title"),)
+
+    def note(self) -> Sequence[Span]:
+        """Returns how many of them are there, and what the supervisor is at."""
+        snapshot = self.snapshot
+        if snapshot is None:
+            return ()
+        spans: list[Span] = []
+        supervisor = snapshot.supervisor
+        if supervisor is not None and supervisor.attempt:
+            spans += [
+                (f"restarted {supervisor.attempt} of {supervisor.max_restarts} times", "warn"),
+                (" · ", "faint"),
+            ]
+        gone = {WorkerState.LOST, WorkerState.EXITED}
+        live = sum(worker.state not in gone for worker in snapshot.workers)
+        total = len(snapshot.workers)
+        if total and snapshot.state in _ENDED:
+            spans.append((units.count(total, "worker"), "label"))
+        elif total:
+            spans.append((f"{live} of {total} live", "value" if live == total else "bad"))
+        return spans
+
+    def row_count(self) -> int:
+        """Returns how many workers wrote a heartbeat."""
+        return len(self.snapshot.workers) if self.snapshot else 0
+
+    def row_key(self, row: int) -> str:
+        """Returns the worker's index."""
+        return str(self._worker(row).status.index)
+
+    def head_lines(self, width: int) -> Sequence[Line]:
+        """Returns the titles of the columns."""
+        return (choose(self._columns(), width).head(),) if self.row_count() else ()
+
+    def empty_lines(self, width: int) -> Sequence[Line]:
+        """Returns why there are no workers."""
+        del width
+        if self.snapshot is None:
+            return ()
+        words = (
+            "no worker has written a heartbeat yet"
+            if self.snapshot.ours
+            else "no trainer of ours has run here: checkpoints can be looked at and pruned"
+        )
+        return (line((words, "muted")),)
+
+    def row_line(self, row: int, width: int) -> Line:
+        """Returns one worker."""
+        worker = self._worker(row)
+        return choose(self._columns(), width).row(_cells(worker))
+
+    def _worker(self, row: int) -> WorkerView:
+        assert self.snapshot is not None
+        return self.snapshot.workers[row]
+
+    def _columns(self) -> list[Column]:
+        workers = self.snapshot.workers if self.snapshot else ()
+        has_gpu = any(worker.status.gpus for worker in workers)
+        hidden = set() if has_gpu else {"gpu", "gpu-memory"}
+        if all(worker.status.job == "worker" for worker in workers):
+            hidden.add("job")
+        if not any(_detail(worker) or worker.suspicion for worker in workers):
+            hidden.add("detail")
+        return [column for column in _COLUMNS if column.key not in hidden]
+
+
+def _cells(worker: WorkerView) -> dict[str, Sequence[Span]]:
+    status, sign = worker.status, WORKER[worker.state]
+    stale = worker.age > _STALE * status.interval_seconds
+    value = "muted" if stale or worker.state is WorkerState.EXITED else "value"
+    serves = status.activity is Activity.SERVING
+    used = sum(gpu.memory_used for gpu in status.gpus)
+    total = sum(gpu.memory_total for gpu in status.gpus)
+    busiest = max((gpu.use_percent for gpu in status.gpus), default=None)
+    return {
+        "index": ((str(status.index), "strong"),),
+        "job": ((clean(status.job), value),),
+        "state": sign.with_word(worker.state.value),
+        "host": ((clean(status.host), value),),
+        "pid": ((str(status.pid), "muted"),),
+        "step": (("–" if serves else f"{status.step:,}", value),),
+        "time": ((_or_dash(status.step_seconds, units.step_time), value),),
+        "p95": ((_or_dash(status.step_seconds_p95, units.step_time), value),),
+        "input": ((_or_dash(status.input_wait_seconds, units.step_time), value),),
+        "loss": ((_loss(worker), value),),
+        "cpu": ((_or_dash(status.cpu_percent, _percent), value),),
+        "memory": ((_or_dash(status.memory_bytes, units.size), value),),
+        "gpu": ((_or_dash(busiest, _percent), value),),
+        "gpu-memory": ((f"{units.size(used)} of {units.size(total)}", value),),
+        "age": ((units.age(worker.age), "bad" if stale else "muted"),),
+        "detail": ((worker.suspicion, "warn"), (_detail(worker), "muted")),
+    }
+
+
+def _detail(worker: WorkerView) -> str:
+    ending = worker.status.ending.value if worker.status.ending is not None else ""
+    said = " · ".join(part for part in (ending, clean(worker.status.detail)) if part)
+    return f" · {said}" if said and worker.suspicion else said
+
+
+def _loss(worker: WorkerView) -> str:
+    if worker.status.loss is None and worker.status.step == 0:
+        return "–"
+    return units.metric(worker.status.loss)
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0f}%"
+
+
+def _or_dash(value: float | None, show: Callable[[float], str]) -> str:
+    return "–" if value is None else show(value)

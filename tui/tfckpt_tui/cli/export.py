@@ -1,0 +1,97 @@
+"""The command that makes a model file of a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.rundir.records.export import ExportFormat
+from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
+from tfckpt_tui.cli.output import print_json, print_line, print_words
+from tfckpt_tui.services.choose import choose
+from tfckpt_tui.services.export import describe, export_checkpoint, script_of, target_for
+from tfckpt_tui.services.report import list_checkpoints
+from tfckpt_tui.services.request import DEFAULT_TIMEOUT, ask
+
+THROUGH = "command line"
+
+
+@click.command()
+@RunArgument
+@click.argument("checkpoint", metavar="[CKPT]", required=False)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice([form.value for form in ExportFormat]),
+    default=ExportFormat.KERAS.value,
+    show_default=True,
+    help="As a Keras file, a SavedModel, or the weights alone.",
+)
+@click.option("--live", is_flag=True, help="Save now, and export that.")
+@click.option(
+    "--to",
+    "target",
+    type=click.Path(path_type=Path),
+    help="Where to; by default RUN/exports/CKPT with the ending of the format.",
+)
+@JsonOption
+@acting_on_run
+def export(
+    run: RunDirectory,
+    checkpoint: str | None,
+    command: tuple[str, ...],
+    form: str,
+    live: bool,
+    target: Path | None,
+    as_json: bool,
+) -> None:
+    """Make a model file of a checkpoint, and prove that it answers as the model does.
+
+    The newest one that can be restored, unless CKPT or a step is named. The script that trains is
+    started once more, beside whatever runs: it builds the model, and does not train. Name it where
+    the run was not launched by us: tfckpt-tui export RUN ckpt-500 -- python train.py
+    """
+    if live and checkpoint is not None:
+        raise click.UsageError("Give either a checkpoint or --live.")
+    wanted = ExportFormat(form)
+    script_of(run, command)
+    if target is not None:
+        target = target_for(target, wanted)
+    if live:
+        print_words("Saving …")
+        saved = ask(run, CommandKind.SAVE, {}, through=THROUGH, timeout=DEFAULT_TIMEOUT)
+        name = str(saved.result["name"])
+    else:
+        chosen = choose(list_checkpoints(run), checkpoint)
+        if not chosen.restorable:
+            raise RefusedError(f"{chosen.name} is {chosen.state.value}: {chosen.problem}")
+        name = chosen.name
+    done = export_checkpoint(
+        run,
+        name,
+        wanted,
+        target=target,
+        command=command,
+        through=THROUGH,
+        on_progress=print_words,
+    )
+    if as_json:
+        print_json(
+            {
+                "checkpoint": done.checkpoint,
+                "step": done.step,
+                "format": done.format.value,
+                "path": str(done.path),
+                "bytes": done.size,
+                "compared_on": done.examples,
+                "difference": done.difference,
+                "seconds": done.seconds,
+            }
+        )
+    else:
+        print_line(describe(done))

@@ -1,0 +1,385 @@
+"""The commands that look into checkpoints: inspect, compare."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import click
+import msgspec
+
+from tfckpt_trainer.bundle.analysis.compare import Change, Compared, Difference
+from tfckpt_trainer.bundle.analysis.contents import Role, Variable
+from tfckpt_trainer.bundle.analysis.statistics import Statistics
+from tfckpt_trainer.bundle.index import TensorEntry
+from tfckpt_trainer.errors import BundleError, ExitCode, in_words
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
+from tfckpt_tui.cli.output import print_json, print_line, print_table
+from tfckpt_tui.formats import units
+from tfckpt_tui.services.choose import choose
+from tfckpt_tui.services.compare import Comparison, compare_checkpoints, measure, worst_first
+from tfckpt_tui.services.inspect import (
+    GROUPS,
+    Inspection,
+    Total,
+    in_families,
+    matching,
+    statistics_of,
+)
+from tfckpt_tui.services.inspect import inspect as look_into
+from tfckpt_tui.services.report import Json, list_checkpoints
+
+Figures = dict[str, Statistics | None]
+
+
+@click.command()
+@RunArgument
+@click.argument("name", required=False, metavar="[CKPT]")
+@click.option("--filter", "wanted", metavar="TEXT", default="", help="Only paths with this text.")
+@click.option("--stats", is_flag=True, help="Read the tensors: extremes, mean, norm, …")
+@JsonOption
+@acting_on_run
+def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_json: bool) -> int:
+    """Show what is in a checkpoint, and what resuming from it brings back.
+
+    CKPT is a name or a step; by default the one that a start would go on from. Exit 1 when it
+    cannot be restored, or something in it cannot be read.
+    """
+    found = look_into(run, choose(list_checkpoints(run), name))
+    variables = in_families(matching(found.variables, wanted))
+    figures, unread = _measured(run, found, variables) if stats else ({}, {})
+    problem = found.checkpoint.problem or found.problem or next(iter(unread.values()), "")
+    found = replace(found, damage={**found.damage, **unread})
+    if as_json:
+        print_json(_inspection_data(found, variables, figures if stats else None, problem))
+    else:
+        _print_inspection(found, variables, figures, problem, wanted)
+    return int(ExitCode.PROBLEM if problem else ExitCode.DONE)
+
+
+@click.command()
+@RunArgument
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@click.option("--norms", is_flag=True, help="Read what changed, and say by how much.")
+@click.option("--all", "everything", is_flag=True, help="List equal tensors too.")
+@JsonOption
+@acting_on_run
+def compare(
+    run: RunDirectory, before: str, after: str, norms: bool, everything: bool, as_json: bool
+) -> int:
+    """Say what changed from checkpoint A to checkpoint B; each is a name or a step.
+
+    Without --norms only the indexes are read, however large the checkpoints are. Exit 1 when
+    one of them cannot be restored, or a tensor is damaged or cannot be read.
+    """
+    checkpoints = list_checkpoints(run)
+    found = compare_checkpoints(run, choose(checkpoints, before), choose(checkpoints, after))
+    measured = None
+    if norms:
+        read = list(measure(run, found))
+        measured = {one.name: one.change for one in read if one.change is not None}
+        unread = {one.name: one.problem for one in read if one.problem}
+        found = replace(found, damage={**found.damage, **unread})
+    if as_json:
+        print_json(_comparison_data(found, measured))
+    else:
+        _print_comparison(found, measured, everything)
+    return int(ExitCode.PROBLEM if found.problems or found.damage else ExitCode.DONE)
+
+
+def shape_words(shape: Sequence[int]) -> str:
+    """Returns a shape as people write it: `3×4`, or `scalar`."""
+    return "×".join(map(str, shape)) or "scalar"
+
+
+def _measured(
+    run: RunDirectory, found: Inspection, variables: Sequence[Variable]
+) -> tuple[Figures, dict[str, str]]:
+    """Returns the figures of all that can be read, and why the others cannot."""
+    figures: Figures = {}
+    unread: dict[str, str] = {}
+    for variable in variables:
+        try:
+            figures[variable.entry.name] = statistics_of(run, found, variable)
+        except (BundleError, OSError) as error:
+            unread[variable.entry.name] = in_words(error)
+    return figures, unread
+
+
+def _print_inspection(
+    found: Inspection,
+    variables: Sequence[Variable],
+    figures: Figures,
+    problem: str,
+    wanted: str,
+) -> None:
+    checkpoint = found.checkpoint
+    step = "unknown" if checkpoint.step is None else f"{checkpoint.step:,}"
+    print_line(f"checkpoint  {checkpoint.name}, {checkpoint.state.value}")
+    if problem:
+        print_line(f"problem     {problem}")
+    print_line(f"step        {step} on branch {checkpoint.branch}")
+    print_line(f"saved       {units.moment(checkpoint.saved_at)} {checkpoint.trigger}".rstrip())
+    for key, value in checkpoint.metrics.items():
+        print_line(f"{key:<11} {units.metric(value)}")
+    files = units.count(checkpoint.shards, "data file")
+    print_line(f"size        {units.size(checkpoint.size)} in {files}")
+    if found.has_graph is False:
+        print_line("kind        saved by name, as TensorFlow 1 does: no object graph")
+    print_line()
+    if found.index is None:
+        print_line("Its index cannot be read: nobody knows what is in it.")
+    else:
+        if variables or not wanted:
+            _print_variables(found, variables, figures)
+        else:
+            print_line(f"No variable has {wanted!r} in its path.")
+        print_line()
+        rows = [(t.group, str(t.tensors), units.size(t.bytes)) for t in found.totals]
+        print_table(("TOTAL", "TENSORS", "SIZE"), rows, right={1, 2})
+    print_line()
+    words = {True: "yes", False: "no", None: "?"}
+    back = [(one.what, words[one.comes_back], one.how) for one in found.returning]
+    print_table(("RESUMING BRINGS BACK", "", ""), back, right=set())
+    if checkpoint.record is not None:
+        _print_workers(checkpoint.record)
+
+
+def _print_workers(record: CheckpointRecord) -> None:
+    """Prints what each worker said of itself, and what the script kept with the checkpoint."""
+    if record.workers:
+        print_line()
+        rows = [
+            (
+                str(worker.index),
+                worker.host,
+                units.step_time(worker.step_seconds),
+                units.step_time(worker.input_wait_seconds),
+                units.step_time(worker.stall_seconds),
+                _values({**worker.metrics, **worker.state}),
+            )
+            for worker in record.workers
+        ]
+        header = ("WORKER", "HOST", "STEP TIME", "INPUT WAIT", "STALL", "METRICS AND STATE")
+        print_table(header, rows, right={0, 2, 3, 4})
+    for name, value in record.state.items():
+        print_line(f"kept {name}: {value}")
+
+
+def _values(values: Mapping[str, object]) -> str:
+    return "  ".join(
+        f"{name}={units.metric(value) if isinstance(value, float) else value}"
+        for name, value in values.items()
+    )
+
+
+def _print_variables(found: Inspection, variables: Sequence[Variable], figures: Figures) -> None:
+    header = ["PATH", "DTYPE", "SHAPE", "SIZE", "SHARD", "WHAT"]
+    header += ["MIN", "MAX", "MEAN", "NORM", "NOT FINITE"] if figures else []
+    paths = {variable.path for variable in variables}
+    rows = [
+        [
+            f"  {variable.path}" if variable.slot_of in paths else variable.path,
+            variable.entry.dtype,
+            shape_words(variable.entry.shape),
+            units.size(variable.size),
+            "–" if variable.entry.slices else str(variable.entry.shard),
+            _what(variable) + (" (damaged)" if variable.entry.name in found.damage else ""),
+            *(_figures(figures.get(variable.entry.name)) if figures else ()),
+        ]
+        for variable in variables
+    ]
+    print_table(header, rows, right={2, 3, 4, 6, 7, 8, 9, 10})
+
+
+def _what(variable: Variable) -> str:
+    if variable.role is Role.SLOT:
+        return f"{variable.slot_name} of {variable.slot_of}"
+    return variable.role.value
+
+
+def _figures(found: Statistics | None) -> tuple[str, ...]:
+    if found is None:
+        return ("–",) * 5
+    numbers = (found.minimum, found.maximum, found.mean, found.norm)
+    shown = ("–" if number is None else units.metric(number) for number in numbers)
+    return (*shown, str(found.nan + found.infinite))
+
+
+def _inspection_data(
+    found: Inspection, variables: Sequence[Variable], figures: Figures | None, problem: str
+) -> Json:
+    checkpoint = found.checkpoint
+    return {
+        "checkpoint": checkpoint.name,
+        "step": checkpoint.step,
+        "branch": checkpoint.branch,
+        "state": checkpoint.state.value,
+        "problem": problem,
+        "object_graph": found.has_graph,
+        "tensors": [_tensor_data(found, variable, figures) for variable in variables],
+        "totals": _totals_data(found.totals),
+        "resuming": [
+            {"what": one.what, "comes_back": one.comes_back, "how": one.how}
+            for one in found.returning
+        ],
+        "record": None if checkpoint.record is None else msgspec.to_builtins(checkpoint.record),
+    }
+
+
+def _totals_data(totals: Sequence[Total]) -> Json:
+    known = {total.group: total for total in totals}
+    return {
+        group: {
+            "tensors": known[group].tensors if known else None,
+            "bytes": known[group].bytes if known else None,
+        }
+        for group in GROUPS
+    }
+
+
+def _tensor_data(found: Inspection, variable: Variable, figures: Figures | None) -> Json:
+    entry = variable.entry
+    data: Json = {
+        "name": entry.name,
+        "dtype": entry.dtype,
+        "shape": list(entry.shape),
+        "bytes": variable.size,
+        "shard": None if entry.slices else entry.shard,
+        "path": variable.path,
+        "role": variable.role.value,
+        "slot_of": variable.slot_of or None,
+        "slot_name": variable.slot_name or None,
+        "problem": found.damage.get(entry.name, ""),
+    }
+    if figures is not None:
+        measured = figures.get(entry.name)
+        data["statistics"] = None if measured is None else statistics_data(measured)
+    return data
+
+
+def statistics_data(found: Statistics) -> Json:
+    """Returns the figures of a tensor; what is not finite is null."""
+    histogram = found.histogram
+    return {
+        "elements": found.elements,
+        "zeros": found.zeros,
+        "nan": found.nan,
+        "infinite": found.infinite,
+        "minimum": found.minimum,
+        "maximum": found.maximum,
+        "mean": _finite(found.mean),
+        "deviation": _finite(found.deviation),
+        "norm": _finite(found.norm),
+        "histogram": None
+        if histogram is None
+        else {"low": histogram.low, "high": histogram.high, "counts": list(histogram.counts)},
+    }
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _print_comparison(
+    found: Comparison, measured: dict[str, Change] | None, everything: bool
+) -> None:
+    counts = ", ".join(
+        f"{found.count(kind):,} {_WORDS[kind]}" for kind in Difference if found.count(kind)
+    )
+    print_line(f"{found.before.name} → {found.after.name}: {counts or 'no tensors'}")
+    for problem in found.problems:
+        print_line(f"problem: {problem}")
+    shown = [
+        one
+        for one in found.tensors
+        if everything or one.difference is not Difference.EQUAL or one.name in found.damage
+    ]
+    if measured is not None:
+        shown.sort(key=lambda one: worst_first(found.damage, measured, one))
+    header = ["TENSOR", "DIFFERENCE", "BEFORE", "AFTER"]
+    header += ["CHANGE", "NORM BEFORE", "NORM AFTER"] if measured is not None else []
+    rows = [
+        [
+            found.titles.get(one.name, one.name),
+            _difference_words(found, one),
+            _side(one.before),
+            _side(one.after),
+            *(_change_words(measured.get(one.name)) if measured is not None else ()),
+        ]
+        for one in shown
+    ]
+    if rows:
+        print_table(header, rows, right={4, 5, 6})
+
+
+_WORDS = {
+    Difference.ADDED: "added",
+    Difference.REMOVED: "removed",
+    Difference.SHAPE: "other shape",
+    Difference.DTYPE: "other type",
+    Difference.CHANGED: "changed",
+    Difference.EQUAL: "equal",
+}
+
+
+def _difference_words(found: Comparison, one: Compared) -> str:
+    parts = " (saved in other parts)" if one.unknown else ""
+    return _WORDS[one.difference] + parts + (" (damaged)" if one.name in found.damage else "")
+
+
+def _side(entry: TensorEntry | None) -> str:
+    return "–" if entry is None else f"{entry.dtype} {shape_words(entry.shape)}"
+
+
+def _change_words(change: Change | None) -> tuple[str, str, str]:
+    if change is None:
+        return "–", "–", "–"
+    if change.not_finite:
+        relative = f"{change.not_finite:,} not finite"
+    elif math.isfinite(change.relative):
+        relative = f"{100 * change.relative:.3g} %"
+    else:
+        relative = "from 0"
+    return relative, units.metric(change.norm_before), units.metric(change.norm_after)
+
+
+def _comparison_data(found: Comparison, measured: dict[str, Change] | None) -> Json:
+    tensors = []
+    for one in found.tensors:
+        data = {**_compared_data(one), "problem": found.damage.get(one.name, "")}
+        if measured is not None:
+            change = measured.get(one.name)
+            data["change"] = None if change is None else _change_data(change)
+        tensors.append(data)
+    return {
+        "before": found.before.name,
+        "after": found.after.name,
+        "problems": list(found.problems),
+        "counts": {kind.value: found.count(kind) for kind in Difference},
+        "tensors": tensors,
+    }
+
+
+def _compared_data(one: Compared) -> Json:
+    return {
+        "name": one.name,
+        "difference": one.difference.value,
+        "unknown": one.unknown,
+        "dtype": [entry.dtype if entry else None for entry in (one.before, one.after)],
+        "shape": [list(entry.shape) if entry else None for entry in (one.before, one.after)],
+    }
+
+
+def _change_data(change: Change) -> Json:
+    return {
+        "norm_before": _finite(change.norm_before),
+        "norm_after": _finite(change.norm_after),
+        "distance": _finite(change.distance),
+        "relative": _finite(change.relative),
+        "not_finite": change.not_finite,
+    }

@@ -1,0 +1,289 @@
+"""Commands that start a run or open the app: demo, launch, attach."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.launch.cluster import processes_in_words
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.run import SupervisorStatus
+from tfckpt_trainer.strategy_names import StrategyName
+from tfckpt_tui.cli.main import JsonOption, PlaceArgument, RunArgument
+from tfckpt_tui.cli.output import print_json, print_words, why_no_app
+from tfckpt_tui.services.open_run import open_run
+from tfckpt_tui.settings.recent_runs import remember_run, state_directory
+
+DEMO_MODULE = "tfckpt_trainer.examples.language_model"
+
+DetachOption = click.option("--detach", is_flag=True, help="Start it without opening the app.")
+RestartsOption = click.option(
+    "--max-restarts",
+    type=click.IntRange(min=0),
+    default=3,
+    show_default=True,
+    help="How often all workers are started again after one died.",
+)
+
+
+@click.command()
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=2,
+    show_default=True,
+    help="How many worker processes, where the strategy takes several.",
+)
+@click.option(
+    "--strategy",
+    type=click.Choice([name.value for name in StrategyName]),
+    default=StrategyName.MULTI_WORKER.value,
+    show_default=True,
+    help="How it is distributed; all but two of them train in one process.",
+)
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="The run directory; a new one under the state directory by default.",
+)
+@click.option("--steps", type=click.IntRange(min=1), help="Steps to train.")
+@DetachOption
+@RestartsOption
+@JsonOption
+def demo(
+    workers: int,
+    strategy: str,
+    directory: Path | None,
+    steps: int | None,
+    detach: bool,
+    max_restarts: int,
+    as_json: bool,
+) -> int:
+    """Train a small language model on several workers, and open the app on it.
+
+    The text is the standard library of this Python; nothing is downloaded.
+    """
+    if importlib.util.find_spec("tensorflow") is None:
+        raise UsageError(
+            "The demo needs TensorFlow, which is not installed; run "
+            "`pip install 'tfckpt-tui[cpu]'`."
+        )
+    _check_terminal(detach)
+    root = directory or state_directory() / time.strftime("demo-%Y%m%d-%H%M%S")
+    name = StrategyName(strategy)
+    command = [sys.executable, "-m", DEMO_MODULE, "--strategy", name.value]
+    command += ["--steps", str(steps)] if steps else []
+    options = LaunchOptions(
+        run_directory=_absolute(root),
+        command=tuple(command),
+        working_directory=os.getcwd(),
+        workers=workers if name.has_cluster else 1,
+        parameter_servers=int(name is StrategyName.PARAMETER_SERVER),
+        max_restarts=max_restarts,
+    )
+    return _launch(options, detach, as_json)
+
+
+@click.command(context_settings={"ignore_unknown_options": False})
+@RunArgument
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="How many worker processes.",
+)
+@click.option(
+    "--parameter-servers",
+    type=click.IntRange(min=0, max=64),
+    default=0,
+    help="How many processes keep the variables, beside a chief, for ParameterServerStrategy.",
+)
+@RestartsOption
+@click.option(
+    "--ports",
+    metavar="P0,P1,…",
+    help="Ports of TensorFlow's cluster, one a process, as in 9001,9002.",
+)
+@click.option(
+    "--hang-seconds",
+    type=click.FloatRange(min=1),
+    help="Start all again after this long without a step, while they train; never by default.",
+)
+@click.option(
+    "--peer-seconds",
+    type=click.FloatRange(min=1),
+    default=10.0,
+    show_default=True,
+    help="Silence of a worker after which the others give up.",
+)
+@click.option(
+    "--start-seconds",
+    type=click.FloatRange(min=1),
+    default=180.0,
+    show_default=True,
+    help="How long a worker may take to give a sign of life, once others have.",
+)
+@click.option(
+    "--grace-seconds",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    help="What the workers have to save and end when they are asked to.",
+)
+@click.option(
+    "--standby/--no-standby",
+    default=True,
+    help="Keep a process ready that has imported TensorFlow, for quick restarts (default).",
+)
+@DetachOption
+@click.option(
+    "--foreground",
+    is_flag=True,
+    help="Stay until the end, without the app: for schedulers. SIGTERM saves and ends the run; "
+    "the exit code is 0 at the end of training, 143 after a preemption, 1 after a failure.",
+)
+@JsonOption
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def launch(
+    directory: Path,
+    workers: int,
+    parameter_servers: int,
+    max_restarts: int,
+    ports: str | None,
+    hang_seconds: float | None,
+    peer_seconds: float,
+    start_seconds: float,
+    grace_seconds: float,
+    standby: bool,
+    detach: bool,
+    foreground: bool,
+    as_json: bool,
+    command: tuple[str, ...],
+) -> int:
+    """Start workers of any training script, and open the app on them.
+
+    The command follows `--`: tfckpt-tui launch RUN --workers 2 -- python train.py
+    """
+    if detach and foreground:
+        raise click.UsageError("Give either --detach or --foreground.")
+    _check_terminal(detach or foreground)
+    options = LaunchOptions(
+        run_directory=_absolute(directory),
+        command=command,
+        working_directory=os.getcwd(),
+        workers=workers,
+        parameter_servers=parameter_servers,
+        max_restarts=max_restarts,
+        ports=_ports(ports),
+        hang_seconds=hang_seconds,
+        peer_seconds=peer_seconds,
+        start_timeout=start_seconds,
+        grace_seconds=grace_seconds,
+        standby=standby,
+    )
+    if foreground:
+        return _stay(options, as_json)
+    return _launch(options, detach, as_json)
+
+
+@click.command()
+@RunArgument
+@click.option("--read-only", is_flag=True, help="Switch off everything that changes the run.")
+@click.option(
+    "--poll",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="Look every so many seconds instead of waiting for file events.",
+)
+def attach(directory: Path, read_only: bool, poll: float | None) -> int:
+    """Open the app on a run, or on any directory of TensorFlow checkpoints."""
+    run = open_run(directory)
+    _check_terminal(detach=False)
+    return _open_app(run, read_only=read_only, poll=poll)
+
+
+@click.command()
+@PlaceArgument
+def browse(directory: Path | None) -> int:
+    """Choose a run from a list: of those that were open lately, and those below DIRECTORY."""
+    from tfckpt_tui.app.runs_app import RunsApp
+    from tfckpt_tui.settings.config import read_config
+
+    _check_terminal(detach=False)
+    if directory is not None and not directory.is_dir():
+        raise UsageError(f"{directory} is not a directory; name one with runs below it.")
+    chosen = RunsApp(directory, read_config()).run()
+    if isinstance(chosen, LaunchOptions):
+        return _launch(chosen, detach=False, as_json=False)
+    return _open_app(open_run(chosen), read_only=False, poll=None) if chosen is not None else 0
+
+
+def _launch(options: LaunchOptions, detach: bool, as_json: bool) -> int:
+    run = RunDirectory(Path(options.run_directory))
+    status = _start(options)
+    if as_json:
+        print_json({"directory": str(run.root), "supervisor_pid": status.pid})
+    if detach:
+        print_words(f"Training goes on by itself. Watch it: tfckpt-tui attach {run.root}")
+        print_words(f"Stop it: tfckpt-tui stop {run.root}")
+        return 0
+    code = _open_app(run, read_only=False, poll=None)
+    print_words(f"Training goes on in {run.root}. Watch it: tfckpt-tui attach {run.root}")
+    return code
+
+
+def _start(options: LaunchOptions) -> SupervisorStatus:
+    from tfckpt_trainer.launch.launcher import launch as launch_locally
+
+    processes = processes_in_words(options.tasks)
+    print_words(f"Starting {processes} in {options.run_directory} …")
+    return launch_locally(options)
+
+
+def _stay(options: LaunchOptions, as_json: bool) -> int:
+    from tfckpt_tui.services.foreground import stay
+
+    run = RunDirectory(Path(options.run_directory))
+    status = _start(options)
+    if as_json:
+        print_json({"directory": str(run.root), "supervisor_pid": status.pid})
+    return stay(run, status, print_words)
+
+
+def _absolute(directory: Path) -> str:
+    return os.path.realpath(directory.expanduser())
+
+
+def _open_app(run: RunDirectory, *, read_only: bool, poll: float | None) -> int:
+    # Nothing of what is imported and built for the first frame is garbage; the app switches it on.
+    gc.disable()
+    from tfckpt_tui.app.app import main as open_app
+
+    remember_run(run.root)
+    return open_app(run, read_only=read_only, poll=poll)
+
+
+def _check_terminal(detach: bool) -> None:
+    """Refuses where the app could not be drawn, before anything is started for it."""
+    problem = "" if detach else why_no_app()
+    if problem:
+        raise UsageError(problem)
+
+
+def _ports(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--ports is {text!r}; expected numbers, as in 9001,9002.") from None

@@ -1,0 +1,112 @@
+"""The `logs` command."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from tfckpt_trainer.errors import TfckptError, UsageError
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
+from tfckpt_tui.cli.output import print_json, print_line
+from tfckpt_tui.monitor.log_book import Row, in_order
+from tfckpt_tui.monitor.log_tail import LogLine, LogTail
+
+FOLLOW_SECONDS = 0.2
+
+_WORKER_LOG = re.compile(r"worker-(\d{1,9})")
+
+
+@click.command()
+@RunArgument
+@click.option("--worker", type=click.IntRange(min=0), help="Only this worker; all by default.")
+@click.option("--supervisor", is_flag=True, help="What the supervisor did, instead.")
+@click.option("--follow", "-f", is_flag=True, help="Go on printing what comes, until ctrl+c.")
+@click.option(
+    "--lines",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="How many of the last lines of each log.",
+)
+@JsonOption
+@acting_on_run
+def logs(
+    run: RunDirectory,
+    worker: int | None,
+    supervisor: bool,
+    follow: bool,
+    lines: int,
+    as_json: bool,
+) -> None:
+    """Print what the workers printed."""
+    if supervisor and worker is not None:
+        raise click.UsageError("Give either --worker or --supervisor.")
+    paths = _chosen(run, worker, supervisor)
+    tails = {path: LogTail(path) for path in paths}
+    found = in_order({p.stem: _last(p, tail, lines, not follow) for p, tail in tails.items()})
+    if as_json and not follow:
+        print_json({"lines": [_as_data(row) for row in found]})
+        return
+    _print_rows(found, as_json, prefixed=len(tails) > 1)
+    while follow:
+        sys.stdout.flush()
+        time.sleep(FOLLOW_SECONDS)
+        new = in_order({path.stem: tail.read_new() or [] for path, tail in tails.items()})
+        _print_rows(new, as_json, prefixed=len(tails) > 1)
+
+
+def _chosen(run: RunDirectory, worker: int | None, supervisor: bool) -> list[Path]:
+    if supervisor:
+        paths = [run.supervisor_log]
+    elif worker is not None:
+        paths = [run.worker_log(worker)]
+    else:
+        paths = _worker_logs(run)
+    if paths and all(path.exists() for path in paths):
+        return paths
+    missing = paths[0].name if paths else "of a worker"
+    known = ", ".join(path.stem for path in _worker_logs(run))
+    raise UsageError(
+        f"There is no log {missing} in {run.logs_directory}; "
+        + (f"there are: {known}." if known else "only `tfckpt-tui launch` keeps logs.")
+    )
+
+
+def _worker_logs(run: RunDirectory) -> list[Path]:
+    numbered = {
+        int(match[1]): path
+        for path in run.logs_directory.glob("worker-*.log")
+        if (match := _WORKER_LOG.fullmatch(path.stem))
+    }
+    return [numbered[index] for index in sorted(numbered)]
+
+
+def _last(path: Path, tail: LogTail, count: int, with_unfinished: bool) -> list[LogLine]:
+    """The last lines of a log; one without an end only where its end is not waited for."""
+    lines = tail.read_new()
+    if lines is None:
+        raise TfckptError(
+            f"{path} cannot be read: it is no plain file, or belongs to somebody else. Look at it "
+            "with `ls -l`."
+        )
+    if with_unfinished and tail.unfinished:
+        lines.append(tail.unfinished)
+    return lines[-count:] if count else []
+
+
+def _print_rows(rows: Sequence[Row], as_json: bool, *, prefixed: bool) -> None:
+    for row in rows:
+        if as_json:
+            print_json(_as_data(row), one_line=True)
+        else:
+            print_line(f"{row.log}: {row.text}" if prefixed else row.text)
+
+
+def _as_data(row: Row) -> dict[str, object]:
+    return {"log": row.log, "at": row.at, "line": row.text}

@@ -1,0 +1,166 @@
+"""`tfckpt-tui`: opens the app, and offers every action as a command for scripts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tfckpt_trainer import __version__
+from tfckpt_trainer.errors import ExitCode, TfckptError, UsageError, in_words
+from tfckpt_tui.cli.output import drop_output, prepare_streams, print_error, print_json, why_no_app
+from tfckpt_tui.services.open_run import open_run
+
+INTERRUPTED = 130
+"""Exit status after ctrl+c, as shells have it: 128 and the number of SIGINT."""
+
+# Not `readable`: `open_run` says better what is wrong.
+_RUN = click.Path(path_type=Path, readable=False)
+RunArgument = click.argument("directory", type=_RUN, metavar="RUN")
+PlaceArgument = click.argument("directory", required=False, type=_RUN, metavar="[DIRECTORY]")
+JsonOption = click.option("--json", "as_json", is_flag=True, help="Print JSON to standard output.")
+
+
+class Commands(click.Group):
+    """Loads each command from its module when it is used; a directory opens the app."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Returns the names of all commands, in the order of the help."""
+        del ctx
+        return list(_MODULES)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Imports one command."""
+        del ctx
+        if name not in _MODULES:
+            return None
+        from importlib import import_module
+
+        module = import_module(f"tfckpt_tui.cli.{_MODULES[name]}")
+        command: click.Command = getattr(module, name.replace("-", "_"))
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Takes `tfckpt-tui RUN` for `tfckpt-tui attach RUN`."""
+        if args and args[0] not in _MODULES and _looks_like_directory(args[0]):
+            args = ["attach", *args]
+        if args and args[0] not in _MODULES and not args[0].startswith("-"):
+            raise click.UsageError(f"{args[0]!r} is no command, and no such directory exists.", ctx)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs a command; it is done where the reader of its output has enough."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            drop_output()
+            return int(ExitCode.DONE)
+
+
+_MODULES = {
+    "demo": "launch",
+    "launch": "launch",
+    "attach": "launch",
+    "browse": "launch",
+    "runs": "runs",
+    "status": "status",
+    "ls": "status",
+    "journal": "status",
+    "verify": "verify",
+    "inspect": "inspect",
+    "compare": "inspect",
+    "bisect": "verify",
+    "export": "export",
+    "logs": "logs",
+    "save": "control",
+    "restore": "control",
+    "pause": "control",
+    "resume": "control",
+    "stop": "control",
+    "prune": "prune",
+    "undo": "prune",
+    "trash": "prune",
+    "pin": "prune",
+    "unpin": "prune",
+    "tensorboard": "tensorboard",
+    "config": "config",
+    "completion": "completion",
+}
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="tfckpt-tui")
+def cli() -> None:
+    """Watch and steer distributed TensorFlow training from the terminal.
+
+    `tfckpt-tui RUN` opens the app on a checkpoint directory, `tfckpt-tui` alone a list of the runs
+    that were open lately. Every action of the app is also a command. Exit codes: 0 done, 1 a
+    problem was found, 2 usage, 3 no trainer answers, 4 refused.
+    """
+
+
+def main() -> None:
+    """Runs the command line: errors become one message and an exit code."""
+    prepare_streams()
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_output()
+    sys.exit(code)
+
+
+def run(arguments: list[str]) -> int:
+    """Runs one command line and returns its exit code."""
+    as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
+    try:
+        words = arguments or (["--help"] if why_no_app() else ["browse"])
+        return int(cli.main(words, prog_name="tfckpt-tui", standalone_mode=False) or 0)
+    except click.Abort:
+        return INTERRUPTED
+    except click.UsageError as error:
+        return _report(_as_usage(error), as_json)
+    except TfckptError as error:
+        return _report(error, as_json)
+    except OSError as error:
+        return _report(TfckptError(in_words(error)), as_json)
+
+
+def acting_on_run(act: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command the opened run instead of the directory a person named."""
+
+    def opened(directory: Path, **options: Any) -> Any:
+        return act(open_run(directory), **options)
+
+    opened.__name__ = act.__name__
+    opened.__doc__ = act.__doc__
+    return opened
+
+
+def _as_usage(error: click.UsageError) -> UsageError:
+    hint = f" See `{error.ctx.command_path} --help`." if error.ctx else ""
+    return UsageError(f"{error.format_message()}{hint}")
+
+
+def _report(error: TfckptError, as_json: bool) -> int:
+    code = ExitCode(error.exit_code)
+    if as_json:
+        print_json({"error": {"code": int(code), "name": code.name.lower(), "message": str(error)}})
+    print_error(str(error))
+    return int(code)
+
+
+def _looks_like_directory(text: str) -> bool:
+    return not text.startswith("-") and (
+        os.sep in text or text in {".", ".."} or os.path.exists(text)
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The `runs` command: which runs there are, and how they are."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from tfckpt_trainer.errors import UsageError
+from tfckpt_tui.cli.main import JsonOption, PlaceArgument
+from tfckpt_tui.cli.output import print_json, print_line, print_table
+from tfckpt_tui.formats import units
+from tfckpt_tui.services.report import Json
+from tfckpt_tui.settings.recent_runs import RunGlance, glances, recent_runs, runs_below
+
+
+@click.command()
+@PlaceArgument
+@JsonOption
+def runs(directory: Path | None, as_json: bool) -> None:
+    """List the runs below DIRECTORY, or those that were open lately, and how they are."""
+    if directory is not None and not directory.is_dir():
+        raise UsageError(f"{directory} is not a directory; name one with runs below it.")
+    now = time.time()
+    found = glances(runs_below(directory) if directory is not None else recent_runs(), now)
+    if as_json:
+        print_json({"runs": [_data(one) for one in found]})
+        return
+    if not found:
+        where = f"below {directory}" if directory is not None else "was open lately"
+        print_line(f"No run {where}.")
+        return
+    rows = [
+        (
+            one.state.value,
+            "–" if one.step is None else f"{one.step:,}",
+            "–" if one.total_steps is None else f"{one.total_steps:,}",
+            "–" if one.loss is None else units.metric(one.loss),
+            units.age(max(0.0, now - one.active_at)) if one.active_at else "–",
+            str(one.root),
+        )
+        for one in found
+    ]
+    print_table(("STATE", "STEP", "OF", "LOSS", "ACTIVE", "DIRECTORY"), rows, right={1, 2, 3, 4})
+
+
+def _data(one: RunGlance) -> Json:
+    return {
+        "directory": str(one.root),
+        "state": one.state.value,
+        "step": one.step,
+        "total_steps": one.total_steps,
+        "loss": one.loss,
+        "strategy": one.strategy,
+        "active_at": one.active_at,
+    }

@@ -1,0 +1,151 @@
+"""Commands that only look at the run: status, ls, journal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+import msgspec
+
+from tfckpt_trainer.errors import ExitCode
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
+from tfckpt_tui.cli.output import print_json, print_line, print_table, print_words
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.checkpoint_filter import Filter, parse_filter
+from tfckpt_tui.services.report import (
+    checkpoints_report,
+    is_trouble,
+    list_with_remarks,
+    status_report,
+)
+
+WATCH_SECONDS = 2.0
+
+
+@click.command()
+@RunArgument
+@click.option("--watch", is_flag=True, help="Print it again every two seconds, until ctrl+c.")
+@JsonOption
+@acting_on_run
+def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
+    """Say how the run and each of its workers are; exit 1 where something is wrong."""
+    while True:
+        report = status_report(run)
+        if as_json:
+            print_json(report, one_line=watch)
+        else:
+            _print_status(report)
+        if not watch:
+            return int(ExitCode.PROBLEM if is_trouble(report) else ExitCode.DONE)
+        sys.stdout.flush()
+        time.sleep(WATCH_SECONDS)
+        if not as_json:
+            print_line()
+
+
+@click.command()
+@RunArgument
+@click.option(
+    "--filter",
+    "wanted",
+    type=parse_filter,
+    default="",
+    metavar="WORDS",
+    help="Only those for which all words hold, as in 'step>1000 state:verified -pinned'.",
+)
+@JsonOption
+@acting_on_run
+def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
+    """List all checkpoints, newest first; say what is odd in the directory."""
+    found, remarks = list_with_remarks(run)
+    now = time.time()
+    checkpoints = [checkpoint for checkpoint in found if wanted.matches(checkpoint, now)]
+    if as_json:
+        print_json(checkpoints_report(run, checkpoints, remarks))
+        return
+    rows = [
+        (
+            checkpoint.name + (" *" if checkpoint.pinned else ""),
+            "–" if checkpoint.step is None else str(checkpoint.step),
+            str(checkpoint.branch),
+            checkpoint.state.value + (" ←" if checkpoint.is_head else ""),
+            units.age(now - checkpoint.saved_at),
+            units.size(checkpoint.size),
+            str(checkpoint.shards),
+            _metrics(checkpoint.metrics),
+            checkpoint.trigger or checkpoint.problem,
+        )
+        for checkpoint in checkpoints
+    ]
+    header = ("NAME", "STEP", "BRANCH", "STATE", "AGE", "SIZE", "SHARDS", "METRICS", "WHY")
+    print_table(header, rows, right={1, 2, 4, 5, 6})
+    for remark in remarks:
+        print_words(f"{remark.severity}: {remark.message}")
+
+
+@click.command()
+@RunArgument
+@click.option(
+    "--lines",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="How many of the newest entries.",
+)
+@JsonOption
+@acting_on_run
+def journal(run: RunDirectory, lines: int, as_json: bool) -> None:
+    """Tell what happened to the run: saves, restores, prunes, restarts, failures."""
+    entries = read_entries(run)[-lines:]
+    if as_json:
+        print_json({"entries": [_without_schema(msgspec.to_builtins(entry)) for entry in entries]})
+        return
+    for entry in entries:
+        stamp = units.moment(entry.at)
+        by = f" ({entry.by})" if entry.by else ""
+        print_line(f"{stamp}  {entry.kind.value:<11}  {entry.message}{by}")
+
+
+def _print_status(report: dict[str, Any]) -> None:
+    run = report["run"]
+    total = f" of {run['total_steps']:,}" if run["total_steps"] else ""
+    step = "unknown" if run["step"] is None else f"{run['step']:,}{total}"
+    print_line(f"run       {run['directory']}")
+    print_line(f"state     {run['state']}" + (f": {run['reason']}" if run["reason"] else ""))
+    if run["strategy"]:
+        processes = units.processes(run["cluster"], run["worker_count"])
+        print_line(f"strategy  {run['strategy']}, {processes}")
+    print_line(f"step      {step} on branch {run['branch']}")
+    current = f", current {run['checkpoint']}" if run["checkpoint"] else ""
+    print_line(f"saved     {units.count(run['checkpoints'], 'checkpoint')}{current}")
+    if not report["workers"]:
+        return
+    rows = [
+        (
+            str(worker["index"]),
+            worker["job"],
+            worker["host"],
+            worker["state"],
+            str(worker["step"]),
+            units.step_time(worker["step_seconds"]),
+            units.metric(worker["loss"]) if worker["loss"] is not None else "–",
+            "–" if worker["memory_bytes"] is None else units.size(worker["memory_bytes"]),
+            units.age(worker["heartbeat_age_seconds"]),
+        )
+        for worker in report["workers"]
+    ]
+    print_line()
+    header = ("WORKER", "JOB", "HOST", "STATE", "STEP", "STEP TIME", "LOSS", "MEMORY", "HEARD")
+    print_table(header, rows, right={0, 4, 5, 6, 7, 8})
+
+
+def _metrics(metrics: Any) -> str:
+    return " ".join(f"{name}={units.metric(value)}" for name, value in metrics.items())
+
+
+def _without_schema(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in {"schema", "unknown"}}

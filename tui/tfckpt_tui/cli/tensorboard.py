@@ -1,0 +1,70 @@
+"""The `tensorboard` command."""
+
+from __future__ import annotations
+
+import click
+
+from tfckpt_trainer.errors import ExitCode
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
+from tfckpt_tui.cli.output import print_json, print_line
+from tfckpt_tui.services import tensorboard as board
+from tfckpt_tui.services.report import Json
+
+
+@click.command()
+@RunArgument
+@click.option("--port", type=click.IntRange(1024, 65535), help="Port; 6006 if it is free.")
+@click.option(
+    "--host",
+    metavar="ADDRESS",
+    help="Listen on this address, as 0.0.0.0: whoever reaches it sees all. Loopback by default.",
+)
+@click.option("--with-run", is_flag=True, help="End it when the run ends; it stays by default.")
+@click.option("--stop", "stopping", is_flag=True, help="Stop the one that runs for this run.")
+@click.option("--status", "asking", is_flag=True, help="Only say whether one runs; exit 1 if not.")
+@JsonOption
+@acting_on_run
+def tensorboard(
+    run: RunDirectory,
+    port: int | None,
+    host: str | None,
+    with_run: bool,
+    stopping: bool,
+    asking: bool,
+    as_json: bool,
+) -> int:
+    """Start TensorBoard on this run, reachable from this machine only unless told otherwise."""
+    if stopping and (asking or with_run or port is not None or host is not None):
+        raise click.UsageError("--stop goes with none of the other options.")
+    if stopping:
+        stopped = board.stop(run)
+        if as_json:
+            print_json({"stopped": stopped})
+        else:
+            print_line("Stopped." if stopped else "None was running.")
+        return int(ExitCode.DONE)
+    found = board.running(run) if asking else board.start(run, port, host, with_run=with_run)
+    if as_json:
+        print_json(_report(found))
+    elif found is None:
+        print_line("None is running.")
+    else:
+        print_line(found.url)
+        if board.is_remote():
+            print_line(f"From your own machine: {found.forward_line}")
+    return int(ExitCode.DONE if found else ExitCode.PROBLEM)
+
+
+def _report(found: board.TensorBoard | None) -> Json:
+    if found is None:
+        return {"running": False}
+    return {
+        "running": True,
+        "url": found.url,
+        "port": found.port,
+        "pid": found.pid,
+        "directory": found.directory,
+        "started": found.started,
+        "forward": found.forward_line,
+    }

@@ -1,0 +1,341 @@
+"""The commands that check checkpoints: verify, bisect."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import click
+
+from tfckpt_trainer.bundle.analysis.finite import NotFinite
+from tfckpt_trainer.catalog.damage import head_findings
+from tfckpt_trainer.catalog.scan.checkpoint_files import Look
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.states import state_by
+from tfckpt_trainer.catalog.verification.bisect import Bisection, Outcome, Probe
+from tfckpt_trainer.catalog.verification.bisect import bisect as halve
+from tfckpt_trainer.catalog.verification.verify_checkpoint import (
+    Verified,
+    fault_of,
+    verify_checkpoint,
+)
+from tfckpt_trainer.errors import ExitCode, RefusedError, TfckptError, UsageError
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import FoundFault
+from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
+from tfckpt_tui.cli.output import Meter, print_json, print_line, print_words
+from tfckpt_tui.formats import units
+from tfckpt_tui.services.choose import choose, row_for_bisecting
+from tfckpt_tui.services.report import Json, list_checkpoints
+from tfckpt_tui.services.verify import Memory, can_be_verified, verify_and_remember
+
+_SHOWN = 20
+"""Findings of one checkpoint that are printed for people; JSON has all."""
+
+_WORTH_A_RATE = 10_000_000
+"""Bytes below which a rate says nothing."""
+
+_SKIP = 125
+"""Exit status of a check that cannot tell, as in `git bisect run`."""
+
+_LAST_STATUS = 127
+"""Beyond it a shell reports signals: the check did not come to an end of its own."""
+
+
+@click.command()
+@RunArgument
+@click.argument("names", nargs=-1, metavar="[CKPT]...")
+@click.option("--finite", is_flag=True, help="Look for values that are not a number or infinite.")
+@click.option("--again", is_flag=True, help="Read again what was verified and did not change.")
+@JsonOption
+@acting_on_run
+def verify(
+    run: RunDirectory, names: tuple[str, ...], finite: bool, again: bool, as_json: bool
+) -> int:
+    """Read checkpoints and hold every byte against its checksum; all of them by default.
+
+    CKPT is a name or a step. Without any, the note of the last restore is checked too. Exit 1
+    when anything is wrong that matters to a restore, or when a CKPT cannot be read yet.
+    """
+    checkpoints = list_checkpoints(run)
+    chosen = [choose(checkpoints, name) for name in names] if names else list(checkpoints)
+    passed_over = [one for one in chosen if not can_be_verified(one)]
+    memory = None if finite or again else Memory(run)
+    files = Look(run.root)
+    results = []
+    for checkpoint in chosen:
+        if checkpoint not in passed_over:
+            known = memory.of(checkpoint.name) if memory is not None else None
+            verified = known or _verified(run, checkpoint, files, finite=finite)
+            if isinstance(verified, Checkpoint):
+                passed_over.append(verified)
+                continue
+            results.append(verified)
+            if not as_json:
+                _print_verified(verified)
+    of_run = [] if names else [fault_of(finding) for finding in head_findings(run)]
+    if as_json:
+        skipped = [{"name": c.name, "reason": c.problem} for c in passed_over]
+        print_json(
+            {
+                "checkpoints": [_verified_data(one) for one in results],
+                "skipped": skipped,
+                "findings": [_finding_data(finding) for finding in of_run],
+            }
+        )
+    else:
+        for finding in of_run:
+            print_line(f"{finding.severity}: {finding.message}")
+        _print_summary(results, passed_over)
+    unanswered = bool(names and passed_over)
+    done = all(one.ok for one in results) and not unanswered
+    return int(ExitCode.DONE if done else ExitCode.PROBLEM)
+
+
+@click.command(context_settings={"ignore_unknown_options": False})
+@RunArgument
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
+@click.option("--finite", is_flag=True, help="Find the first with values that are not finite.")
+@click.option("--from", "first", metavar="CKPT", help="Begin here; with the oldest by default.")
+@click.option("--to", "last", metavar="CKPT", help="End here; at the current one by default.")
+@JsonOption
+@acting_on_run
+def bisect(
+    run: RunDirectory,
+    command: tuple[str, ...],
+    finite: bool,
+    first: str | None,
+    last: str | None,
+    as_json: bool,
+) -> int:
+    """Find the first checkpoint in which a check fails, by halving.
+
+    The check is --finite, or COMMAND, run with the path of a checkpoint as its last argument:
+    exit status 0 is good, 125 cannot tell, any other to 127 is bad. What is known to be damaged
+    is not checked. Exit 1 when one was found, or when nothing could be checked.
+    """
+    if finite == bool(command):
+        raise click.UsageError("Give either --finite or -- COMMAND.")
+    row = row_for_bisecting(list_checkpoints(run), first, last)
+    names = [checkpoint.name for checkpoint in row]
+    if not as_json:
+        print_line(f"{units.count(len(row), 'checkpoint')} from {names[0]} to {names[-1]}")
+    broken = {one.name: one for one in row if not one.restorable}
+    found = halve(
+        names,
+        _finite_check(run) if finite else _command_check(run, command, broken),
+        lambda probe, left: None if as_json else _print_probe(probe, left),
+    )
+    if as_json:
+        print_json(_bisection_data(found))
+    else:
+        _print_bisection(found)
+    is_good = found.first_bad is None and found.last_good is not None
+    return int(ExitCode.DONE if is_good else ExitCode.PROBLEM)
+
+
+def _verified(
+    run: RunDirectory, checkpoint: Checkpoint, files: Look, *, finite: bool
+) -> Verified | Checkpoint:
+    """Returns what was found, or the checkpoint with the reason why it could not be read.
+
+    Beside a live trainer one may be rotated away, or written anew, after they were listed.
+    """
+    meter = Meter(checkpoint.name)
+    try:
+        found, problem = verify_and_remember(
+            run, checkpoint.name, on_progress=meter, finite=finite, files=files
+        )
+    except (UsageError, RefusedError) as error:
+        return replace(checkpoint, problem=str(error))
+    finally:
+        meter.close()
+    assert found is not None, "nothing cancels it"
+    if problem:
+        print_words(f"The result is not remembered: {problem}")
+    return found
+
+
+def _print_verified(verified: Verified) -> None:
+    record = verified.record
+    word = _word(verified)
+    how = units.count(record.tensors, "tensor") + f", {units.size(record.bytes)}"
+    if verified.remembered:
+        how += f", read {units.moment(record.verified_at)} and unchanged since"
+    elif record.bytes > _WORTH_A_RATE:
+        how += f", {units.size(record.bytes / record.seconds)}/s"
+    print_line(f"{record.name}  {word}  ({how})")
+    for finding in record.findings[:_SHOWN]:
+        print_line(f"    {finding.severity}: {finding.message}")
+    for tensor in verified.not_finite[:_SHOWN]:
+        print_line(f"    {_not_finite_words(tensor)}")
+    more = max(0, len(record.findings) - _SHOWN) + max(0, len(verified.not_finite) - _SHOWN)
+    if more:
+        print_line(f"    … and {more:,} more; --json tells all")
+
+
+def _not_finite_words(found: NotFinite) -> str:
+    what = " and ".join(
+        words
+        for count, words in ((found.nan, f"{found.nan:,} NaN"), (found.infinite, _infinite(found)))
+        if count
+    )
+    place = ", ".join(map(str, found.first))
+    return f"{found.tensor}: {what} of {found.elements:,} values, the first at [{place}]"
+
+
+def _infinite(found: NotFinite) -> str:
+    return f"{found.infinite:,} infinite"
+
+
+def _word(verified: Verified) -> str:
+    if verified.record.fault is not None:
+        return state_by(verified.record.fault).value
+    return "not finite" if verified.not_finite else "sound"
+
+
+def _print_summary(results: Sequence[Verified], passed_over: Sequence[Checkpoint]) -> None:
+    words = [_word(one) for one in results]
+    parts = [f"{words.count(word):,} {word}" for word in dict.fromkeys(["sound", *words])]
+    print_line(f"{units.count(len(results), 'checkpoint')}: {', '.join(parts)}.")
+    for checkpoint in passed_over:
+        print_words(f"{checkpoint.name} was passed over ({checkpoint.problem})")
+
+
+def _verified_data(verified: Verified) -> Json:
+    record = verified.record
+    return {
+        "name": record.name,
+        "ok": verified.ok,
+        "remembered": verified.remembered,
+        "verified_at": record.verified_at,
+        "seconds": record.seconds,
+        "bytes": record.bytes,
+        "tensors": record.tensors,
+        "findings": [_finding_data(finding) for finding in record.findings],
+        "not_finite": [
+            {
+                "tensor": one.tensor,
+                "nan": one.nan,
+                "infinite": one.infinite,
+                "elements": one.elements,
+                "first": list(one.first),
+            }
+            for one in verified.not_finite
+        ],
+    }
+
+
+def _finding_data(finding: FoundFault) -> Json:
+    return {
+        "severity": finding.severity,
+        "kind": finding.kind,
+        "file": finding.file,
+        "tensor": finding.tensor or None,
+        "message": finding.message,
+    }
+
+
+def _finite_check(run: RunDirectory) -> Callable[[str], Probe]:
+    def check(name: str) -> Probe:
+        meter = Meter(name)
+        try:
+            found = verify_checkpoint(run, name, on_progress=meter, finite=True)
+        finally:
+            meter.close()
+        assert found is not None, "nothing cancels it"
+        if found.not_finite:
+            return Probe(name, Outcome.BAD, _not_finite_words(found.not_finite[0]))
+        if found.record.fault is not None:
+            state = state_by(found.record.fault).value
+            return Probe(name, Outcome.SKIPPED, f"{state}: {found.record.fault.message}")
+        return Probe(name, Outcome.GOOD, f"all values of {found.record.tensors} tensors are finite")
+
+    return check
+
+
+def _command_check(
+    run: RunDirectory, command: Sequence[str], broken: Mapping[str, Checkpoint]
+) -> Callable[[str], Probe]:
+    def check(name: str) -> Probe:
+        if name in broken:
+            # It would fail of the damage, and not of what it is to find.
+            return Probe(
+                name, Outcome.SKIPPED, f"{broken[name].state.value}: {broken[name].problem}"
+            )
+        path = str(run.root / name)
+        words = [*command, path]
+        try:
+            ended = subprocess.run(words, stdout=2, env={**os.environ, "TFCKPT_CHECKPOINT": path})
+        except OSError as error:
+            raise UsageError(
+                f"{command[0]} cannot be run: {error.strerror}; check the command after `--`."
+            ) from error
+        status = ended.returncode
+        detail = f"exit status {status}"
+        if status == 0:
+            return Probe(name, Outcome.GOOD, detail)
+        if status == _SKIP:
+            return Probe(name, Outcome.SKIPPED, detail)
+        if 0 < status <= _LAST_STATUS:
+            return Probe(name, Outcome.BAD, detail)
+        raise TfckptError(f"`{shlex.join(words)}` {_ended_words(status)}")
+
+    return check
+
+
+def _ended_words(status: int) -> str:
+    # A shell adds 128 to the signal that ended what it ran.
+    number = -status if status < 0 else status - 128
+    if number in signal.valid_signals():
+        return f"was ended by signal {number}; nothing can be concluded."
+    return (
+        f"ended with status {status}, which says nothing: 0 is good, {_SKIP} cannot tell, any "
+        f"other to {_LAST_STATUS} is bad."
+    )
+
+
+def _print_probe(probe: Probe, left: int) -> None:
+    rest = f"; {units.count(left, 'checkpoint')} left between" if left > 0 else ""
+    print_line(f"  {probe.name}  {probe.outcome.value}  ({probe.detail}{rest})")
+
+
+def _print_bisection(found: Bisection) -> None:
+    if found.first_bad is None:
+        print_line(_without_bad(found))
+    elif found.undecided:
+        names = ", ".join(found.undecided)
+        print_line(f"The first bad one is {found.first_bad}, or one that was skipped: {names}.")
+    else:
+        before = f"; {found.last_good} before it is good" if found.last_good else ""
+        print_line(f"The first bad one is {found.first_bad}{before}.")
+
+
+def _without_bad(found: Bisection) -> str:
+    if found.last_good is None:
+        return "Nothing could be decided: every check was skipped."
+    behind = (
+        f"; what comes after it was skipped: {', '.join(found.undecided)}"
+        if found.undecided
+        else ""
+    )
+    return (
+        f"{found.last_good} is good{behind}. Nothing before it was searched: what fails once is "
+        "taken to fail from there on."
+    )
+
+
+def _bisection_data(found: Bisection) -> Json:
+    return {
+        "first_bad": found.first_bad,
+        "last_good": found.last_good,
+        "undecided": list(found.undecided),
+        "checks": [
+            {"name": probe.name, "outcome": probe.outcome.value, "detail": probe.detail}
+            for probe in found.probes
+        ],
+    }

@@ -1,1 +1,0 @@
-"""The commands of `tfckpt-tui`, in modules by what they are for."""

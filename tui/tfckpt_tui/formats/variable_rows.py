@@ -1,0 +1,119 @@
+"""The variables of a checkpoint as the rows of a tree that folds: groups, variables, slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tfckpt_trainer.bundle.analysis.contents import Variable
+
+
+@dataclass(frozen=True)
+class VariableRow:
+    """One row.
+
+    Attributes:
+        key: Names it across updates.
+        depth: How far it is indented.
+        label: The part of the path that the rows above do not say.
+        variable: What stands there; None for a group.
+        count: Variables in a group, or slot variables of a variable.
+        size: Bytes of it and of all below it.
+        folded: Whether its children are hidden; None if it has none.
+    """
+
+    key: str
+    depth: int
+    label: str
+    variable: Variable | None
+    count: int
+    size: int
+    folded: bool | None
+
+
+@dataclass
+class _Node:
+    label: str
+    groups: dict[str, _Node] = field(default_factory=dict)
+    variables: list[Variable] = field(default_factory=list)
+
+    def all(self) -> list[Variable]:
+        return [*self.variables, *(v for node in self.groups.values() for v in node.all())]
+
+
+class VariableTree:
+    """Variables by path, the slot variables of each below it."""
+
+    def __init__(self, variables: Sequence[Variable]) -> None:
+        paths = {variable.path for variable in variables}
+        self._slots: dict[str, list[Variable]] = {}
+        self._root = _Node("")
+        for variable in variables:
+            if variable.slot_of in paths:
+                self._slots.setdefault(variable.slot_of, []).append(variable)
+            else:
+                self._place(variable)
+
+    def rows(self, is_folded: Callable[[str, bool], bool]) -> list[VariableRow]:
+        """Returns the rows that are not hidden.
+
+        Args:
+            is_folded: Says of a key, and of whether it is that of a variable, if it is folded.
+        """
+        rows: list[VariableRow] = []
+        self._add(self._root, "", 0, is_folded, rows)
+        return rows
+
+    def _place(self, variable: Variable) -> None:
+        node = self._root
+        parts = variable.path.split("/")
+        for part in parts[:-1]:
+            node = node.groups.setdefault(part, _Node(part))
+        node.variables.append(variable)
+
+    def _add(
+        self,
+        node: _Node,
+        path: str,
+        depth: int,
+        is_folded: Callable[[str, bool], bool],
+        rows: list[VariableRow],
+    ) -> None:
+        for group in node.groups.values():
+            label, inner = _chain(group)
+            key = f"{path}/{label}"
+            below = [one for v in inner.all() for one in (v, *self._slots.get(v.path, ()))]
+            folded = is_folded(key, False)
+            size = sum(variable.size for variable in below)
+            rows.append(VariableRow(key, depth, label, None, len(below), size, folded))
+            if not folded:
+                self._add(inner, key, depth + 1, is_folded, rows)
+        for variable in node.variables:
+            self._add_variable(variable, depth, is_folded, rows)
+
+    def _add_variable(
+        self,
+        variable: Variable,
+        depth: int,
+        is_folded: Callable[[str, bool], bool],
+        rows: list[VariableRow],
+    ) -> None:
+        slots = self._slots.get(variable.path, [])
+        key = variable.entry.name
+        folded = is_folded(key, True) if slots else None
+        size = variable.size + (sum(slot.size for slot in slots) if folded else 0)
+        label = variable.path.rpartition("/")[2]
+        rows.append(VariableRow(key, depth, label, variable, len(slots), size, folded))
+        if folded is False:
+            for slot in slots:
+                name = slot.entry.name
+                rows.append(VariableRow(name, depth + 1, slot.slot_name, slot, 0, slot.size, None))
+
+
+def _chain(node: _Node) -> tuple[str, _Node]:
+    """Joins groups that hold nothing but one other group."""
+    label = node.label
+    while not node.variables and len(node.groups) == 1:
+        node = next(iter(node.groups.values()))
+        label = f"{label}/{node.label}"
+    return label, node

@@ -1,0 +1,101 @@
+"""What follows from the present rates: time left, a full disk, the price of saving."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.rundir.health import WorkerState
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_tui.monitor.snapshot import Forecast, WorkerView
+
+_NEWEST = 10
+_AT_WORK = {WorkerState.TRAINING, WorkerState.SAVING, WorkerState.RESTORING, WorkerState.WAITING}
+
+
+def forecast(
+    workers: Sequence[WorkerView],
+    info: RunInfo | None,
+    checkpoints: Sequence[Checkpoint],
+    disk_free: int | None,
+    journal: Sequence[JournalEntry],
+    now: float,
+) -> Forecast:
+    """Returns what can be told ahead; each part is None where there is too little to go by.
+
+    Args:
+        workers: All workers; the chief is index 0.
+        info: Of the run.
+        checkpoints: Newest first.
+        disk_free: Bytes.
+        journal: Oldest first.
+        now: Seconds since the epoch.
+    """
+    chief = next((view for view in workers if view.status.index == 0), None)
+    if chief is None or chief.state not in _AT_WORK:
+        return Forecast()
+    step_seconds = chief.status.step_seconds
+    total = chief.status.total_steps or (info.total_steps if info is not None else None)
+    left = None
+    if step_seconds is not None and total is not None:
+        left = max(0, total - chief.status.step) * step_seconds
+    interval = _save_interval(checkpoints, now)
+    price = _median_price(checkpoints)
+    return Forecast(
+        seconds_left=left,
+        disk_full_seconds=_until_full(checkpoints, interval, disk_free),
+        save_share=None if interval is None or price is None else min(1.0, price / interval),
+        save_interval=interval,
+        best_interval=_best_interval(price, journal, now),
+    )
+
+
+def _save_interval(checkpoints: Sequence[Checkpoint], now: float) -> float | None:
+    """Median seconds between the newest saves; None once they stopped coming."""
+    times = sorted((c.saved_at for c in checkpoints[:_NEWEST] if c.restorable), reverse=True)
+    if len(times) < 3:
+        return None
+    interval = statistics.median(newer - older for newer, older in itertools.pairwise(times))
+    return interval if interval > 0 and now - times[0] < 20 * interval else None
+
+
+def _until_full(
+    checkpoints: Sequence[Checkpoint], interval: float | None, free: int | None
+) -> float | None:
+    size = next((c.size for c in checkpoints if c.restorable), 0)
+    if interval is None or free is None or size <= 0:
+        return None
+    return free / size * interval
+
+
+def _best_interval(
+    price: float | None, journal: Sequence[JournalEntry], now: float
+) -> float | None:
+    """Returns how long apart saves lose the least: to saving, and to what a failure undoes.
+
+    It is √(2 · price of a save · time between failures): J. W. Young, "A first order approximation
+    to the optimum checkpoint interval", CACM 17 (1974). None until something failed.
+    """
+    failures = sum(entry.kind is JournalKind.WORKER_LOST for entry in journal)
+    if not price or not failures:
+        return None
+    apart = (now - journal[0].at) / failures
+    return math.sqrt(2 * price * apart) if apart > 0 else None
+
+
+def _median_price(checkpoints: Sequence[Checkpoint]) -> float | None:
+    prices = [_price(c.record) for c in checkpoints[:_NEWEST] if c.record is not None]
+    known = [price for price in prices if price is not None]
+    return statistics.median(known) if known else None
+
+
+def _price(record: CheckpointRecord) -> float | None:
+    """Returns how many seconds a save took from training, which may go on while it is written."""
+    if record.cost is None:
+        return record.duration_seconds
+    return record.cost.stall_seconds + max(0.0, record.cost.slowing_seconds or 0.0)

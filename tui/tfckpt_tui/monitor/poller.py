@@ -1,0 +1,269 @@
+"""A fresh look at a run directory: reads its files, and says what is known now."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from tfckpt_trainer.catalog.retention.trash import list_trash
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.scan.diagnostics import Remark
+from tfckpt_trainer.catalog.verification.remembered import verification_places
+from tfckpt_trainer.errors import TfckptError, in_words
+from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.documents import DocumentT, load_if_there
+from tfckpt_trainer.rundir.health import (
+    ProcessProbe,
+    heartbeat_age,
+    process_lives,
+    run_state,
+    trainer_answers,
+    worker_state,
+)
+from tfckpt_trainer.rundir.journal import Tail
+from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
+from tfckpt_trainer.rundir.records.command import Command
+from tfckpt_trainer.rundir.records.event import JournalEntry, SeriesPoint
+from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
+from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_trainer.rundir.statuses import load_status
+from tfckpt_trainer.rundir.stragglers import holding_up
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.monitor.forecast import forecast
+from tfckpt_tui.monitor.series import Series
+from tfckpt_tui.monitor.snapshot import RunSnapshot, WorkerView
+
+JOURNAL_KEPT = 500
+"""Lines of the journal that are shown at most."""
+
+OUTCOMES_KEPT = 20
+"""Answered commands that a snapshot carries at most."""
+
+FULL_LOOK_SECONDS = 15.0
+"""After this time everything is looked at again, whatever the times of the files say."""
+
+REMARK_SECONDS = 3.0
+"""How long what is odd in the directory is taken to be as it was, while files come and go."""
+
+RACY_SECONDS = 2.0
+"""A directory that changed this short ago may change again within the same time stamp."""
+
+ResultT = TypeVar("ResultT")
+
+
+class Look:
+    """Looks at one run directory again and again, and remembers what need not be read twice."""
+
+    def __init__(self, run: RunDirectory, lives: ProcessProbe = process_lives) -> None:
+        self._run = run
+        self._lives = lives
+        self._identity: tuple[int, int] | None = None
+        self._problems: list[str] = []
+        self._forget()
+
+    def snapshot(self, now: float) -> RunSnapshot:
+        """Returns what is known of the run at time `now` (seconds since the epoch)."""
+        self._problems = []
+        path = clean(str(self._run.root))
+        identity = self._identify()
+        if identity is None:
+            self._identity = None
+            return RunSnapshot(at=now, path=path, present=False, problems=tuple(self._problems))
+        if identity != self._identity:
+            # Another directory came into the place of the one we knew.
+            self._forget()
+            self._identity = identity
+        return self._of_present(now, path)
+
+    def _of_present(self, now: float, path: str) -> RunSnapshot:
+        run = self._run
+        info = self._load(run.run_file, RunInfo)
+        workers = self._workers(now, info.worker_count if info is not None else None)
+        supervisor = self._load_status(run.supervisor_status, SupervisorStatus)
+        self._journal.extend(self._journal_tail.read_new())
+        self._series.add(self._series_tail.read_new())
+        checkpoints = self._checkpoints(now)
+        box = CommandBox(run)
+        none: list[Command] = []
+        pending = self._try(box.pending, none)
+        working = self._try(box.working, none)
+        total, free = self._disk()
+        return RunSnapshot(
+            at=now,
+            path=path,
+            ours=run.was_trained_here,
+            info=info,
+            state=run_state(
+                [(view.status, view.state) for view in workers], supervisor, now, self._lives
+            ),
+            trainer_answers=self._try(lambda: trainer_answers(run, now, self._lives), False),
+            workers=workers,
+            supervisor=supervisor,
+            checkpoints=checkpoints,
+            remarks=self._newest_remarks(now),
+            pending=tuple(pending),
+            working=tuple(command for command in working if not command.state.is_final),
+            finished=self._outcomes(),
+            journal=tuple(self._journal),
+            points=self._series.points,
+            trash=self._trash(now),
+            disk_total=total,
+            disk_free=free,
+            disk_used=sum(checkpoint.size for checkpoint in checkpoints),
+            forecast=forecast(workers, info, checkpoints, free, self._journal, now),
+            problems=tuple(self._problems),
+        )
+
+    def _forget(self) -> None:
+        run = self._run
+        self._catalog = Catalog(run)
+        self._known: tuple[Checkpoint, ...] = ()
+        self._remarks: tuple[Remark, ...] = ()
+        self._remarks_are_old = False
+        self._remarked_at = 0.0
+        self._known_signature: tuple[tuple[int, int], ...] | None = None
+        self._known_at = 0.0
+        self._journal: deque[JournalEntry] = deque(maxlen=JOURNAL_KEPT)
+        self._journal_tail = Tail(run.journal, JournalEntry)
+        self._series = Series()
+        self._series_tail = Tail(run.series, SeriesPoint)
+        self._done_before: set[str] | None = None
+        self._finished: dict[str, Command] = {}
+        self._trash_known: tuple[TrashManifest, ...] = ()
+        self._trash_signature: tuple[tuple[int, int], ...] | None = None
+
+    def _identify(self) -> tuple[int, int] | None:
+        try:
+            facts = os.stat(self._run.root)
+            os.scandir(self._run.root).close()
+        except FileNotFoundError:
+            self._problems.append("The directory is not there (any more); waiting for it.")
+            return None
+        except OSError as error:
+            self._problems.append(f"The directory cannot be read: {clean(error.strerror or '')}.")
+            return None
+        return facts.st_dev, facts.st_ino
+
+    def _workers(self, now: float, count: int | None) -> tuple[WorkerView, ...]:
+        views = []
+        for name in sorted(_names(self._run.status_directory)):
+            if not (name.startswith("worker-") and name.endswith(".json")):
+                continue
+            path = self._run.status_directory / name
+            status = self._load_status(path, WorkerStatus)
+            if status is not None and (count is None or status.index < count):
+                state = worker_state(status, now, self._lives)
+                views.append(WorkerView(status, state, heartbeat_age(status.updated_at, now)))
+        index, why = holding_up([view.status for view in views], now, self._lives) or (None, "")
+        views = [replace(v, suspicion=why) if v.status.index == index else v for v in views]
+        return tuple(sorted(views, key=lambda view: view.status.index))
+
+    def _checkpoints(self, now: float) -> tuple[Checkpoint, ...]:
+        run = self._run
+        watched = (
+            run.root,
+            run.records_directory,
+            run.pins_directory,
+            run.head_file,
+            run.state_file,
+            run.saving_directory,
+            *verification_places(run),
+        )
+        signature = _signature(watched)
+        newest = max(changed for changed, _ in signature) / 1e9
+        settled = (
+            signature == self._known_signature
+            and self._known_at - newest > RACY_SECONDS
+            # A clock that was set back must not make what is known look fresh for hours.
+            and 0 <= now - self._known_at < FULL_LOOK_SECONDS
+            and not self._catalog.put_off
+            # What is written comes first; the passing of time alone makes it something else.
+            and not any(c.state is CheckpointState.WRITING for c in self._known[:1])
+        )
+        if not settled:
+            found = self._try(lambda: self._catalog.scan(now, in_haste=True), None)
+            if found is not None:
+                self._known, self._known_signature, self._known_at = found, signature, now
+                self._remarks_are_old = True
+        return self._known
+
+    def _newest_remarks(self, now: float) -> tuple[Remark, ...]:
+        """Returns what is odd; in a directory of thousands that costs more than the look."""
+        if self._remarks_are_old and not 0 <= now - self._remarked_at < REMARK_SECONDS:
+            self._remarks = self._try(lambda: self._catalog.remarks(now), self._remarks)
+            self._remarks_are_old, self._remarked_at = False, now
+        return self._remarks
+
+    def _trash(self, now: float) -> tuple[TrashManifest, ...]:
+        signature = _signature((self._run.trash,))
+        fresh = now - signature[0][0] / 1e9 < RACY_SECONDS
+        if signature != self._trash_signature or fresh:
+            found = self._try(lambda: list_trash(self._run), None)
+            if found is not None:
+                self._trash_known, self._trash_signature = tuple(found), signature
+        return self._trash_known
+
+    def _outcomes(self) -> tuple[Command, ...]:
+        """Returns the commands answered since the first look, oldest first."""
+        names = {name for name in _names(self._run.done) if name.endswith(".json")}
+        if self._done_before is None:
+            self._done_before = names
+        for name in sorted(names - self._done_before):
+            command = self._load(self._run.done / name, Command)
+            if command is not None and command.state.is_final:
+                self._finished[command.id] = command
+                self._done_before.add(name)
+        while len(self._finished) > OUTCOMES_KEPT:
+            self._finished.pop(next(iter(self._finished)))
+        return tuple(self._finished.values())
+
+    def _disk(self) -> tuple[int | None, int | None]:
+        try:
+            usage = shutil.disk_usage(self._run.root)
+        except OSError:
+            return None, None
+        return usage.total, usage.free
+
+    def _load(self, path: Path, kind: type[DocumentT]) -> DocumentT | None:
+        return self._try(lambda: load_if_there(path, kind), None)
+
+    def _load_status(self, path: Path, kind: type[DocumentT]) -> DocumentT | None:
+        return self._try(lambda: load_status(path, kind), None)
+
+    def _try(self, read: Callable[[], ResultT], otherwise: ResultT) -> ResultT:
+        try:
+            return read()
+        except (TfckptError, OSError, msgspec.MsgspecError) as error:
+            self._problems.append(clean(in_words(error)))
+            return otherwise
+
+
+def _names(directory: Path) -> Sequence[str]:
+    try:
+        with os.scandir(directory) as entries:
+            return [entry.name for entry in entries if is_plain_name(entry.name)]
+    except OSError:
+        return ()
+
+
+def _signature(paths: Sequence[Path]) -> tuple[tuple[int, int], ...]:
+    signature = []
+    for path in paths:
+        try:
+            facts = os.lstat(path)
+        except OSError:
+            signature.append((0, 0))
+            continue
+        changed = facts.st_mtime_ns
+        signature.append((changed, facts.st_ino if stat.S_ISDIR(facts.st_mode) else facts.st_size))
+    return tuple(signature)

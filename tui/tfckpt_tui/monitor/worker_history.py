@@ -1,0 +1,66 @@
+"""What each worker said of itself since the app was opened: heartbeats keep no past."""
+
+from __future__ import annotations
+
+from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
+from tfckpt_tui.monitor.series import Series
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+
+_MOST_POINTS = 1024
+
+
+class WorkerHistory:
+    """The heartbeats of each worker as measurements, thinned out as they become many."""
+
+    def __init__(self) -> None:
+        self._series: dict[int, Series] = {}
+        self._newest: dict[int, WorkerStatus] = {}
+        self._began: dict[int, float] = {}
+        self._best: dict[int, float] = {}
+
+    def add(self, snapshot: RunSnapshot) -> None:
+        """Takes what is new in a snapshot."""
+        for view in snapshot.workers:
+            status, index = view.status, view.status.index
+            before = self._newest.get(index)
+            if before is not None and status.updated_at <= before.updated_at:
+                continue
+            if before is not None and status.pid != before.pid:
+                # A step of another process is compared with nothing of this one.
+                self._best.pop(index, None)
+            self._newest[index] = status
+            self._began.setdefault(index, status.updated_at)
+            if status.step_seconds is not None:
+                best = self._best.get(index, status.step_seconds)
+                self._best[index] = min(best, status.step_seconds)
+            point = _point(status, self._began[index])
+            self._series.setdefault(index, Series(_MOST_POINTS)).add([point])
+
+    def points(self, index: int) -> tuple[SeriesPoint, ...]:
+        """Returns what worker `index` said, oldest first.
+
+        The metrics are `cpu` (percent of a core), `memory` (bytes) and `input` (seconds a step
+        waited). One that makes no steps is measured by the seconds since it was first seen.
+        """
+        series = self._series.get(index)
+        return series.points if series is not None else ()
+
+    def best_step_seconds(self, index: int) -> float | None:
+        """Returns the quickest median step of worker `index` that was seen."""
+        return self._best.get(index)
+
+
+def _point(status: WorkerStatus, began: float) -> SeriesPoint:
+    serves = status.activity is Activity.SERVING
+    return SeriesPoint(
+        at=status.updated_at,
+        step=round(status.updated_at - began) if serves else status.step,
+        branch=status.branch,
+        metrics={
+            "cpu": status.cpu_percent,
+            "memory": None if status.memory_bytes is None else float(status.memory_bytes),
+            "input": status.input_wait_seconds,
+        },
+        step_seconds=status.step_seconds,
+    )

@@ -1,0 +1,165 @@
+"""What is in a checkpoint, and what resuming from it brings back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfckpt_trainer.bundle.analysis.contents import Variable, describe, describe_without_graph
+from tfckpt_trainer.bundle.analysis.statistics import Statistics, statistics
+from tfckpt_trainer.bundle.index import Index, read_index, shard_path
+from tfckpt_trainer.bundle.links import facts_inside
+from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
+from tfckpt_trainer.bundle.values import is_numeric
+from tfckpt_trainer.catalog.resumption import Returning, returning
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.errors import BundleError, in_words
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.services.verify import remembered
+
+GROUPS = ("model", "optimizer", "rest")
+
+
+@dataclass(frozen=True)
+class Total:
+    """How many tensors, elements and bytes a part of a checkpoint has."""
+
+    group: str
+    tensors: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is in a checkpoint, as far as it can be read.
+
+    Attributes:
+        index: None where it cannot be read: nothing is known of the tensors then.
+        has_graph: Whether it has an object graph; what TensorFlow 1 saves by name has none. None
+            where that, or the graph, cannot be read.
+        returning: What resuming from it brings back and what not.
+        damage: What is known to be wrong with single tensors, by their names.
+        problem: Why its index or its object graph cannot be read; empty if they can.
+    """
+
+    checkpoint: Checkpoint
+    index: Index | None
+    variables: tuple[Variable, ...]
+    has_graph: bool | None
+    returning: tuple[Returning, ...]
+    damage: Mapping[str, str]
+    problem: str = ""
+
+    @property
+    def totals(self) -> tuple[Total, ...]:
+        """Sums for the model, the optimizer and the rest; none where nothing is known."""
+        if self.index is None:
+            return ()
+        return tuple(_total(group, self.variables) for group in GROUPS)
+
+
+def inspect(run: RunDirectory, checkpoint: Checkpoint) -> Inspection:
+    """Reads what is in a checkpoint, without its tensors."""
+    prefix = run.root / checkpoint.name
+    try:
+        index = read_index(prefix)
+    except (BundleError, OSError) as error:
+        back = returning(prefix, (), checkpoint.record, lost="index")
+        return Inspection(checkpoint, None, (), None, back, {}, in_words(error))
+    variables, problem = _variables(prefix, index)
+    back = returning(prefix, variables, checkpoint.record, lost="object graph" if problem else "")
+    has_graph = None if problem else KEY in index.entries
+    damage = damage_of(run, checkpoint.name, index)
+    return Inspection(checkpoint, index, variables, has_graph, back, damage, problem)
+
+
+def damage_of(run: RunDirectory, name: str, index: Index) -> dict[str, str]:
+    """Returns what is known to be wrong with single tensors, by their names.
+
+    It is what a verification found that holds for these files, and what lies beyond their ends.
+    """
+    found = remembered(run, name)
+    findings = found.record.findings if found is not None else ()
+    damage = {one.tensor: one.message for one in findings if one.tensor and one.severity == "error"}
+    sizes = _shard_sizes(run.root / name, index.shard_count)
+    for entry in index.stored():
+        shard, size = sizes[entry.shard]
+        if size is None:
+            damage.setdefault(entry.name, f"{shard} is missing")
+        elif entry.offset + entry.size > size:
+            damage.setdefault(entry.name, f"{entry.name} reaches beyond the end of {shard}")
+    return damage
+
+
+def variables_of(prefix: Path, index: Index) -> tuple[Variable, ...]:
+    """Says of each tensor what it is for, as far as the object graph can be read."""
+    return _variables(prefix, index)[0]
+
+
+def _shard_sizes(prefix: Path, count: int) -> list[tuple[str, int | None]]:
+    """Returns the names of the data files, and their sizes where they are there."""
+    sizes = []
+    for number in range(count):
+        path = shard_path(prefix, number, count)
+        try:
+            size: int | None = facts_inside(path).st_size
+        except (FileNotFoundError, NotADirectoryError):
+            size = None
+        sizes.append((path.name, size))
+    return sizes
+
+
+def _variables(prefix: Path, index: Index) -> tuple[tuple[Variable, ...], str]:
+    """Returns them, and why the object graph cannot be read; empty if it can."""
+    if KEY not in index.entries:
+        return describe(index, None), ""
+    try:
+        return describe(index, read_object_graph(prefix, index)), ""
+    except (BundleError, OSError) as error:
+        return describe_without_graph(index), in_words(error)
+
+
+def statistics_of(run: RunDirectory, found: Inspection, variable: Variable) -> Statistics | None:
+    """Reads a tensor and returns its figures; None where its elements are no numbers.
+
+    Raises:
+        BundleError: It is not where it should be, or damaged.
+        FileNotFoundError: A data file is missing.
+    """
+    if found.index is None or not is_numeric(variable.entry):
+        return None
+    return statistics(run.root / found.checkpoint.name, found.index, variable.entry)
+
+
+def _total(group: str, variables: Sequence[Variable]) -> Total:
+    own = [variable for variable in variables if variable.group == group]
+    return Total(group, len(own), sum(variable.size for variable in own))
+
+
+def in_families(variables: Sequence[Variable]) -> list[Variable]:
+    """Returns the variables with the slot variables of each right behind it."""
+    paths = {variable.path for variable in variables}
+    slots: dict[str, list[Variable]] = {}
+    for variable in variables:
+        if variable.slot_of in paths:
+            slots.setdefault(variable.slot_of, []).append(variable)
+    ordered = []
+    for variable in variables:
+        if variable.slot_of not in paths:
+            ordered.append(variable)
+            ordered += slots.get(variable.path, [])
+    return ordered
+
+
+def matching(variables: Sequence[Variable], text: str) -> list[Variable]:
+    """Returns the variables with `text` in their path, their name or that of their owner."""
+    wanted = text.casefold()
+    return [
+        variable
+        for variable in variables
+        if any(
+            wanted in name.casefold()
+            for name in (variable.path, variable.entry.name, variable.slot_of)
+        )
+    ]

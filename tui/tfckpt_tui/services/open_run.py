@@ -1,0 +1,52 @@
+"""Finds out what a directory is before anything is done with it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tfckpt_trainer.catalog.scan.checkpoint_files import look
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.formats import units
+
+
+def open_run(directory: str | Path) -> RunDirectory:
+    """Returns the run in `directory`, which may be any directory of TensorFlow checkpoints.
+
+    Raises:
+        UsageError: It does not exist, is empty, cannot be read, or holds something else.
+    """
+    # Resolved once, here: what is moved below it never goes through a link.
+    root = Path(os.path.realpath(Path(directory).expanduser()))
+    run = RunDirectory(root)
+    try:
+        # Not the names at once: of ten thousand checkpoints they take a while.
+        with os.scandir(root) as entries:
+            next(entries, None)
+        if run.is_ours or run.state_file.exists() or look(root):
+            return run
+        names = os.listdir(root)
+    except FileNotFoundError:
+        raise UsageError(
+            f"{root} does not exist; check the path, or start a run there with "
+            f"`tfckpt-tui launch {root} -- COMMAND`."
+        ) from None
+    except NotADirectoryError:
+        raise UsageError(
+            f"{root} is not a directory; name the one with the checkpoints, which is perhaps "
+            f"{root.parent}."
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"{root} cannot be read ({error.strerror}); ask its owner, or run as another user."
+        ) from error
+    if not names:
+        raise UsageError(
+            f"{root} is empty; start a run there with `tfckpt-tui launch {root} -- COMMAND`."
+        )
+    others = units.count(len(names), "other entry", "other entries")
+    raise UsageError(
+        f"{root} has no checkpoints; it holds {others}, the first is {sorted(names)[0]!r}. "
+        "Name a directory with checkpoints (NAME.index, NAME.data-…)."
+    )

@@ -1,0 +1,411 @@
+"""Prune, undo, pin: through the trainer where one lives, under its lock where none does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tfckpt_trainer.catalog.retention import pinning
+from tfckpt_trainer.catalog.retention.deleting import delete_for_good
+from tfckpt_trainer.catalog.retention.prune import (
+    OnWarning,
+    finish_interrupted_prunes,
+    move_to_trash,
+)
+from tfckpt_trainer.catalog.retention.prune import undo as bring_back
+from tfckpt_trainer.catalog.retention.trash import Emptied, empty_trash, find_in_trash
+from tfckpt_trainer.catalog.scan.foreign_writers import Foreign, foreign_writers
+from tfckpt_trainer.errors import RefusedError, TfckptError
+from tfckpt_trainer.rundir.command_queue import requester
+from tfckpt_trainer.rundir.documents import encode
+from tfckpt_trainer.rundir.health import trainer_answers
+from tfckpt_trainer.rundir.journal import try_write_entry
+from tfckpt_trainer.rundir.liveness import heartbeat_age_on_disk, other_trainer_lives
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_trainer.rundir.reserve import (
+    DiskFullError,
+    advice_for_undo,
+    advising,
+    is_short,
+    release_reserve,
+    with_room,
+)
+from tfckpt_tui.formats import units
+from tfckpt_tui.services.request import DEFAULT_TIMEOUT, OnChange, ask
+
+LOCK_SECONDS = 5.0
+"""How long to wait for a lock that a trainer or another prune holds."""
+
+BEAT_SECONDS = 3.0
+"""How long to wait for the heartbeat of a trainer whose disk was full."""
+
+
+@dataclass(frozen=True)
+class PruneOutcome:
+    """What was moved, and under which id it can be brought back.
+
+    Attributes:
+        trash: The id in the trash; None while the trainer has not answered.
+        names: Of the checkpoints.
+        size: Bytes of all of them.
+        command: Id of the command that was not waited for.
+        warnings: Sentences about what the disk refused once it was done.
+    """
+
+    trash: str | None
+    names: tuple[str, ...]
+    size: int
+    command: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def foreign_trainer(run: RunDirectory) -> Foreign | None:
+    """Returns what speaks for a live trainer that does not use our library; None if nothing does.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
+    now = time.time()
+    if trainer_answers(run, now):
+        return None
+    found = foreign_writers(run, now)
+    # Where our library trained, what is fresh is its own last save.
+    is_evidence = bool(found.processes) if run.run_file.exists() else found.is_likely
+    return found if is_evidence else None
+
+
+def foreign_words(found: Foreign) -> str:
+    """Returns in a sentence what speaks for a foreign trainer."""
+    if found.processes:
+        first, more = found.processes[0], len(found.processes) - 1
+        others = f" and {more} more" if more else ""
+        return f"Process {first.pid} ({first.command or first.name}){others} writes {first.file}"
+    return f"A file of a checkpoint changed {units.duration(found.fresh_seconds or 0.0)} ago"
+
+
+def prune(
+    run: RunDirectory,
+    names: Sequence[str],
+    *,
+    through: str,
+    beside_trainer: bool = False,
+    wait: bool = True,
+    timeout: float = DEFAULT_TIMEOUT,
+    on_change: OnChange | None = None,
+) -> PruneOutcome:
+    """Moves checkpoints to the trash.
+
+    Args:
+        run: The run directory.
+        names: Which ones.
+        through: Which front end asks, for the journal.
+        beside_trainer: Whether the person knows that a trainer which does not use our library
+            seems to be writing there.
+        wait: Whether to wait for the trainer, where one lives.
+        timeout: Seconds to wait for it.
+        on_change: Told of each change while waiting.
+
+    Raises:
+        RefusedError: One of them is protected, or a foreign trainer seems to live; nothing was
+            moved.
+        UsageError: One of them is not there.
+    """
+    if _trainer_answers(run):
+        command = ask(
+            run,
+            CommandKind.PRUNE,
+            {"names": list(names)},
+            through=through,
+            wait=wait,
+            timeout=timeout,
+            on_change=on_change,
+        )
+        if not wait:
+            return PruneOutcome(None, tuple(names), 0, command.id)
+        return _outcome_of(command.result)
+    by = requester(through)
+    beside = _beside(run, beside_trainer)
+    return _by_ourselves(
+        run,
+        JournalKind.PRUNE,
+        by,
+        lambda on_warning: move_to_trash(
+            run,
+            names,
+            by=by,
+            now=time.time(),
+            update_state_file=beside.update_state_file,
+            in_use=beside.in_use,
+            on_warning=on_warning,
+        ),
+    )
+
+
+def delete(
+    run: RunDirectory,
+    names: Sequence[str],
+    *,
+    through: str,
+    beside_trainer: bool = False,
+    timeout: float = DEFAULT_TIMEOUT,
+    on_change: OnChange | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Emptied:
+    """Deletes checkpoints for good, without a way back; it needs no free disk space.
+
+    Where a trainer lives it moves them to the trash, and they are deleted from there.
+
+    Raises:
+        RefusedError: One of them is protected, or a trainer seems to live that cannot be asked;
+            nothing was deleted.
+        UsageError: One of them is not there.
+    """
+    if _trainer_answers(run):
+        pruned = prune(run, names, through=through, timeout=timeout, on_change=on_change)
+        return _written_down(
+            run, empty_trash(run, only=pruned.trash, on_progress=on_progress), through
+        )
+    beside = _beside(run, beside_trainer)
+    with without_trainer(run, needs_room=False):
+        emptied = delete_for_good(
+            run,
+            names,
+            now=time.time(),
+            update_state_file=beside.update_state_file,
+            in_use=beside.in_use,
+            on_progress=on_progress,
+        )
+    return _written_down(run, emptied, through)
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """What has to be left alone because of a trainer that does not use our library."""
+
+    in_use: frozenset[str]
+    update_state_file: bool
+
+
+def _beside(run: RunDirectory, is_agreed: bool) -> _Beside:
+    foreign = foreign_trainer(run)
+    if foreign is not None and not is_agreed:
+        raise RefusedError(
+            f"{foreign_words(foreign)}: a trainer seems to live that does not use our library. "
+            "Nothing was moved. Stop it first, or give --beside-trainer."
+        )
+    in_use = foreign.in_use if foreign is not None else frozenset[str]()
+    # Such a trainer may live unseen in a directory of its own, and would write its list over ours.
+    return _Beside(in_use, run.run_file.exists() and foreign is None)
+
+
+def _outcome_of(result: dict[str, Any]) -> PruneOutcome:
+    return PruneOutcome(
+        result["trash"],
+        tuple(result["names"]),
+        result["bytes"],
+        warnings=tuple(result.get("warnings", ())),
+    )
+
+
+def undo(
+    run: RunDirectory,
+    trash: str | None = None,
+    *,
+    through: str,
+    timeout: float = DEFAULT_TIMEOUT,
+    on_change: OnChange | None = None,
+) -> PruneOutcome:
+    """Brings back what one prune moved away, by default the newest.
+
+    Raises:
+        UsageError: There is nothing to bring back.
+        RefusedError: Something of the same name is there now.
+    """
+    if _trainer_answers(run):
+        command = ask(
+            run,
+            CommandKind.UNDO,
+            {"trash": trash},
+            through=through,
+            timeout=timeout,
+            on_change=on_change,
+        )
+        return _outcome_of(command.result)
+    if not run.trash.is_dir():
+        # It raises the message for an empty trash, in a directory that may be read-only.
+        find_in_trash(run, trash)
+    is_alone = run.run_file.exists() and foreign_trainer(run) is None
+    with advising(advice_for_undo(run)):
+        return _by_ourselves(
+            run,
+            JournalKind.UNDO,
+            requester(through),
+            lambda on_warning: bring_back(
+                run, trash, update_state_file=is_alone, on_warning=on_warning
+            ),
+        )
+
+
+def empty(
+    run: RunDirectory,
+    before: float | None = None,
+    *,
+    through: str,
+    on_progress: Callable[[int], None] | None = None,
+) -> Emptied:
+    """Deletes for good what is in the trash, or what was pruned before a time.
+
+    Raises:
+        RefusedError: A prune or an undo goes on.
+    """
+    if run.trash.is_dir() and not trainer_answers(run, time.time()):
+        _refuse_beside_trainer(run)
+    return _written_down(run, empty_trash(run, before, on_progress=on_progress), through)
+
+
+def _written_down(run: RunDirectory, emptied: Emptied, through: str) -> Emptied:
+    """Writes into the journal what was deleted; returns it with what the disk refused of that."""
+    if not emptied.names:
+        return emptied
+    entry = JournalEntry(
+        at=time.time(),
+        kind=JournalKind.EMPTY,
+        message=f"Deleted for good: {', '.join(emptied.names)}.",
+        by=requester(through),
+        details={"names": list(emptied.names), "bytes": emptied.freed},
+    )
+    warning = try_write_entry(run, entry)
+    return replace(emptied, warnings=(*emptied.warnings, warning)) if warning else emptied
+
+
+def set_pins(
+    run: RunDirectory, names: Sequence[str], *, pinned: bool, through: str
+) -> tuple[str, ...]:
+    """Pins or unpins checkpoints: all of them, or none where one cannot be.
+
+    Returns:
+        Sentences about what the disk refused once it was done.
+
+    Raises:
+        UsageError: There is no such checkpoint, it is in the trash, or its name is not valid
+            UTF-8.
+        RefusedError: A prune, undo or emptying goes on for long.
+    """
+    kind, word = (JournalKind.PIN, "Pinned") if pinned else (JournalKind.UNPIN, "Unpinned")
+    by = requester(through)
+    entries = []
+    for name in names:
+        message = f"{word} {name}."
+        entry = JournalEntry(at=time.time(), kind=kind, message=message, checkpoint=name, by=by)
+        # Before anything changes: a name that the journal cannot hold is refused.
+        encode(entry)
+        entries.append(entry)
+    warnings = pinning.set_pins(run, names, pinned=pinned)
+    told = {try_write_entry(run, entry) for entry in entries} - {""}
+    return (*warnings, *sorted(told))
+
+
+@contextmanager
+def without_trainer(run: RunDirectory, *, needs_room: bool = True) -> Iterator[None]:
+    """Holds the trainer's lock, so that none starts meanwhile; finishes what was cut off.
+
+    Args:
+        run: The run directory.
+        needs_room: Whether a full disk is a reason to stop here.
+
+    Raises:
+        RefusedError: A trainer lives, though it does not answer.
+        DiskFullError: The disk is full.
+        TfckptError: The directory cannot be written to.
+    """
+    # Imported when it is needed: the app shows its first frame before anything is pruned.
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(run.trainer_lock, timeout=LOCK_SECONDS)
+
+    def prepare() -> None:
+        run.create()
+        lock.acquire()
+
+    try:
+        with_room(run, prepare)
+    except DiskFullError:
+        # Where not even a directory fits, no trainer of ours works and none can start.
+        if needs_room or run.control.exists():
+            raise
+        yield
+        return
+    except Timeout:
+        raise RefusedError(
+            f"A trainer holds {run.trainer_lock} and does not answer; nothing was touched. Look "
+            f"at it with `tfckpt-tui status {run.root}`."
+        ) from None
+    except OSError as error:
+        raise TfckptError(
+            f"{run.root} cannot be written to ({error.strerror}); do it as its owner. Nothing was "
+            "touched."
+        ) from error
+    try:
+        _refuse_beside_trainer(run)
+        with suppress(*(() if needs_room else (DiskFullError,))):
+            finish_interrupted_prunes(run)
+        yield
+    finally:
+        lock.release()
+
+
+def _trainer_answers(run: RunDirectory) -> bool:
+    """Whether a trainer answers; one on a full disk cannot say that it lives, until it has room."""
+    if trainer_answers(run, time.time()):
+        return True
+    if is_short(run) and release_reserve(run):
+        deadline = time.monotonic() + BEAT_SECONDS
+        while time.monotonic() < deadline:
+            if trainer_answers(run, time.time()):
+                return True
+            time.sleep(0.1)
+    return False
+
+
+def _refuse_beside_trainer(run: RunDirectory) -> None:
+    """Refuses where a heartbeat shows a trainer that neither answers nor holds the lock.
+
+    Its clock and ours may differ, its processes may be hidden from us in a container, and the
+    lock may not be shared, as on some network file systems.
+    """
+    other = other_trainer_lives(run)
+    if other is None:
+        return
+    age = max(0.0, heartbeat_age_on_disk(run, other.index))
+    raise RefusedError(
+        f"A trainer lives in {run.root}: worker {other.index} (process {other.pid} on "
+        f"{other.host}) wrote its heartbeat {age:.0f} s ago by the clock of the file system. It "
+        "does not answer here: compare the clocks of both machines. Nothing was touched. Do it "
+        f"on {other.host}, or stop the trainer there with `tfckpt-tui stop {run.root}`."
+    )
+
+
+def _by_ourselves(
+    run: RunDirectory, kind: JournalKind, by: str, act: Callable[[OnWarning], TrashManifest]
+) -> PruneOutcome:
+    warnings: list[str] = []
+    with without_trainer(run):
+        manifest = act(warnings.append)
+    names = tuple(trashed.name for trashed in manifest.checkpoints)
+    word = "Moved to the trash" if kind is JournalKind.PRUNE else "Brought back"
+    entry = JournalEntry(
+        at=time.time(),
+        kind=kind,
+        message=f"{word}: {', '.join(names)}.",
+        by=by,
+        details={"trash": manifest.id, "names": list(names)},
+    )
+    warnings.append(try_write_entry(run, entry))
+    size = sum(trashed.size for trashed in manifest.checkpoints)
+    return PruneOutcome(manifest.id, names, size, warnings=tuple(filter(None, warnings)))

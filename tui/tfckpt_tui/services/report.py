@@ -1,0 +1,180 @@
+"""What `status` and `ls` say of a run, as plain data for `--json` and for tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from tfckpt_trainer.catalog.lineage import branch_of
+from tfckpt_trainer.catalog.scan.catalog import Catalog, continuation
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.diagnostics import Remark
+from tfckpt_trainer.catalog.scan.history import Continuation
+from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.rundir.documents import SCHEMA, load_if_there
+from tfckpt_trainer.rundir.health import (
+    RunState,
+    heartbeat_age,
+    read_workers,
+    run_state,
+    worker_state,
+)
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
+from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_trainer.rundir.stragglers import holding_up, loss
+
+Json = dict[str, Any]
+
+_ENDED = {SupervisorState.STOPPED, SupervisorState.FINISHED, SupervisorState.FAILED}
+
+
+def list_checkpoints(run: RunDirectory, now: float | None = None) -> tuple[Checkpoint, ...]:
+    """Returns all checkpoints of a run, newest first."""
+    return Catalog(run).scan(time.time() if now is None else now)
+
+
+def list_with_remarks(run: RunDirectory) -> tuple[tuple[Checkpoint, ...], tuple[Remark, ...]]:
+    """Returns all checkpoints, newest first, and what is odd in their directory."""
+    catalog, now = Catalog(run), time.time()
+    return catalog.scan(now), catalog.remarks(now)
+
+
+def checkpoints_report(
+    run: RunDirectory, checkpoints: Sequence[Checkpoint], remarks: Sequence[Remark]
+) -> Json:
+    """Returns what `ls --json` prints."""
+    info = load_if_there(run.run_file, RunInfo)
+    return {
+        "schema": SCHEMA,
+        "run": {"id": info.id if info else None, "directory": str(run.root)},
+        "checkpoints": [_checkpoint(checkpoint) for checkpoint in checkpoints],
+        "remarks": [
+            {
+                "kind": remark.kind,
+                "severity": remark.severity,
+                "name": remark.name,
+                "message": remark.message,
+                "bytes": remark.bytes,
+            }
+            for remark in remarks
+        ],
+    }
+
+
+def status_report(run: RunDirectory, now: float | None = None) -> Json:
+    """Returns what `status --json` prints."""
+    now = time.time() if now is None else now
+    info = load_if_there(run.run_file, RunInfo)
+    supervisor = read_supervisor(run)
+    workers = [
+        (status, worker_state(status, now))
+        for status in read_workers(run, info.worker_count if info else None)
+    ]
+    state = run_state(workers, supervisor, now)
+    chief = next((status for status, _ in workers if status.index == 0), None)
+    resumed = continuation(run)
+    saved = list_checkpoints(run, now)
+    head = next((checkpoint for checkpoint in saved if checkpoint.is_head), None)
+    step = chief.step if chief else head.step if head else None
+    return {
+        "schema": SCHEMA,
+        "run": {
+            "id": info.id if info else None,
+            "directory": str(run.root),
+            "state": state.value,
+            "reason": _reason(state, [status for status, _ in workers], supervisor, now),
+            "strategy": info.strategy if info else "",
+            "worker_count": info.worker_count if info else len(workers),
+            "cluster": info.cluster if info else {},
+            "step": step,
+            "branch": _branch(run, chief, resumed, head),
+            "total_steps": info.total_steps if info else None,
+            "checkpoint": head.name if head else None,
+            "checkpoints": len(saved),
+            "restarts": supervisor.attempt if supervisor else 0,
+        },
+        "workers": [
+            {
+                "index": status.index,
+                "job": status.job,
+                "host": status.host,
+                "pid": status.pid,
+                "state": state.value,
+                "step": status.step,
+                "branch": status.branch,
+                "step_seconds": status.step_seconds,
+                "step_seconds_p95": status.step_seconds_p95,
+                "input_wait_seconds": status.input_wait_seconds,
+                "loss": status.loss,
+                "metrics": dict(status.metrics),
+                "examples_per_second": status.examples_per_second,
+                "cpu_percent": status.cpu_percent,
+                "memory_bytes": status.memory_bytes,
+                "heartbeat_age_seconds": heartbeat_age(status.updated_at, now),
+                "detail": status.detail,
+            }
+            for status, state in workers
+        ],
+    }
+
+
+def is_trouble(report: Json) -> bool:
+    """Whether a status report tells of something that a person should look at."""
+    bad = {RunState.DEGRADED.value, RunState.FAILED.value, RunState.RESTARTING.value}
+    return report["run"]["state"] in bad
+
+
+def _reason(
+    state: RunState,
+    statuses: Sequence[WorkerStatus],
+    supervisor: SupervisorStatus | None,
+    now: float,
+) -> str:
+    """Returns why a run is as it is; the supervisor knows best how its workers ended."""
+    said = supervisor.reason if supervisor is not None else ""
+    has_ended = supervisor is not None and supervisor.state in _ENDED
+    if said and (has_ended or state is RunState.RESTARTING):
+        return said
+    lost = loss(statuses, now)
+    if lost:
+        # A supervisor that says nothing of an end speaks of an earlier restart.
+        return lost
+    suspected = holding_up(statuses, now)
+    if suspected is not None:
+        return f"Worker {suspected[0]} {suspected[1]}."
+    return said
+
+
+def _branch(
+    run: RunDirectory,
+    chief: WorkerStatus | None,
+    resumed: Continuation | None,
+    head: Checkpoint | None,
+) -> int:
+    """Returns the branch on which training goes on, or would where no worker was seen."""
+    if chief is not None:
+        return chief.branch
+    if resumed is not None and head is not None and resumed.checkpoint == head.name:
+        return branch_of(run, resumed)
+    return head.branch if head is not None else 0
+
+
+def _checkpoint(checkpoint: Checkpoint) -> Json:
+    return {
+        "name": checkpoint.name,
+        "step": checkpoint.step,
+        "branch": checkpoint.branch,
+        "parent": checkpoint.parent,
+        "state": checkpoint.state.value,
+        "bytes": checkpoint.size,
+        "shards": checkpoint.shards,
+        "saved_at": checkpoint.saved_at,
+        "verified_at": checkpoint.verified_at,
+        "trigger": checkpoint.trigger,
+        "metrics": dict(checkpoint.metrics),
+        "pinned": checkpoint.pinned,
+        "current": checkpoint.is_head,
+        "problem": checkpoint.problem,
+    }

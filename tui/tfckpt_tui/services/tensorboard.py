@@ -1,0 +1,240 @@
+"""TensorBoard beside a run: started detached on loopback, or adopted where it runs already."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.launch.cluster import LOOPBACK, free_ports
+from tfckpt_trainer.launch.logs import last_lines, open_log
+from tfckpt_trainer.rundir.documents import Document, load_if_there, store
+from tfckpt_trainer.rundir.health import process_lives
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.run import RunInfo
+
+START_SECONDS = 60.0
+"""TensorBoard imports TensorFlow where there is one; beside a training that takes a while."""
+
+STOP_SECONDS = 5.0
+POLL_SECONDS = 0.1
+USUAL_PORT = 6006
+LOG_LINES = 8
+
+_MODULE = "tensorboard.main"
+_KEEPER = "tfckpt_tui.services.tensorboard_keeper"
+
+
+class TensorBoardProcess(Document, frozen=True, kw_only=True):
+    """`tensorboard.json`: the TensorBoard that was started for this run."""
+
+    pid: int
+    process_started_at: float
+    port: int
+    directory: str
+    host: str = LOOPBACK
+    with_run: bool = False
+
+
+@dataclass(frozen=True)
+class TensorBoard:
+    """A TensorBoard that answers.
+
+    Attributes:
+        started: Whether it was started just now.
+        host: The address it listens on: of this machine alone, unless somebody said otherwise.
+        with_run: Whether it ends when the run does.
+    """
+
+    port: int
+    pid: int
+    directory: str
+    started: bool
+    host: str = LOOPBACK
+    with_run: bool = False
+
+    @property
+    def url(self) -> str:
+        """Where a browser on this machine finds it."""
+        return f"http://{_reached_at(self.host)}:{self.port}/"
+
+    def url_of(self, branch: int) -> str:
+        """Where a browser finds the curves of one branch; no address of TensorBoard has a step."""
+        return f"{self.url}?runFilter=branch-{branch}%24#timeseries"
+
+    @property
+    def forward_line(self) -> str:
+        """What to type on one's own machine to reach it over SSH."""
+        port = self.port
+        return f"ssh -N -L {port}:{LOOPBACK}:{port} {socket.gethostname()}"
+
+
+def is_remote() -> bool:
+    """Whether the person sits at another machine."""
+    return "SSH_CONNECTION" in os.environ
+
+
+def event_directory(run: RunDirectory) -> Path:
+    """Returns where the event files of `run` are; beside the checkpoints in foreign ones."""
+    info = load_if_there(run.run_file, RunInfo)
+    return run.root if info is None else run.root / info.tensorboard
+
+
+def running(run: RunDirectory) -> TensorBoard | None:
+    """Returns the TensorBoard of `run`, if it lives and answers."""
+    known = load_if_there(_file(run), TensorBoardProcess)
+    if known is None or not _is_tensorboard(known) or not _answers(known.host, known.port):
+        return None
+    return TensorBoard(
+        known.port,
+        known.pid,
+        known.directory,
+        started=False,
+        host=known.host,
+        with_run=known.with_run,
+    )
+
+
+def start(
+    run: RunDirectory,
+    port: int | None = None,
+    host: str | None = None,
+    *,
+    with_run: bool = False,
+) -> TensorBoard:
+    """Starts TensorBoard for `run`, or adopts the one that runs.
+
+    Args:
+        run: The run directory.
+        port: Which port; by default the usual one, or another if that is taken.
+        host: The address to listen on; by default no other machine can reach it.
+        with_run: Whether it is to end when the run does.
+
+    Raises:
+        TfckptError: It is not installed, the port is taken, or it did not come up.
+    """
+    adopted = running(run)
+    if adopted is not None:
+        if port not in (None, adopted.port) or host not in (None, adopted.host):
+            raise TfckptError(
+                f"TensorBoard runs on {adopted.url} for this run already; stop it first with "
+                f"`tfckpt-tui tensorboard --stop {run.root}`."
+            )
+        return adopted
+    place = host or LOOPBACK
+    if port is not None and not _is_free(place, port):
+        raise TfckptError(f"Port {port} is taken; choose another, or leave --port out.")
+    if importlib.util.find_spec("tensorboard") is None:
+        raise TfckptError("TensorBoard is not installed; run `pip install tensorboard`.")
+    chosen = port or (USUAL_PORT if _is_free(place, USUAL_PORT) else free_ports(1)[0])
+    directory = event_directory(run)
+    run.create()
+    # -P: no module that lies in the directory of the person is taken for TensorBoard's own.
+    command = [sys.executable, "-P", "-m", _MODULE, "--logdir", str(directory)]
+    command += ["--host", place, "--port", str(chosen), "--reload_interval", "5"]
+    if with_run:
+        command = [sys.executable, "-P", "-m", _KEEPER, str(run.root), *command]
+    log = run.logs_directory / "tensorboard.log"
+    with open_log(log, 0, command) as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    # Written before it answers: a start that is cut short leaves nothing that cannot be stopped.
+    store(
+        _file(run),
+        TensorBoardProcess(
+            pid=process.pid,
+            process_started_at=psutil.Process(process.pid).create_time(),
+            port=chosen,
+            directory=str(directory),
+            host=place,
+            with_run=with_run,
+        ),
+    )
+    _await(process, place, chosen, log)
+    return TensorBoard(
+        chosen, process.pid, str(directory), started=True, host=place, with_run=with_run
+    )
+
+
+def stop(run: RunDirectory) -> bool:
+    """Ends the TensorBoard of `run`; returns whether there was one.
+
+    Raises:
+        TfckptError: It does not end.
+    """
+    known = load_if_there(_file(run), TensorBoardProcess)
+    if known is None or not _is_tensorboard(known):
+        _file(run).unlink(missing_ok=True)
+        return False
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(known.pid, number)
+        deadline = time.monotonic() + STOP_SECONDS
+        while time.monotonic() < deadline:
+            if not process_lives(known.pid, known.process_started_at):
+                _file(run).unlink(missing_ok=True)
+                return True
+            time.sleep(POLL_SECONDS)
+    raise TfckptError(f"TensorBoard (process {known.pid}) does not end; look at it with ps.")
+
+
+def _is_tensorboard(known: TensorBoardProcess) -> bool:
+    """Whether a recorded process lives and is what it is said to be: it will be signalled."""
+    if not process_lives(known.pid, known.process_started_at):
+        return False
+    try:
+        return _MODULE in psutil.Process(known.pid).cmdline() and os.getpgid(known.pid) == known.pid
+    except (psutil.Error, ProcessLookupError):
+        return False
+
+
+def _await(process: subprocess.Popen[bytes], host: str, port: int, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        if _answers(host, port):
+            return
+        time.sleep(POLL_SECONDS)
+    process.kill()
+    process.wait()
+    said = "\n".join(f"  {line}" for line in last_lines(log, LOG_LINES))
+    raise TfckptError(f"TensorBoard did not come up on port {port}. The end of {log}:\n{said}")
+
+
+def _reached_at(host: str) -> str:
+    """Returns the address for a browser on this machine, also where all are listened on."""
+    return LOOPBACK if host in {"0.0.0.0", "::"} else host  # noqa: S104
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((_reached_at(host), port), timeout=0.5):
+            return True
+    except OSError:
+        return False
+
+
+def _is_free(host: str, port: int) -> bool:
+    try:
+        with socket.create_server((host, port)):
+            return True
+    except OSError:
+        return False
+
+
+def _file(run: RunDirectory) -> Path:
+    return run.control / "tensorboard.json"

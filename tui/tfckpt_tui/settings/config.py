@@ -1,0 +1,191 @@
+"""The configuration file: `config.toml` at the XDG place, checked with clear errors."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tfckpt_trainer.catalog.retention.rules import Policy, policy_from
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.run import RetentionRules, RunInfo
+from tfckpt_tui.app.actions import ACTIONS, Action
+
+_SIZE_LIMIT = 1 << 20
+_TAKEN_KEYS = {"ctrl+c": "it ends programs", "ctrl+z": "it suspends them"}
+"""Keys that a person means for the terminal, and why they stay that."""
+
+
+class RetentionSection(RetentionRules, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The rules as a person writes them, where a key that nobody knows is a slip."""
+
+
+class AppSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the app looks and behaves.
+
+    Attributes:
+        theme: One of ours, or any of Textual's.
+        poll: Look every so many seconds instead of waiting for file events.
+        bell: Events for which the terminal's bell rings, by their kinds in the journal.
+    """
+
+    theme: str = "tfckpt-dark"
+    poll: float | None = None
+    bell: list[JournalKind] = []
+
+
+class ThemeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A theme of the person's own: another one with other colours, as `#rrggbb` or by name.
+
+    Attributes:
+        based_on: The theme that has all colours which are not given.
+        dark: Whether its ground is dark, where that is not as in the other one.
+        colours: By their names: `primary`, `success`, `background`, …, `branch-0`.
+    """
+
+    based_on: str = "tfckpt-dark"
+    dark: bool | None = None
+    colours: dict[str, str] = {}
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a person set for all runs.
+
+    Attributes:
+        retention: Which checkpoints `prune` keeps where neither it nor the run says otherwise.
+        app: How the app looks and behaves.
+        keys: Other keys for actions, by the names of these; several with commas between them.
+        themes: Themes of the person's own, by their names.
+    """
+
+    retention: RetentionSection | None = None
+    app: AppSection = AppSection()
+    keys: dict[str, str] = {}
+    themes: dict[str, ThemeSection] = {}
+
+    def key_of(self, action: Action) -> str:
+        """Returns the key of an action, the first where it has several; empty if it has none."""
+        return self.keys.get(action.name, action.key).split(",")[0].strip()
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a prune goes by.
+
+    Attributes:
+        policy: An empty one says that there is none.
+        source: Where it comes from, in words; of an empty one, why there is none.
+        trash_hours: After how long it also deletes for good what is in the trash, if ever.
+    """
+
+    policy: Policy
+    source: str
+    trash_hours: float | None = None
+
+
+def config_path() -> Path:
+    """Returns where the configuration file is, whether it exists or not."""
+    # Not Path.home(), which raises for a user that no password file knows, as in containers.
+    place = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return Path(place) / "tfckpt-tui" / "config.toml"
+
+
+def read_config(path: Path | None = None) -> Config:
+    """Reads a configuration file.
+
+    Args:
+        path: The one at the XDG place by default, which need not exist.
+
+    Raises:
+        UsageError: It cannot be read, is no TOML, or has a key or a value that makes no sense.
+    """
+    place = path or config_path()
+    try:
+        data = place.read_bytes()[:_SIZE_LIMIT]
+        raw = tomllib.loads(data.decode())
+        config = msgspec.convert(raw, Config)
+    except (FileNotFoundError, NotADirectoryError):
+        if path is None:
+            return Config()
+        raise UsageError(f"{path} does not exist; name another file with --config.") from None
+    except OSError as error:
+        raise UsageError(f"{place} cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{place} is no TOML: {error}.") from error
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{place}: {error}. {_known_keys(raw)}") from error
+    _check(place, config.retention or RetentionSection())
+    _check_app(place, config)
+    return config
+
+
+def default_rules(info: RunInfo | None, config: Config) -> Rules:
+    """Returns what to prune by where nothing is given: the trainer's own policy comes first."""
+    if info is not None and info.retention is not None:
+        try:
+            policy = policy_from(info.retention)
+        except UsageError as error:
+            # To pass it over would delete what the trainer means to keep.
+            return Rules(
+                Policy(), f"run.json has a policy that makes no sense: {str(error).rstrip('.')}"
+            )
+        if not policy.is_empty:
+            return Rules(policy, "the trainer's own policy")
+    section = config.retention or RetentionSection()
+    policy = policy_from(section)
+    if policy.is_empty:
+        why = f"neither the trainer of this run nor {config_path()} has a rule"
+        return Rules(policy, why)
+    return Rules(policy, "the configuration file", section.trash_hours)
+
+
+def _known_keys(raw: dict[str, Any]) -> str:
+    """Returns what there is to be set, in the sections that a file has."""
+    sections = {
+        "retention": [n for n in RetentionRules.__struct_fields__ if n != "make_room"],
+        "app": list(AppSection.__struct_fields__),
+    }
+    told = [
+        f"Keys of [{name}] are {', '.join(keys)}." for name, keys in sections.items() if name in raw
+    ]
+    return " ".join(told) or f"Sections are {', '.join(Config.__struct_fields__)}."
+
+
+def _check_app(place: Path, config: Config) -> None:
+    if config.app.poll is not None and not config.app.poll >= 0.1:
+        raise UsageError(f"{place}, [app]: poll is {config.app.poll}; it must be 0.1 or more.")
+    names = [action.name for action in ACTIONS]
+    unknown = sorted(config.keys.keys() - set(names))
+    if unknown:
+        raise UsageError(
+            f"{place}, [keys]: {unknown[0]!r} is no action; there are {', '.join(names)}."
+        )
+    taken: dict[str, str] = {}
+    for action in ACTIONS:
+        for key in config.keys.get(action.name, action.key).split(","):
+            key = key.strip()
+            if key in _TAKEN_KEYS:
+                raise UsageError(f"{place}, [keys]: {key} cannot be used: {_TAKEN_KEYS[key]}.")
+            if key and key in taken:
+                raise UsageError(
+                    f"{place}, [keys]: {key} is the key of both {taken[key]} and {action.name}; "
+                    "give one of them another."
+                )
+            taken[key] = action.name
+
+
+def _check(place: Path, section: RetentionSection) -> None:
+    try:
+        policy_from(section)
+    except UsageError as error:
+        raise UsageError(f"{place}, [retention]: {error}") from error
+    if section.make_room:
+        raise UsageError(
+            f"{place}, [retention]: make_room is for a trainer, which would not fit a save; give "
+            "it to TrainingRun(make_room=True)."
+        )

@@ -1,0 +1,43 @@
+"""Changes settings in the configuration file, and leaves all else in it as it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.files import write_atomic
+from tfckpt_tui.settings.config import config_path, read_config
+
+
+def write_settings(section: str, values: Mapping[str, object], path: Path | None = None) -> Path:
+    """Sets values in `[section]`; None takes a name out, so that the default holds again.
+
+    Returns:
+        The file.
+
+    Raises:
+        UsageError: The file makes no sense; it stays as it is.
+        OSError: It cannot be written.
+    """
+    # Imported when something is changed: nothing else needs to write TOML.
+    import tomlkit
+
+    place = path or config_path()
+    read_config(place if place.exists() else None)
+    before = place.read_text(encoding="utf-8") if place.exists() else ""
+    document = tomlkit.parse(before)
+    if section not in document:
+        document[section] = tomlkit.table()
+    table = document[section]
+    if not isinstance(table, dict):
+        raise UsageError(f"{place}: [{section}] is no section; make it one by hand.")
+    for name, value in values.items():
+        if value is None:
+            table.pop(name, None)
+        else:
+            table[name] = value
+    place.parent.mkdir(parents=True, exist_ok=True)
+    # A file that is a link, as in a directory of dotfiles, stays one.
+    write_atomic(place.resolve(), tomlkit.dumps(document).encode())
+    return place
