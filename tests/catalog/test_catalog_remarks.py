@@ -1,4 +1,4 @@
-"""What is odd in a directory: each remark where it applies, none where it does not."""
+"""What is odd in a directory: each diagnostic where it applies, none where it does not."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory, contents
 
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.diagnostics import Remark
+from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.history import read_list
 
 
-def remarks(made: CheckpointDirectory, *, changed: float = LONG_AGO) -> dict[str, Remark]:
+def diagnostics(made: CheckpointDirectory, *, changed: float = LONG_AGO) -> dict[str, Diagnostic]:
     """Looks once; `changed` says how long ago the directory last changed."""
     catalog = Catalog(made.run)
     catalog.scan(NOW)
     for path in (made.run.state_file, made.root):
         if path.exists():
             made.touch(path, changed)
-    found = catalog.remarks(NOW)
-    assert len({remark.kind for remark in found}) == len(found)
-    return {remark.kind: remark for remark in found}
+    found = catalog.diagnostics(NOW)
+    assert len({diagnostic.kind for diagnostic in found}) == len(found)
+    return {diagnostic.kind: diagnostic for diagnostic in found}
 
 
-def advises_no_loss(remark: Remark) -> bool:
+def advises_no_loss(diagnostic: Diagnostic) -> bool:
     """Whether no word of it asks for anything to be deleted, moved or written."""
     words = (
         "elete",
@@ -38,7 +38,7 @@ def advises_no_loss(remark: Remark) -> bool:
         "printf",
         "model_checkpoint_path",
     )
-    return not any(word in remark.message for word in words)
+    return not any(word in diagnostic.message for word in words)
 
 
 def test_nothing_is_odd_in_a_plain_directory(made):
@@ -47,18 +47,18 @@ def test_nothing_is_odd_in_a_plain_directory(made):
     (made.root / "events.out.tfevents.1").write_bytes(b"x")
     (made.root / "notes.txt").write_bytes(b"x")
     (made.root / "eval").mkdir()
-    assert remarks(made) == {}
+    assert diagnostics(made) == {}
 
 
 def test_nothing_is_odd_in_ours_with_branches(made):
     made.ours(100)
     made.ours(200)
     made.ours(200, 1)
-    assert remarks(made) == {}
+    assert diagnostics(made) == {}
 
 
 def test_nothing_is_odd_where_nothing_is(made):
-    assert remarks(made) == {}
+    assert diagnostics(made) == {}
 
 
 class TestStateFile:
@@ -77,7 +77,7 @@ class TestStateFile:
         made.run.state_file.unlink()
         if content is not None:
             made.run.state_file.write_bytes(content)
-        found = remarks(made)
+        found = diagnostics(made)
         assert list(found) == [kind]
         assert found[kind].severity == "warning"
         assert effect in found[kind].message
@@ -87,14 +87,14 @@ class TestStateFile:
         made.tensorflow("ckpt-1")
         os.rename(made.run.state_file, tmp_path / "elsewhere")
         made.run.state_file.symlink_to(tmp_path / "elsewhere")
-        assert remarks(made) == {}
+        assert diagnostics(made) == {}
 
     def test_it_names_what_is_gone(self, made):
         made.tensorflow("ckpt-1")
         made.tensorflow("ckpt-2")
         for path in made.root.glob("ckpt-2.*"):
             path.unlink()
-        found = remarks(made)
+        found = diagnostics(made)
         assert list(found) == ["latest-missing"]
         assert "ckpt-2 as the newest, which is not there" in found["latest-missing"].message
         assert '"ckpt-1"' in found["latest-missing"].message
@@ -102,7 +102,7 @@ class TestStateFile:
     def test_it_names_what_is_incomplete(self, made):
         made.tensorflow("ckpt-1", shards=2)
         (made.root / "ckpt-1.data-00001-of-00002").unlink()
-        assert "which is incomplete" in remarks(made)["latest-missing"].message
+        assert "which is incomplete" in diagnostics(made)["latest-missing"].message
 
     def test_it_lists_what_is_gone(self, made):
         for step in range(1, 7):
@@ -110,7 +110,7 @@ class TestStateFile:
         for step in range(1, 6):
             for path in made.root.glob(f"ckpt-{step}.*"):
                 path.unlink()
-        found = remarks(made)
+        found = diagnostics(made)
         assert list(found) == ["listed-missing"]
         assert "ckpt-1, ckpt-2, ckpt-3 and 2 more" in found["listed-missing"].message
         assert found["listed-missing"].severity == "note"
@@ -126,7 +126,7 @@ class TestStateFile:
         )
         if still_there:
             shutil.copytree(made.root, old)
-        found = remarks(made)
+        found = diagnostics(made)
         assert list(found) == ["other-place"]
         message = found["other-place"].message
         assert str(old) in message
@@ -140,14 +140,14 @@ class TestStateFile:
         made.run.state_file.write_text(
             text + text.replace("model_", "all_model_", 1).replace("_path:", "_paths:")
         )
-        assert remarks(made) == {}
+        assert diagnostics(made) == {}
 
 
 def test_two_prefixes_share_one_state_file(made):
     made.tensorflow("ckpt-1")
     made.tensorflow("best-2")
     made.tensorflow("final")
-    found = remarks(made)
+    found = diagnostics(made)
     assert list(found) == ["two-prefixes"]
     assert "2 prefixes" in found["two-prefixes"].message
 
@@ -156,7 +156,7 @@ def test_two_of_one_step(made):
     for step in (1, 2):
         made.tensorflow(f"ckpt-{step}")
         made.tensorflow(f"best-{step}")
-    found = remarks(made)
+    found = diagnostics(made)
     assert set(found) == {"two-prefixes", "same-step"}
     assert "1 more step" in found["same-step"].message
 
@@ -164,7 +164,7 @@ def test_two_of_one_step(made):
 def test_data_newer_than_its_index(made):
     made.tensorflow("ckpt-1", shards=2)
     made.touch(made.root / "ckpt-1.data-00001-of-00002", LONG_AGO - 10)
-    found = remarks(made)
+    found = diagnostics(made)
     assert list(found) == ["data-newer"]
     assert found["data-newer"].name == "ckpt-1"
 
@@ -172,7 +172,7 @@ def test_data_newer_than_its_index(made):
 def test_unlisted_ones(made):
     made.tensorflow("ckpt-1", listed=False)
     made.tensorflow("ckpt-2")
-    found = remarks(made)
+    found = diagnostics(made)
     assert list(found) == ["unlisted"]
     size = sum(path.stat().st_size for path in made.root.glob("ckpt-1.*"))
     assert (found["unlisted"].name, found["unlisted"].bytes) == ("ckpt-1", size)
@@ -184,14 +184,14 @@ class TestLeftovers:
         extra = made.root / "ckpt-1.data-00001-of-00002"
         extra.write_bytes(b"12345")
         made.touch(extra, LONG_AGO)
-        found = remarks(made)
+        found = diagnostics(made)
         assert list(found) == ["extra-data"]
         assert (found["extra-data"].name, found["extra-data"].bytes) == (extra.name, 5)
 
     def test_the_temporary_directory_beside_a_complete_one(self, made):
         made.tensorflow("ckpt-1", age=LONG_AGO)
         made.temporary("ckpt-1", age=LONG_AGO)
-        found = remarks(made)
+        found = diagnostics(made)
         assert list(found) == ["leftover-temp"]
         assert (found["leftover-temp"].name, found["leftover-temp"].bytes) == ("ckpt-1_temp", 4)
 
@@ -199,14 +199,14 @@ class TestLeftovers:
         made.tensorflow("ckpt-1", age=1)
         made.temporary("ckpt-1", age=1)
         made.touch(made.root / "ckpt-1.index", 0)
-        assert remarks(made) == {}
+        assert diagnostics(made) == {}
 
     def test_state_files_that_were_not_finished(self, made):
         made.tensorflow("ckpt-1")
         for name, age in [("checkpoint.tmp0123abcd", LONG_AGO), ("checkpoint.tmpff", 5)]:
             (made.root / name).write_bytes(b"x" * 7)
             made.touch(made.root / name, age)
-        found = remarks(made)
+        found = diagnostics(made)
         assert list(found) == ["state-file-temp"]
         assert found["state-file-temp"].name == "checkpoint.tmp0123abcd"
         assert found["state-file-temp"].bytes == 7
@@ -216,7 +216,7 @@ class TestLeftovers:
         for name in ("lone-3.meta", ".index", "x.data-1-of-2", "y.data-1-of-2"):
             (made.root / name).write_bytes(b"x" * 3)
             made.touch(made.root / name, LONG_AGO)
-        found = remarks(made)
+        found = diagnostics(made)
         assert list(found) == ["stray"]
         assert found["stray"].bytes == 12
         assert "and 1 more" in found["stray"].message
@@ -230,7 +230,7 @@ def test_warnings_come_first(made):
     made.tensorflow("ckpt-2")
     for path in made.root.glob("ckpt-2.*"):
         path.unlink()
-    assert list(remarks(made)) == ["latest-missing", "unlisted"]
+    assert list(diagnostics(made)) == ["latest-missing", "unlisted"]
 
 
 class TestAdviceThatCouldLoseSomething:
@@ -245,7 +245,7 @@ class TestAdviceThatCouldLoseSomething:
     def test_the_command_names_the_older_one_and_keeps_the_list(self, made):
         self.lost_newest(made)
         before = made.run.state_file.read_text()
-        message = remarks(made)["latest-missing"].message
+        message = diagnostics(made)["latest-missing"].message
         command = message[message.index("`") + 1 : message.rindex("`")]
         subprocess.run(command, shell=True, check=True)
         assert made.run.state_file.read_text() == 'model_checkpoint_path: "ckpt-1"\n'
@@ -255,9 +255,9 @@ class TestAdviceThatCouldLoseSomething:
     def test_any_name_makes_a_command_that_works(self, made, name):
         made.tensorflow(name)
         made.run.state_file.unlink()
-        message = remarks(made)["state-file-missing"].message
+        message = diagnostics(made)["state-file-missing"].message
         subprocess.run(message[message.index(": `") + 3 : -2], shell=True, check=True)
-        assert remarks(made) == {}
+        assert diagnostics(made) == {}
         assert Catalog(made.run).scan(NOW)[0].listed is False
         assert read_list(made.run).latest == name
 
@@ -268,7 +268,7 @@ class TestAdviceThatCouldLoseSomething:
         catalog.scan(NOW)
         made.tensorflow("ckpt-2", listed=False)
         for later in (0, 3600):
-            (found,) = catalog.remarks(NOW + later)
+            (found,) = catalog.diagnostics(NOW + later)
             assert (found.kind, found.severity) == ("listing-stale", "note")
             assert advises_no_loss(found)
 
@@ -277,9 +277,9 @@ class TestAdviceThatCouldLoseSomething:
         made.run.state_file.rename(made.root / "aside")
         catalog = Catalog(made.run)
         catalog.scan(NOW)
-        assert [one.kind for one in catalog.remarks(NOW)] == ["state-file-missing"]
+        assert [one.kind for one in catalog.diagnostics(NOW)] == ["state-file-missing"]
         (made.root / "aside").rename(made.run.state_file)
-        assert catalog.remarks(NOW) == ()
+        assert catalog.diagnostics(NOW) == ()
 
     @pytest.mark.parametrize("kind", ["latest-missing", "state-file-missing", "state-file-empty"])
     def test_while_a_save_or_a_copy_may_be_under_way(self, made, kind):
@@ -288,7 +288,7 @@ class TestAdviceThatCouldLoseSomething:
             made.run.state_file.unlink()
         if kind == "state-file-empty":
             made.run.state_file.touch()
-        found = remarks(made, changed=5.0)
+        found = diagnostics(made, changed=5.0)
         assert list(found) == [kind]
         assert found[kind].severity == "warning"
         assert "look again" in found[kind].message
@@ -300,7 +300,7 @@ class TestAdviceThatCouldLoseSomething:
         made.touch(made.root, 1)
         catalog = Catalog(made.run)
         catalog.scan(NOW)
-        messages = [catalog.remarks(NOW + later)[0].message for later in (0, 4, 6)]
+        messages = [catalog.diagnostics(NOW + later)[0].message for later in (0, 4, 6)]
         assert ["printf" in message for message in messages] == [False, False, True]
 
     def test_what_changes_between_two_looks_counts_anew(self, made):
@@ -308,21 +308,21 @@ class TestAdviceThatCouldLoseSomething:
         made.touch(made.root, -10)
         catalog = Catalog(made.run)
         catalog.scan(NOW)
-        catalog.remarks(NOW)
+        catalog.diagnostics(NOW)
         made.tensorflow("ckpt-3", age=0)
         for path in made.root.glob("ckpt-3.*"):
             path.unlink()
         catalog.scan(NOW + 6)
         made.touch(made.root, -10)
-        assert "printf" not in catalog.remarks(NOW + 6)[0].message
-        assert "printf" in catalog.remarks(NOW + 12)[0].message
+        assert "printf" not in catalog.diagnostics(NOW + 6)[0].message
+        assert "printf" in catalog.diagnostics(NOW + 12)[0].message
 
     def test_on_a_network_disk_the_machine_that_trains_is_asked(self, made, monkeypatch):
         monkeypatch.setattr(
             "tfckpt_trainer.catalog.scan.seeing.is_network_file_system", lambda _: True
         )
         self.lost_newest(made)
-        message = remarks(made)["latest-missing"].message
+        message = diagnostics(made)["latest-missing"].message
         assert "on the machine that trains" in message
         assert message.index(f"`ls -l {made.root}`") < message.index("printf")
 
@@ -335,7 +335,7 @@ class TestAdviceThatCouldLoseSomething:
         shard.unlink()
         if what == "unreadable":
             shard.symlink_to("/elsewhere/data")
-        found = remarks(made)["state-file-missing"]
+        found = diagnostics(made)["state-file-missing"]
         assert f"ckpt-2 is newer than ckpt-1, and {what}" in found.message
         assert advises_no_loss(found)
 
@@ -345,7 +345,7 @@ class TestAdviceThatCouldLoseSomething:
         data = made.root / "ckpt-2.data-00000-of-00001"
         data.unlink()
         data.symlink_to("/elsewhere/data")
-        found = remarks(made)["latest-missing"]
+        found = diagnostics(made)["latest-missing"]
         assert "which is unreadable here" in found.message
         assert advises_no_loss(found)
 
@@ -353,50 +353,50 @@ class TestAdviceThatCouldLoseSomething:
         made.tensorflow("ckpt-1")
         made.tensorflow("ckpt-2", age=30)
         made.temporary("ckpt-2", age=1)
-        assert remarks(made) == {}
+        assert diagnostics(made) == {}
 
     @pytest.mark.parametrize("other", ["ckpt-2.keras", "ckpt-2.weights.h5", "ckpt-2"])
     def test_a_newest_one_of_a_format_that_is_not_known(self, made, other):
         self.lost_newest(made)
         (made.root / other).write_bytes(b"?")
-        found = remarks(made)["latest-missing"]
+        found = diagnostics(made)["latest-missing"]
         assert other in found.message
         assert advises_no_loss(found)
 
     def test_another_checkpoint_with_a_longer_name_is_none(self, made):
         self.lost_newest(made)
         made.tensorflow("ckpt-20", listed=False, age=LONG_AGO + 10)
-        assert "printf" in remarks(made)["latest-missing"].message
+        assert "printf" in diagnostics(made)["latest-missing"].message
 
     def test_a_place_that_may_not_be_looked_into(self, made, tmp_path):
         made.tensorflow("model-7")
         place = tmp_path / ("n" * 300)
         made.run.state_file.write_text(f'model_checkpoint_path: "{place}/model-7"\n')
-        found = remarks(made)["other-place"]
+        found = diagnostics(made)["other-place"]
         assert "it may be there" in found.message
         assert advises_no_loss(found)
 
     def test_a_place_on_a_disk_that_may_not_be_mounted(self, made):
         made.tensorflow("model-7")
         made.run.state_file.write_text('model_checkpoint_path: "/not/mounted/model-7"\n')
-        message = remarks(made)["other-place"].message
+        message = diagnostics(made)["other-place"].message
         assert message.index("mount it first") < message.index("printf")
 
     def test_the_newest_is_never_called_unlisted(self, made):
         """A save writes the index first, and the state file after it."""
         made.tensorflow("ckpt-1")
         made.tensorflow("ckpt-2", listed=False, age=LONG_AGO - 10)
-        assert remarks(made) == {}
+        assert diagnostics(made) == {}
 
     def test_what_was_saved_just_now_is_not_called_unlisted(self, made):
         for step in (1, 2, 3):
             made.tensorflow(f"ckpt-{step}", listed=step == 1, age=30 - step)
-        assert remarks(made) == {}
+        assert diagnostics(made) == {}
 
     def test_the_unlisted_go_to_the_trash(self, made):
         made.tensorflow("ckpt-1", listed=False)
         made.tensorflow("ckpt-2", age=LONG_AGO - 10)
-        message = remarks(made)["unlisted"].message
+        message = diagnostics(made)["unlisted"].message
         assert f"`tfckpt-tui prune {made.root} NAME`" in message
         assert "trash" in message
 
@@ -405,12 +405,12 @@ class TestAdviceThatCouldLoseSomething:
         extra = made.root / "ckpt-1.data-00001-of-00002"
         extra.write_bytes(b"12345")
         made.touch(extra, LONG_AGO + 60)
-        message = remarks(made)["extra-data"].message
+        message = diagnostics(made)["extra-data"].message
         assert "elete" not in message
         command = message[message.index("`") + 1 : message.rindex("`")]
         subprocess.run(command, shell=True, check=True)
         assert (made.root / "moved-away" / extra.name).read_bytes() == b"12345"
-        assert remarks(made) == {}
+        assert diagnostics(made) == {}
 
     @pytest.mark.parametrize("older_than_index", [0, -60])
     def test_data_of_another_count_that_is_as_new_is_kept(self, made, older_than_index):
@@ -419,7 +419,7 @@ class TestAdviceThatCouldLoseSomething:
         extra = made.root / "ckpt-1.data-00001-of-00002"
         extra.write_bytes(b"12345")
         made.touch(extra, LONG_AGO + older_than_index)
-        found = remarks(made)["extra-data"]
+        found = diagnostics(made)["extra-data"]
         assert "Keep them" in found.message
         assert advises_no_loss(found)
 
@@ -428,21 +428,21 @@ class TestAdviceThatCouldLoseSomething:
         extra = made.root / "ckpt-1.data-00001-of-00002"
         extra.write_bytes(b"12345")
         made.touch(extra, 5)
-        assert list(remarks(made)) == ["data-newer"]
+        assert list(diagnostics(made)) == ["data-newer"]
 
     def test_a_temporary_directory_is_moved_away(self, made):
         made.tensorflow("ckpt-1")
         made.temporary("ckpt-1", age=LONG_AGO)
-        message = remarks(made)["leftover-temp"].message
+        message = diagnostics(made)["leftover-temp"].message
         command = message[message.index("`") + 1 : message.rindex("`")]
         subprocess.run(command, shell=True, check=True)
         assert len(list((made.root / "moved-away" / "ckpt-1_temp").iterdir())) == 1
-        assert remarks(made) == {}
+        assert diagnostics(made) == {}
 
     def test_a_temporary_directory_with_parts_of_a_later_save_is_kept(self, made):
         made.tensorflow("ckpt-1", age=LONG_AGO)
         made.temporary("ckpt-1", age=LONG_AGO - 60)
-        found = remarks(made)["leftover-temp"]
+        found = diagnostics(made)["leftover-temp"]
         assert "Keep it" in found.message
         assert advises_no_loss(found)
 
@@ -451,7 +451,7 @@ class TestAdviceThatCouldLoseSomething:
         part = made.root / "ckpt-2.index.tempstate123"
         part.write_bytes(b"x")
         made.touch(part, LONG_AGO)
-        found = remarks(made)
+        found = diagnostics(made)
         assert list(found) == ["part-temp"]
         assert "mv -n ckpt-2.index.tempstate123 moved-away/" in found["part-temp"].message
 
@@ -459,7 +459,7 @@ class TestAdviceThatCouldLoseSomething:
         made.tensorflow("ckpt-1")
         made.run.state_file.rename(made.root / "checkpoint.tmp0123abcd")
         made.touch(made.root / "checkpoint.tmp0123abcd", LONG_AGO)
-        found = remarks(made)
+        found = diagnostics(made)
         assert set(found) == {"state-file-missing", "state-file-temp"}
         assert "may hold the list" in found["state-file-temp"].message
         assert advises_no_loss(found["state-file-temp"])
@@ -471,12 +471,12 @@ class TestAdviceThatCouldLoseSomething:
         made.touch(kept, LONG_AGO)
         (made.root / "best.data-00000-of-00001").symlink_to(kept.name)
         (made.root / "best.index").symlink_to("ckpt-1.index")
-        assert remarks(made) == {}
+        assert diagnostics(made) == {}
 
     def test_two_prefixes_leave_what_is_there(self, made):
         made.tensorflow("ckpt-1")
         made.tensorflow("best-2")
-        assert "Leave the files that are here" in remarks(made)["two-prefixes"].message
+        assert "Leave the files that are here" in diagnostics(made)["two-prefixes"].message
 
 
 class TestLinks:
@@ -490,13 +490,13 @@ class TestLinks:
         made.tensorflow("ckpt-301", age=LONG_AGO - 1)
         self.alias(made, "best-300", "ckpt-300")
         self.alias(made, "zbest", "ckpt-301")
-        assert remarks(made) == {}
+        assert diagnostics(made) == {}
 
     def test_a_state_file_may_name_one(self, made):
         made.tensorflow("ckpt-300")
         self.alias(made, "best", "ckpt-300")
         made.run.state_file.write_text('model_checkpoint_path: "best"\n')
-        assert remarks(made) == {}
+        assert diagnostics(made) == {}
 
     @pytest.mark.parametrize(
         ("target", "kind"),
@@ -511,7 +511,7 @@ class TestLinks:
         made.tensorflow("ckpt-1")
         (made.root / "sub").mkdir()
         (made.root / "best.index").symlink_to(target)
-        found = remarks(made)
+        found = diagnostics(made)
         assert list(found) == [kind]
         assert f"best.index -> {target}" in found[kind].message
         assert found[kind].severity == ("note" if kind == "link-outside" else "warning")
@@ -522,7 +522,7 @@ class TestLinks:
         dead = made.root / "-x.index"
         dead.symlink_to("gone")
         before = contents(made.root)
-        message = remarks(made)["link-dead"].message
+        message = diagnostics(made)["link-dead"].message
         command = message[message.index("`") + 1 : message.rindex("`")]
         subprocess.run(command, shell=True, check=True)
         assert not dead.is_symlink()
@@ -531,7 +531,7 @@ class TestLinks:
     def test_a_target_of_thousands_of_characters_is_shortened(self, made):
         made.tensorflow("ckpt-1")
         (made.root / "best.index").symlink_to("x/" * 2000 + "y")
-        assert len(remarks(made)["link-outside"].message) < 600
+        assert len(diagnostics(made)["link-outside"].message) < 600
 
 
 @pytest.mark.parametrize(
@@ -540,4 +540,4 @@ class TestLinks:
 def test_a_state_file_that_names_what_no_file_can_be_called(made, latest):
     made.tensorflow("ckpt-1")
     made.run.state_file.write_text(f'model_checkpoint_path: "{latest}"\n')
-    assert set(remarks(made)) <= {"latest-missing", "other-place"}
+    assert set(diagnostics(made)) <= {"latest-missing", "other-place"}

@@ -10,17 +10,17 @@ import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
 
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.diagnostics import Remark
+from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.states import CheckpointState
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 SCRIPT = Path(__file__).parent / "scripts" / "version_one.py"
 
 
-def remarks(run: RunDirectory, now: float = NOW) -> dict[str, Remark]:
+def diagnostics(run: RunDirectory, now: float = NOW) -> dict[str, Diagnostic]:
     catalog = Catalog(run)
     catalog.scan(now)
-    return {remark.kind: remark for remark in catalog.remarks(now)}
+    return {diagnostic.kind: diagnostic for diagnostic in catalog.diagnostics(now)}
 
 
 def save(
@@ -54,7 +54,7 @@ def save(
 @pytest.mark.parametrize("shards", [0, 2])
 def test_it_is_named_for_what_it_is_and_nothing_else_is_said(made, shards, graph):
     paths = save(made, "model.ckpt-100", shards=shards, graph=graph)
-    found = remarks(made.run)
+    found = diagnostics(made.run)
     assert list(found) == ["v1-format"]
     message = found["v1-format"].message
     assert "V1 format" in message
@@ -69,7 +69,7 @@ def test_it_is_named_for_what_it_is_and_nothing_else_is_said(made, shards, graph
 def test_without_a_state_file_the_graph_and_the_table_tell(made):
     save(made, "model.ckpt-100")
     made.run.state_file.unlink()
-    assert list(remarks(made.run)) == ["v1-format"]
+    assert list(diagnostics(made.run)) == ["v1-format"]
 
 
 def test_a_graph_beside_another_file_of_its_name_is_no_checkpoint(made):
@@ -77,7 +77,7 @@ def test_a_graph_beside_another_file_of_its_name_is_no_checkpoint(made):
     for name in ("photo", "photo.meta"):
         (made.root / name).write_bytes(b"x" * 100)
         made.touch(made.root / name, LONG_AGO)
-    found = remarks(made.run)
+    found = diagnostics(made.run)
     assert list(found) == ["stray"]
     assert "Keep it" in found["stray"].message or "Keep them" in found["stray"].message
 
@@ -87,9 +87,9 @@ def test_older_ones_of_the_other_format_are_not_made_the_newest(made):
     made.tensorflow("model.ckpt-100", listed=False)
     for path in (made.run.state_file, made.root):
         made.touch(path, LONG_AGO)
-    assert set(remarks(made.run)) == {"v1-format"}
+    assert set(diagnostics(made.run)) == {"v1-format"}
     made.run.state_file.unlink()
-    message = remarks(made.run)["state-file-missing"].message
+    message = diagnostics(made.run)["state-file-missing"].message
     assert "model.ckpt-200, in TensorFlow's V1 format, may be newer" in message
     assert "printf" not in message
 
@@ -98,7 +98,7 @@ def test_the_graph_of_one_in_both_formats_is_kept_by_both(made):
     made.tensorflow("model.ckpt-100")
     save(made, "model.ckpt-100")
     assert made.scan()["model.ckpt-100"].state is CheckpointState.COMPLETE
-    assert list(remarks(made.run)) == ["v1-format"]
+    assert list(diagnostics(made.run)) == ["v1-format"]
 
 
 def test_it_is_opened_once_however_often_one_looks(made, monkeypatch):
@@ -110,7 +110,7 @@ def test_it_is_opened_once_however_often_one_looks(made, monkeypatch):
     catalog = Catalog(made.run)
     for _ in range(3):
         catalog.scan(NOW)
-        catalog.remarks(NOW)
+        catalog.diagnostics(NOW)
     assert len(opened) == 1
 
 
@@ -120,7 +120,7 @@ def test_what_tensorflow_writes(tmp_path):
     for kind in ("plain", "sharded", "no-graph"):
         run = RunDirectory(tmp_path / kind)
         later = run.state_file.stat().st_mtime + 7200
-        found = remarks(run, later)
+        found = diagnostics(run, later)
         assert list(found) == ["v1-format"], kind
         assert "model.ckpt-100 and model.ckpt-200 are in" in found["v1-format"].message
         assert Catalog(run).scan(later) == ()

@@ -42,7 +42,7 @@ def worker(index, **facts):
         ({"updated_at": NOW - 9}, "gave no sign of life for 9 s"),
         ({"phase": Phase.INPUT, "phase_since": NOW - 7}, "waits for its input, for 7 s"),
         ({"phase": Phase.SCRIPT, "phase_since": NOW - 6}, "is in the script between two steps"),
-        ({"kept_from_cpu": 0.6}, "is kept from its processor for 60% of the time"),
+        ({"cpu_stall_ratio": 0.6}, "is kept from its processor for 60% of the time"),
         ({"cpu_percent": 98.0}, "computes, and the others wait for it"),
     ],
 )
@@ -56,7 +56,7 @@ def test_where_all_do_the_same_nobody_is_blamed():
     assert suspect([worker(0), worker(1)], NOW) is None
     busy = {"cpu_percent": 90.0}
     assert suspect([worker(0, **busy), worker(1, **busy)], NOW) is None
-    slowed = {"kept_from_cpu": 0.7}
+    slowed = {"cpu_stall_ratio": 0.7}
     assert suspect([worker(0, **slowed), worker(1, **slowed)], NOW) is None
 
 
@@ -74,7 +74,7 @@ def test_a_run_that_goes_well_is_left_in_peace():
 
 def test_a_worker_that_is_kept_from_its_processor_is_named_while_steps_go_on():
     fresh = {"last_step_at": NOW - 0.2}
-    statuses = [worker(0, **fresh), worker(1, kept_from_cpu=0.5, **fresh)]
+    statuses = [worker(0, **fresh), worker(1, cpu_stall_ratio=0.5, **fresh)]
     assert holding_up(statuses, NOW) == (1, "is kept from its processor for 50% of the time")
 
 

@@ -75,10 +75,10 @@ def trained(tmp_path) -> Trained:
 def janitor(trained) -> Iterator[Callable[..., Any]]:
     """Makes one for a policy; waits for what it does aside."""
     from tfckpt_trainer.training.checkpoint.automatic_prune import Housekeeping, Janitor
-    from tfckpt_trainer.training.telemetry.journal_writer import Ledger
+    from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 
-    ledger = Ledger(trained.run, CommandBox(trained.run), is_chief=True)
-    yield lambda *args, **more: Janitor(trained.run, Housekeeping(*args, **more), ledger)
+    journal = JournalWriter(trained.run, CommandBox(trained.run), is_chief=True)
+    yield lambda *args, **more: Janitor(trained.run, Housekeeping(*args, **more), journal)
     wait_for_deleting()
 
 
@@ -93,10 +93,10 @@ LAST = Policy(keep_last=1)
 
 def test_the_other_workers_leave_it_to_the_chief(trained):
     from tfckpt_trainer.training.checkpoint.automatic_prune import Housekeeping, Janitor
-    from tfckpt_trainer.training.telemetry.journal_writer import Ledger
+    from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 
-    ledger = Ledger(trained.run, CommandBox(trained.run), is_chief=False)
-    Janitor(trained.run, Housekeeping(Policy(keep_last=1)), ledger).after_save("ckpt-3")
+    journal = JournalWriter(trained.run, CommandBox(trained.run), is_chief=False)
+    Janitor(trained.run, Housekeeping(Policy(keep_last=1)), journal).after_save("ckpt-3")
     assert trained.names == {"ckpt-1", "ckpt-2", "ckpt-3"}
 
 

@@ -97,14 +97,14 @@ def test_values_are_those_of_the_moment_in_which_they_were_taken(tmp_path, share
 def test_what_is_no_variable_is_refused_and_not_left_out(shared):
     import tensorflow as tf
 
-    from tfckpt_trainer.training.checkpoint.layout import Blueprint
+    from tfckpt_trainer.training.checkpoint.layout import CheckpointLayout
 
     table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
     with pytest.raises(UsageError, match="vocabulary is a MutableHashTable"):
-        Blueprint(tf.train.Checkpoint(vocabulary=table))
+        CheckpointLayout(tf.train.Checkpoint(vocabulary=table))
     optimizer = tf.compat.v1.train.MomentumOptimizer(0.1, 0.9)
     with pytest.raises(UsageError, match="old is a MomentumOptimizer"):
-        Blueprint(tf.train.Checkpoint(old=optimizer))
+        CheckpointLayout(tf.train.Checkpoint(old=optimizer))
     iterator = iter(tf.data.Dataset.range(3))
     with pytest.raises(UsageError, match="input is a OwnedIterator"):
-        Blueprint(tf.train.Checkpoint(input=iterator))
+        CheckpointLayout(tf.train.Checkpoint(input=iterator))

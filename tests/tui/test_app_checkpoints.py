@@ -192,14 +192,14 @@ async def test_what_is_odd_in_the_directory_is_shown_and_goes_away(made: RunFact
     state.write_bytes(sound.replace(b'_path: "ckpt-30"', b'_path: "x"', 1))
     async with TfckptApp(made.run, poll=0.1).run_test(size=SIZE, notifications=True) as pilot:
         app = await opened(pilot)
-        await until_shown(pilot, "oddit")
+        await until_shown(pilot, "diagnostic")
         await pilot.press("o")
         await until_shown(pilot, "The state file names x as the newest")
         state.write_bytes(sound)
-        await until_shown(pilot, "Nothing is odd any more")
+        await until_shown(pilot, "All diagnostics are resolved")
         await pilot.press("escape", "o")
-        await until_shown(pilot, "Nothing is odd in this directory")
-        assert "oddit" not in top(app).splitlines()[2]
+        await until_shown(pilot, "This directory has no diagnostics")
+        assert "diagnostic" not in top(app).splitlines()[2]
 
 
 async def test_pruning_beside_a_foreign_trainer_asks_twice(made: RunFactory) -> None:

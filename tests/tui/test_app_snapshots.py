@@ -33,7 +33,7 @@ SCREENS = {
     "export": ("e",),
     "undo": ("u",),
     "marked": ("space", "down", "space", "p"),
-    "oddities": ("o",),
+    "diagnostics": ("o",),
     "tensorboard": ("t",),
 }
 """Screens and dialogs that need no more than keys."""

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from command_running import Tool
 
 from bundle_writing import array, write
+from command_running import Tool
 
 
 @pytest.fixture

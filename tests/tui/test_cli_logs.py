@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from command_running import BINARY, LIMIT_SECONDS
 from json_reference import check
 from rundir_factory import two_branches
+
+from command_running import BINARY, LIMIT_SECONDS
 
 Follow = Callable[..., "subprocess.Popen[str]"]
 

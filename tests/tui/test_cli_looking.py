@@ -147,7 +147,7 @@ def test_status_of_a_run_with_a_lost_worker_is_a_problem(tool: Tool, tmp_path: P
     assert [w["state"] for w in said.json["workers"]] == ["training", "lost"]
 
 
-@pytest.mark.parametrize("said", [{"kept_from_cpu": 0.5}, {"activity": Activity.SAVING}])
+@pytest.mark.parametrize("said", [{"cpu_stall_ratio": 0.5}, {"activity": Activity.SAVING}])
 def test_status_of_a_killed_trainer_tells_that_its_process_is_gone(
     tool: Tool, tmp_path: Path, said: dict[str, Any]
 ) -> None:
@@ -170,8 +170,8 @@ def test_status_of_a_killed_trainer_tells_that_its_process_is_gone(
     assert run["reason"] == f"The process of worker 0 ({trainer.pid}) is gone."
     assert "kept from" not in tool("status", tmp_path).data
     [view] = Look(made.run).snapshot(now).workers
-    assert "kept from" not in view.suspicion
-    assert not view.suspicion or view.suspicion == f"its process {trainer.pid} is gone"
+    assert "kept from" not in view.straggling
+    assert not view.straggling or view.straggling == f"its process {trainer.pid} is gone"
 
 
 def test_status_of_a_silent_trainer_of_another_machine_tells_for_how_long(
@@ -180,7 +180,7 @@ def test_status_of_a_silent_trainer_of_another_machine_tells_for_how_long(
     made = two_branches(tmp_path)
     made.run.worker_status(1).unlink(missing_ok=True)
     now = time.time()
-    made.worker(0, updated_at=now - 600, last_step_at=now - 600, kept_from_cpu=0.5)
+    made.worker(0, updated_at=now - 600, last_step_at=now - 600, cpu_stall_ratio=0.5)
     reason = tool("status", tmp_path, "--json").json["run"]["reason"]
     assert re.fullmatch(r"Worker 0 gave no sign of life for 60\d s\.", reason)
 
@@ -278,9 +278,9 @@ def test_ls_says_what_is_odd_and_what_to_do(tool: Tool, tmp_path: Path) -> None:
     said = tool("ls", tmp_path)
     assert said.code == 0
     assert "warning: The state file names ckpt-b1-400 as the newest" in said.words
-    (remark, *_) = tool("ls", tmp_path, "--json").json["remarks"]
-    assert remark["name"] == "ckpt-b1-400"
-    assert remark["severity"] == "warning"
+    (diagnostic, *_) = tool("ls", tmp_path, "--json").json["diagnostics"]
+    assert diagnostic["name"] == "ckpt-b1-400"
+    assert diagnostic["severity"] == "warning"
 
 
 def test_a_damaged_newest_checkpoint_is_not_the_current_one(tool: Tool, tmp_path: Path) -> None:

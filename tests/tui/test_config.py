@@ -233,3 +233,9 @@ def test_a_theme_without_sense_says_what_would_make_some(
     home.write_text(f"[themes.mine]\n{section}\n")
     with pytest.raises(UsageError, match=words):
         TfckptApp(RunDirectory(Path("/nowhere")), config=read_config())
+
+
+def test_actions_named_as_in_version_0_1_keep_their_keys(tmp_path):
+    place = tmp_path / "config.toml"
+    place.write_text("[keys]\nremarks = 'f9'\n")
+    assert read_config(place).keys == {"diagnostics": "f9"}

@@ -19,7 +19,7 @@ from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.preflight import (
     already_alive,
     check_directory,
-    check_no_survivors,
+    check_no_orphans,
     check_options,
 )
 from tfckpt_trainer.rundir.documents import load_if_there, store
@@ -59,7 +59,7 @@ def launch(options: LaunchOptions) -> SupervisorStatus:
     if lock is None:
         raise already_alive(run)
     try:
-        check_no_survivors(run)
+        check_no_orphans(run)
         _write_run_file(run, options)
         store(run.launch_file, options)
         run.supervisor_status.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ from tfckpt_trainer.rundir.statuses import load_status
 
 
 @dataclass(frozen=True)
-class Survivor:
+class OrphanProcess:
     """A worker process that lives.
 
     Attributes:
@@ -72,22 +72,22 @@ def living_supervisor(run: RunDirectory, now: float) -> SupervisorStatus | None:
     return status if status is not None and is_live(status, now) else None
 
 
-def survivors(run: RunDirectory, now: float) -> list[Survivor]:
+def orphan_processes(run: RunDirectory, now: float) -> list[OrphanProcess]:
     """Returns the workers that live, by index: those the supervisor started and those that tell.
 
     Scripts that do not use our library write no heartbeat; the supervisor's last one names them.
     """
-    found: dict[tuple[str, int], Survivor] = {}
+    found: dict[tuple[str, int], OrphanProcess] = {}
     for told in read_workers(run):
         if told.activity is not Activity.EXITED and is_live(told, now):
-            worker = Survivor(
+            worker = OrphanProcess(
                 told.index, told.host, told.pid, told.process_started_at, told.namespace
             )
             found[worker.host, worker.pid] = worker
     supervisor = read_supervisor(run)
     for started in supervisor.workers if supervisor is not None else ():
         assert supervisor is not None
-        worker = Survivor(
+        worker = OrphanProcess(
             started.index,
             supervisor.host,
             started.pid,

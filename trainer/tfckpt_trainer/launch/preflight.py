@@ -11,7 +11,7 @@ from tfckpt_trainer.catalog.scan.checkpoint_files import look
 from tfckpt_trainer.errors import LaunchError, UsageError
 from tfckpt_trainer.launch.cluster import check_ports
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.orphans import living_supervisor, survivors
+from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 
@@ -90,13 +90,13 @@ def already_alive(run: RunDirectory) -> LaunchError:
     )
 
 
-def check_no_survivors(run: RunDirectory) -> None:
+def check_no_orphans(run: RunDirectory) -> None:
     """Makes sure that no worker trains here without a supervisor.
 
     Raises:
         LaunchError: Some do; it names their processes and how to end them.
     """
-    alive = survivors(run, time.time())
+    alive = orphan_processes(run, time.time())
     if alive:
         raise LaunchError(
             f"Still training in {run.root}, without a supervisor: "

@@ -11,7 +11,12 @@ import msgspec
 
 from tfckpt_trainer.errors import LaunchError, in_words
 from tfckpt_trainer.launch.lock import lock_is_held
-from tfckpt_trainer.launch.orphans import Survivor, living_supervisor, read_supervisor, survivors
+from tfckpt_trainer.launch.orphans import (
+    OrphanProcess,
+    living_supervisor,
+    orphan_processes,
+    read_supervisor,
+)
 from tfckpt_trainer.launch.workers import KILL_SECONDS, POLL_SECONDS, signal_group
 from tfckpt_trainer.rundir.health import is_live
 from tfckpt_trainer.rundir.journal import try_write_entry
@@ -58,7 +63,7 @@ def _alive(run: RunDirectory) -> list[str]:
     if lock_is_held(run):
         supervisor = living_supervisor(run, now)
         alive.append(f"supervisor (process {supervisor.pid})" if supervisor else "supervisor")
-    return [*alive, *map(str, survivors(run, now))]
+    return [*alive, *map(str, orphan_processes(run, now))]
 
 
 def stop_supervisor(
@@ -86,7 +91,7 @@ def stop_supervisor(
     """
     deadline = time.monotonic() + timeout
     supervisor = living_supervisor(run, time.time())
-    workers = survivors(run, time.time())
+    workers = orphan_processes(run, time.time())
     if supervisor is None and not workers:
         return False
     if supervisor is not None:
@@ -95,14 +100,14 @@ def stop_supervisor(
         if not _wait(lambda: not is_live(supervisor, time.time()), deadline):
             _signal(supervisor.pid, signal.SIGKILL)
         # It may have started others since it was looked at.
-        workers = survivors(run, time.time())
+        workers = orphan_processes(run, time.time())
     killed = _end(workers, deadline)
     if supervisor is None or killed:
         _tell(run, workers, by, on_warning)
     return True
 
 
-def _check_here(supervisor: SupervisorStatus, workers: Sequence[Survivor]) -> None:
+def _check_here(supervisor: SupervisorStatus, workers: Sequence[OrphanProcess]) -> None:
     if not is_seen_from_here(supervisor):
         raise LaunchError(
             f"The supervisor runs on {supervisor.host} (process {supervisor.pid}); stop it there."
@@ -110,7 +115,7 @@ def _check_here(supervisor: SupervisorStatus, workers: Sequence[Survivor]) -> No
     _check_workers_here(workers)
 
 
-def _check_workers_here(workers: Sequence[Survivor]) -> None:
+def _check_workers_here(workers: Sequence[OrphanProcess]) -> None:
     elsewhere = [str(worker) for worker in workers if not worker.is_here]
     if elsewhere:
         raise LaunchError(
@@ -119,7 +124,7 @@ def _check_workers_here(workers: Sequence[Survivor]) -> None:
         )
 
 
-def _end(workers: Sequence[Survivor], deadline: float) -> bool:
+def _end(workers: Sequence[OrphanProcess], deadline: float) -> bool:
     """Asks workers to end and kills those that do not; returns whether any had to be killed."""
     _check_workers_here(workers)
     for worker in workers:
@@ -161,7 +166,7 @@ def _wait(condition: Callable[[], bool], deadline: float) -> bool:
 
 
 def _tell(
-    run: RunDirectory, workers: Sequence[Survivor], by: str, on_warning: Callable[[str], None]
+    run: RunDirectory, workers: Sequence[OrphanProcess], by: str, on_warning: Callable[[str], None]
 ) -> None:
     """Writes the end that no process is left to write; the processes have ended in any case."""
     message = "Stopped from outside"

@@ -132,11 +132,11 @@ def _elsewhere(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] 
 
 def _slowness(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
     del now
-    slowed = [status for status in statuses if (status.kept_from_cpu or 0.0) > SLOW_SHARE]
+    slowed = [status for status in statuses if (status.cpu_stall_ratio or 0.0) > SLOW_SHARE]
     if not slowed or len(slowed) == len(statuses) > 1:
         return None
-    status = max(slowed, key=lambda one: one.kept_from_cpu or 0.0)
-    share = round(100 * (status.kept_from_cpu or 0.0))
+    status = max(slowed, key=lambda one: one.cpu_stall_ratio or 0.0)
+    share = round(100 * (status.cpu_stall_ratio or 0.0))
     return status.index, f"is kept from its processor for {share}% of the time"
 
 

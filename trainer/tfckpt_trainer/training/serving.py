@@ -16,7 +16,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
 from tfckpt_trainer.training.process import leave
 from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
-from tfckpt_trainer.training.telemetry.step_metrics import Gauges
+from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
 
 POLL_SECONDS = 0.1
 """How often it is looked whether the chief is gone."""
@@ -44,19 +44,19 @@ def serve(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> NoReturn:
         server.join()
         leave(0)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    run, gauges = RunDirectory(Path(place)), Gauges()
-    gauges.activity = Activity.SERVING
+    run, metrics = RunDirectory(Path(place)), StepMetrics()
+    metrics.activity = Activity.SERVING
     heartbeat = Heartbeat(
         run,
         int(index),
-        gauges,
+        metrics,
         total_steps=None,
         every_beat=lambda: "",
         job=str(resolver.task_type),
     )
     heartbeat.start()
-    gauges.ending = _ending_of_chief(run)
-    gauges.activity = Activity.EXITED
+    metrics.ending = _ending_of_chief(run)
+    metrics.activity = Activity.EXITED
     heartbeat.stop()
     leave(0)
 

@@ -185,12 +185,12 @@ ACTIONS = (
         "The log of each worker and of the supervisor; follows new lines.",
     ),
     Action(
-        "remarks",
+        "diagnostics",
         "o",
-        "oddities",
-        "Show what is odd in the directory",
-        "A state file that names what is not there, leftovers of killed saves, files of nobody, "
-        "and the like: what comes of it and what to do.",
+        "diagnostics",
+        "Show diagnostics of the directory",
+        "Problems of the directory, such as a state file that names a missing checkpoint, or files "
+        "left by a killed save: what follows from each, and what to do.",
     ),
     Action(
         "worker",

@@ -99,7 +99,10 @@ _HINDRANCES: dict[str, tuple[Callable[[RunSnapshot], bool], str]] = {
     ),
     "worker": (lambda run: not run.workers, "No worker has written a heartbeat."),
     "charts": (lambda run: not run.points, "Nothing was measured yet."),
-    "remarks": (lambda run: not run.remarks, "Nothing is odd in this directory."),
+    "diagnostics": (
+        lambda run: not run.diagnostics,
+        "This directory has no diagnostics.",
+    ),
     "undo": (lambda run: not run.trash, "The trash is empty; there is nothing to bring back."),
 }
 """What keeps an action from being done, and how that is said."""

@@ -19,7 +19,7 @@ from tfckpt_tui.formats.checkpoint_filter import Filter, parse_filter
 from tfckpt_tui.services.report import (
     checkpoints_report,
     is_trouble,
-    list_with_remarks,
+    list_with_diagnostics,
     status_report,
 )
 
@@ -60,12 +60,12 @@ def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
 @JsonOption
 @acting_on_run
 def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
-    """List all checkpoints, newest first; say what is odd in the directory."""
-    found, remarks = list_with_remarks(run)
+    """List all checkpoints, newest first, and diagnostics of the directory."""
+    found, diagnostics = list_with_diagnostics(run)
     now = time.time()
     checkpoints = [checkpoint for checkpoint in found if wanted.matches(checkpoint, now)]
     if as_json:
-        print_json(checkpoints_report(run, checkpoints, remarks))
+        print_json(checkpoints_report(run, checkpoints, diagnostics))
         return
     rows = [
         (
@@ -83,8 +83,8 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
     ]
     header = ("NAME", "STEP", "BRANCH", "STATE", "AGE", "SIZE", "SHARDS", "METRICS", "WHY")
     print_table(header, rows, right={1, 2, 4, 5, 6})
-    for remark in remarks:
-        print_words(f"{remark.severity}: {remark.message}")
+    for diagnostic in diagnostics:
+        print_words(f"{diagnostic.severity}: {diagnostic.message}")
 
 
 @click.command()

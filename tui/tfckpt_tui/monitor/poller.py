@@ -16,7 +16,7 @@ import msgspec
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.scan.diagnostics import Remark
+from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.verification.remembered import verification_places
 from tfckpt_trainer.errors import TfckptError, in_words
 from tfckpt_trainer.rundir.command_queue import CommandBox
@@ -52,7 +52,7 @@ OUTCOMES_KEPT = 20
 FULL_LOOK_SECONDS = 15.0
 """After this time everything is looked at again, whatever the times of the files say."""
 
-REMARK_SECONDS = 3.0
+DIAGNOSTIC_SECONDS = 3.0
 """How long what is odd in the directory is taken to be as it was, while files come and go."""
 
 RACY_SECONDS = 2.0
@@ -110,7 +110,7 @@ class Look:
             workers=workers,
             supervisor=supervisor,
             checkpoints=checkpoints,
-            remarks=self._newest_remarks(now),
+            diagnostics=self._newest_diagnostics(now),
             pending=tuple(pending),
             working=tuple(command for command in working if not command.state.is_final),
             finished=self._outcomes(),
@@ -128,9 +128,9 @@ class Look:
         run = self._run
         self._catalog = Catalog(run)
         self._known: tuple[Checkpoint, ...] = ()
-        self._remarks: tuple[Remark, ...] = ()
-        self._remarks_are_old = False
-        self._remarked_at = 0.0
+        self._diagnostics: tuple[Diagnostic, ...] = ()
+        self._diagnostics_are_old = False
+        self._diagnosed_at = 0.0
         self._known_signature: tuple[tuple[int, int], ...] | None = None
         self._known_at = 0.0
         self._journal: deque[JournalEntry] = deque(maxlen=JOURNAL_KEPT)
@@ -165,7 +165,7 @@ class Look:
                 state = worker_state(status, now, self._lives)
                 views.append(WorkerView(status, state, heartbeat_age(status.updated_at, now)))
         index, why = holding_up([view.status for view in views], now, self._lives) or (None, "")
-        views = [replace(v, suspicion=why) if v.status.index == index else v for v in views]
+        views = [replace(v, straggling=why) if v.status.index == index else v for v in views]
         return tuple(sorted(views, key=lambda view: view.status.index))
 
     def _checkpoints(self, now: float) -> tuple[Checkpoint, ...]:
@@ -194,15 +194,15 @@ class Look:
             found = self._try(lambda: self._catalog.scan(now, in_haste=True), None)
             if found is not None:
                 self._known, self._known_signature, self._known_at = found, signature, now
-                self._remarks_are_old = True
+                self._diagnostics_are_old = True
         return self._known
 
-    def _newest_remarks(self, now: float) -> tuple[Remark, ...]:
+    def _newest_diagnostics(self, now: float) -> tuple[Diagnostic, ...]:
         """Returns what is odd; in a directory of thousands that costs more than the look."""
-        if self._remarks_are_old and not 0 <= now - self._remarked_at < REMARK_SECONDS:
-            self._remarks = self._try(lambda: self._catalog.remarks(now), self._remarks)
-            self._remarks_are_old, self._remarked_at = False, now
-        return self._remarks
+        if self._diagnostics_are_old and not 0 <= now - self._diagnosed_at < DIAGNOSTIC_SECONDS:
+            self._diagnostics = self._try(lambda: self._catalog.diagnostics(now), self._diagnostics)
+            self._diagnostics_are_old, self._diagnosed_at = False, now
+        return self._diagnostics
 
     def _trash(self, now: float) -> tuple[TrashManifest, ...]:
         signature = _signature((self._run.trash,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.diagnostics import Remark
+from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.rundir.health import RunState, WorkerState
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalEntry, SeriesPoint
@@ -19,13 +19,13 @@ class WorkerView:
     """One worker: what it said last, what that means now, and how old it is in seconds.
 
     Attributes:
-        suspicion: Why it seems to hold up the others; empty if it does not.
+        straggling: Why it seems to hold up the others; empty if it does not.
     """
 
     status: WorkerStatus
     state: WorkerState
     age: float
-    suspicion: str = ""
+    straggling: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class RunSnapshot:
         ours: Whether our library or launcher has been there.
         trainer_answers: Whether a live chief serves the command box.
         checkpoints: Newest first.
-        remarks: What is odd in the directory.
+        diagnostics: What is odd in the directory.
         pending: Commands that nobody took yet, oldest first.
         working: Commands that a trainer works on, oldest first.
         finished: Outcomes since the app was opened, oldest first.
@@ -80,7 +80,7 @@ class RunSnapshot:
     workers: tuple[WorkerView, ...] = ()
     supervisor: SupervisorStatus | None = None
     checkpoints: tuple[Checkpoint, ...] = ()
-    remarks: tuple[Remark, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
     pending: tuple[Command, ...] = ()
     working: tuple[Command, ...] = ()
     finished: tuple[Command, ...] = ()

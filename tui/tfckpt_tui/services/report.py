@@ -9,7 +9,7 @@ from typing import Any
 from tfckpt_trainer.catalog.lineage import branch_of
 from tfckpt_trainer.catalog.scan.catalog import Catalog, continuation
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.diagnostics import Remark
+from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.history import Continuation
 from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.rundir.documents import SCHEMA, load_if_there
@@ -35,31 +35,35 @@ def list_checkpoints(run: RunDirectory, now: float | None = None) -> tuple[Check
     return Catalog(run).scan(time.time() if now is None else now)
 
 
-def list_with_remarks(run: RunDirectory) -> tuple[tuple[Checkpoint, ...], tuple[Remark, ...]]:
-    """Returns all checkpoints, newest first, and what is odd in their directory."""
+def list_with_diagnostics(
+    run: RunDirectory,
+) -> tuple[tuple[Checkpoint, ...], tuple[Diagnostic, ...]]:
+    """Returns all checkpoints, newest first, and the diagnostics of their directory."""
     catalog, now = Catalog(run), time.time()
-    return catalog.scan(now), catalog.remarks(now)
+    return catalog.scan(now), catalog.diagnostics(now)
 
 
 def checkpoints_report(
-    run: RunDirectory, checkpoints: Sequence[Checkpoint], remarks: Sequence[Remark]
+    run: RunDirectory, checkpoints: Sequence[Checkpoint], diagnostics: Sequence[Diagnostic]
 ) -> Json:
     """Returns what `ls --json` prints."""
     info = load_if_there(run.run_file, RunInfo)
+    found = [
+        {
+            "kind": diagnostic.kind,
+            "severity": diagnostic.severity,
+            "name": diagnostic.name,
+            "message": diagnostic.message,
+            "bytes": diagnostic.bytes,
+        }
+        for diagnostic in diagnostics
+    ]
     return {
         "schema": SCHEMA,
         "run": {"id": info.id if info else None, "directory": str(run.root)},
         "checkpoints": [_checkpoint(checkpoint) for checkpoint in checkpoints],
-        "remarks": [
-            {
-                "kind": remark.kind,
-                "severity": remark.severity,
-                "name": remark.name,
-                "message": remark.message,
-                "bytes": remark.bytes,
-            }
-            for remark in remarks
-        ],
+        "diagnostics": found,
+        "remarks": found,  # the name of version 0.1
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError
-from tfckpt_trainer.launch.orphans import living_supervisor, survivors
+from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
 from tfckpt_trainer.rundir.command_queue import CommandBox, requester
 from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -78,7 +78,7 @@ def _nobody_answers(run: RunDirectory) -> NoTrainerError:
     now = time.time()
     supervisor = living_supervisor(run, now)
     alive = [] if supervisor is None else [f"supervisor (process {supervisor.pid})"]
-    alive += map(str, survivors(run, now))
+    alive += map(str, orphan_processes(run, now))
     if not alive:
         return NoTrainerError(
             f"No trainer answers in {run.root}; start one with `tfckpt-tui launch {run.root} "

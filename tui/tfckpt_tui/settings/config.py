@@ -16,6 +16,9 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RetentionRules, RunInfo
 from tfckpt_tui.app.actions import ACTIONS, Action
 
+_RENAMED_ACTIONS = {"remarks": "diagnostics"}
+"""Actions of version 0.1 that have another name today."""
+
 _SIZE_LIMIT = 1 << 20
 _TAKEN_KEYS = {"ctrl+c": "it ends programs", "ctrl+z": "it suspends them"}
 """Keys that a person means for the terminal, and why they stay that."""
@@ -108,7 +111,7 @@ def read_config(path: Path | None = None) -> Config:
     try:
         data = place.read_bytes()[:_SIZE_LIMIT]
         raw = tomllib.loads(data.decode())
-        config = msgspec.convert(raw, Config)
+        config = _with_today_names(msgspec.convert(raw, Config))
     except (FileNotFoundError, NotADirectoryError):
         if path is None:
             return Config()
@@ -154,6 +157,12 @@ def _known_keys(raw: dict[str, Any]) -> str:
         f"Keys of [{name}] are {', '.join(keys)}." for name, keys in sections.items() if name in raw
     ]
     return " ".join(told) or f"Sections are {', '.join(Config.__struct_fields__)}."
+
+
+def _with_today_names(config: Config) -> Config:
+    """Returns the configuration with actions named as today, wherever version 0.1 wrote it."""
+    keys = {_RENAMED_ACTIONS.get(name, name): key for name, key in config.keys.items()}
+    return msgspec.structs.replace(config, keys=keys)
 
 
 def _check_app(place: Path, config: Config) -> None:

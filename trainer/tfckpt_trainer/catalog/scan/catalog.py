@@ -12,7 +12,7 @@ from tfckpt_trainer.catalog.retention.pins import pinned_names
 from tfckpt_trainer.catalog.retention.trash import TrashLook
 from tfckpt_trainer.catalog.scan.checkpoint_files import Files, Identity, Look, identity_of
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.scan.diagnostics import Condition, Remark, remarks
+from tfckpt_trainer.catalog.scan.diagnostics import Condition, Diagnostic, diagnostics
 from tfckpt_trainer.catalog.scan.history import (
     Continuation,
     History,
@@ -109,8 +109,8 @@ class Catalog:
             self._result = self._finished()
         return self._result
 
-    def remarks(self, now: float) -> tuple[Remark, ...]:
-        """Returns what is odd in the directory as the last scan saw it, and what to do.
+    def diagnostics(self, now: float) -> tuple[Diagnostic, ...]:
+        """Returns diagnostics of the directory as the last scan saw it.
 
         Args:
             now: Seconds since the epoch.
@@ -119,7 +119,7 @@ class Catalog:
         seen = self._seeing.look(
             self._look, self._result, around.state, around.condition, around.identity, now
         )
-        return remarks(seen, now, self._quiet)
+        return diagnostics(seen, now, self._quiet)
 
     def evidence(self, name: str) -> Evidence:
         """Returns what the last look found of checkpoint `name`.

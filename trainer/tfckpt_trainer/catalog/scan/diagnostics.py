@@ -1,6 +1,6 @@
-"""Diagnostics of a checkpoint directory: what is odd beyond the state of each checkpoint.
+"""Diagnostics of a checkpoint directory, beyond the state of each checkpoint.
 
-`remarks` is a pure function of one look. What it says TensorFlow would do was tried with
+`diagnostics` is a pure function of one look. What it says TensorFlow would do was tried with
 TensorFlow 2.21 (`latest_checkpoint`, `CheckpointManager`). Advice loses nothing where the look
 was stale or incomplete: a file that any known format could own is never called garbage, and what
 is garbage is moved aside and not deleted.
@@ -14,10 +14,10 @@ from collections.abc import Iterator
 
 from tfckpt_trainer.bundle.links import Link, LinkEnd
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.scan.diagnostics_state_file import StateFileRemarks
+from tfckpt_trainer.catalog.scan.diagnostics_state_file import StateFileDiagnostics
 from tfckpt_trainer.catalog.scan.directory_listing import FileFact
 from tfckpt_trainer.catalog.scan.linked import file_names, shown
-from tfckpt_trainer.catalog.scan.seen import Condition, Lookup, Remark, Seen, look_up, these
+from tfckpt_trainer.catalog.scan.seen import Condition, Diagnostic, Lookup, Seen, look_up, these
 from tfckpt_trainer.catalog.scan.states import CLOCK_SLACK_SECONDS, QUIET_SECONDS
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 
@@ -26,8 +26,10 @@ _PART_TEMPORARY = re.compile(r".*\.tempstate\d+", re.DOTALL)
 _OF_A_SAVE = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")
 
 
-def remarks(seen: Seen, now: float, quiet_seconds: float = QUIET_SECONDS) -> tuple[Remark, ...]:
-    """Returns what is odd, what matters most first.
+def diagnostics(
+    seen: Seen, now: float, quiet_seconds: float = QUIET_SECONDS
+) -> tuple[Diagnostic, ...]:
+    """Returns the diagnostics, the most important first.
 
     Args:
         seen: One look at the directory.
@@ -36,7 +38,7 @@ def remarks(seen: Seen, now: float, quiet_seconds: float = QUIET_SECONDS) -> tup
     """
     before = now - quiet_seconds
     found = [
-        *StateFileRemarks(seen, now, quiet_seconds).find(),
+        *StateFileDiagnostics(seen, now, quiet_seconds).find(),
         *_of_links(seen),
         *_of_two_prefixes(seen),
         *_of_one_step(seen),
@@ -47,10 +49,10 @@ def remarks(seen: Seen, now: float, quiet_seconds: float = QUIET_SECONDS) -> tup
         *_of_temporaries(seen, before),
         *_of_strays(seen, before),
     ]
-    return tuple(sorted(found, key=lambda remark: remark.severity == "note"))
+    return tuple(sorted(found, key=lambda diagnostic: diagnostic.severity == "note"))
 
 
-def _of_links(seen: Seen) -> Iterator[Remark]:
+def _of_links(seen: Seen) -> Iterator[Diagnostic]:
     by_end: dict[LinkEnd, list[Link]] = {}
     for checkpoint in seen.checkpoints:
         for link in checkpoint.links:
@@ -64,21 +66,21 @@ def _of_links(seen: Seen) -> Iterator[Remark]:
             "be restored. If the files will not come back, remove the link: "
             f"`cd {shlex.quote(seen.directory)} && rm {file_names([dead[0].name])}`."
         )
-        yield Remark("link-dead", "warning", dead[0].name, message)
+        yield Diagnostic("link-dead", "warning", dead[0].name, message)
     if outside:
         message = (
             f"Symbolic links that lead out of this directory: {_shown_links(outside)}. TensorFlow "
             "follows them, and this program does not. It neither reads nor prunes their "
             "checkpoints."
         )
-        yield Remark("link-outside", "note", outside[0].name, message)
+        yield Diagnostic("link-outside", "note", outside[0].name, message)
 
 
 def _shown_links(links: list[Link]) -> str:
     return these([f"{link.name} -> {shown(link.target)}" for link in links])
 
 
-def _of_two_prefixes(seen: Seen) -> Iterator[Remark]:
+def _of_two_prefixes(seen: Seen) -> Iterator[Diagnostic]:
     """Two managers on one directory share its state file, and lose what the other saved."""
     if seen.condition is Condition.MISSING:
         return
@@ -94,10 +96,10 @@ def _of_two_prefixes(seen: Seen) -> Iterator[Remark]:
             "it in time. At the next start, let one of them save into another directory, and copy "
             "its newest checkpoint there first. Leave the files that are here."
         )
-        yield Remark("two-prefixes", "warning", next(iter(first.values())), message)
+        yield Diagnostic("two-prefixes", "warning", next(iter(first.values())), message)
 
 
-def _of_one_step(seen: Seen) -> Iterator[Remark]:
+def _of_one_step(seen: Seen) -> Iterator[Diagnostic]:
     by_step: dict[tuple[int, int], list[str]] = {}
     for checkpoint in seen.restorable:
         if checkpoint.step is not None:
@@ -113,10 +115,10 @@ def _of_one_step(seen: Seen) -> Iterator[Remark]:
             f"{these(names)} are all of step {step}{more}. Name the checkpoint, not the step, to "
             "restore one; compare them to see whether they differ."
         )
-        yield Remark("same-step", "note", names[0], message)
+        yield Diagnostic("same-step", "note", names[0], message)
 
 
-def _of_mixtures(seen: Seen) -> Iterator[Remark]:
+def _of_mixtures(seen: Seen) -> Iterator[Diagnostic]:
     """TensorFlow writes the index last; a copy may have turned the times round."""
     mixed = []
     for checkpoint in seen.checkpoints:
@@ -133,10 +135,10 @@ def _of_mixtures(seen: Seen) -> Iterator[Remark]:
             f"The data of {these(mixed)} is newer than the index: it was copied, or it is of "
             "another save, which TensorFlow finds out only while it restores. Verify it."
         )
-        yield Remark("data-newer", "warning", mixed[0], message)
+        yield Diagnostic("data-newer", "warning", mixed[0], message)
 
 
-def _of_version_one(seen: Seen) -> Iterator[Remark]:
+def _of_version_one(seen: Seen) -> Iterator[Diagnostic]:
     if not seen.version_one:
         return
     first = seen.version_one[0]
@@ -150,10 +152,10 @@ def _of_version_one(seen: Seen) -> Iterator[Remark]:
         f"`saver.restore(session, {seen.directory + '/' + first.path!r})`, and save it in the V2 "
         "format with `tf.compat.v1.train.Saver().save(session, ...)` into another directory."
     )
-    yield Remark("v1-format", "note", first.name, message)
+    yield Diagnostic("v1-format", "note", first.name, message)
 
 
-def _of_the_unlisted(seen: Seen, before: float) -> Iterator[Remark]:
+def _of_the_unlisted(seen: Seen, before: float) -> Iterator[Diagnostic]:
     if seen.state is None:
         return
     # The newest may be of a save that has yet to write the state file.
@@ -168,10 +170,10 @@ def _of_the_unlisted(seen: Seen, before: float) -> Iterator[Remark]:
             f" `tfckpt-tui prune {shlex.quote(seen.directory)} NAME`."
         )
         size = sum(checkpoint.size for checkpoint in unlisted)
-        yield Remark("unlisted", "note", unlisted[0].name, message, size)
+        yield Diagnostic("unlisted", "note", unlisted[0].name, message, size)
 
 
-def _of_extra_data(seen: Seen, before: float) -> Iterator[Remark]:
+def _of_extra_data(seen: Seen, before: float) -> Iterator[Diagnostic]:
     for checkpoint in seen.restorable:
         files = seen.files.get(checkpoint.name)
         index = files.index if files is not None else None
@@ -194,10 +196,10 @@ def _of_extra_data(seen: Seen, before: float) -> Iterator[Remark]:
                 f"{_moving_away(seen, names)}"
             )
         size = sum(fact.size for fact in extra)
-        yield Remark("extra-data", "note", names[0], f"{said}. {cure}", size)
+        yield Diagnostic("extra-data", "note", names[0], f"{said}. {cure}", size)
 
 
-def _of_temporaries(seen: Seen, before: float) -> Iterator[Remark]:
+def _of_temporaries(seen: Seen, before: float) -> Iterator[Diagnostic]:
     for checkpoint in seen.restorable:
         files = seen.files.get(checkpoint.name)
         if files is None or files.temporary_at is None or files.temporary_at > before:
@@ -217,10 +219,10 @@ def _of_temporaries(seen: Seen, before: float) -> Iterator[Remark]:
                 f"TensorFlow never removes it. {_moving_away(seen, [name])}"
             )
         size = seen.temporary_bytes.get(checkpoint.name, 0)
-        yield Remark("leftover-temp", "note", name, f"{name} {cure}", size)
+        yield Diagnostic("leftover-temp", "note", name, f"{name} {cure}", size)
 
 
-def _of_strays(seen: Seen, before: float) -> Iterator[Remark]:
+def _of_strays(seen: Seen, before: float) -> Iterator[Diagnostic]:
     known = {name for one in seen.version_one for name in one.files}
     facts = [
         fact
@@ -238,7 +240,7 @@ def _of_strays(seen: Seen, before: float) -> Iterator[Remark]:
             f"{these(names)} {_are(names)} left of saves that were killed, and TensorFlow reads "
             f"no such file. {_moving_away(seen, names)}"
         )
-        yield Remark("part-temp", "note", names[0], message, _size(parts))
+        yield Diagnostic("part-temp", "note", names[0], message, _size(parts))
     if others:
         names = [fact.name for fact in others]
         message = (
@@ -246,10 +248,10 @@ def _of_strays(seen: Seen, before: float) -> Iterator[Remark]:
             "here has such a part. Its other files may be elsewhere, or another program may have "
             "written it. Keep them, unless you know what wrote them."
         )
-        yield Remark("stray", "note", names[0], message, _size(others))
+        yield Diagnostic("stray", "note", names[0], message, _size(others))
 
 
-def _of_state_temporaries(seen: Seen, facts: list[FileFact]) -> Remark:
+def _of_state_temporaries(seen: Seen, facts: list[FileFact]) -> Diagnostic:
     names = [fact.name for fact in facts]
     said = (
         f"{these(names)} {_are(names)} left of saves that were killed while they wrote the state "
@@ -262,7 +264,7 @@ def _of_state_temporaries(seen: Seen, facts: list[FileFact]) -> Remark:
             f"The state file is {seen.condition}, and one of them may hold the list that it had. "
             "Keep them until the state file is repaired."
         )
-    return Remark("state-file-temp", "note", names[0], f"{said}. {cure}", _size(facts))
+    return Diagnostic("state-file-temp", "note", names[0], f"{said}. {cure}", _size(facts))
 
 
 def _moving_away(seen: Seen, names: list[str]) -> str:
@@ -280,4 +282,4 @@ def _size(facts: list[FileFact]) -> int:
     return sum(fact.size for fact in facts)
 
 
-__all__ = ["Condition", "Lookup", "Remark", "Seen", "look_up", "remarks"]
+__all__ = ["Condition", "Diagnostic", "Lookup", "Seen", "diagnostics", "look_up"]

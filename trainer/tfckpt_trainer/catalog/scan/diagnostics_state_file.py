@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tfckpt_trainer.bundle.state_file import state_line
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.scan.seen import Condition, Lookup, Remark, Seen, these
+from tfckpt_trainer.catalog.scan.seen import Condition, Diagnostic, Lookup, Seen, these
 
 _LOST = {CheckpointState.CORRUPT, CheckpointState.ORPHANED, CheckpointState.TRASHED}
 """States of what no later look makes restorable."""
@@ -28,7 +28,7 @@ _EFFECTS = {
 
 
 @dataclass(frozen=True)
-class StateFileRemarks:
+class StateFileDiagnostics:
     """What is wrong with the state file, and with what it lists.
 
     Attributes:
@@ -41,15 +41,15 @@ class StateFileRemarks:
     now: float
     quiet_seconds: float
 
-    def find(self) -> Iterator[Remark]:
-        """Yields the remarks."""
+    def find(self) -> Iterator[Diagnostic]:
+        """Yields the diagnostics."""
         yield from self._of_the_file()
         state = self.seen.state
         if state is not None and state.latest and state.latest_name:
             yield from self._of_the_latest(state.latest, state.latest_name)
             yield from self._of_the_listed(state.latest_name)
 
-    def _of_the_file(self) -> Iterator[Remark]:
+    def _of_the_file(self) -> Iterator[Diagnostic]:
         seen, newest = self.seen, self._newest
         effect = _EFFECTS.get(seen.condition)
         if newest is None or effect is None:
@@ -59,9 +59,9 @@ class StateFileRemarks:
             return
         advice = self._advice_to_name(newest.name)
         message = f"The state file `checkpoint` is {seen.condition}; {effect}. {advice}"
-        yield Remark(f"state-file-{seen.condition}", "warning", "checkpoint", message)
+        yield Diagnostic(f"state-file-{seen.condition}", "warning", "checkpoint", message)
 
-    def _of_the_latest(self, latest: str, name: str) -> Iterator[Remark]:
+    def _of_the_latest(self, latest: str, name: str) -> Iterator[Diagnostic]:
         seen = self.seen
         checkpoint = next((c for c in seen.checkpoints if c.name == name), None)
         place = os.path.dirname(os.path.normpath(os.path.join(seen.directory, latest)))
@@ -73,7 +73,7 @@ class StateFileRemarks:
         elif checkpoint is None and name not in self._version_one:
             yield self._of_a_missing_latest(name)
 
-    def _of_a_damaged_latest(self, checkpoint: Checkpoint) -> Remark:
+    def _of_a_damaged_latest(self, checkpoint: Checkpoint) -> Diagnostic:
         name = checkpoint.name
         said = f"The state file names {name} as the newest, which is {checkpoint.state.value}"
         if checkpoint.state is CheckpointState.UNREADABLE:
@@ -86,9 +86,9 @@ class StateFileRemarks:
                 f"{said}: {checkpoint.problem} TensorFlow does not fall back to another one: a "
                 f"trainer stops, or starts anew. {self._advice_instead()}"
             )
-        return Remark("latest-missing", "warning", name, message)
+        return Diagnostic("latest-missing", "warning", name, message)
 
-    def _of_a_missing_latest(self, name: str) -> Remark:
+    def _of_a_missing_latest(self, name: str) -> Diagnostic:
         seen = self.seen
         said = f"The state file names {name} as the newest"
         if seen.latest_index is Lookup.THERE:
@@ -96,7 +96,7 @@ class StateFileRemarks:
                 f"{said}, and {name}.index exists, but the listing of the directory does not show "
                 "it: the listing is out of date. Look again later, and change nothing until then."
             )
-            return Remark("listing-stale", "note", name, message)
+            return Diagnostic("listing-stale", "note", name, message)
         if seen.latest_index is Lookup.UNKNOWN:
             message = (
                 f"{said}, and the system does not tell whether it exists. Look at it as the user "
@@ -112,9 +112,9 @@ class StateFileRemarks:
                 f"{said}, which is not there; TensorFlow does not fall back to another one: a "
                 f"trainer stops, or starts anew. {self._advice_instead()}"
             )
-        return Remark("latest-missing", "warning", name, message)
+        return Diagnostic("latest-missing", "warning", name, message)
 
-    def _of_another_place(self, name: str, place: str, here: Checkpoint | None) -> Remark:
+    def _of_another_place(self, name: str, place: str, here: Checkpoint | None) -> Diagnostic:
         if here is None:
             cure = "Nothing of that name is here."
         elif not here.state.restorable:
@@ -139,9 +139,9 @@ class StateFileRemarks:
                     f"{self._advice_to_name(name)}"
                 )
         message = f"The state file names {name} in {place}, {effect}. {cure}"
-        return Remark("other-place", "warning", name, message)
+        return Diagnostic("other-place", "warning", name, message)
 
-    def _of_the_listed(self, latest: str) -> Iterator[Remark]:
+    def _of_the_listed(self, latest: str) -> Iterator[Diagnostic]:
         state, known = self.seen.state, {checkpoint.name for checkpoint in self.seen.checkpoints}
         known |= {latest, *self._version_one}
         gone = [name for name in state.names if name not in known] if state is not None else []
@@ -150,7 +150,7 @@ class StateFileRemarks:
                 f"The state file lists {these(gone)}, which have no files. A manager still counts "
                 "them among those that it keeps, until it drops them. No action is needed."
             )
-            yield Remark("listed-missing", "note", gone[0], message)
+            yield Diagnostic("listed-missing", "note", gone[0], message)
 
     @property
     def _newest(self) -> Checkpoint | None:

@@ -25,7 +25,7 @@ SETTLED_SECONDS = 5.0
 """Two looks this far apart that see the same problem do not see a save that is under way."""
 
 _NAMED = 3
-"""So many names are given in a remark on many."""
+"""So many names are given in a diagnostic on many."""
 
 
 class Condition(StrEnum):
@@ -49,7 +49,7 @@ class Lookup(StrEnum):
 
 
 @dataclass(frozen=True)
-class Remark:
+class Diagnostic:
     """Something a person should know of.
 
     Attributes:

@@ -69,7 +69,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
         last_step_at: When the last step ended.
         phase: Where in its loop it is; None before the first step.
         phase_since: Since when.
-        kept_from_cpu: For which part of the last interval its threads were ready and not let
+        cpu_stall_ratio: For which part of the last interval its threads were ready and not let
             onto a processor, by others or by a limit; None where the system does not tell.
     """
 
@@ -99,4 +99,4 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     last_step_at: float | None = None
     phase: Phase | None = None
     phase_since: float | None = None
-    kept_from_cpu: float | None = None
+    cpu_stall_ratio: float | None = None

@@ -23,7 +23,7 @@ from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RetentionRules
 from tfckpt_trainer.rundir.reserve import keep_reserve
-from tfckpt_trainer.training.telemetry.journal_writer import Ledger
+from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 
 PATIENCE_SECONDS = 1.0
 """How long training waits for somebody else who is at the trash; the next save tries again."""
@@ -75,10 +75,12 @@ class Janitor:
     as the disk wants, and is done in a thread.
     """
 
-    def __init__(self, run: RunDirectory, housekeeping: Housekeeping, ledger: Ledger) -> None:
+    def __init__(
+        self, run: RunDirectory, housekeeping: Housekeeping, journal: JournalWriter
+    ) -> None:
         self._run = run
         self._housekeeping = housekeeping
-        self._ledger = ledger
+        self._journal = journal
         self._catalog = Catalog(run)
         self._box = CommandBox(run)
         self._waits_for: frozenset[str] = frozenset()
@@ -91,7 +93,7 @@ class Janitor:
         Args:
             parent: The checkpoint that was saved or restored last; it stays.
         """
-        if not self._ledger.is_chief:
+        if not self._journal.is_chief:
             return
         keep_reserve(self._run)
         policy = self._housekeeping.policy
@@ -149,7 +151,7 @@ class Janitor:
             patience=PATIENCE_SECONDS,
             on_warning=warnings.append,
         )
-        self._ledger.note(
+        self._journal.note(
             JournalKind.PRUNE,
             " ".join([f"Moved to the trash: {', '.join(names)}.", *warnings]),
             by=RETENTION,
@@ -180,7 +182,7 @@ class Janitor:
         if missing - self._waits_for:
             self._waits_for |= missing
             names = ", ".join(sorted(missing))
-            self._ledger.note(
+            self._journal.note(
                 JournalKind.REFUSED,
                 f"Retention: no checkpoint has a finite value of {names} yet; all are kept.",
                 by=RETENTION,
@@ -206,16 +208,16 @@ class Janitor:
             yield
         except (TfckptError, OSError) as error:
             kind = JournalKind.REFUSED if isinstance(error, RefusedError) else JournalKind.FAILED
-            self._ledger.note(kind, f"{what}: {in_words(error)}", by=RETENTION)
+            self._journal.note(kind, f"{what}: {in_words(error)}", by=RETENTION)
 
     def _note_problems(self, emptied: Emptied) -> None:
         """Writes down what could not be deleted, each problem once."""
         for problem in set(emptied.problems) - self._noted_problems:
             self._noted_problems.add(problem)
-            self._ledger.note(JournalKind.FAILED, f"Emptying the trash: {problem}", by=RETENTION)
+            self._journal.note(JournalKind.FAILED, f"Emptying the trash: {problem}", by=RETENTION)
 
     def _note_emptied(self, what: str, emptied: Emptied) -> None:
-        self._ledger.note(
+        self._journal.note(
             JournalKind.EMPTY,
             f"Deleted for good {what}.",
             by=RETENTION,

@@ -41,7 +41,7 @@ class Snapshot:
     tensors: Mapping[str, tf.Tensor]
 
 
-class Blueprint:
+class CheckpointLayout:
     """The layout that TensorFlow gives a `tf.train.Checkpoint`.
 
     TensorFlow is asked for it: a copy of the structure, with a number in the place of each
@@ -59,7 +59,7 @@ class Blueprint:
         """
         _refuse_other_values(root)
         with tempfile.TemporaryDirectory() as scratch:
-            prefix = Path(scratch) / "blueprint"
+            prefix = Path(scratch) / "layout"
             _copy_of_structure(root).write(str(prefix))
             self._graph = read_strings(prefix, read_index(prefix).entries[KEY])[0]
             nodes = read_object_graph(prefix)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.bundle.index import shard_path
 from tfckpt_trainer.bundle.object_graph import KEY
-from tfckpt_trainer.training.checkpoint.layout import Blueprint, Snapshot
+from tfckpt_trainer.training.checkpoint.layout import CheckpointLayout, Snapshot
 from tfckpt_trainer.training.checkpoint.shards import Extent, Shard, divide
 from tfckpt_trainer.training.checkpoint.variables import raw_variable
 
@@ -30,9 +30,9 @@ class Parts:
         Raises:
             UsageError: Something beside variables in it has a value.
         """
-        self._blueprint = Blueprint(root)
+        self._layout = CheckpointLayout(root)
         self._extents = {
-            key: _extent_of(variable) for key, variable in self._blueprint.variables.items()
+            key: _extent_of(variable) for key, variable in self._layout.variables.items()
         }
         divided = divide(self._extents, writers, largest)
         self.count = sum(len(shards) for shards in divided)
@@ -47,7 +47,7 @@ class Parts:
 
     def take(self) -> Snapshot:
         """Returns the values of now."""
-        return self._blueprint.take()
+        return self._layout.take()
 
     def write(self, snapshot: Snapshot, prefix: Path) -> list[Path]:
         """Writes this worker's parts of the checkpoint that `prefix` will be.

@@ -21,14 +21,14 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.training.checkpoint.restorer import RestoreOutcome, Restorer
-from tfckpt_trainer.training.checkpoint.save_manager import Saves
+from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.state import SharedState
-from tfckpt_trainer.training.checkpoint.user_state import Keepsakes
+from tfckpt_trainer.training.checkpoint.user_state import UserState
 from tfckpt_trainer.training.loop.position import Position
 from tfckpt_trainer.training.loop.worker_group import Message, WorkerGroup
 from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
-from tfckpt_trainer.training.telemetry.journal_writer import Ledger
-from tfckpt_trainer.training.telemetry.step_metrics import Gauges
+from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
+from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
 from tfckpt_trainer.training.telemetry.summaries import Curves
 
 SHOWN_LEFT_OUT = 100
@@ -52,7 +52,7 @@ class Target:
     problem: str = ""
 
 
-class Moves:
+class RestoreManager:
     """Restores, and all that has to be noted of them; all workers call each method together."""
 
     def __init__(
@@ -60,14 +60,14 @@ class Moves:
         run: RunDirectory,
         group: WorkerGroup,
         shared: SharedState,
-        saves: Saves,
+        saves: SaveManager,
         restorer: Restorer,
         position: Position,
-        ledger: Ledger,
-        gauges: Gauges,
+        journal: JournalWriter,
+        metrics: StepMetrics,
         heartbeat: Heartbeat,
         curves: Curves,
-        keepsakes: Keepsakes,
+        user_state: UserState,
         *,
         partial: bool,
     ) -> None:
@@ -77,11 +77,11 @@ class Moves:
         self._shared = shared
         self._saves = saves
         self._restorer = restorer
-        self._ledger = ledger
-        self._gauges = gauges
+        self._journal = journal
+        self._metrics = metrics
         self._heartbeat = heartbeat
         self._curves = curves
-        self._keepsakes = keepsakes
+        self._user_state = user_state
         self._partial = partial
         self.position = position
 
@@ -100,7 +100,7 @@ class Moves:
                 self._arrive(target, outcome, None, JournalKind.START)
                 return
             refused += outcome.problems
-            self._ledger.note(
+            self._journal.note(
                 JournalKind.REFUSED,
                 f"{target.name} was passed over at the start: {outcome.problems[0]}.",
                 checkpoint=target.name,
@@ -113,7 +113,7 @@ class Moves:
                 "another directory, or move the checkpoints away to start from the beginning."
             )
         self._curves.begin(0, 0)
-        self._ledger.note(JournalKind.START, "Started at step 0.", step=0, branch=0)
+        self._journal.note(JournalKind.START, "Started at step 0.", step=0, branch=0)
 
     def find(self, name: str) -> Target:
         """Looks up a checkpoint to go to, and on which branch training would go on.
@@ -169,8 +169,8 @@ class Moves:
         position.parent = target.name
         position.best = dict(target.best)
         position.sequence += 1
-        self._keepsakes.take(outcome.record, own=outcome.own)
-        self._gauges.arrive(position.step, position.branch)
+        self._user_state.take(outcome.record, own=outcome.own)
+        self._metrics.arrive(position.step, position.branch)
         self._curves.begin(position.branch, position.step)
         self._curves.mark(position.step, f"Restored {target.name}, left step {left}.")
         head = Head(
@@ -179,8 +179,8 @@ class Moves:
             branch=position.branch,
             sequence=position.sequence,
         )
-        self._ledger.later(lambda: store(self._run.head_file, head))
-        self._ledger.later(lambda: point_state_file_at(self._run, target.name))
+        self._journal.later(lambda: store(self._run.head_file, head))
+        self._journal.later(lambda: point_state_file_at(self._run, target.name))
         size = self._group.size
         left_out = f" {len(outcome.left_out)} left out;" if outcome.left_out else ""
         self._note(
@@ -202,15 +202,15 @@ class Moves:
         finish_interrupted_prunes(self._run)
         recovered = finish_interrupted_saves(self._run)
         for problem in recovered.problems:
-            self._ledger.note(JournalKind.NOTE, problem)
+            self._journal.note(JournalKind.NOTE, problem)
         for name in recovered.completed:
-            self._ledger.note(
+            self._journal.note(
                 JournalKind.SAVE,
                 f"Completed the save of {name}, which was cut off.",
                 checkpoint=name,
             )
         for sentence in damage_at_start(self._run):
-            self._ledger.note(JournalKind.NOTE, sentence)
+            self._journal.note(JournalKind.NOTE, sentence)
         found = in_order_of_use(Catalog(self._run).scan(time.time()), read_head(self._run))
         checkpoints = [c for c in found if c.step is not None]
         resumed = continuation(self._run)
@@ -245,7 +245,7 @@ class Moves:
     def _note(
         self, kind: JournalKind, message: str, command: Command | None, **fields: Any
     ) -> None:
-        self._ledger.note(
+        self._journal.note(
             kind,
             message,
             step=self.position.step,

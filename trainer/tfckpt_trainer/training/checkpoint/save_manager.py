@@ -19,11 +19,11 @@ from tfckpt_trainer.training.checkpoint.background_save import BackgroundSave
 from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome, SaveRequest
 from tfckpt_trainer.training.checkpoint.saver import Saver
-from tfckpt_trainer.training.checkpoint.user_state import Keepsakes
+from tfckpt_trainer.training.checkpoint.user_state import UserState
 from tfckpt_trainer.training.loop.position import Position
 from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
-from tfckpt_trainer.training.telemetry.journal_writer import Ledger
-from tfckpt_trainer.training.telemetry.step_metrics import Gauges, finite, median
+from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
+from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics, finite, median
 from tfckpt_trainer.training.telemetry.summaries import Curves
 
 SLOWING_STEPS = 10
@@ -36,7 +36,7 @@ OnOutcome = Callable[[SaveOutcome], None]
 
 
 @dataclass(frozen=True)
-class Wish:
+class PendingSave:
     """A save that somebody wants.
 
     Attributes:
@@ -75,7 +75,7 @@ class Slowing:
         return self.left == 0
 
 
-class Saves:
+class SaveManager:
     """Saves as the options say; every public method is called by all workers together.
 
     Attributes:
@@ -88,26 +88,26 @@ class Saves:
         saver: Saver,
         position: Position,
         options: SaveOptions,
-        ledger: Ledger,
-        gauges: Gauges,
+        journal: JournalWriter,
+        metrics: StepMetrics,
         heartbeat: Heartbeat,
         curves: Curves,
         janitor: Janitor,
-        keepsakes: Keepsakes,
+        user_state: UserState,
     ) -> None:
         self._run = run
         self._saver = saver
         self._position = position
         self._options = options
-        self._ledger = ledger
-        self._gauges = gauges
+        self._journal = journal
+        self._metrics = metrics
         self._heartbeat = heartbeat
         self._curves = curves
         self._janitor = janitor
-        self._keepsakes = keepsakes
+        self._user_state = user_state
         self._under_way: BackgroundSave | None = None
-        self._wish: Wish | None = None
-        self._queue: deque[Wish] = deque()
+        self._pending: PendingSave | None = None
+        self._queue: deque[PendingSave] = deque()
         self._slowing: Slowing | None = None
         self.full = False
 
@@ -131,23 +131,23 @@ class Saves:
             command: Which command asks for it.
             tell: Told what became of it: before this returns, or at a later meeting.
         """
-        wish = Wish(trigger, command, tell)
+        pending = PendingSave(trigger, command, tell)
         if not self._options.background:
             tell(self.now(trigger, command))
         elif self._under_way is None:
-            self._start(wish)
+            self._start(pending)
         elif command is None and self._options.when_busy == "skip":
             busy = self._under_way.request.name
             message = f"Save ({trigger}): left out, {busy} is being written."
             self._note(JournalKind.REFUSED, message, self._position.step, None)
         elif command is not None or not any(queued.command is None for queued in self._queue):
             # One scheduled save in the queue is enough: all would have the step of then.
-            self._queue.append(wish)
+            self._queue.append(pending)
 
     def now(self, trigger: str, command: Command | None = None) -> SaveOutcome:
         """Saves the present step in the foreground; one that is saved already is not again."""
         self.finish_open()
-        state, facts = self._keepsakes.give(self._heartbeat.facts())
+        state, facts = self._user_state.give(self._heartbeat.facts())
         request = self._request(trigger, command, state)
         self._begin_slowing(request)
         with self._heartbeat.doing(Activity.SAVING, request.name):
@@ -157,18 +157,18 @@ class Saves:
 
     def settle(self) -> None:
         """Brings a save in the background to its end, and begins the next that waits for it."""
-        save, wish = self._under_way, self._wish
-        if save is None or wish is None:
+        save, pending = self._under_way, self._pending
+        if save is None or pending is None:
             return
         if save.wants_attention:
             outcome = save.settle()
         else:
             with self._heartbeat.doing(Activity.SAVING, save.request.name):
                 outcome = save.settle()
-        self._under_way = self._wish = None
-        self._gauges.background = ""
-        self._close(save.request, wish.command, outcome)
-        wish.tell(outcome)
+        self._under_way = self._pending = None
+        self._metrics.background = ""
+        self._close(save.request, pending.command, outcome)
+        pending.tell(outcome)
         if self._queue:
             self._start(self._queue.popleft())
 
@@ -187,17 +187,17 @@ class Saves:
         if self._slowing is not None and self._slowing.add(seconds):
             self._write_slowing()
 
-    def _start(self, wish: Wish) -> None:
-        state, facts = self._keepsakes.give(self._heartbeat.facts())
-        request = self._request(wish.trigger, wish.command, state)
+    def _start(self, pending: PendingSave) -> None:
+        state, facts = self._user_state.give(self._heartbeat.facts())
+        request = self._request(pending.trigger, pending.command, state)
         self._begin_slowing(request)
         started = self._saver.start(request, facts)
         if isinstance(started, SaveOutcome):
-            self._close(request, wish.command, started)
-            wish.tell(started)
+            self._close(request, pending.command, started)
+            pending.tell(started)
             return
-        self._under_way, self._wish = started, wish
-        self._gauges.background = f"Writing {request.name} beside training."
+        self._under_way, self._pending = started, pending
+        self._metrics.background = f"Writing {request.name} beside training."
 
     def _request(
         self, trigger: str, command: Command | None, state: Mapping[str, Any]
@@ -213,7 +213,7 @@ class Saves:
             sequence=position.sequence,
             trigger=trigger,
             command=command.id if command else None,
-            metrics=finite(self._gauges.metrics),
+            metrics=finite(self._metrics.metrics),
             best=dict(position.best),
             state=state,
         )
@@ -232,7 +232,7 @@ class Saves:
             self._slowing.left = SLOWING_STEPS
         saved = outcome.name
         self._position.parent = saved
-        self._ledger.later(lambda: point_state_file_at(self._run, saved))
+        self._journal.later(lambda: point_state_file_at(self._run, saved))
         self._note_save(request, outcome, command)
         self._janitor.after_save(saved)
 
@@ -261,7 +261,7 @@ class Saves:
     def _begin_slowing(self, request: SaveRequest) -> None:
         if self._slowing is not None:
             self._write_slowing()
-        usual = median(self._gauges.step_seconds)
+        usual = median(self._metrics.step_seconds)
         self._slowing = (
             Slowing(request.name, request.sequence, usual) if usual is not None else None
         )
@@ -276,12 +276,12 @@ class Saves:
                 slowing_steps=measured.steps,
             )
             # Not flushed: a power loss may take a measurement, and nothing else with it.
-            self._ledger.later(lambda: append(self._run.overheads, overhead, durable=False))
+            self._journal.later(lambda: append(self._run.overheads, overhead, durable=False))
 
     def _note(
         self, kind: JournalKind, message: str, step: int, command: Command | None, **fields: str
     ) -> None:
-        self._ledger.note(
+        self._journal.note(
             kind,
             message,
             step=step,

@@ -11,7 +11,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
 
 
-class Keepsakes:
+class UserState:
     """What a script keeps beside its variables: of kinds that JSON has.
 
     Attributes:

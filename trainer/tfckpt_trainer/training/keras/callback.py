@@ -9,7 +9,10 @@ import keras
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.loop.training_run import TrainingRun
-from tfckpt_trainer.training.loop.worker_group import WITHOUT_PARAMETER_SERVERS, is_coordinated
+from tfckpt_trainer.training.loop.worker_group import (
+    WITHOUT_PARAMETER_SERVERS,
+    uses_parameter_servers,
+)
 
 
 class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -48,7 +51,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]
             UsageError: Parameter servers keep the variables.
         """
         del logs
-        if is_coordinated(self.model.distribute_strategy):
+        if uses_parameter_servers(self.model.distribute_strategy):
             raise UsageError(WITHOUT_PARAMETER_SERVERS)
         if not self.model.optimizer.built:
             with self.model.distribute_strategy.scope():

@@ -25,7 +25,7 @@ from tfckpt_trainer.training.loop.training_run import TrainingRun
 from tfckpt_trainer.training.loop.worker_group import (
     WITHOUT_PARAMETER_SERVERS,
     WorkerGroup,
-    is_coordinated,
+    uses_parameter_servers,
 )
 
 Logs = dict[str, float]
@@ -237,7 +237,7 @@ def _check(model: keras.Model, callbacks: Iterable[keras.callbacks.Callback]) ->
         raise UsageError(
             "fit needs a compiled keras.Model: call model.compile(...) within strategy.scope()."
         )
-    if is_coordinated(model.distribute_strategy):
+    if uses_parameter_servers(model.distribute_strategy):
         raise UsageError(WITHOUT_PARAMETER_SERVERS)
     for callback in callbacks:
         if isinstance(callback, keras.callbacks.BackupAndRestore):

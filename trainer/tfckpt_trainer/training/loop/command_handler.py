@@ -14,11 +14,11 @@ from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandS
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.records.worker import Ending
-from tfckpt_trainer.training.checkpoint.restore_manager import SHOWN_LEFT_OUT, Moves
-from tfckpt_trainer.training.checkpoint.save_manager import Saves
+from tfckpt_trainer.training.checkpoint.restore_manager import SHOWN_LEFT_OUT, RestoreManager
+from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome
 from tfckpt_trainer.training.loop.worker_group import WorkerGroup
-from tfckpt_trainer.training.telemetry.journal_writer import Ledger
+from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 
 PARTIAL_WAY = "What fits alone is restored by `tfckpt-tui restore --partial`."
 
@@ -32,7 +32,7 @@ class Answer:
     result: dict[str, Any] = field(default_factory=dict)
 
 
-class Service:
+class CommandHandler:
     """Serves one command after the other; called by all workers together.
 
     Attributes:
@@ -41,13 +41,18 @@ class Service:
     """
 
     def __init__(
-        self, run: RunDirectory, group: WorkerGroup, moves: Moves, saves: Saves, ledger: Ledger
+        self,
+        run: RunDirectory,
+        group: WorkerGroup,
+        restores: RestoreManager,
+        saves: SaveManager,
+        journal: JournalWriter,
     ) -> None:
         self._run = run
         self._group = group
-        self._moves = moves
+        self._restores = restores
         self._saves = saves
-        self._ledger = ledger
+        self._journal = journal
         self._handlers: dict[CommandKind, Callable[[Command], Answer | None]] = {
             CommandKind.SAVE: self._save,
             CommandKind.RESTORE: self._restore,
@@ -63,15 +68,15 @@ class Service:
     def serve(self, command: Command) -> None:
         """Carries out `command` and answers it, or begins it and answers once it is done."""
         workers = list(range(self._group.size))
-        agreed = self._ledger.tell(
+        agreed = self._journal.tell(
             command,
             CommandState.AGREED,
-            f"All {len(workers)} workers act after step {self._moves.position.step}.",
+            f"All {len(workers)} workers act after step {self._restores.position.step}.",
             seen_by=workers,
             worker_count=len(workers),
-            step=self._moves.position.step,
+            step=self._restores.position.step,
         )
-        working = self._ledger.tell(agreed, CommandState.WORKING, f"{command.kind.value} goes on.")
+        working = self._journal.tell(agreed, CommandState.WORKING, f"{command.kind.value} goes on.")
         answer = self._handlers[command.kind](working)
         if answer is not None:
             self._answer(working, answer)
@@ -83,12 +88,12 @@ class Service:
 
     def _restore(self, command: Command) -> Answer:
         name = str(command.arguments.get("name", ""))
-        began, left = time.monotonic(), self._moves.position.step
-        target = self._moves.find(name)
+        began, left = time.monotonic(), self._restores.position.step
+        target = self._restores.find(name)
         if target.problem:
             return self._refuse(command, target.problem)
         partial = bool(command.arguments.get("partial", False))
-        outcome = self._moves.go_to(target, command, partial=partial)
+        outcome = self._restores.go_to(target, command, partial=partial)
         if outcome.problems:
             way = "" if outcome.damaged or partial else f" {PARTIAL_WAY}"
             return Answer(
@@ -98,7 +103,7 @@ class Service:
             )
         left_out = outcome.left_out[:SHOWN_LEFT_OUT]
         more = f" {len(outcome.left_out)} left out: {left_out[0]}, …" if left_out else ""
-        position, workers = self._moves.position, self._group.size
+        position, workers = self._restores.position, self._group.size
         return Answer(
             CommandState.DONE,
             f"At {name} on branch {position.branch}, from step {left} to {position.step}: "
@@ -123,7 +128,7 @@ class Service:
         return self._switch(command, paused=False)
 
     def _switch(self, command: Command, *, paused: bool) -> Answer:
-        step = self._moves.position.step
+        step = self._restores.position.step
         word = "Paused" if paused else "Resumed"
         if self.paused == paused:
             message = f"{word} before; nothing to do at step {step}."
@@ -135,7 +140,7 @@ class Service:
         return Answer(CommandState.DONE, message, {"step": step})
 
     def _stop(self, command: Command) -> Answer:
-        step = self._moves.position.step
+        step = self._restores.position.step
         message, name = f"Stopped after step {step}", None
         if command.arguments.get("save", True):
             outcome = self._saves.now("stop", command)
@@ -183,7 +188,7 @@ class Service:
         what: str,
         act: Callable[[OnWarning], TrashManifest],
     ) -> Answer:
-        """Moves files as the chief; the others have nothing to do and go on."""
+        """RestoreManager files as the chief; the others have nothing to do and go on."""
         if not self._group.is_chief:
             return Answer(CommandState.DONE, "")
         warnings: list[str] = []
@@ -199,15 +204,15 @@ class Service:
         return Answer(CommandState.DONE, " ".join([message, *warnings]), result)
 
     def _answer(self, command: Command, answer: Answer) -> None:
-        self._ledger.tell(command, answer.state, answer.message, result=answer.result)
+        self._journal.tell(command, answer.state, answer.message, result=answer.result)
 
     def _refuse(self, command: Command, why: str) -> Answer:
         self._note(JournalKind.REFUSED, f"{command.kind.value}: {why}", command)
         return Answer(CommandState.REFUSED, why)
 
     def _note(self, kind: JournalKind, message: str, command: Command, **fields: Any) -> None:
-        position = self._moves.position
-        self._ledger.note(
+        position = self._restores.position
+        self._journal.note(
             kind,
             message,
             step=position.step,

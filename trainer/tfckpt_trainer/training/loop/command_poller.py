@@ -1,4 +1,4 @@
-"""The chief's desk: takes commands from the box as they come, and times scheduled saves."""
+"""The chief's poller: takes commands from the box as they come, and times scheduled saves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLEAR_EVERY_SECONDS = 2.0
 """How often the box is searched for files that are no commands."""
 
 
-class Desk:
+class CommandPoller:
     """Claims commands in a thread, so that the loop only looks at an attribute.
 
     Attributes:
@@ -28,7 +28,7 @@ class Desk:
     def __init__(
         self, box: CommandBox, save_every_seconds: float | None, note: Callable[[str], None]
     ) -> None:
-        """Makes a desk.
+        """Makes a poller.
 
         Args:
             box: The command box.
@@ -42,7 +42,7 @@ class Desk:
         self._save_every = save_every_seconds
         self._next_save = self._schedule()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="tfckpt-desk", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="tfckpt-poller", daemon=True)
         self.wants_attention = False
         self.trouble = ""
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.loop.iterators import drop
-from tfckpt_trainer.training.loop.worker_group import WorkerGroup, is_coordinated
+from tfckpt_trainer.training.loop.worker_group import WorkerGroup, uses_parameter_servers
 
 DatasetFunction = Callable[[tf.distribute.InputContext], tf.data.Dataset]
 
@@ -83,7 +83,7 @@ def made_for_worker(
 
 def batch_of_replicas(strategy: tf.distribute.Strategy, elements: list[Any]) -> Any:
     """Returns what a step takes: one element for each replica of this worker."""
-    if is_coordinated(strategy):
+    if uses_parameter_servers(strategy):
         return elements
     if len(elements) == 1:
         return elements[0]

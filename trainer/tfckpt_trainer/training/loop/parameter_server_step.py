@@ -20,7 +20,7 @@ from tfckpt_trainer.errors import UsageError
 ReplicaStep = Callable[[Any], Any]
 
 
-class CoordinatedStep:
+class ParameterServerStep:
     """Runs a function of one replica on every worker, and applies the sum of their gradients."""
 
     def __init__(

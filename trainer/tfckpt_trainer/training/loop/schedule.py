@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfckpt_trainer.training.loop.improvement import Improvement
-from tfckpt_trainer.training.telemetry.step_metrics import Gauges
+from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,12 @@ class Schedule:
     improvement: Improvement | None
     waits_for_room: bool
 
-    def due(self, step: int, gauges: Gauges) -> str:
+    def due(self, step: int, metrics: StepMetrics) -> str:
         """Returns why a save is due after this step; empty if none is."""
         triggers = []
         if self.improvement is not None:
-            reduced = self.improvement.metric in gauges.reduced
-            triggers.append(self.improvement.trigger(gauges.newest, is_reduced=reduced))
+            reduced = self.improvement.metric in metrics.reduced
+            triggers.append(self.improvement.trigger(metrics.newest, is_reduced=reduced))
         if self.every_steps and step % self.every_steps == 0:
             triggers.append(f"every {self.every_steps} steps")
         return ", ".join(filter(None, triggers))

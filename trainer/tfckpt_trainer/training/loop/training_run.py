@@ -29,25 +29,29 @@ from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.rundir.reserve import keep_reserve
 from tfckpt_trainer.training.checkpoint.automatic_prune import Housekeeping, Janitor
-from tfckpt_trainer.training.checkpoint.restore_manager import Moves
+from tfckpt_trainer.training.checkpoint.restore_manager import RestoreManager
 from tfckpt_trainer.training.checkpoint.restorer import Restorer
-from tfckpt_trainer.training.checkpoint.save_manager import Saves
+from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.saver import Saver
 from tfckpt_trainer.training.checkpoint.state import SharedState, WorkerState
-from tfckpt_trainer.training.checkpoint.user_state import Keepsakes
+from tfckpt_trainer.training.checkpoint.user_state import UserState
 from tfckpt_trainer.training.export import carry_out, export_asked
-from tfckpt_trainer.training.loop.command_handler import Service
-from tfckpt_trainer.training.loop.command_poller import Desk
-from tfckpt_trainer.training.loop.coordination import Steering
+from tfckpt_trainer.training.loop.command_handler import CommandHandler
+from tfckpt_trainer.training.loop.command_poller import CommandPoller
+from tfckpt_trainer.training.loop.coordination import Coordination
 from tfckpt_trainer.training.loop.improvement import Improvement
 from tfckpt_trainer.training.loop.inputs import DatasetFunction, Inputs
 from tfckpt_trainer.training.loop.iterators import keep_resources
-from tfckpt_trainer.training.loop.parameter_server_step import CoordinatedStep
+from tfckpt_trainer.training.loop.parameter_server_step import ParameterServerStep
 from tfckpt_trainer.training.loop.position import Position
 from tfckpt_trainer.training.loop.schedule import Schedule
 from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFunction
-from tfckpt_trainer.training.loop.worker_group import WorkerGroup, is_coordinated, strategy_name
+from tfckpt_trainer.training.loop.worker_group import (
+    WorkerGroup,
+    strategy_name,
+    uses_parameter_servers,
+)
 from tfckpt_trainer.training.process import (
     PREEMPTED,
     leave,
@@ -59,8 +63,8 @@ from tfckpt_trainer.training.process import (
 )
 from tfckpt_trainer.training.starting import disk_errors_explained
 from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
-from tfckpt_trainer.training.telemetry.journal_writer import Ledger
-from tfckpt_trainer.training.telemetry.step_metrics import Gauges
+from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
+from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
 from tfckpt_trainer.training.telemetry.summaries import Curves
 
 LOCK_SECONDS = 30.0
@@ -166,7 +170,7 @@ class TrainingRun:
         self._strategy = strategy or tf.distribute.get_strategy()
         self._group = WorkerGroup(self._strategy)
         self._total_steps = total_steps
-        self._gauges = Gauges()
+        self._metrics = StepMetrics()
         self._inputs = Inputs(self._strategy, self._group, dataset) if dataset else None
         self._tensorboard = Path(tensorboard) if tensorboard else self._run.tensorboard
         self._lock = FileLock(self._run.trainer_lock)
@@ -179,7 +183,7 @@ class TrainingRun:
         self._options = saving or SaveOptions()
         self._options.check()
         self._position = Position()
-        self._keepsakes = Keepsakes(self._group.index)
+        self._user_state = UserState(self._group.index)
         schedule = Schedule(
             save_every_steps,
             Improvement(save_on_improvement, self._group, self._position)
@@ -207,7 +211,7 @@ class TrainingRun:
         schedule: Schedule,
         save_every_seconds: float | None,
     ) -> None:
-        run, group, gauges = self._run, self._group, self._gauges
+        run, group, metrics = self._run, self._group, self._metrics
         world = {
             "workers": group.size,
             "replicas": group.replicas,
@@ -219,53 +223,53 @@ class TrainingRun:
         own = WorkerState(model, self._inputs.iterator if self._inputs else None, worker_objects)
         box = CommandBox(run)
         self._box = box
-        self._ledger = Ledger(run, box, is_chief=group.is_chief)
-        self._curves = Curves(run, self._tensorboard, group.index, gauges)
+        self._journal = JournalWriter(run, box, is_chief=group.is_chief)
+        self._curves = Curves(run, self._tensorboard, group.index, metrics)
         self._heartbeat = Heartbeat(
             run,
             group.index,
-            gauges,
+            metrics,
             total_steps=self._total_steps,
             every_beat=self._every_beat,
-            job="chief" if is_coordinated(self._strategy) else "worker",
+            job="chief" if uses_parameter_servers(self._strategy) else "worker",
         )
-        self._desk = Desk(box, save_every_seconds, self._note_of_box)
-        janitor = Janitor(run, self._housekeeping, self._ledger)
+        self._poller = CommandPoller(box, save_every_seconds, self._note_of_box)
+        janitor = Janitor(run, self._housekeeping, self._journal)
         saver = Saver(run, group, shared, own, world, janitor.make_room, self._options)
-        self._saves = Saves(
+        self._saves = SaveManager(
             run,
             saver,
             self._position,
             self._options,
-            self._ledger,
-            gauges,
+            self._journal,
+            metrics,
             self._heartbeat,
             self._curves,
             janitor,
-            self._keepsakes,
+            self._user_state,
         )
-        self._moves = Moves(
+        self._restores = RestoreManager(
             run,
             group,
             shared,
             self._saves,
             Restorer(run, group, shared, own, world),
             self._position,
-            self._ledger,
-            gauges,
+            self._journal,
+            metrics,
             self._heartbeat,
             self._curves,
-            self._keepsakes,
+            self._user_state,
             partial=self._partial,
         )
-        self._steering = Steering(
+        self._coordination = Coordination(
             group,
-            self._moves,
+            self._restores,
             self._saves,
-            Service(run, group, self._moves, self._saves, self._ledger),
-            self._ledger,
-            self._desk,
-            gauges,
+            CommandHandler(run, group, self._restores, self._saves, self._journal),
+            self._journal,
+            self._poller,
+            metrics,
             self._heartbeat,
             schedule,
         )
@@ -293,20 +297,20 @@ class TrainingRun:
     @property
     def state(self) -> dict[str, Any]:
         """Values of the script's own, equal on all workers, that go with a checkpoint."""
-        return self._keepsakes.shared
+        return self._user_state.shared
 
     @property
     def worker_state(self) -> dict[str, Any]:
         """Values of the script's own, of this worker alone, that go with a checkpoint."""
-        return self._keepsakes.own
+        return self._user_state.own
 
     def before_save(self, act: Callable[[], None]) -> None:
         """Has `act` called on each worker before a save, to bring `state` up to date."""
-        self._keepsakes.before_save.append(act)
+        self._user_state.before_save.append(act)
 
     def after_restore(self, act: Callable[[], None]) -> None:
         """Has `act` called on each worker after a restore, also the one at the start."""
-        self._keepsakes.after_restore.append(act)
+        self._user_state.after_restore.append(act)
 
     @property
     def is_chief(self) -> bool:
@@ -327,21 +331,21 @@ class TrainingRun:
         step = self._step_function(replica_step)
 
         def watched_step(batch: Any) -> dict[str, float]:
-            self._gauges.enter(Phase.STEP)
+            self._metrics.enter(Phase.STEP)
             with self._peers_watched():
                 result = step(batch)
-            self._gauges.enter(Phase.SCRIPT)
+            self._metrics.enter(Phase.SCRIPT)
             return result
 
         return watched_step
 
-    def _step_function(self, replica_step: ReplicaStep) -> StepFunction | CoordinatedStep:
+    def _step_function(self, replica_step: ReplicaStep) -> StepFunction | ParameterServerStep:
         def wants_attention() -> bool:
-            return self._steering.wants_attention
+            return self._coordination.wants_attention
 
-        if not is_coordinated(self._strategy):
+        if not uses_parameter_servers(self._strategy):
             return StepFunction(self._strategy, replica_step, wants_attention, self._on_step_result)
-        return CoordinatedStep(
+        return ParameterServerStep(
             self._strategy, self._optimizer, replica_step, wants_attention, self._on_step_result
         )
 
@@ -351,22 +355,22 @@ class TrainingRun:
         Args:
             **metrics: By name. A loop that does not use `function` reports its `loss` here.
         """
-        self._gauges.fresh.update({name: float(value) for name, value in metrics.items()})
+        self._metrics.fresh.update({name: float(value) for name, value in metrics.items()})
 
     def note(self, message: str) -> None:
         """Writes a line into the journal, as the chief; elsewhere it does nothing."""
-        self._ledger.note(JournalKind.NOTE, message, step=self.step, branch=self.branch)
+        self._journal.note(JournalKind.NOTE, message, step=self.step, branch=self.branch)
 
     def stop(self) -> None:
         """Ends the run on all workers after the present step, with a save."""
-        self._steering.stop_wish = Ending.STOPPED
+        self._coordination.stop_requested = Ending.STOPPED
 
     def finish(self) -> None:
         """Ends the run as one that reached its end, after the present step, with a save.
 
         All workers call it in the same step, as they do where equal metrics decide it.
         """
-        self._steering.stop_wish = Ending.FINISHED
+        self._coordination.stop_requested = Ending.FINISHED
         self._attention = self._exchanged = True
 
     def __iter__(self) -> Iterator[Any]:
@@ -382,14 +386,14 @@ class TrainingRun:
                     self._finish()
                     break
                 began = time.perf_counter()
-                self._gauges.enter(Phase.INPUT)
+                self._metrics.enter(Phase.INPUT)
                 try:
                     batch, waited = self._inputs.next() if self._inputs else (self.step, 0.0)
                 except StopIteration:
                     self._finish()
                     break
                 self._exchanged = False
-                self._gauges.enter(Phase.SCRIPT)
+                self._metrics.enter(Phase.SCRIPT)
                 yield batch
                 self.step_done(time.perf_counter() - began, waited)
         finally:
@@ -417,10 +421,10 @@ class TrainingRun:
                 if self._group.is_chief:
                     self._take_over()
                     keep_reserve(self._run)
-            self._moves.begin()
-            self._gauges.activity = Activity.TRAINING
+            self._restores.begin()
+            self._metrics.activity = Activity.TRAINING
             if self._group.is_chief:
-                self._desk.start()
+                self._poller.start()
 
     def _take_over(self) -> None:
         try:
@@ -432,7 +436,7 @@ class TrainingRun:
                 "or train in another directory."
             ) from None
         for command in self._box.abandon_active("The trainer ended before it was finished."):
-            self._ledger.note(
+            self._journal.note(
                 JournalKind.FAILED,
                 f"{command.kind.value}: the trainer ended before it was finished.",
                 by=command.requested_by,
@@ -462,12 +466,12 @@ class TrainingRun:
         )
 
     def _note_of_box(self, message: str) -> None:
-        self._ledger.note(JournalKind.NOTE, message)
+        self._journal.note(JournalKind.NOTE, message)
 
     @property
     def is_over(self) -> bool:
         """Whether a command, a signal or the last step ended the run."""
-        return self._steering.ending is not None
+        return self._coordination.ending is not None
 
     def step_done(self, seconds: float, waited: float = 0.0) -> None:
         """Counts a step, and does what is due after it: saves, commands, pauses.
@@ -481,22 +485,22 @@ class TrainingRun:
 
     def _complete_step(self, seconds: float, waited: float) -> None:
         self._position.step += 1
-        if self._inputs and self._inputs.examples and self._gauges.examples_per_step is None:
-            self._gauges.examples_per_step = self._inputs.examples * self._group.replicas
+        if self._inputs and self._inputs.examples and self._metrics.examples_per_step is None:
+            self._metrics.examples_per_step = self._inputs.examples * self._group.replicas
         if not self._exchanged:
-            self._attention = self._group.any(self._steering.wants_attention)
-        self._gauges.step_done(self.step, seconds, waited)
-        self._steering.after_step(self._attention, seconds)
+            self._attention = self._group.any(self._coordination.wants_attention)
+        self._metrics.step_done(self.step, seconds, waited)
+        self._coordination.after_step(self._attention, seconds)
 
     def _on_step_result(self, metrics: dict[str, float], attention: bool) -> None:
-        self._gauges.fresh.update(metrics)
-        self._gauges.reduced = frozenset(metrics)
+        self._metrics.fresh.update(metrics)
+        self._metrics.reduced = frozenset(metrics)
         self._attention = attention
         self._exchanged = True
 
     def _finish(self) -> None:
         with self._peers_watched():
-            self._steering.finish()
+            self._coordination.finish()
 
     def close(self, *, finished: bool = False) -> None:
         """Ends what `open` began; all workers call it together.
@@ -506,7 +510,7 @@ class TrainingRun:
         """
         if finished and not self.is_over:
             self._finish()
-        ending = self._steering.ending
+        ending = self._coordination.ending
         if ending is None:
             self._saves.leave()
             self._end(Ending.STOPPED, "The script left the loop; nothing was saved then.")
@@ -516,7 +520,7 @@ class TrainingRun:
             # The last meeting: a worker that leaves while others still reduce looks dead.
             self._group.gather({})
         if ending is Ending.FINISHED:
-            self._ledger.note(
+            self._journal.note(
                 JournalKind.FINISH,
                 f"Finished after step {self.step}.",
                 step=self.step,
@@ -532,10 +536,10 @@ class TrainingRun:
             raise SystemExit(self._preempted_status)
 
     def _end(self, ending: Ending, detail: str) -> None:
-        self._gauges.activity = Activity.EXITED
-        self._gauges.ending = ending
-        self._gauges.detail = detail
-        self._desk.stop()
+        self._metrics.activity = Activity.EXITED
+        self._metrics.ending = ending
+        self._metrics.detail = detail
+        self._poller.stop()
         if not self._is_beside_another:
             self._heartbeat.stop()
         self._curves.close()
@@ -548,16 +552,16 @@ class TrainingRun:
         self._curves.draw_new_steps()
         self._curves.flush()
         try:
-            self._ledger.retry()
+            self._journal.retry()
         except OSError as error:
             return f"what happened cannot be written down: {in_words(error)}"
-        return self._curves.trouble or self._desk.trouble or self._ledger.trouble
+        return self._curves.trouble or self._poller.trouble or self._journal.trouble
 
     def _on_termination(self) -> None:
-        self._steering.stop_wish = Ending.PREEMPTED
+        self._coordination.stop_requested = Ending.PREEMPTED
 
     def _on_save_signal(self) -> None:
-        self._steering.save_wish = "SIGUSR1"
+        self._coordination.save_requested = "SIGUSR1"
 
     @property
     def _is_beside_another(self) -> bool:
@@ -567,11 +571,11 @@ class TrainingRun:
 
     def _die(self, why: str) -> None:
         if not self._is_beside_another:
-            self._ledger.note(JournalKind.FAILED, why, step=self.step, branch=self.branch)
+            self._journal.note(JournalKind.FAILED, why, step=self.step, branch=self.branch)
         self._end(Ending.FAILED, why)
 
     def _lose_peer(self, why: str) -> None:
-        self._ledger.note(JournalKind.WORKER_LOST, why, step=self.step, branch=self.branch)
+        self._journal.note(JournalKind.WORKER_LOST, why, step=self.step, branch=self.branch)
         self._end(Ending.PEER_LOST, why)
 
     def _peers_watched(self) -> Any:

@@ -89,25 +89,25 @@ def strategy_name(strategy: tf.distribute.Strategy) -> str:
     """Returns the name under which people know a strategy; its class may have another."""
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return "MultiWorkerMirroredStrategy"
-    if is_coordinated(strategy):
+    if uses_parameter_servers(strategy):
         return "ParameterServerStrategy"
     return type(strategy).__name__
 
 
-def is_coordinated(strategy: tf.distribute.Strategy) -> bool:
+def uses_parameter_servers(strategy: tf.distribute.Strategy) -> bool:
     """Whether one chief runs the loop, and workers compute for it."""
     return isinstance(strategy, tf.distribute.ParameterServerStrategy)
 
 
 def replica_count(strategy: tf.distribute.Strategy) -> int:
     """Returns the replicas in sync; where a chief coordinates workers, each is one."""
-    if is_coordinated(strategy):
+    if uses_parameter_servers(strategy):
         return int(_cluster(strategy).num_tasks("worker"))
     return int(strategy.num_replicas_in_sync)
 
 
 def _processes(strategy: tf.distribute.Strategy, size: int) -> int:
-    if not is_coordinated(strategy):
+    if not uses_parameter_servers(strategy):
         return size
     cluster = _cluster(strategy)
     return sum(cluster.num_tasks(job) for job in cluster.jobs)

@@ -20,7 +20,12 @@ from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.worker import Activity, GpuStatus, WorkerStatus
 from tfckpt_trainer.rundir.statuses import store_status
 from tfckpt_trainer.training.telemetry.cpu_stall import CpuPressure
-from tfckpt_trainer.training.telemetry.step_metrics import Gauges, finite, median, percentile_95
+from tfckpt_trainer.training.telemetry.step_metrics import (
+    StepMetrics,
+    finite,
+    median,
+    percentile_95,
+)
 
 INTERVAL_SECONDS = 1.0
 
@@ -41,7 +46,7 @@ class Heartbeat:
         self,
         run: RunDirectory,
         index: int,
-        gauges: Gauges,
+        metrics: StepMetrics,
         *,
         total_steps: int | None,
         every_beat: Callable[[], str],
@@ -50,7 +55,7 @@ class Heartbeat:
     ) -> None:
         self._path = run.worker_status(index)
         self._index = index
-        self._gauges = gauges
+        self._metrics = metrics
         self._total_steps = total_steps
         self._every_beat = every_beat
         self._interval = interval
@@ -92,14 +97,14 @@ class Heartbeat:
     @contextmanager
     def doing(self, activity: Activity, detail: str) -> Iterator[None]:
         """Shows what the worker does meanwhile; a step is not blamed for the time it takes."""
-        gauges = self._gauges
-        before = gauges.activity, gauges.detail
-        gauges.activity, gauges.detail = activity, detail
+        metrics = self._metrics
+        before = metrics.activity, metrics.detail
+        metrics.activity, metrics.detail = activity, detail
         self.nudge()
         try:
             yield
         finally:
-            gauges.activity, gauges.detail = before
+            metrics.activity, metrics.detail = before
             self.nudge()
 
     def beat(self) -> None:
@@ -108,7 +113,7 @@ class Heartbeat:
             trouble = self._do_chores() or self._unwritten
             status = self._status(trouble)
             # An activity with a detail, such as the name of what is saved, keeps it.
-            full = msgspec.structs.replace(status, detail=self._gauges.detail or DISK_FULL)
+            full = msgspec.structs.replace(status, detail=self._metrics.detail or DISK_FULL)
             try:
                 store_status(self._path, status, if_full=full)
                 self._unwritten = ""
@@ -125,14 +130,14 @@ class Heartbeat:
 
     def facts(self) -> WorkerFacts:
         """Returns what a checkpoint's record says of this worker."""
-        gauges = self._gauges
+        metrics = self._metrics
         return WorkerFacts(
             index=self._index,
             host=socket.gethostname(),
-            step_seconds=median(gauges.step_seconds),
-            input_wait_seconds=median(gauges.input_seconds),
+            step_seconds=median(metrics.step_seconds),
+            input_wait_seconds=median(metrics.input_seconds),
             memory_bytes=self._process.memory_info().rss,
-            metrics=finite(gauges.metrics),
+            metrics=finite(metrics.metrics),
         )
 
     def _measure_cpu(self) -> float | None:
@@ -152,8 +157,8 @@ class Heartbeat:
             self.beat()
 
     def _status(self, trouble: str) -> WorkerStatus:
-        gauges = self._gauges
-        metrics = finite(gauges.metrics)
+        metrics = self._metrics
+        reported = finite(metrics.metrics)
         return WorkerStatus(
             index=self._index,
             host=socket.gethostname(),
@@ -162,26 +167,26 @@ class Heartbeat:
             namespace=process_namespace(),
             updated_at=time.time(),
             interval_seconds=self._interval,
-            activity=gauges.activity,
+            activity=metrics.activity,
             job=self._job,
-            step=gauges.step,
-            branch=gauges.branch,
+            step=metrics.step,
+            branch=metrics.branch,
             total_steps=self._total_steps,
-            step_seconds=median(gauges.step_seconds),
-            step_seconds_p95=percentile_95(gauges.step_seconds),
-            input_wait_seconds=median(gauges.input_seconds),
-            loss=metrics.get("loss"),
-            metrics=metrics,
-            examples_per_second=gauges.examples_per_second,
+            step_seconds=median(metrics.step_seconds),
+            step_seconds_p95=percentile_95(metrics.step_seconds),
+            input_wait_seconds=median(metrics.input_seconds),
+            loss=reported.get("loss"),
+            metrics=reported,
+            examples_per_second=metrics.examples_per_second,
             cpu_percent=self._measure_cpu(),
             memory_bytes=self._process.memory_info().rss,
             gpus=self._gpus.read(),
-            ending=gauges.ending,
-            detail=gauges.detail or trouble or gauges.background,
-            last_step_at=gauges.last_step_at,
-            phase=gauges.phase,
-            phase_since=gauges.phase_since,
-            kept_from_cpu=self._pressure.share(),
+            ending=metrics.ending,
+            detail=metrics.detail or trouble or metrics.background,
+            last_step_at=metrics.last_step_at,
+            phase=metrics.phase,
+            phase_since=metrics.phase_since,
+            cpu_stall_ratio=self._pressure.share(),
         )
 
 

@@ -19,7 +19,7 @@ from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 _Queue = deque[Callable[[], None]]
 
 
-class Ledger:
+class JournalWriter:
     """Writes what happened. Training never ends because a line cannot be written.
 
     What the disk refuses is kept and tried again by `retry`, which the heartbeat calls. Lines of
@@ -47,7 +47,7 @@ class Ledger:
         self._write(self._lines, lambda: self._append(entry))
 
     def tell(self, command: Command, state: CommandState, message: str, **changes: Any) -> Command:
-        """Moves a command on and shows it; returns it as it is now."""
+        """RestoreManager a command on and shows it; returns it as it is now."""
         newer = advance(command, state, message, **changes)
         if state.is_final:
             self._write(self._answers, lambda: self._box.finish(newer))

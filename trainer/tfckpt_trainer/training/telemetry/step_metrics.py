@@ -30,7 +30,7 @@ class StepFacts:
 
 
 @dataclass
-class Gauges:
+class StepMetrics:
     """Plain attributes: the loop sets them at no cost, the heartbeat reads them.
 
     Attributes:

@@ -16,7 +16,7 @@ from tfckpt_trainer.errors import in_words
 from tfckpt_trainer.rundir.documents import append
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
-from tfckpt_trainer.training.telemetry.step_metrics import Gauges, StepFacts, finite
+from tfckpt_trainer.training.telemetry.step_metrics import StepFacts, StepMetrics, finite
 
 POINTS_A_BEAT = 20
 """Steps drawn for each heartbeat; of a faster loop, evenly chosen ones."""
@@ -30,11 +30,13 @@ class Curves:
     process, in the middle of its steps. What the disk refuses ends nothing but what it concerns.
     """
 
-    def __init__(self, run: RunDirectory, directory: Path, index: int, gauges: Gauges) -> None:
+    def __init__(
+        self, run: RunDirectory, directory: Path, index: int, metrics: StepMetrics
+    ) -> None:
         self._run = run
         self._directory = directory
         self._index = index
-        self._gauges = gauges
+        self._metrics = metrics
         self._branch: int | None = None
         self._writer_trouble = ""
         self._series_trouble = ""
@@ -59,7 +61,7 @@ class Curves:
 
     def draw_new_steps(self) -> None:
         """Draws the steps since the last call; called by the heartbeat."""
-        steps = self._gauges.drain_curve()
+        steps = self._metrics.drain_curve()
         chosen = steps[:: max(1, len(steps) // POINTS_A_BEAT)]
         for facts in chosen:
             if facts.branch == self._branch:
@@ -107,7 +109,7 @@ class Curves:
             step=last.step,
             branch=last.branch,
             metrics=finite(newest),
-            examples_per_second=self._gauges.examples_per_second,
+            examples_per_second=self._metrics.examples_per_second,
             step_seconds=float(np.mean([facts.seconds for facts in steps])),
         )
         try:

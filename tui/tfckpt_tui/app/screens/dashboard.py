@@ -81,7 +81,7 @@ class DashboardScreen(Screen[None]):
             "compare": self._compare,
             "tensorboard": self._tensorboard,
             "logs": self._logs,
-            "remarks": self._remarks,
+            "diagnostics": self._diagnostics,
             "worker": self._worker,
             "charts": self._charts,
             "events": self._events,
@@ -293,10 +293,10 @@ class DashboardScreen(Screen[None]):
 
         self.app.push_screen(WorkerScreen(self.known, self._open_logs))
 
-    def _remarks(self) -> None:
-        from tfckpt_tui.app.screens.diagnostics import RemarksScreen
+    def _diagnostics(self) -> None:
+        from tfckpt_tui.app.screens.diagnostics import DiagnosticsScreen
 
-        self.app.push_screen(RemarksScreen(self.known))
+        self.app.push_screen(DiagnosticsScreen(self.known))
 
     def _charts(self) -> None:
         from tfckpt_tui.app.screens.charts import ChartsScreen

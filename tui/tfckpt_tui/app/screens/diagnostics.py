@@ -1,4 +1,4 @@
-"""What is odd in the directory, with what comes of it and what to do."""
+"""Diagnostics of the directory: what follows from each, and what to do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
-class RemarksScreen(ModalScreen[None]):
+class DiagnosticsScreen(ModalScreen[None]):
     """A page that scrolls; it stays true while it is open."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -32,31 +32,31 @@ class RemarksScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         """Makes the page."""
-        with VerticalScroll(id="remarks") as page:
-            page.border_title = Content(" oddities ")
+        with VerticalScroll(id="diagnostics") as page:
+            page.border_title = Content(" diagnostics ")
             page.border_subtitle = Content(" ↑ ↓ scroll · esc close ")
-            yield Static(self._content(), id="remarks-text")
+            yield Static(self._content(), id="diagnostics-text")
 
     def on_mount(self) -> None:
         """Lets the arrows scroll at once."""
-        self.query_one("#remarks").focus()
+        self.query_one("#diagnostics").focus()
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Takes a newer snapshot."""
-        if snapshot.remarks != self._snapshot.remarks and is_open(self):
+        if snapshot.diagnostics != self._snapshot.diagnostics and is_open(self):
             self._snapshot = snapshot
-            self.query_one("#remarks-text", Static).update(self._content())
+            self.query_one("#diagnostics-text", Static).update(self._content())
 
     def _content(self) -> Content:
         lines: list[tuple[Span, ...]] = []
-        for remark in self._snapshot.remarks:
-            sign: Span = ("! ", "warn") if remark.severity == "warning" else ("○ ", "muted")
-            freed = f"  {units.size(remark.bytes)}" if remark.bytes else ""
+        for diagnostic in self._snapshot.diagnostics:
+            sign: Span = ("! ", "warn") if diagnostic.severity == "warning" else ("○ ", "muted")
+            freed = f"  {units.size(diagnostic.bytes)}" if diagnostic.bytes else ""
             lines += [
-                (sign, (remark.kind.replace("-", " "), "title"), (freed, "muted")),
-                ((clean(remark.message), "value"),),
+                (sign, (diagnostic.kind.replace("-", " "), "title"), (freed, "muted")),
+                ((clean(diagnostic.message), "value"),),
                 (),
             ]
         if not lines:
-            lines = [(("Nothing is odd any more.", "muted"),)]
+            lines = [(("All diagnostics are resolved.", "muted"),)]
         return lines_of_words(lines)

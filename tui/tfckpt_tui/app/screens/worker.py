@@ -48,7 +48,7 @@ class WorkerScreen(Page):
         super().__init__()
         self._snapshot = snapshot
         self._open_log = open_log
-        suspected = (view.status.index for view in snapshot.workers if view.suspicion)
+        suspected = (view.status.index for view in snapshot.workers if view.straggling)
         self._index = next(suspected, 0)
 
     def compose(self) -> ComposeResult:

@@ -180,10 +180,10 @@ class History(Listing):
         if self.marked:
             spans += [(" · ", "faint"), (f"{MARK} ", "accent")]
             spans += [(f"{len(self.marked)} marked", "label")]
-        if snapshot.remarks:
-            warns = any(remark.severity == "warning" for remark in snapshot.remarks)
-            odd = "1 oddity" if len(snapshot.remarks) == 1 else f"{len(snapshot.remarks)} oddities"
-            spans += [(" · ", "faint"), (f"! {odd}", "warn" if warns else "label")]
+        if snapshot.diagnostics:
+            warns = any(diagnostic.severity == "warning" for diagnostic in snapshot.diagnostics)
+            text = units.count(len(snapshot.diagnostics), "diagnostic")
+            spans += [(" · ", "faint"), (f"! {text}", "warn" if warns else "label")]
         trashed = sum(len(manifest.checkpoints) for manifest in snapshot.trash)
         if trashed:
             spans += [(" · ", "faint"), (f"{trashed} in the trash", "label")]

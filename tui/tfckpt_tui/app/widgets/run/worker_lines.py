@@ -40,8 +40,8 @@ def worker_lines(view: WorkerView, snapshot: RunSnapshot, best: float | None) ->
     """
     status = view.status
     lines = [_where(view), _doing(view, snapshot.at)]
-    if view.suspicion:
-        lines.append(line(("▲ ", "warn"), (view.suspicion, "warn")))
+    if view.straggling:
+        lines.append(line(("▲ ", "warn"), (view.straggling, "warn")))
     lines += [_pace(status), _scores(status, snapshot, best), _uses(status)]
     lines += [
         line(
@@ -123,9 +123,9 @@ def _uses(status: WorkerStatus) -> Line:
     spans: list[Span] = []
     if status.cpu_percent is not None:
         spans += [("cpu ", "label"), (f"{status.cpu_percent:.0f}% of a core", "value")]
-    if status.kept_from_cpu is not None:
-        style = "warn" if status.kept_from_cpu > 0.25 else "value"
-        spans += [_GAP, ("kept from it ", "label"), (f"{status.kept_from_cpu:.0%}", style)]
+    if status.cpu_stall_ratio is not None:
+        style = "warn" if status.cpu_stall_ratio > 0.25 else "value"
+        spans += [_GAP, ("kept from it ", "label"), (f"{status.cpu_stall_ratio:.0%}", style)]
     if status.memory_bytes is not None:
         spans += _fact("memory", units.size(status.memory_bytes))
     return Line(tuple(spans))

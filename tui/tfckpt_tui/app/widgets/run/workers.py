@@ -111,7 +111,7 @@ class Workers(Listing):
         hidden = set() if has_gpu else {"gpu", "gpu-memory"}
         if all(worker.status.job == "worker" for worker in workers):
             hidden.add("job")
-        if not any(_detail(worker) or worker.suspicion for worker in workers):
+        if not any(_detail(worker) or worker.straggling for worker in workers):
             hidden.add("detail")
         return [column for column in _COLUMNS if column.key not in hidden]
 
@@ -140,14 +140,14 @@ def _cells(worker: WorkerView) -> dict[str, Sequence[Span]]:
         "gpu": ((_or_dash(busiest, _percent), value),),
         "gpu-memory": ((f"{units.size(used)} of {units.size(total)}", value),),
         "age": ((units.age(worker.age), "bad" if stale else "muted"),),
-        "detail": ((worker.suspicion, "warn"), (_detail(worker), "muted")),
+        "detail": ((worker.straggling, "warn"), (_detail(worker), "muted")),
     }
 
 
 def _detail(worker: WorkerView) -> str:
     ending = worker.status.ending.value if worker.status.ending is not None else ""
     said = " · ".join(part for part in (ending, clean(worker.status.detail)) if part)
-    return f" · {said}" if said and worker.suspicion else said
+    return f" · {said}" if said and worker.straggling else said
 
 
 def _loss(worker: WorkerView) -> str:
