@@ -90,9 +90,14 @@ def verify(
     except BundleError as error:
         kind = "index-empty" if _is_empty(path) else "index"
         return Verification((_error(kind, path, str(error)),))
-    checks = _Checks(
-        prefix, index, on_progress, cancelled, digests=digests, finite=finite, part=part
-    )
+
+    def on_read(done: int, total: int) -> None:
+        if cancelled is not None and cancelled():
+            raise _Cancelled
+        if on_progress is not None:
+            on_progress(done, total)
+
+    checks = _Checks(prefix, index, on_read, digests=digests, finite=finite, part=part)
     if unused:
         checks.add("warning", "index-unused", path, None, f"{path.name}: {unused}")
     return checks.run(content)
@@ -134,8 +139,7 @@ class _Checks:
         self,
         prefix: Path,
         index: Index,
-        on_progress: Progress | None,
-        cancelled: Callable[[], bool] | None,
+        on_read: Progress,
         *,
         digests: bool,
         finite: bool,
@@ -143,8 +147,7 @@ class _Checks:
     ) -> None:
         self._prefix = prefix
         self._index = index
-        self._on_progress = on_progress
-        self._cancelled = cancelled
+        self._on_read = on_read
         self._digests = digests
         self._finite = finite
         self._part = part
@@ -274,7 +277,4 @@ class _Checks:
 
     def _advance(self, count: int) -> None:
         self._done += count
-        if self._cancelled is not None and self._cancelled():
-            raise _Cancelled
-        if self._on_progress is not None:
-            self._on_progress(self._done, self._total)
+        self._on_read(self._done, self._total)
