@@ -69,7 +69,7 @@ def test_heartbeats_go_on_and_commands_are_carried_out_with_the_reserve(run):
     fill(run.run.root.parent)
     saved = run_binary("save", run.run.root)
     assert saved.code == 4, saved
-    assert "16 MiB are kept free beside it" in saved.words
+    assert "16 MiB that stay free" in saved.words
     assert "Training goes on." in saved.words
     assert "trash" not in saved.words
 

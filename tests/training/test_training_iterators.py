@@ -37,7 +37,7 @@ def own_state():
 
     from tfckpt_trainer.training.checkpoint.state import WorkerState
     from tfckpt_trainer.training.loop.inputs import Inputs
-    from tfckpt_trainer.training.loop.worker_group import WorkerGroup
+    from tfckpt_trainer.training.worker_group import WorkerGroup
 
     strategy = tf.distribute.get_strategy()
     inputs = Inputs(strategy, WorkerGroup(strategy), shuffled())
@@ -49,7 +49,7 @@ def take(inputs, count):
 
 
 def go_back(state, prefix):
-    state.read(prefix, state.random_state(prefix))
+    state.restore(prefix, state.load_random_state(prefix))
 
 
 def destroyed_by(iterator):
@@ -84,7 +84,7 @@ def test_an_iterator_among_the_objects_of_a_script_begins_anew_too(tmp_path):
     assert [int(next(shared)) for _ in range(30)] == expected
     names = [destroyed_by(mine), destroyed_by(shared)]
     go_back(own, tmp_path / "own")
-    equal.read(tmp_path / "equal")
+    equal.restore(tmp_path / "equal")
     assert [int(next(mine)) for _ in range(30)] == expected
     assert [int(next(shared)) for _ in range(30)] == expected
     wait_until(lambda: all(names), 70, "the end of the old iterators")
@@ -116,7 +116,7 @@ def test_comparing_with_a_checkpoint_leaves_the_input_where_it_is(tmp_path):
     state.write(tmp_path / "own")
     assert take(inputs, 15) == expected[5:20]
     state.compare(tmp_path / "own")
-    state.random_state(tmp_path / "own")
+    state.load_random_state(tmp_path / "own")
     assert take(inputs, 20) == expected[20:40]
 
 

@@ -15,17 +15,19 @@ shapes = st.lists(st.integers(0, 9), max_size=3).map(tuple)
 
 @st.composite
 def states(draw):
-    from tfckpt_trainer.training.checkpoint.shards import Extent
+    from tfckpt_trainer.training.checkpoint.shards import TensorSize
 
-    extents = draw(st.lists(st.builds(Extent, shapes, st.sampled_from([0, 1, 4, 8])), max_size=12))
+    extents = draw(
+        st.lists(st.builds(TensorSize, shapes, st.sampled_from([0, 1, 4, 8])), max_size=12)
+    )
     return {f"tensor-{number}": extent for number, extent in enumerate(extents)}
 
 
 @given(states(), st.integers(1, 5), st.none() | st.integers(1, 200))
 def test_every_row_of_every_tensor_is_written_exactly_once(extents, writers, largest):
-    from tfckpt_trainer.training.checkpoint.shards import divide
+    from tfckpt_trainer.training.checkpoint.shards import assign_shards
 
-    divided = divide(extents, writers, largest)
+    divided = assign_shards(extents, writers, largest)
     assert len(divided) == writers
     pieces = [piece for shards in divided for shard in shards for piece in shard]
     for key, extent in extents.items():
@@ -40,7 +42,7 @@ def test_every_row_of_every_tensor_is_written_exactly_once(extents, writers, lar
 
 @given(states(), st.integers(1, 5), st.integers(1, 200))
 def test_no_shard_is_larger_than_allowed_unless_one_row_is(extents, writers, largest):
-    from tfckpt_trainer.training.checkpoint.shards import divide
+    from tfckpt_trainer.training.checkpoint.shards import assign_shards
 
     def size(piece):
         extent = extents[piece.key]
@@ -48,7 +50,7 @@ def test_no_shard_is_larger_than_allowed_unless_one_row_is(extents, writers, lar
             return extent.size
         return piece.rows * extent.size // extent.shape[0]
 
-    for shards in divide(extents, writers, largest):
+    for shards in assign_shards(extents, writers, largest):
         for shard in shards:
             total = sum(map(size, shard))
             if total > largest:
@@ -58,18 +60,18 @@ def test_no_shard_is_larger_than_allowed_unless_one_row_is(extents, writers, lar
 
 @given(st.integers(1, 6), st.integers(1, 40))
 def test_workers_write_about_the_same_number_of_bytes(writers, tensors):
-    from tfckpt_trainer.training.checkpoint.shards import Extent, divide
+    from tfckpt_trainer.training.checkpoint.shards import TensorSize, assign_shards
 
-    extents = {str(number): Extent((25,), 4) for number in range(tensors)}
-    divided = divide(extents, writers, None)
+    extents = {str(number): TensorSize((25,), 4) for number in range(tensors)}
+    divided = assign_shards(extents, writers, None)
     counts = [sum(len(shard) for shard in shards) for shards in divided]
     assert max(counts) <= math.ceil(tensors / writers) + 1
     assert sum(counts) == tensors
 
 
 def test_a_slice_is_named_as_tensorflow_wants_it():
-    from tfckpt_trainer.training.checkpoint.shards import Piece
+    from tfckpt_trainer.training.checkpoint.shards import TensorRows
 
-    assert Piece("a").specification((3, 4)) == ""
-    assert Piece("a", 2, 3).specification((8, 4, 5)) == "8 4 5 2,3:-:-"
-    assert Piece("a", 0, 1).specification((8,)) == "8 0,1"
+    assert TensorRows("a").shape_and_slice((3, 4)) == ""
+    assert TensorRows("a", 2, 3).shape_and_slice((8, 4, 5)) == "8 4 5 2,3:-:-"
+    assert TensorRows("a", 0, 1).shape_and_slice((8,)) == "8 0,1"

@@ -21,7 +21,7 @@ def test_it_goes_on_from_a_save_that_was_cut_off_and_back_to_an_older_one(tmp_pa
         run = SteeredRun(cluster)
         run.wait_for_step(6050)
         messages = [entry.message for entry in read_entries(run.run)]
-        assert "Completed the save of ckpt-b1-6046, which was cut off." in messages
+        assert "Completed the interrupted save of ckpt-b1-6046." in messages
         assert any(m.startswith("Restored ckpt-b1-6046 on 1 worker") for m in messages)
 
         back = run.ask(CommandKind.RESTORE, name="ckpt-2000")

@@ -82,7 +82,7 @@ def _write(
     problems = findings or shared.compare(prefix).problems
     if problems:
         raise RefusedError(f"{request.checkpoint} cannot be restored: {problems[0]}.")
-    shared.read(prefix)
+    shared.restore(prefix)
     examples, origin = _examples(model, inputs)
     outputs = _arrays(model(examples, training=False))
     _store_arrays(directory / "inputs.npz", _arrays(examples))

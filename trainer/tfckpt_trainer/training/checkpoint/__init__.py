@@ -1,4 +1,4 @@
-"""Saves and restores: what is in a checkpoint, how workers write it together, and back.
+"""Saves and restores: what a checkpoint holds, and how the workers write and read it together.
 
-When to save or restore is decided in `training.loop`.
+`training.loop` decides when to save or restore.
 """

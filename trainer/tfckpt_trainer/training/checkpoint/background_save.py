@@ -1,4 +1,4 @@
-"""One save that is written while training goes on."""
+"""A save that is written while training goes on."""
 
 from __future__ import annotations
 
@@ -7,31 +7,30 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import load_if_there, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome, SaveRequest, Vote
-from tfckpt_trainer.training.loop.worker_group import WorkerGroup
+from tfckpt_trainer.training.worker_group import WorkerGroup
 
-LOOK_SECONDS = 0.02
-"""How often the chief looks whether the others have written their parts."""
+POLL_SECONDS = 0.02
+"""How often the chief looks for the votes of the other workers."""
 
 NICENESS = 10
-"""Of the thread that writes, where training needs all processors."""
+"""Niceness of the thread that writes, so that training gets the processors first."""
 
 
 class BackgroundSave:
-    """Each worker writes its part in a thread and leaves its vote in a file beside it.
+    """Each worker writes its part in a thread, then stores its vote in a file beside it.
 
-    The chief's thread waits for all votes and commits. So a checkpoint counts as soon as it is
-    safe, however long a step takes, and no collective is needed before it is.
+    The chief's thread waits for all votes and commits. So the checkpoint counts as soon as it is
+    safe, however long a step takes, and the commit needs no collective.
 
     Attributes:
         request: What is saved.
-        outcome: On the chief, what became of it; None while it is under way.
+        outcome: On the chief, the result; None while the save is in progress.
     """
 
     def __init__(
@@ -39,93 +38,94 @@ class BackgroundSave:
         run: RunDirectory,
         group: WorkerGroup,
         request: SaveRequest,
-        do_part: Callable[[], Vote],
+        write_part: Callable[[], Vote],
         decide: Callable[[list[Vote]], SaveOutcome],
     ) -> None:
-        """Takes what is to be done.
+        """Prepares the save; `start` starts its thread.
 
         Args:
-            run: Where.
-            group: The workers, who all begin the save together.
+            run: The run directory.
+            group: The workers, who all start the save together.
             request: What is saved.
-            do_part: Writes this worker's part; its values are taken already.
-            decide: Makes a checkpoint of all parts, or nothing; called on the chief.
+            write_part: Writes this worker's part, whose values were copied before.
+            decide: Commits the save or removes it; called on the chief.
         """
         self.request = request
         self.outcome: SaveOutcome | None = None
-        self._files = [
+        self._vote_files = [
             run.saving_directory / f"{request.name}.vote-{index}" for index in range(group.size)
         ]
         self._group = group
-        self._do_part = do_part
+        self._write_part = write_part
         self._decide = decide
-        self._mute = ""
+        self._unsent_vote = ""
         self._given_up = threading.Event()
         self._thread = threading.Thread(target=self._work, name="tfckpt-save", daemon=True)
 
-    def begin(self) -> None:
-        """Starts to write."""
+    def start(self) -> None:
+        """Starts writing."""
         self._thread.start()
 
     @property
-    def wants_attention(self) -> bool:
-        """Whether all workers should settle it: it is done, or this one cannot tell of its part."""
-        return self.outcome is not None or bool(self._mute)
+    def needs_sync(self) -> bool:
+        """Whether all workers should call `finish`: it is done, or a vote could not be stored."""
+        return self.outcome is not None or bool(self._unsent_vote)
 
-    def settle(self) -> SaveOutcome:
-        """Waits until it is done, and returns what became of it; all workers call it together.
+    def finish(self) -> SaveOutcome:
+        """Waits for the end of the save and returns the result. All workers call it together.
 
         Raises:
-            tf.errors.OpError: A peer is gone.
+            tf.errors.OpError: Another worker is gone.
         """
         if not self._group.is_chief:
             self._thread.join()
-        mute = [said["mute"] for said in self._group.gather({"mute": self._mute}) if said["mute"]]
-        if mute and self._group.is_chief:
-            self._mute = "; ".join(mute)
+        unsent = [problem for problem in self._group.all_gather(self._unsent_vote) if problem]
+        if unsent and self._group.is_chief:
+            self._unsent_vote = "; ".join(unsent)
             self._given_up.set()
         self._thread.join()
-        told = self._group.gather(asdict(self.outcome) if self.outcome else {})[0]
-        return SaveOutcome(**told)
+        outcome = self._group.broadcast(self.outcome, SaveOutcome)
+        assert outcome is not None
+        return outcome
 
     def wait(self, seconds: float) -> None:
-        """Waits for it alone, at the end of a process that the others may have left."""
+        """Waits for this worker's part alone, when the process ends without the others."""
         self._thread.join(seconds)
 
     def _work(self) -> None:
-        _yield_to_training()
-        vote = self._do_part()
+        _lower_priority()
+        vote = self._write_part()
         if self._group.is_chief:
-            self.outcome = self._decide(self._votes(vote))
+            self.outcome = self._decide(self._collect_votes(vote))
             with suppress(OSError):
-                # What cannot be removed does no harm; the next save removes it.
-                for path in self._files:
+                # Remaining files do no harm; the next save removes them.
+                for path in self._vote_files:
                     path.unlink(missing_ok=True)
             return
         try:
-            store(self._files[self._group.index], vote)
+            store(self._vote_files[self._group.index], vote)
         except OSError as error:
-            self._mute = vote.problem or f"worker {self._group.index}: {error}"
+            self._unsent_vote = vote.problem or f"worker {self._group.index}: {error}"
 
-    def _votes(self, mine: Vote) -> list[Vote]:
+    def _collect_votes(self, own: Vote) -> list[Vote]:
         """Waits for the votes of all workers."""
-        votes: dict[int, Vote] = {self._group.index: mine}
+        votes: dict[int, Vote] = {self._group.index: own}
         while len(votes) < self._group.size:
-            for index, path in enumerate(self._files):
-                if index not in votes and (vote := _read(path)) is not None:
+            for index, path in enumerate(self._vote_files):
+                if index not in votes and (vote := _read_vote(path)) is not None:
                     votes[index] = vote
-            if len(votes) < self._group.size and self._given_up.wait(LOOK_SECONDS):
-                return [*votes.values(), Vote(problem=self._mute)]
+            if len(votes) < self._group.size and self._given_up.wait(POLL_SECONDS):
+                return [*votes.values(), Vote(problem=self._unsent_vote)]
         return [votes[index] for index in range(self._group.size)]
 
 
-def _yield_to_training() -> None:
-    """Lowers the priority of this thread; only Linux gives each thread its own."""
+def _lower_priority() -> None:
+    """Lowers the priority of this thread; only Linux has a priority per thread."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
-def _read(path: Path) -> Vote | None:
+def _read_vote(path: Path) -> Vote | None:
     try:
         return load_if_there(path, Vote)
     except DamagedFileError as error:

@@ -1,12 +1,11 @@
-"""Goes to a checkpoint, at the start and on command, with all that has to be noted of it."""
+"""Restores checkpoints at the start and on command, and records each restore."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
-from tfckpt_trainer.catalog.commit import finish_interrupted_saves, point_state_file_at
+from tfckpt_trainer.catalog.commit import point_state_file_at
 from tfckpt_trainer.catalog.damage import damage_at_start
 from tfckpt_trainer.catalog.lineage import Branches, branch_after_restore
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
@@ -22,27 +21,24 @@ from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.training.checkpoint.restorer import RestoreOutcome, Restorer
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
-from tfckpt_trainer.training.checkpoint.state import SharedState
-from tfckpt_trainer.training.checkpoint.user_state import UserState
-from tfckpt_trainer.training.loop.position import Position
-from tfckpt_trainer.training.loop.worker_group import Message, WorkerGroup
-from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
-from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
-from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
-from tfckpt_trainer.training.telemetry.summaries import Curves
+from tfckpt_trainer.training.checkpoint.state import TrainingState
+from tfckpt_trainer.training.telemetry.telemetry import Telemetry
+from tfckpt_trainer.training.worker_group import WorkerGroup
 
 SHOWN_LEFT_OUT = 100
-"""How much of what a partial restore left out is written down; a wrong model has thousands."""
+"""How many tensors that a partial restore left out are recorded; a wrong model has thousands."""
 
 
 @dataclass(frozen=True)
-class Target:
-    """A checkpoint to go to, as the chief found it: the same on all workers.
+class RestoreTarget:
+    """A checkpoint to restore, as the chief found it; equal on all workers.
 
     Attributes:
-        branch: On which training goes on from there.
-        best: The best values of metrics until then.
-        problem: Why it is out of the question; the rest is empty then.
+        name: Name of the checkpoint.
+        step: Its step.
+        branch: Branch on which training continues after the restore.
+        best: Best values of metrics up to its step.
+        problem: Why it cannot be restored; then only the name is set.
     """
 
     name: str
@@ -52,57 +48,62 @@ class Target:
     problem: str = ""
 
 
+@dataclass(frozen=True)
+class _StartPlan:
+    """What the chief found at the start.
+
+    Attributes:
+        targets: Checkpoints to try, in this order.
+        sequence: Number of saves and restores of the run so far.
+    """
+
+    targets: list[RestoreTarget]
+    sequence: int
+
+
 class RestoreManager:
-    """Restores, and all that has to be noted of them; all workers call each method together."""
+    """Restores checkpoints and records it. All workers call every method together."""
 
     def __init__(
         self,
         run: RunDirectory,
         group: WorkerGroup,
-        shared: SharedState,
-        saves: SaveManager,
+        state: TrainingState,
+        telemetry: Telemetry,
         restorer: Restorer,
-        position: Position,
-        journal: JournalWriter,
-        metrics: StepMetrics,
-        heartbeat: Heartbeat,
-        curves: Curves,
-        user_state: UserState,
-        *,
-        partial: bool,
+        saves: SaveManager,
     ) -> None:
-        """Takes what it works with; `partial` is whether the start may leave out what misfits."""
         self._run = run
         self._group = group
-        self._shared = shared
-        self._saves = saves
+        self._state = state
+        self._telemetry = telemetry
         self._restorer = restorer
-        self._journal = journal
-        self._metrics = metrics
-        self._heartbeat = heartbeat
-        self._curves = curves
-        self._user_state = user_state
-        self._partial = partial
-        self.position = position
+        self._saves = saves
 
-    def begin(self) -> None:
-        """Restores the newest good checkpoint, or starts fresh where there is none.
+    def restore_newest(self, *, partial: bool) -> None:
+        """Restores the newest good checkpoint, or starts at step 0 if there is none.
+
+        Args:
+            partial: Whether to restore what fits if the checkpoint does not fit the model.
 
         Raises:
             RefusedError: There are checkpoints, and none of them can be restored.
         """
-        plan = self._group.gather(self._plan_start() if self._group.is_chief else {})[0]
-        self.position.sequence = plan["sequence"]
+        plan = self._group.broadcast(
+            self._plan_start() if self._group.is_chief else None, _StartPlan
+        )
+        assert plan is not None
+        self._state.position.sequence = plan.sequence
         refused: list[str] = []
-        for target in (Target(**fields) for fields in plan["targets"]):
-            outcome = self._read(target.name, partial=self._partial)
+        for target in plan.targets:
+            outcome = self._read(target.name, partial=partial)
             if not outcome.problems:
-                self._arrive(target, outcome, None, JournalKind.START)
+                self._move_to(target, outcome, None, JournalKind.START)
                 return
             refused += outcome.problems
-            self._journal.note(
+            self._telemetry.journal.note(
                 JournalKind.REFUSED,
-                f"{target.name} was passed over at the start: {outcome.problems[0]}.",
+                f"{target.name} was skipped at the start: {outcome.problems[0]}.",
                 checkpoint=target.name,
             )
             if not outcome.damaged:
@@ -112,81 +113,83 @@ class RestoreManager:
                 f"No checkpoint in {self._run.root} can be restored: {refused[0]}. Train in "
                 "another directory, or move the checkpoints away to start from the beginning."
             )
-        self._curves.begin(0, 0)
-        self._journal.note(JournalKind.START, "Started at step 0.", step=0, branch=0)
+        self._telemetry.summaries.begin(0, 0)
+        self._telemetry.note(JournalKind.START, "Started at step 0.")
 
-    def find(self, name: str) -> Target:
-        """Looks up a checkpoint to go to, and on which branch training would go on.
+    def find(self, name: str) -> RestoreTarget:
+        """Looks up a checkpoint to restore, after all saves in progress are finished."""
+        self._saves.finish_all()
+        target = self._group.broadcast(
+            self._find(name) if self._group.is_chief else None, RestoreTarget
+        )
+        assert target is not None
+        return target
 
-        What is being written beside training is brought to its end before.
-        """
-        self._saves.finish_open()
-        found = asdict(self._find(name)) if self._group.is_chief else {}
-        return Target(**self._group.gather(found)[0])
-
-    def go_to(
-        self, target: Target, command: Command | None = None, *, partial: bool = False
+    def restore(
+        self, target: RestoreTarget, command: Command | None = None, *, partial: bool = False
     ) -> RestoreOutcome:
-        """Restores `target` in place on all workers, or changes nothing on any of them.
+        """Restores `target` in place on all workers, or changes none of them.
 
         Args:
-            target: Where to go.
-            command: Which command asks for it.
-            partial: Whether to restore what fits where something does not.
+            target: What to restore.
+            command: The command that asks for it.
+            partial: Whether to restore what fits if the checkpoint does not fit the model.
 
         Raises:
-            TornRestoreError: Some worker could not finish what it had agreed to.
+            TornRestoreError: A worker failed after all had agreed to restore.
         """
         outcome = self._read(target.name, partial=partial)
         if outcome.problems:
-            self._note(
+            self._telemetry.note(
                 JournalKind.REFUSED,
                 f"Restore of {target.name}: {'; '.join(outcome.problems)}.",
                 command,
                 checkpoint=target.name,
             )
         else:
-            self._arrive(target, outcome, command, JournalKind.RESTORE)
+            self._move_to(target, outcome, command, JournalKind.RESTORE)
         return outcome
 
     def _read(self, name: str, *, partial: bool) -> RestoreOutcome:
-        with self._heartbeat.doing(Activity.RESTORING, name):
+        with self._telemetry.heartbeat.doing(Activity.RESTORING, name):
             began = time.monotonic()
             outcome = self._restorer.restore(name, partial=partial)
             return replace(outcome, seconds=time.monotonic() - began)
 
-    def _arrive(
+    def _move_to(
         self,
-        target: Target,
+        target: RestoreTarget,
         outcome: RestoreOutcome,
         command: Command | None,
         kind: JournalKind,
     ) -> None:
-        """Takes up the position of a checkpoint that was just restored."""
-        position, left = self.position, self.position.step
-        position.step = self._shared.step
+        """Sets the position of the run to that of the restored checkpoint, and records it."""
+        position, left = self._state.position, self._state.position.step
+        position.step = self._state.shared.step
         position.branch = target.branch
         position.parent = target.name
         position.best = dict(target.best)
         position.sequence += 1
-        self._user_state.take(outcome.record, own=outcome.own)
-        self._metrics.arrive(position.step, position.branch)
-        self._curves.begin(position.branch, position.step)
-        self._curves.mark(position.step, f"Restored {target.name}, left step {left}.")
+        self._state.user.restore(outcome.record, worker_restored=outcome.worker_restored)
+        self._telemetry.metrics.set_position(position.step, position.branch)
+        self._telemetry.summaries.begin(position.branch, position.step)
+        self._telemetry.summaries.mark(position.step, f"Restored {target.name}, left step {left}.")
         head = Head(
             checkpoint=target.name,
             step=position.step,
             branch=position.branch,
             sequence=position.sequence,
         )
-        self._journal.later(lambda: store(self._run.head_file, head))
-        self._journal.later(lambda: point_state_file_at(self._run, target.name))
+        journal = self._telemetry.journal
+        journal.later(lambda: store(self._run.head_file, head))
+        journal.later(lambda: point_state_file_at(self._run, target.name))
         size = self._group.size
-        left_out = f" {len(outcome.left_out)} left out;" if outcome.left_out else ""
-        self._note(
+        left_out = f"{len(outcome.left_out)} tensors left out, " if outcome.left_out else ""
+        self._telemetry.note(
             kind,
-            f"Restored {target.name} on {size} worker{'s' if size > 1 else ''}, "
-            f"{outcome.variables} variables proven;{left_out} now on branch {position.branch}.",
+            f"Restored {target.name} on {size} worker{'s' if size > 1 else ''}: "
+            f"{outcome.variables} variables proven equal, {left_out}now on branch "
+            f"{position.branch}.",
             command,
             checkpoint=target.name,
             details={
@@ -197,20 +200,12 @@ class RestoreManager:
             },
         )
 
-    def _plan_start(self) -> Message:
-        """What the chief proposes: checkpoints to try, the most promising first."""
+    def _plan_start(self) -> _StartPlan:
+        """Cleans up after an earlier process, and lists the checkpoints to try; chief only."""
         finish_interrupted_prunes(self._run)
-        recovered = finish_interrupted_saves(self._run)
-        for problem in recovered.problems:
-            self._journal.note(JournalKind.NOTE, problem)
-        for name in recovered.completed:
-            self._journal.note(
-                JournalKind.SAVE,
-                f"Completed the save of {name}, which was cut off.",
-                checkpoint=name,
-            )
+        self._saves.finish_interrupted()
         for sentence in damage_at_start(self._run):
-            self._journal.note(JournalKind.NOTE, sentence)
+            self._telemetry.journal.note(JournalKind.NOTE, sentence)
         found = in_order_of_use(Catalog(self._run).scan(time.time()), read_head(self._run))
         checkpoints = [c for c in found if c.step is not None]
         resumed = continuation(self._run)
@@ -218,7 +213,7 @@ class RestoreManager:
         checkpoints.sort(key=lambda c: c.name != first)
         branches = Branches(self._run)
         targets = [
-            Target(
+            RestoreTarget(
                 name=c.name,
                 step=c.step or 0,
                 branch=resumed.branch
@@ -228,31 +223,19 @@ class RestoreManager:
             )
             for c in checkpoints
         ]
-        sequence = resumed.sequence if resumed else 0
-        return {"targets": [asdict(target) for target in targets], "sequence": sequence}
+        return _StartPlan(targets, resumed.sequence if resumed else 0)
 
-    def _find(self, name: str) -> Target:
+    def _find(self, name: str) -> RestoreTarget:
         checkpoints = {c.name: c for c in Catalog(self._run).scan(time.time())}
         found = checkpoints.get(name)
         if found is None or found.step is None:
             known = ", ".join(list(checkpoints)[:5]) or "none"
-            return Target(name, problem=f"There is no checkpoint {name}; the newest are {known}.")
+            problem = f"There is no checkpoint {name}; the newest are {known}."
+            return RestoreTarget(name, problem=problem)
         if not found.restorable:
-            return Target(name, problem=f"{name} is {found.state.value}: {found.problem}")
+            return RestoreTarget(name, problem=f"{name} is {found.state.value}: {found.problem}")
         branch = branch_after_restore(self._run, name)
-        return Target(name, step=found.step, branch=branch, best=_best_of(found))
-
-    def _note(
-        self, kind: JournalKind, message: str, command: Command | None, **fields: Any
-    ) -> None:
-        self._journal.note(
-            kind,
-            message,
-            step=self.position.step,
-            branch=self.position.branch,
-            by=command.requested_by if command else "",
-            **fields,
-        )
+        return RestoreTarget(name, step=found.step, branch=branch, best=_best_of(found))
 
 
 def _best_of(checkpoint: Checkpoint) -> dict[str, float]:

@@ -1,16 +1,14 @@
-"""The saves of a run: when one is begun, what became of it, and all that has to be noted."""
+"""Decides how each save is done, and records its result."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from tfckpt_trainer.catalog.commit import point_state_file_at
-from tfckpt_trainer.rundir.documents import append
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.checkpoint import SaveOverhead
+from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity
@@ -19,273 +17,204 @@ from tfckpt_trainer.training.checkpoint.background_save import BackgroundSave
 from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome, SaveRequest
 from tfckpt_trainer.training.checkpoint.saver import Saver
-from tfckpt_trainer.training.checkpoint.user_state import UserState
-from tfckpt_trainer.training.loop.position import Position
-from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
-from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
-from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics, finite, median
-from tfckpt_trainer.training.telemetry.summaries import Curves
+from tfckpt_trainer.training.checkpoint.state import TrainingState
+from tfckpt_trainer.training.telemetry.step_metrics import finite
+from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 
-SLOWING_STEPS = 10
-"""Over how many steps after a save its after-effect is taken."""
-
-LAST_WAIT_SECONDS = 30.0
-"""How long a process that leaves waits for a save under way."""
+EXIT_WAIT_SECONDS = 30.0
+"""How long a process that ends without the others waits for a background save."""
 
 OnOutcome = Callable[[SaveOutcome], None]
 
 
 @dataclass(frozen=True)
 class PendingSave:
-    """A save that somebody wants.
+    """A save that was requested and has no outcome yet.
 
     Attributes:
-        trigger: Why.
-        command: Which command asked for it, if one did.
-        tell: Told what became of it.
+        trigger: Why it was requested.
+        command: The command that asked for it, if one did.
+        on_outcome: Called with the outcome.
     """
 
     trigger: str
     command: Command | None
-    tell: OnOutcome
-
-
-@dataclass
-class Slowing:
-    """By how much the steps beside and after a save take longer than those before it.
-
-    Attributes:
-        usual: Median seconds of a step before it.
-        left: Steps still to be counted; None while it is being written.
-    """
-
-    name: str
-    sequence: int
-    usual: float
-    left: int | None = None
-    steps: int = 0
-    seconds: float = 0.0
-
-    def add(self, seconds: float) -> bool:
-        """Counts a step; returns whether it was the last."""
-        self.steps += 1
-        self.seconds += seconds - self.usual
-        if self.left is not None:
-            self.left -= 1
-        return self.left == 0
+    on_outcome: OnOutcome
 
 
 class SaveManager:
-    """Saves as the options say; every public method is called by all workers together.
+    """Saves in the foreground or background. All workers call every public method together.
 
     Attributes:
-        full: The last save was refused because the disk has no room.
+        disk_full: Whether the last save was refused because the disk is full.
     """
 
     def __init__(
         self,
         run: RunDirectory,
         saver: Saver,
-        position: Position,
-        options: SaveOptions,
-        journal: JournalWriter,
-        metrics: StepMetrics,
-        heartbeat: Heartbeat,
-        curves: Curves,
+        state: TrainingState,
+        telemetry: Telemetry,
         janitor: Janitor,
-        user_state: UserState,
+        options: SaveOptions,
     ) -> None:
         self._run = run
         self._saver = saver
-        self._position = position
-        self._options = options
-        self._journal = journal
-        self._metrics = metrics
-        self._heartbeat = heartbeat
-        self._curves = curves
+        self._state = state
+        self._telemetry = telemetry
         self._janitor = janitor
-        self._user_state = user_state
-        self._under_way: BackgroundSave | None = None
-        self._pending: PendingSave | None = None
+        self._options = options
+        self._current: tuple[BackgroundSave, PendingSave] | None = None
         self._queue: deque[PendingSave] = deque()
-        self._slowing: Slowing | None = None
-        self.full = False
+        self.disk_full = False
 
     @property
-    def wants_attention(self) -> bool:
-        """Whether all workers should come together and `settle`."""
-        return self._under_way is not None and self._under_way.wants_attention
+    def needs_sync(self) -> bool:
+        """Whether all workers should call `finish_current`."""
+        return self._current is not None and self._current[0].needs_sync
 
     @property
-    def has_room(self) -> bool:
-        """Whether one more save would fit on the disk."""
-        return self._saver.lacking_bytes() <= 0
+    def has_disk_space(self) -> bool:
+        """Whether one more save fits on the disk."""
+        return self._saver.has_disk_space
 
-    def ask(
-        self, trigger: str, command: Command | None = None, tell: OnOutcome = lambda _: None
+    def request_save(
+        self, trigger: str, command: Command | None = None, on_outcome: OnOutcome = lambda _: None
     ) -> None:
-        """Saves the present step, in the foreground or beside training, as the options say.
+        """Saves this step in the foreground or background, as the options say.
 
         Args:
             trigger: Why.
-            command: Which command asks for it.
-            tell: Told what became of it: before this returns, or at a later meeting.
+            command: The command that asks for it.
+            on_outcome: Called with the outcome: before this returns, or at a later
+                synchronization.
         """
-        pending = PendingSave(trigger, command, tell)
+        pending = PendingSave(trigger, command, on_outcome)
         if not self._options.background:
-            tell(self.now(trigger, command))
-        elif self._under_way is None:
+            on_outcome(self.save_now(trigger, command))
+        elif self._current is None:
             self._start(pending)
         elif command is None and self._options.when_busy == "skip":
-            busy = self._under_way.request.name
-            message = f"Save ({trigger}): left out, {busy} is being written."
-            self._note(JournalKind.REFUSED, message, self._position.step, None)
+            busy = self._current[0].request.name
+            message = f"Save ({trigger}): skipped because {busy} is being written."
+            self._telemetry.note(JournalKind.REFUSED, message)
         elif command is not None or not any(queued.command is None for queued in self._queue):
-            # One scheduled save in the queue is enough: all would have the step of then.
+            # One scheduled save in the queue is enough: all would save the same step.
             self._queue.append(pending)
 
-    def now(self, trigger: str, command: Command | None = None) -> SaveOutcome:
-        """Saves the present step in the foreground; one that is saved already is not again."""
-        self.finish_open()
-        state, facts = self._user_state.give(self._heartbeat.facts())
-        request = self._request(trigger, command, state)
-        self._begin_slowing(request)
-        with self._heartbeat.doing(Activity.SAVING, request.name):
+    def save_now(self, trigger: str, command: Command | None = None) -> SaveOutcome:
+        """Saves this step in the foreground, unless it is saved already."""
+        self.finish_all()
+        request, facts = self._prepare(trigger, command)
+        with self._telemetry.heartbeat.doing(Activity.SAVING, request.name):
             outcome = self._saver.save(request, facts)
-        self._close(request, command, outcome)
+        self._record(request, command, outcome)
         return outcome
 
-    def settle(self) -> None:
-        """Brings a save in the background to its end, and begins the next that waits for it."""
-        save, pending = self._under_way, self._pending
-        if save is None or pending is None:
+    def finish_current(self) -> None:
+        """Waits for the background save in progress, and starts the next one in the queue."""
+        if self._current is None:
             return
-        if save.wants_attention:
-            outcome = save.settle()
+        save, pending = self._current
+        if save.needs_sync:
+            outcome = save.finish()
         else:
-            with self._heartbeat.doing(Activity.SAVING, save.request.name):
-                outcome = save.settle()
-        self._under_way = self._pending = None
-        self._metrics.background = ""
-        self._close(save.request, pending.command, outcome)
-        pending.tell(outcome)
+            with self._telemetry.heartbeat.doing(Activity.SAVING, save.request.name):
+                outcome = save.finish()
+        self._current = None
+        self._telemetry.metrics.background = ""
+        self._record(save.request, pending.command, outcome)
+        pending.on_outcome(outcome)
         if self._queue:
             self._start(self._queue.popleft())
 
-    def finish_open(self) -> None:
-        """Waits for all saves under way and in the queue."""
-        while self._under_way is not None:
-            self.settle()
+    def finish_all(self) -> None:
+        """Waits for the background save in progress and for all in the queue."""
+        while self._current is not None:
+            self.finish_current()
 
-    def leave(self) -> None:
-        """Waits a while for what this process still writes, where no meeting is possible."""
-        if self._under_way is not None:
-            self._under_way.wait(LAST_WAIT_SECONDS)
+    def finish_interrupted(self) -> None:
+        """Completes or removes saves that an earlier process left unfinished; chief only.
 
-    def step_done(self, seconds: float) -> None:
-        """Counts a step towards the after-effect of the last save; each worker for itself."""
-        if self._slowing is not None and self._slowing.add(seconds):
-            self._write_slowing()
+        Raises:
+            OSError: The directory of unfinished saves cannot be read.
+        """
+        self._saver.finish_interrupted()
+
+    @property
+    def waits_for_disk_space(self) -> bool:
+        """Whether training should pause until the last save, which was refused, fits."""
+        return self.disk_full and self._options.when_full == "pause"
+
+    def wait_before_exit(self) -> None:
+        """Waits for what this process writes, when it ends without the other workers."""
+        if self._current is not None:
+            self._current[0].wait(EXIT_WAIT_SECONDS)
 
     def _start(self, pending: PendingSave) -> None:
-        state, facts = self._user_state.give(self._heartbeat.facts())
-        request = self._request(pending.trigger, pending.command, state)
-        self._begin_slowing(request)
+        request, facts = self._prepare(pending.trigger, pending.command)
         started = self._saver.start(request, facts)
         if isinstance(started, SaveOutcome):
-            self._close(request, pending.command, started)
-            pending.tell(started)
+            self._record(request, pending.command, started)
+            pending.on_outcome(started)
             return
-        self._under_way, self._pending = started, pending
-        self._metrics.background = f"Writing {request.name} beside training."
+        self._current = started, pending
+        self._telemetry.metrics.background = f"Writing {request.name} in the background."
 
-    def _request(
-        self, trigger: str, command: Command | None, state: Mapping[str, Any]
-    ) -> SaveRequest:
-        position = self._position
-        # Each try takes a number of its own: one that was told to have failed may have been
-        # written all the same, and must never share its place with another.
+    def _prepare(self, trigger: str, command: Command | None) -> tuple[SaveRequest, WorkerFacts]:
+        user_state, facts = self._state.user.collect(self._telemetry.heartbeat.facts())
+        position = self._state.position
+        # Each attempt has its own number: one that was reported as failed may exist all the same,
+        # and must not share its place in the history with another.
         position.sequence += 1
-        return SaveRequest(
+        request = SaveRequest(
             step=position.step,
             branch=position.branch,
             parent=position.parent,
             sequence=position.sequence,
             trigger=trigger,
             command=command.id if command else None,
-            metrics=finite(self._metrics.metrics),
+            metrics=finite(self._telemetry.metrics.reported),
             best=dict(position.best),
-            state=state,
+            state=user_state,
         )
+        self._telemetry.save_overhead.begin(request.name, request.sequence)
+        return request, facts
 
-    def _close(self, request: SaveRequest, command: Command | None, outcome: SaveOutcome) -> None:
-        """Takes up what became of a save."""
-        self.full = outcome.full
+    def _record(self, request: SaveRequest, command: Command | None, outcome: SaveOutcome) -> None:
+        """Records the outcome of a save, and prunes after a successful one."""
+        telemetry = self._telemetry
+        self.disk_full = outcome.disk_full
         if outcome.name is None:
             kind = JournalKind.REFUSED if outcome.refused else JournalKind.FAILED
             message = f"Save ({request.trigger}): {outcome.problem}"
-            self._note(kind, message, request.step, command)
-        if outcome.name is None or outcome.already:
-            self._slowing = None
+            telemetry.note(kind, message, command, step=request.step)
+        if outcome.name is None or outcome.already_saved:
+            telemetry.save_overhead.discard()
             return
-        if self._slowing is not None:
-            self._slowing.left = SLOWING_STEPS
+        telemetry.save_overhead.saved()
         saved = outcome.name
-        self._position.parent = saved
-        self._journal.later(lambda: point_state_file_at(self._run, saved))
-        self._note_save(request, outcome, command)
+        self._state.position.parent = saved
+        telemetry.journal.later(lambda: point_state_file_at(self._run, saved))
+        self._report(request, outcome, command)
         self._janitor.after_save(saved)
 
-    def _note_save(
-        self, request: SaveRequest, outcome: SaveOutcome, command: Command | None
-    ) -> None:
-        self._note(
+    def _report(self, request: SaveRequest, outcome: SaveOutcome, command: Command | None) -> None:
+        saved = f"Saved {request.name} ({request.trigger})"
+        self._telemetry.note(
             JournalKind.SAVE,
-            f"Saved {request.name} ({request.trigger}): {outcome.size:,} bytes in "
-            f"{outcome.seconds:.2f} s, training stood still for {outcome.stall_seconds:.2f} s, "
-            f"{outcome.durability}",
-            request.step,
+            f"{saved}: {outcome.size:,} bytes in {outcome.seconds:.2f} s, "
+            f"training stood still for {outcome.stall_seconds:.2f} s, {outcome.durability}",
             command,
+            step=request.step,
             checkpoint=request.name,
         )
-        self._curves.mark(
+        self._telemetry.summaries.mark(
             request.step,
-            f"Saved {request.name} ({request.trigger}).",
+            f"{saved}.",
             [
                 ("checkpoint/seconds", outcome.seconds),
                 ("checkpoint/stall_seconds", outcome.stall_seconds),
                 ("checkpoint/bytes", float(outcome.size)),
             ],
-        )
-
-    def _begin_slowing(self, request: SaveRequest) -> None:
-        if self._slowing is not None:
-            self._write_slowing()
-        usual = median(self._metrics.step_seconds)
-        self._slowing = (
-            Slowing(request.name, request.sequence, usual) if usual is not None else None
-        )
-
-    def _write_slowing(self) -> None:
-        measured, self._slowing = self._slowing, None
-        if measured is not None and measured.steps:
-            overhead = SaveOverhead(
-                checkpoint=measured.name,
-                sequence=measured.sequence,
-                slowing_seconds=max(0.0, measured.seconds),
-                slowing_steps=measured.steps,
-            )
-            # Not flushed: a power loss may take a measurement, and nothing else with it.
-            self._journal.later(lambda: append(self._run.overheads, overhead, durable=False))
-
-    def _note(
-        self, kind: JournalKind, message: str, step: int, command: Command | None, **fields: str
-    ) -> None:
-        self._journal.note(
-            kind,
-            message,
-            step=step,
-            branch=self._position.branch,
-            by=command.requested_by if command else "",
-            **fields,
         )

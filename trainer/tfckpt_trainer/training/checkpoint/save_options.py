@@ -1,4 +1,4 @@
-"""How a training run saves: in the foreground or beside training, in one file or in several."""
+"""How a training run saves: in the foreground or background, in one file or in shards."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from tfckpt_trainer.errors import UsageError
 
 @dataclass(frozen=True)
 class SaveOptions:
-    """How checkpoints are written; when, is said beside it.
+    """How checkpoints are written. When they are written is up to the options of `TrainingRun`.
 
     Attributes:
-        background: Take the values at the step, and write them while training goes on. The
+        background: Copy the values at the step, and write them while training goes on. The
             checkpoint counts once it is flushed, verified and recorded. The last save of a run
             is always in the foreground.
-        when_busy: What becomes of a save that is due while an earlier one is being written:
-            `queue` does it once that is done, with the step of then; `skip` leaves it out.
-        spread: Have each worker write a part of the shared state. All must write to one file
-            system.
-        largest_shard: Bytes of tensors in one file, at most; a larger tensor is cut by its
-            first dimension. None is one file for each writer.
-        when_full: What follows where a save does not fit on the disk: `go-on` trains on without
-            it; `pause` waits until there is room, and saves then.
+        when_busy: What to do with a save that is due while another is being written. `queue`
+            saves as soon as that is done, at the step reached by then; `skip` omits the save.
+        spread: Have each worker write a part of the shared state. All workers must write to the
+            same file system.
+        largest_shard: Maximum bytes of tensors in one file. A larger tensor is split along its
+            first dimension. None writes one file per writer.
+        when_full: What to do if a save does not fit on the disk. `go-on` continues training
+            without it; `pause` waits until there is room, and saves then.
     """
 
     background: bool = False
@@ -33,15 +33,15 @@ class SaveOptions:
     when_full: Literal["go-on", "pause"] = "go-on"
 
     @property
-    def in_parts(self) -> bool:
-        """Whether values and writing are apart, so that TensorFlow's own save does not do."""
+    def needs_sharded_writer(self) -> bool:
+        """Whether copying and writing are separate, which TensorFlow's own save cannot do."""
         return self.background or self.spread or self.largest_shard is not None
 
     def check(self) -> None:
-        """Refuses what makes no sense.
+        """Checks the values.
 
         Raises:
-            UsageError: It names the option and its value.
+            UsageError: An option is invalid.
         """
         if self.when_busy not in {"queue", "skip"}:
             raise UsageError(f"when_busy is {self.when_busy!r}; expected 'queue' or 'skip'.")

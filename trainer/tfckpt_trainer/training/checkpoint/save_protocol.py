@@ -1,7 +1,9 @@
-"""What the parts of a save tell each other: the request, the votes, the outcome."""
+"""What the workers exchange during a save: the request, the votes and the outcome."""
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,12 +16,12 @@ from tfckpt_trainer.rundir.paths import checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import FileFacts, SaveCost, WorkerFacts
 
 LOCAL_FAILURES = (OSError, TfckptError, tf.errors.OpError)
-"""What writing, flushing and verifying on one worker can end in."""
+"""Errors of reading or writing on one worker."""
 
 
 @dataclass(frozen=True)
 class SaveRequest:
-    """What is to be saved: the same on all workers."""
+    """What to save; equal on all workers."""
 
     step: int
     branch: int
@@ -33,32 +35,32 @@ class SaveRequest:
 
     @property
     def name(self) -> str:
-        """The checkpoint's name."""
+        """Name of the checkpoint."""
         return checkpoint_name(self.step, self.branch)
 
 
 @dataclass(frozen=True)
 class SaveOutcome:
-    """What became of a save: the same on all workers.
+    """The result of a save; equal on all workers.
 
     Attributes:
         name: The checkpoint, saved now or before; None if there is none.
-        already: Whether it was there before.
-        refused: Whether nothing was tried because it could not have worked.
-        full: Whether that is because the disk has no room.
-        problem: Why there is none, naming the worker.
-        warning: What went wrong once the checkpoint was there, as a sentence; empty if nothing.
+        already_saved: Whether it existed before.
+        refused: Whether the save was refused before anything was written.
+        disk_full: Whether there is none because the disk is full.
+        problem: Why there is none, with the worker's index.
+        warning: What went wrong after the commit, as a sentence; empty if nothing did.
         size: Bytes written by all workers.
-        seconds: From the agreed step to the commit.
-        stall_seconds: For how much of that training stood still.
+        seconds: Time from the step to the commit.
+        stall_seconds: Part of that time during which training stood still.
     """
 
     name: str | None
     step: int = 0
     branch: int = 0
-    already: bool = False
+    already_saved: bool = False
     refused: bool = False
-    full: bool = False
+    disk_full: bool = False
     problem: str = ""
     warning: str = ""
     size: int = 0
@@ -67,17 +69,17 @@ class SaveOutcome:
 
     @property
     def durability(self) -> str:
-        """What is known of it on disk, to follow its size and time in a sentence."""
+        """Whether it is verified and flushed, as the end of a sentence."""
         return f"verified. {self.warning}" if self.warning else "verified and flushed to disk."
 
 
 class Vote(Document, frozen=True, kw_only=True):
-    """What one worker says of its part of a save; times in seconds.
+    """The result of one worker's part of a save; times in seconds.
 
     Attributes:
-        problem: Why it could not do its part; the rest is empty then.
-        files: What it wrote, by names relative to the run directory. Shards of the shared state
-            have the names under which they were written.
+        problem: Why its part failed; then all other fields are empty.
+        files: Files that it wrote, by names relative to the run directory. Shards of the shared
+            state have the names under which they were written.
     """
 
     problem: str = ""
@@ -89,7 +91,7 @@ class Vote(Document, frozen=True, kw_only=True):
 
 
 def cost_of(votes: list[Vote], *, background: bool) -> SaveCost:
-    """Returns what a save cost, from what the workers say of it."""
+    """Returns what a save cost all workers together."""
     write = max(vote.write_seconds for vote in votes)
     flush = max(vote.flush_seconds for vote in votes)
     size = sum(facts.size for vote in votes for facts in vote.files)
@@ -104,7 +106,12 @@ def cost_of(votes: list[Vote], *, background: bool) -> SaveCost:
 
 
 def describe_failure(error: Exception) -> str:
-    """Returns what went wrong on this worker in one line, without TensorFlow's stack."""
+    """Returns the error in one line, without TensorFlow's stack trace."""
     if isinstance(error, tf.errors.OpError):
         return str(error.message).splitlines()[0]
     return str(error)
+
+
+def names_full_disk(problem: str) -> bool:
+    """Whether a problem of any worker is a full disk."""
+    return os.strerror(errno.ENOSPC) in problem

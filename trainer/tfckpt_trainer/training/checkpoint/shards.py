@@ -1,4 +1,4 @@
-"""Divides a checkpoint into files: by the worker that writes them, and by their largest size."""
+"""Divides a checkpoint into shards, by the worker that writes them and by their maximum size."""
 
 from __future__ import annotations
 
@@ -7,40 +7,42 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Extent:
-    """Type and shape of one tensor, as far as dividing goes.
+class TensorSize:
+    """Shape and element size of one tensor.
 
     Attributes:
         shape: Its dimensions.
-        item_bytes: Of one element; 0 where that is not known, as for strings.
+        element_bytes: Bytes of one element; 0 if that is unknown, as for strings.
     """
 
     shape: tuple[int, ...]
-    item_bytes: int
+    element_bytes: int
 
     @property
     def size(self) -> int:
         """Bytes of all elements."""
-        size = self.item_bytes
+        size = self.element_bytes
         for length in self.shape:
             size *= length
         return size
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A tensor, or the rows of it from `begin` on.
+class TensorRows:
+    """A tensor, or a range of its rows.
 
     Attributes:
-        rows: How many; None is the whole tensor.
+        key: Key of the tensor.
+        begin: First row.
+        rows: Number of rows; None is the whole tensor.
     """
 
     key: str
     begin: int = 0
     rows: int | None = None
 
-    def specification(self, shape: tuple[int, ...]) -> str:
-        """Returns what `tf.raw_ops.SaveV2` takes as `shape_and_slices`."""
+    def shape_and_slice(self, shape: tuple[int, ...]) -> str:
+        """Returns its entry in the argument `shape_and_slices` of `tf.raw_ops.SaveV2`."""
         if self.rows is None:
             return ""
         first = f"{self.begin},{self.rows}"
@@ -48,57 +50,57 @@ class Piece:
         return f"{dimensions} {':'.join([first, *['-'] * (len(shape) - 1)])}"
 
 
-Shard = tuple[Piece, ...]
+Shard = tuple[TensorRows, ...]
 
 
-def divide(
-    extents: Mapping[str, Extent], writers: int, largest: int | None
+def assign_shards(
+    sizes: Mapping[str, TensorSize], writers: int, largest: int | None
 ) -> tuple[tuple[Shard, ...], ...]:
-    """Returns the shards of each writer; a pure function, so that all workers agree on it.
+    """Returns the shards of each writer. A pure function, so that all workers agree.
 
     Args:
-        extents: Of all tensors, in the order in which they are written.
-        writers: How many workers write: each a run of tensors of about the same size.
-        largest: How many bytes of tensors a shard may have. A larger tensor is cut along its
-            first dimension; a row that is larger still is a shard of its own.
+        sizes: Sizes of all tensors, in the order in which they are written.
+        writers: Number of workers that write; each gets about the same number of bytes.
+        largest: Maximum bytes of tensors in a shard; None is no limit. A larger tensor is split
+            along its first dimension. A row that is larger still is a shard of its own.
     """
-    total = max(1, sum(extent.size for extent in extents.values()))
+    total = max(1, sum(tensor.size for tensor in sizes.values()))
     keys: list[list[str]] = [[] for _ in range(writers)]
     before = 0
-    for key, extent in extents.items():
-        # By its middle: a tensor goes to the writer in whose part most of it lies.
-        writer = (2 * before + extent.size) * writers // (2 * total)
+    for key, tensor in sizes.items():
+        # By its middle: a tensor goes to the writer whose range contains most of it.
+        writer = (2 * before + tensor.size) * writers // (2 * total)
         keys[min(writer, writers - 1)].append(key)
-        before += extent.size
-    return tuple(_shards_of(own, extents, largest) for own in keys)
+        before += tensor.size
+    return tuple(_shards_of(of_writer, sizes, largest) for of_writer in keys)
 
 
 def _shards_of(
-    keys: list[str], extents: Mapping[str, Extent], largest: int | None
+    keys: list[str], sizes: Mapping[str, TensorSize], largest: int | None
 ) -> tuple[Shard, ...]:
     if largest is None:
-        return (tuple(Piece(key) for key in keys),) if keys else ()
+        return (tuple(TensorRows(key) for key in keys),) if keys else ()
     shards: list[Shard] = []
-    current: list[Piece] = []
+    current: list[TensorRows] = []
     filled = 0
     for key in keys:
-        size = extents[key].size
+        size = sizes[key].size
         if size > largest:
-            shards += [(piece,) for piece in _cut(key, extents[key], largest)]
+            shards += [(rows,) for rows in _split(key, sizes[key], largest)]
             continue
         if current and filled + size > largest:
             shards.append(tuple(current))
             current, filled = [], 0
-        current.append(Piece(key))
+        current.append(TensorRows(key))
         filled += size
     if current:
         shards.append(tuple(current))
     return tuple(shards)
 
 
-def _cut(key: str, extent: Extent, largest: int) -> list[Piece]:
-    count = extent.shape[0] if extent.shape else 1
+def _split(key: str, tensor: TensorSize, largest: int) -> list[TensorRows]:
+    count = tensor.shape[0] if tensor.shape else 1
     if count < 2:
-        return [Piece(key)]
-    rows = max(1, largest // (extent.size // count))
-    return [Piece(key, begin, min(rows, count - begin)) for begin in range(0, count, rows)]
+        return [TensorRows(key)]
+    rows = max(1, largest // (tensor.size // count))
+    return [TensorRows(key, begin, min(rows, count - begin)) for begin in range(0, count, rows)]

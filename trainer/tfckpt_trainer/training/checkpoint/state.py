@@ -1,70 +1,36 @@
-"""What a checkpoint holds: the state all workers share, and what each worker has alone.
+"""The state that a checkpoint holds: shared by all workers, of each worker, and of the script.
 
-The shared state is a plain `tf.train.Checkpoint(model=…, optimizer=…, step=…)`; nothing else
-is in it, so any program can restore it without this library. What TensorFlow leaves out or
-cannot share goes into a file of each worker: the position of its input, and every variable of
-the model that is updated without the others (Dropout's seeds, which Keras does not track, and
-the moving statistics of an unsynchronised batch normalisation), one value for each replica.
+The shared state is a plain `tf.train.Checkpoint(model=…, optimizer=…, step=…)`. Any program can
+restore it without this library. Each worker writes the rest to a file of its own: the position of
+its input pipeline, and every variable of the model that workers update independently. Those are
+the seeds of Dropout, which Keras does not track, and the moving statistics of an unsynchronised
+batch normalisation. They are saved with one value per replica.
 """
 
 from __future__ import annotations
 
 import random
-from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import tensorflow as tf
 
-from tfckpt_trainer.bundle.index import Index, read_index
-from tfckpt_trainer.bundle.object_graph import Node, read_object_graph
+from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.documents import SealedDocument, load, store
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
+from tfckpt_trainer.training.checkpoint.comparison import Comparison, Match, compare
 from tfckpt_trainer.training.checkpoint.variables import (
     byte_size,
     components,
     is_read_by_all,
-    is_variable,
     live_variables,
     raw_variable,
 )
-from tfckpt_trainer.training.loop.iterators import renew_all
-
-
-@dataclass(frozen=True)
-class Match:
-    """A live variable and the tensor of a checkpoint that belongs to it."""
-
-    key: str
-    variable: tf.Variable
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """How a checkpoint fits the live objects.
-
-    Attributes:
-        matched: Variables with their tensors.
-        missing: Paths of live variables that the checkpoint does not have.
-        extra: Tensors of the checkpoint that no live variable takes.
-        different: Tensors of another shape or type, with both.
-    """
-
-    matched: tuple[Match, ...]
-    missing: tuple[str, ...]
-    extra: tuple[str, ...]
-    different: tuple[str, ...]
-
-    @property
-    def problems(self) -> list[str]:
-        """One sentence for each thing that does not fit; empty if all does."""
-        return [
-            *(f"{path} is missing in the checkpoint" for path in self.missing),
-            *(f"{key} is in the checkpoint and not in the model" for key in self.extra),
-            *self.different,
-        ]
+from tfckpt_trainer.training.iterators import recreate_iterators
 
 
 class RandomState(SealedDocument, frozen=True, kw_only=True):
@@ -74,8 +40,32 @@ class RandomState(SealedDocument, frozen=True, kw_only=True):
     numpy: list[Any]
 
 
+@dataclass
+class Position:
+    """Where the run is in its history; equal on all workers.
+
+    Attributes:
+        step: Steps done.
+        branch: The branch on which the next save is.
+        parent: The checkpoint that was saved or restored last.
+        sequence: Number of saves and restores of the run so far.
+        best: The best value so far of each metric that triggers a save when it improves.
+    """
+
+    step: int = 0
+    branch: int = 0
+    parent: str | None = None
+    sequence: int = 0
+    best: dict[str, float] = field(default_factory=dict)
+
+
 class SharedState:
-    """Model, optimizer, step and what else the person named: equal on all workers."""
+    """Model, optimizer, step and further objects of the script that are equal on all workers.
+
+    Attributes:
+        checkpoint: The `tf.train.Checkpoint` that tracks them.
+        contents: Names of the contents, for the record of a checkpoint.
+    """
 
     def __init__(
         self,
@@ -88,7 +78,7 @@ class SharedState:
         self.checkpoint = tf.train.Checkpoint(
             step=self._step, **{name: value for name, value in objects.items() if value is not None}
         )
-        # Created here, on all workers: created by the first save it would need a collective.
+        # Created now on all workers: when the first save creates it, that takes a collective.
         self._counter = self.checkpoint.save_counter
         self.contents = [*(name for name, value in objects.items() if value is not None), "step"]
 
@@ -99,16 +89,16 @@ class SharedState:
 
     @property
     def size(self) -> int:
-        """Bytes that the variables take in a checkpoint."""
+        """Size of the variables in a checkpoint, in bytes."""
         return sum(byte_size(variable) for _, variable in live_variables(self.checkpoint))
 
     @property
     def needs_all_workers(self) -> bool:
-        """Whether reading it is a collective: some variable is synchronised on read."""
+        """Whether reading it is a collective, because a variable is synchronised on read."""
         return any(is_read_by_all(variable) for _, variable in live_variables(self.checkpoint))
 
-    def arrive(self, step: int) -> None:
-        """Makes what is saved next the state of `step`."""
+    def set_step(self, step: int) -> None:
+        """Sets the step that the next save stores."""
         self._step.assign(step)
         self._counter.assign_add(1)
 
@@ -117,16 +107,16 @@ class SharedState:
         self.checkpoint.write(str(prefix))
 
     def compare(self, prefix: Path) -> Comparison:
-        """Compares the checkpoint at `prefix` with the live objects; touches nothing."""
+        """Compares the checkpoint at `prefix` with the live objects; changes nothing."""
         return compare(self.checkpoint, prefix)
 
-    def read(self, prefix: Path) -> None:
+    def restore(self, prefix: Path) -> None:
         """Restores the state in place, on every replica of this worker."""
-        renew_all(self.checkpoint)
+        recreate_iterators(self.checkpoint)
         self.checkpoint.read(str(prefix)).assert_existing_objects_matched()
 
-    def read_only(self, prefix: Path, matches: Iterable[Match]) -> None:
-        """Restores these variables in place, and leaves all others as they are."""
+    def restore_variables(self, prefix: Path, matches: Iterable[Match]) -> None:
+        """Restores only these variables in place."""
         for match in matches:
             raw = raw_variable(match.variable)
             (value,) = tf.raw_ops.RestoreV2(
@@ -139,7 +129,11 @@ class SharedState:
 
 
 class WorkerState:
-    """What only this worker has: input position, unsynchronised variables, random state."""
+    """The state of one worker: input position, unsynchronised variables, random state.
+
+    Attributes:
+        contents: Names of the contents, for the record of a checkpoint.
+    """
 
     def __init__(self, model: Any, iterator: Any, extra: Mapping[str, Any]) -> None:
         self._variables = [v for v in getattr(model, "variables", []) if not v.trainable]
@@ -156,8 +150,8 @@ class WorkerState:
         ]
 
     @property
-    def own_variables(self) -> set[int]:
-        """The identities of variables whose value may differ from worker to worker."""
+    def variable_ids(self) -> set[int]:
+        """Identities of the variables whose values may differ between workers."""
         return {id(raw_variable(variable)) for variable in self._variables}
 
     def write(self, prefix: Path) -> None:
@@ -175,90 +169,112 @@ class WorkerState:
 
     @staticmethod
     def random_state_path(prefix: Path) -> Path:
-        """Returns where the state of Python's and NumPy's generators is, beside `prefix`."""
+        """Returns the path of the random state of Python and NumPy that belongs to `prefix`."""
         return prefix.with_name(f"{prefix.name}.json")
 
     def compare(self, prefix: Path) -> Comparison:
-        """Compares what was saved at `prefix` with the live objects; touches nothing."""
+        """Compares the state saved at `prefix` with the live objects; changes nothing."""
         return compare(self._checkpoint, prefix)
 
-    def random_state(self, prefix: Path) -> RandomState:
-        """Returns what was saved at `prefix` of the random generators; touches nothing.
+    def load_random_state(self, prefix: Path) -> RandomState:
+        """Returns the random state saved at `prefix`; changes nothing.
 
         Raises:
             DamagedFileError: It cannot be read.
         """
         return load(self.random_state_path(prefix), RandomState)
 
-    def read(self, prefix: Path, saved: RandomState) -> None:
-        """Restores the state in place; iterators begin anew for it.
+    def restore(self, prefix: Path, random_state: RandomState) -> None:
+        """Restores the state in place; iterators are created anew.
 
         Args:
-            prefix: Where it was saved.
-            saved: What `random_state` returned.
+            prefix: Prefix under which it was saved.
+            random_state: The result of `load_random_state`.
         """
-        renew_all(self._checkpoint)
+        recreate_iterators(self._checkpoint)
         self._checkpoint.read(str(prefix)).assert_existing_objects_matched()
-        version, keys, gauss = saved.python
+        version, keys, gauss = random_state.python
         random.setstate((version, tuple(keys), gauss))
-        np.random.set_state((saved.numpy[0], np.array(saved.numpy[1], np.uint32), *saved.numpy[2:]))
+        kind, state, *rest = random_state.numpy
+        np.random.set_state((kind, np.array(state, np.uint32), *rest))
 
 
-def compare(root: tf.train.Checkpoint, prefix: Path) -> Comparison:
-    """Holds the object graph of a checkpoint against live objects, as a restore would.
+class UserState:
+    """Values of the script that are saved with a checkpoint, of types that JSON supports.
 
-    Raises:
-        BundleError: The checkpoint is damaged.
-        FileNotFoundError: It is not there.
+    Attributes:
+        shared: Values that are equal on all workers; the chief's are saved.
+        worker: Values of this worker.
+        before_save: Functions to call before these values are saved.
+        after_restore: Functions to call after they were restored.
     """
-    index = read_index(prefix)
-    nodes = read_object_graph(prefix)
-    live = {id(variable): (path, variable) for path, variable in live_variables(root)}
-    found = _pair(root, nodes)
-    matched, different = [], []
-    for key, variable in found.items():
-        difference = _difference(key, variable, index)
-        if difference:
-            different.append(difference)
-        else:
-            matched.append(Match(key, variable))
-    taken = {id(variable) for variable in found.values()}
-    known = {node.checkpoint_key for node in nodes if node.checkpoint_key is not None}
-    return Comparison(
-        matched=tuple(matched),
-        missing=tuple(path for number, (path, _) in live.items() if number not in taken),
-        extra=tuple(sorted(known - set(found))),
-        different=tuple(different),
-    )
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self.shared: dict[str, Any] = {}
+        self.worker: dict[str, Any] = {}
+        self.before_save: list[Callable[[], None]] = []
+        self.after_restore: list[Callable[[], None]] = []
+
+    def collect(self, facts: WorkerFacts) -> tuple[dict[str, Any], WorkerFacts]:
+        """Returns the shared values, and `facts` with the values of this worker.
+
+        Raises:
+            UsageError: JSON does not support a value.
+        """
+        for act in self.before_save:
+            act()
+        worker = _as_json("worker_state", self.worker)
+        return _as_json("state", self.shared), msgspec.structs.replace(facts, state=worker)
+
+    def restore(self, record: CheckpointRecord | None, *, worker_restored: bool) -> None:
+        """Restores the values from a checkpoint's record.
+
+        Args:
+            record: None if another program saved the checkpoint; then all values are removed.
+            worker_restored: Whether the state of each worker was restored too. If not, the
+                values of this worker are removed.
+        """
+        self.shared.clear()
+        self.worker.clear()
+        if record is not None:
+            self.shared.update(record.state)
+            mine = [facts.state for facts in record.workers if facts.index == self._index]
+            self.worker.update(mine[0] if worker_restored and mine else {})
+        for act in self.after_restore:
+            act()
 
 
-def _pair(root: Any, nodes: tuple[Node, ...]) -> dict[str, Any]:
-    """Walks live objects and saved nodes side by side; returns live variables by key."""
-    view = tf.train.TrackableView(root)
-    found: dict[str, Any] = {}
-    seen = {0}
-    waiting = deque([(root, 0)])
-    while waiting:
-        thing, number = waiting.popleft()
-        key = nodes[number].checkpoint_key
-        if key is not None and is_variable(thing):
-            found[key] = thing
-        children = view.children(thing)
-        for name, child in nodes[number].children.items():
-            if name in children and child not in seen:
-                seen.add(child)
-                waiting.append((children[name], child))
-    return found
+@dataclass(frozen=True)
+class TrainingState:
+    """Everything that a save records and a restore brings back.
+
+    Attributes:
+        shared: Variables that are equal on all workers.
+        worker: Variables, input position and random state of this worker.
+        user: Values of the script.
+        position: Step, branch and parent.
+    """
+
+    shared: SharedState
+    worker: WorkerState
+    user: UserState
+    position: Position
+
+    @property
+    def contents(self) -> list[str]:
+        """Names of the contents, for the record of a checkpoint."""
+        return [*self.shared.contents, *self.worker.contents]
 
 
-def _difference(key: str, variable: Any, index: Index) -> str:
-    raw, entry = raw_variable(variable), index.entries.get(key)
-    if entry is None:
-        return f"{key} is named by the object graph and not in the index"
-    live = (raw.dtype.name, tuple(raw.shape.as_list()))
-    saved = (entry.dtype, tuple(entry.shape))
-    if live == saved:
-        return ""
-    return (
-        f"{key} is {saved[0]}{list(saved[1])} in the checkpoint and {live[0]}{list(live[1])} here"
-    )
+def _as_json(name: str, values: dict[str, Any]) -> dict[str, Any]:
+    converted: dict[str, Any] = {}
+    for key, value in values.items():
+        try:
+            converted[str(key)] = msgspec.json.decode(msgspec.json.encode(value))
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"run.{name}[{key!r}] is a {type(value).__name__}, which cannot be saved as JSON "
+                f"({error}). Use numbers, strings, lists and dictionaries."
+            ) from None
+    return converted

@@ -1,4 +1,4 @@
-"""The variables behind trackable objects: found by path, and their values on this worker."""
+"""Finds the variables that trackable objects hold, and their values on this worker."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ def is_variable(thing: Any) -> bool:
 
 
 def raw_variable(variable: Any) -> Any:
-    """Returns the TensorFlow variable behind a Keras one."""
+    """Returns the TensorFlow variable of a Keras variable, or the variable itself."""
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 
 def components(variable: Any) -> tuple[Any, ...]:
-    """Returns the variables that hold the value on this worker: one for each replica."""
+    """Returns the variables that hold the value on this worker, one per replica."""
     raw = raw_variable(variable)
     return tuple(getattr(raw, "values", (raw,)))
 
 
 def is_read_by_all(variable: Any) -> bool:
-    """Whether reading it is a collective: it is synchronised on read."""
+    """Whether reading it is a collective, because it is synchronised on read."""
     synchronization = getattr(raw_variable(variable), "synchronization", None)
     return bool(synchronization == tf.VariableSynchronization.ON_READ)
 
 
 def byte_size(variable: Any) -> int:
-    """Returns the bytes that it takes in a checkpoint; a string counts as none."""
+    """Returns its size in a checkpoint, in bytes; strings count as 0."""
     raw = raw_variable(variable)
     return int(raw.shape.num_elements() or 0) * int(raw.dtype.size or 0)
 
 
 def live_objects(root: Any) -> Iterator[tuple[str, Any]]:
-    """Walks all that `root` tracks, breadth first, each object once; yields path and object."""
+    """Yields path and object of all that `root` tracks, breadth first, each object once."""
     view = tf.train.TrackableView(root)
     seen: set[int] = set()
     waiting: deque[tuple[str, Any]] = deque([("", root)])
@@ -54,5 +54,5 @@ def live_objects(root: Any) -> Iterator[tuple[str, Any]]:
 
 
 def live_variables(root: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the path and the variable of each that `root` tracks."""
+    """Yields path and variable of all variables that `root` tracks."""
     return ((path, thing) for path, thing in live_objects(root) if is_variable(thing))

@@ -8,6 +8,7 @@ loop of a `TrainingRun`, with Keras's own callbacks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,12 +18,12 @@ import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.checkpoint.variables import components
+from tfckpt_trainer.training.iterators import destroy_iterator
 from tfckpt_trainer.training.keras.callback_state import CallbackStates
-from tfckpt_trainer.training.loop.inputs import DatasetFunction, made_for_worker
-from tfckpt_trainer.training.loop.iterators import drop
+from tfckpt_trainer.training.loop.inputs import DatasetFunction, worker_dataset
 from tfckpt_trainer.training.loop.step_functions import mean_over_replicas
 from tfckpt_trainer.training.loop.training_run import TrainingRun
-from tfckpt_trainer.training.loop.worker_group import (
+from tfckpt_trainer.training.worker_group import (
     WITHOUT_PARAMETER_SERVERS,
     WorkerGroup,
     uses_parameter_servers,
@@ -78,7 +79,7 @@ def fit(
     _check(model, callbacks)
     strategy = model.distribute_strategy
     group = WorkerGroup(strategy)
-    own = made_for_worker(dataset, group)
+    own = worker_dataset(dataset, group)
     steps = _agreed_steps(group, own, steps_per_epoch, "dataset", "steps_per_epoch")
     _build(model, strategy, own)
     if save_every_epochs is not None:
@@ -99,7 +100,7 @@ def fit(
         **options,
     )
     validation = (
-        Validation(model, strategy, group, validation_data, validation_steps)
+        Validation(model, group, validation_data, validation_steps, validation_freq)
         if validation_data is not None
         else None
     )
@@ -112,8 +113,7 @@ def fit(
         epochs=epochs,
         steps=steps,
     )
-    fitting = Fitting(run, group, model, listed, steps, initial_epoch, validation, validation_freq)
-    fitting.train()
+    Fitting(run, group, model, listed, Epochs(steps, initial_epoch), validation).train()
     return next(c for c in listed.callbacks if isinstance(c, keras.callbacks.History))
 
 
@@ -123,10 +123,10 @@ class Validation:
     def __init__(
         self,
         model: keras.Model,
-        strategy: tf.distribute.Strategy,
         group: WorkerGroup,
         dataset: tf.data.Dataset | DatasetFunction,
         steps: int | None,
+        every_epochs: int,
     ) -> None:
         """Takes the dataset and agrees on the number of steps.
 
@@ -134,13 +134,17 @@ class Validation:
             UsageError: That number cannot be known.
         """
         self._model = model
-        self._strategy = strategy
         self._replicas = group.local_replicas
-        self._dataset = made_for_worker(dataset, group)
+        self._every_epochs = every_epochs
+        self._dataset = worker_dataset(dataset, group)
         self._steps = _agreed_steps(
             group, self._dataset, steps, "validation_data", "validation_steps"
         )
-        self._test = mean_over_replicas(strategy, model.test_step)
+        self._test = mean_over_replicas(model.distribute_strategy, model.test_step)
+
+    def is_due(self, epoch: int) -> bool:
+        """Whether it runs after this epoch, counted from 0."""
+        return (epoch + 1) % self._every_epochs == 0
 
     def run(self, callbacks: keras.callbacks.CallbackList) -> Logs:
         """Returns the metrics, with `val_` before their names."""
@@ -155,9 +159,27 @@ class Validation:
                 logs = self._test(elements)
                 callbacks.on_test_batch_end(number, logs)
         finally:
-            drop(iterator)
+            destroy_iterator(iterator)
         callbacks.on_test_end(logs)
         return {f"val_{name}": value for name, value in logs.items()}
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """How steps divide into epochs.
+
+    Attributes:
+        steps: Steps of one epoch.
+        initial: Number of the first epoch.
+    """
+
+    steps: int
+    initial: int
+
+    def at(self, step: int) -> tuple[int, int]:
+        """Returns the epoch after so many steps of the run, and the number of its next batch."""
+        epoch, batch = divmod(step, self.steps)
+        return epoch + self.initial, batch
 
 
 class Fitting:
@@ -169,19 +191,15 @@ class Fitting:
         group: WorkerGroup,
         model: keras.Model,
         callbacks: keras.callbacks.CallbackList,
-        steps: int,
-        initial_epoch: int,
+        epochs: Epochs,
         validation: Validation | None,
-        validation_freq: int,
     ) -> None:
         self._run = run
         self._group = group
         self._model = model
         self._callbacks = callbacks
-        self._steps = steps
-        self._initial_epoch = initial_epoch
+        self._epochs = epochs
         self._validation = validation
-        self._validation_freq = validation_freq
         self._states = CallbackStates(callbacks.callbacks)
         self._in_epoch = False
         self._step: Callable[[Any], Logs] = run.function(model.train_step)
@@ -195,14 +213,13 @@ class Fitting:
         self._states.begin()
         logs: Logs = {}
         for batch in self._run:
-            epoch, number = divmod(self._run.step, self._steps)
-            epoch += self._initial_epoch
+            epoch, number = self._epochs.at(self._run.step)
             if not self._in_epoch:
                 self._begin_epoch(epoch, number)
             self._callbacks.on_train_batch_begin(number)
             logs = self._step(batch)
             self._callbacks.on_train_batch_end(number, logs)
-            if number + 1 == self._steps or self._model.stop_training:
+            if number + 1 == self._epochs.steps or self._model.stop_training:
                 self._end_epoch(epoch, logs)
         self._callbacks.on_train_end(logs)
 
@@ -215,7 +232,7 @@ class Fitting:
 
     def _end_epoch(self, epoch: int, logs: Logs) -> None:
         logs = dict(logs)
-        if self._validation is not None and (epoch + 1) % self._validation_freq == 0:
+        if self._validation is not None and self._validation.is_due(epoch):
             logs |= self._validation.run(self._callbacks)
             self._run.report(**{n: v for n, v in logs.items() if n.startswith("val_")})
         self._callbacks.on_epoch_end(epoch, logs)
@@ -256,13 +273,13 @@ def _agreed_steps(
             raise UsageError(f"{argument} is {given}; it must be at least 1.")
         return given
     mine = int(dataset.cardinality().numpy()) // group.local_replicas
-    counts = [said["steps"] for said in group.gather({"steps": mine})]
+    counts = group.all_gather(mine)
     if min(counts) < 1:
         raise UsageError(
             f"How many steps {what} is for cannot be known (it says {counts} for the workers): "
             f"give {argument}."
         )
-    return int(min(counts))
+    return min(counts)
 
 
 def _endless(dataset: tf.data.Dataset, elements: int, given: int | None) -> tf.data.Dataset:

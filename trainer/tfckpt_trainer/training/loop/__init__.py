@@ -1,4 +1,4 @@
-"""The training loop: `TrainingRun`, step functions, input, commands, and agreement of workers.
+"""The training loop: `TrainingRun`, step functions, input, commands, and the sync of workers.
 
 Saving and restoring belong in `training.checkpoint`.
 """

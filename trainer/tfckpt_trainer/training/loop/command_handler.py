@@ -1,7 +1,8 @@
-"""Carries out commands: all workers act at one step, and the answer says what came of it."""
+"""Carries out commands, on all workers at the same step, and answers them."""
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,15 +18,14 @@ from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.training.checkpoint.restore_manager import SHOWN_LEFT_OUT, RestoreManager
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome
-from tfckpt_trainer.training.loop.worker_group import WorkerGroup
-from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
-
-PARTIAL_WAY = "What fits alone is restored by `tfckpt-tui restore --partial`."
+from tfckpt_trainer.training.checkpoint.state import Position
+from tfckpt_trainer.training.telemetry.telemetry import Telemetry
+from tfckpt_trainer.training.worker_group import WorkerGroup
 
 
 @dataclass(frozen=True)
 class Answer:
-    """How a command ended."""
+    """The final state of a command."""
 
     state: CommandState
     message: str
@@ -33,26 +33,28 @@ class Answer:
 
 
 class CommandHandler:
-    """Serves one command after the other; called by all workers together.
+    """Carries out one command after the other. All workers call `carry_out` together.
 
     Attributes:
         paused: Whether training waits for a resume.
-        ending: Set once a command ended the run.
+        ending: Why a command ended the run; None while none did.
     """
 
     def __init__(
         self,
         run: RunDirectory,
         group: WorkerGroup,
-        restores: RestoreManager,
+        position: Position,
+        telemetry: Telemetry,
         saves: SaveManager,
-        journal: JournalWriter,
+        restores: RestoreManager,
     ) -> None:
         self._run = run
         self._group = group
-        self._restores = restores
+        self._position = position
+        self._telemetry = telemetry
         self._saves = saves
-        self._journal = journal
+        self._restores = restores
         self._handlers: dict[CommandKind, Callable[[Command], Answer | None]] = {
             CommandKind.SAVE: self._save,
             CommandKind.RESTORE: self._restore,
@@ -65,45 +67,48 @@ class CommandHandler:
         self.paused = False
         self.ending: Ending | None = None
 
-    def serve(self, command: Command) -> None:
-        """Carries out `command` and answers it, or begins it and answers once it is done."""
+    def carry_out(self, command: Command) -> None:
+        """Carries out `command` and answers it. A background save is answered when it is done."""
+        journal, step = self._telemetry.journal, self._position.step
         workers = list(range(self._group.size))
-        agreed = self._journal.tell(
+        agreed = journal.advance_command(
             command,
             CommandState.AGREED,
-            f"All {len(workers)} workers act after step {self._restores.position.step}.",
+            f"All {len(workers)} workers act after step {step}.",
             seen_by=workers,
             worker_count=len(workers),
-            step=self._restores.position.step,
+            step=step,
         )
-        working = self._journal.tell(agreed, CommandState.WORKING, f"{command.kind.value} goes on.")
+        working = journal.advance_command(
+            agreed, CommandState.WORKING, f"{command.kind.value} in progress."
+        )
         answer = self._handlers[command.kind](working)
         if answer is not None:
             self._answer(working, answer)
 
     def _save(self, command: Command) -> None:
-        self._saves.ask(
-            "command", command, lambda outcome: self._answer(command, _about_save(outcome))
+        self._saves.request_save(
+            "command", command, lambda outcome: self._answer(command, _answer_to_save(outcome))
         )
 
     def _restore(self, command: Command) -> Answer:
         name = str(command.arguments.get("name", ""))
-        began, left = time.monotonic(), self._restores.position.step
+        began, left = time.monotonic(), self._position.step
         target = self._restores.find(name)
         if target.problem:
             return self._refuse(command, target.problem)
         partial = bool(command.arguments.get("partial", False))
-        outcome = self._restores.go_to(target, command, partial=partial)
+        outcome = self._restores.restore(target, command, partial=partial)
         if outcome.problems:
-            way = "" if outcome.damaged or partial else f" {PARTIAL_WAY}"
+            hint = "" if outcome.damaged or partial else self._partial_hint(name)
             return Answer(
                 CommandState.REFUSED,
-                f"Nothing was changed, training goes on. {'; '.join(outcome.problems)}.{way}",
+                f"Nothing was changed, training goes on. {'; '.join(outcome.problems)}.{hint}",
                 {"problems": list(outcome.problems)},
             )
         left_out = outcome.left_out[:SHOWN_LEFT_OUT]
         more = f" {len(outcome.left_out)} left out: {left_out[0]}, …" if left_out else ""
-        position, workers = self._restores.position, self._group.size
+        position, workers = self._position, self._group.size
         return Answer(
             CommandState.DONE,
             f"At {name} on branch {position.branch}, from step {left} to {position.step}: "
@@ -121,40 +126,47 @@ class CommandHandler:
             },
         )
 
+    def _partial_hint(self, name: str) -> str:
+        root = shlex.quote(str(self._run.root))
+        return (
+            " To restore only what fits, use "
+            f"`tfckpt-tui restore {root} --name {shlex.quote(name)} --partial`."
+        )
+
     def _pause(self, command: Command) -> Answer:
-        return self._switch(command, paused=True)
+        return self._set_paused(command, paused=True)
 
     def _resume(self, command: Command) -> Answer:
-        return self._switch(command, paused=False)
+        return self._set_paused(command, paused=False)
 
-    def _switch(self, command: Command, *, paused: bool) -> Answer:
-        step = self._restores.position.step
-        word = "Paused" if paused else "Resumed"
+    def _set_paused(self, command: Command, *, paused: bool) -> Answer:
+        step = self._position.step
         if self.paused == paused:
-            message = f"{word} before; nothing to do at step {step}."
+            state = "paused" if paused else "running"
+            message = f"Training was already {state} at step {step}."
         else:
             self.paused = paused
-            message = f"{word} after step {step}."
+            message = f"{'Paused' if paused else 'Resumed'} after step {step}."
             kind = JournalKind.PAUSE if paused else JournalKind.RESUME
-            self._note(kind, message, command)
+            self._telemetry.note(kind, message, command)
         return Answer(CommandState.DONE, message, {"step": step})
 
     def _stop(self, command: Command) -> Answer:
-        step = self._restores.position.step
+        step = self._position.step
         message, name = f"Stopped after step {step}", None
         if command.arguments.get("save", True):
-            outcome = self._saves.now("stop", command)
+            outcome = self._saves.save_now("stop", command)
             if outcome.name is None:
-                return _about_save(outcome)
+                return _answer_to_save(outcome)
             name = outcome.name
             message += f", saved as {name}"
         self.ending = Ending.STOPPED
-        self._note(JournalKind.STOP, f"{message}.", command)
+        self._telemetry.note(JournalKind.STOP, f"{message}.", command)
         return Answer(CommandState.DONE, f"{message}.", {"step": step, "name": name})
 
     def _prune(self, command: Command) -> Answer:
         names = [str(name) for name in command.arguments.get("names", [])]
-        return self._in_trash(
+        return self._change_trash(
             command,
             JournalKind.PRUNE,
             "Moved to the trash",
@@ -169,7 +181,7 @@ class CommandHandler:
         )
 
     def _undo(self, command: Command) -> Answer:
-        return self._in_trash(
+        return self._change_trash(
             command,
             JournalKind.UNDO,
             "Brought back",
@@ -181,14 +193,14 @@ class CommandHandler:
             ),
         )
 
-    def _in_trash(
+    def _change_trash(
         self,
         command: Command,
         kind: JournalKind,
         what: str,
         act: Callable[[OnWarning], TrashManifest],
     ) -> Answer:
-        """RestoreManager files as the chief; the others have nothing to do and go on."""
+        """Moves files on the chief; the other workers do nothing."""
         if not self._group.is_chief:
             return Answer(CommandState.DONE, "")
         warnings: list[str] = []
@@ -199,30 +211,22 @@ class CommandHandler:
         names = [trashed.name for trashed in manifest.checkpoints]
         size = sum(trashed.size for trashed in manifest.checkpoints)
         message = f"{what}: {', '.join(names)}."
-        self._note(kind, message, command, details={"trash": manifest.id, "names": names})
-        result = {"trash": manifest.id, "names": names, "bytes": size, "warnings": warnings}
+        details = {"trash": manifest.id, "names": names}
+        self._telemetry.note(kind, message, command, details=details)
+        result = {**details, "bytes": size, "warnings": warnings}
         return Answer(CommandState.DONE, " ".join([message, *warnings]), result)
 
     def _answer(self, command: Command, answer: Answer) -> None:
-        self._journal.tell(command, answer.state, answer.message, result=answer.result)
-
-    def _refuse(self, command: Command, why: str) -> Answer:
-        self._note(JournalKind.REFUSED, f"{command.kind.value}: {why}", command)
-        return Answer(CommandState.REFUSED, why)
-
-    def _note(self, kind: JournalKind, message: str, command: Command, **fields: Any) -> None:
-        position = self._restores.position
-        self._journal.note(
-            kind,
-            message,
-            step=position.step,
-            branch=position.branch,
-            by=command.requested_by,
-            **fields,
+        self._telemetry.journal.advance_command(
+            command, answer.state, answer.message, result=answer.result
         )
 
+    def _refuse(self, command: Command, why: str) -> Answer:
+        self._telemetry.note(JournalKind.REFUSED, f"{command.kind.value}: {why}", command)
+        return Answer(CommandState.REFUSED, why)
 
-def _about_save(outcome: SaveOutcome) -> Answer:
+
+def _answer_to_save(outcome: SaveOutcome) -> Answer:
     if outcome.name is None:
         state = CommandState.REFUSED if outcome.refused else CommandState.FAILED
         return Answer(state, outcome.problem)
@@ -233,11 +237,11 @@ def _about_save(outcome: SaveOutcome) -> Answer:
         "bytes": outcome.size,
         "seconds": outcome.seconds,
         "stall_seconds": outcome.stall_seconds,
-        "already": outcome.already,
+        "already": outcome.already_saved,
         "warning": outcome.warning,
     }
-    if outcome.already:
-        return Answer(CommandState.DONE, f"{outcome.name} holds this step already.", result)
+    if outcome.already_saved:
+        return Answer(CommandState.DONE, f"{outcome.name} already holds this step.", result)
     return Answer(
         CommandState.DONE,
         f"Saved {outcome.name}: {outcome.size:,} bytes in {outcome.seconds:.2f} s, "

@@ -1,4 +1,4 @@
-"""The input of one worker: batches for its replicas, and a position that can be saved."""
+"""The input pipeline of one worker, with a position that can be saved."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.loop.iterators import drop
-from tfckpt_trainer.training.loop.worker_group import WorkerGroup, uses_parameter_servers
+from tfckpt_trainer.training.iterators import destroy_iterator
+from tfckpt_trainer.training.worker_group import WorkerGroup, uses_parameter_servers
 
 DatasetFunction = Callable[[tf.distribute.InputContext], tf.data.Dataset]
 
 
 class Inputs:
-    """Feeds one worker. A distributed iterator cannot be saved; a plain one can, exactly.
+    """Reads the batches of one worker with a plain iterator.
 
-    Each element of the dataset is the batch of one replica; a step takes as many elements as
-    the worker has replicas. The position, with the content of shuffle buffers, belongs to the
-    state of the worker.
+    A distributed iterator cannot be saved; a plain one can, with the content of its shuffle
+    buffers. Each element of the dataset is the batch of one replica, and a step reads as many
+    elements as the worker has replicas.
 
     Attributes:
-        iterator: What the worker's checkpoint tracks.
-        examples: Examples in the first dimension of one replica's batch; None before the first.
+        iterator: The iterator, part of the worker's state.
+        examples: Size of the first dimension of one replica's batch; None before the first batch.
     """
 
     def __init__(
@@ -36,14 +36,14 @@ class Inputs:
     ) -> None:
         self._strategy = strategy
         self._local_replicas = group.local_replicas
-        self.iterator = iter(made_for_worker(dataset, group))
+        self.iterator = iter(worker_dataset(dataset, group))
         self.examples: int | None = None
 
     def next(self) -> tuple[Any, float]:
-        """Returns the input of one step and how many seconds it took to come.
+        """Returns the input of one step, and how many seconds it took to read.
 
         Raises:
-            StopIteration: The dataset is at its end.
+            StopIteration: The dataset has ended.
         """
         began = time.perf_counter()
         elements = [next(self.iterator) for _ in range(self._local_replicas)]
@@ -54,16 +54,16 @@ class Inputs:
 
     def close(self) -> None:
         """Destroys the iterator, without waiting for it."""
-        drop(self.iterator)
+        destroy_iterator(self.iterator)
 
 
-def made_for_worker(
+def worker_dataset(
     dataset: tf.data.Dataset | DatasetFunction, group: WorkerGroup
 ) -> tf.data.Dataset:
-    """Returns the dataset of this worker, having called the function that makes it.
+    """Returns the dataset of this worker; calls the function if `dataset` is one.
 
     Raises:
-        UsageError: It is no dataset.
+        UsageError: The result is not a dataset.
     """
     if not isinstance(dataset, tf.data.Dataset):
         dataset = dataset(
@@ -82,7 +82,7 @@ def made_for_worker(
 
 
 def batch_of_replicas(strategy: tf.distribute.Strategy, elements: list[Any]) -> Any:
-    """Returns what a step takes: one element for each replica of this worker."""
+    """Returns the input of a step function: one element for each replica of this worker."""
     if uses_parameter_servers(strategy):
         return elements
     if len(elements) == 1:

@@ -1,10 +1,9 @@
-"""One training step where a chief coordinates workers and parameter servers keep the variables.
+"""A training step with parameter servers, applied by the chief.
 
-Left to themselves, workers read and write variables whenever they are done, and Keras's
-optimizers, which read a variable and then write it, lose updates by that. So the workers only
-compute here: each takes the element of one replica and returns what the optimizer was to apply;
-the chief adds that up in the order of the workers and applies it once. It is what
-`MirroredStrategy` does with as many replicas, and as exact.
+If workers apply their gradients by themselves, they lose updates: Keras's optimizers read a
+variable and then write it, and other workers write in between. So the workers only compute
+gradients here, each for the batch of one replica. The chief adds them in the order of the
+workers and applies the sum once. The result is that of a `MirroredStrategy` with as many replicas.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ ReplicaStep = Callable[[Any], Any]
 
 
 class ParameterServerStep:
-    """Runs a function of one replica on every worker, and applies the sum of their gradients."""
+    """Runs `replica_step` on every worker, and applies the sum of their gradients."""
 
     def __init__(
         self,
         strategy: tf.distribute.ParameterServerStrategy,
         optimizer: Any,
         replica_step: ReplicaStep,
-        wants_attention: Callable[[], bool],
+        needs_sync: Callable[[], bool],
         on_result: Callable[[dict[str, float], bool], None],
     ) -> None:
         self._strategy = strategy
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self._optimizer = optimizer
         self._replica_step = replica_step
-        self._wants_attention = wants_attention
+        self._needs_sync = needs_sync
         self._on_result = on_result
         self._names: tuple[str, ...] = ()
         self._variables: list[Any] = []
@@ -46,11 +45,10 @@ class ParameterServerStep:
         """Runs one step.
 
         Args:
-            elements: One for each worker, as iterating over the run yields them.
+            elements: One batch for each worker, as iterating over the run yields them.
 
         Returns:
-            The mean over all workers of each scalar that the function returned; a single
-            scalar is called `loss`.
+            The mean of each metric over all workers; a single scalar is named `loss`.
         """
         scheduled = [self._coordinator.schedule(self._compute, args=(one,)) for one in elements]
         results = [one.fetch() for one in scheduled]
@@ -60,7 +58,7 @@ class ParameterServerStep:
             self._coordinator.join()
         means = sum(packed for packed, _ in results) / len(results)
         metrics = {name: float(value) for name, value in zip(self._names, means, strict=True)}
-        self._on_result(metrics, self._wants_attention())
+        self._on_result(metrics, self._needs_sync())
         return metrics
 
     def _on_worker(self, element: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
@@ -72,19 +70,19 @@ class ParameterServerStep:
             reported = self._replica_step(element)
         if len(applied) > 1:
             raise UsageError(
-                f"A step applied gradients {len(applied)} times; with parameter servers it may "
-                "once."
+                f"A step applied gradients {len(applied)} times. With parameter servers, apply "
+                "them once per step."
             )
         pairs = applied[0] if applied else []
         self._variables = [variable for _, variable in pairs]
         metrics = reported if isinstance(reported, Mapping) else {"loss": reported}
         self._names = tuple(metrics)
         scalars = [tf.cast(tf.reduce_mean(value), tf.float32) for value in metrics.values()]
-        # Rows that were looked up alone have gradients of their own kind.
+        # Embedding lookups have sparse gradients (IndexedSlices).
         return tf.stack(scalars), [tf.convert_to_tensor(gradient) for gradient, _ in pairs]
 
     def _apply(self, gradients: Sequence[Sequence[tf.Tensor]]) -> None:
-        # Keras reduces what it applies to where it is, and without a device that is nowhere.
+        # Keras reduces gradients to their device, so they need one.
         with tf.device("/CPU:0"):
             together = zip(*gradients, strict=True)
             sums = [tf.identity(tf.add_n(list(of_workers))) for of_workers in together]
@@ -93,9 +91,9 @@ class ParameterServerStep:
 
 @contextmanager
 def recorded(optimizer: Any) -> Iterator[list[list[tuple[tf.Tensor, Any]]]]:
-    """Has an optimizer write down what it is to apply, and not apply it.
+    """Has an optimizer record gradients instead of applying them.
 
-    `apply_gradients` and `minimize` of Keras's optimizers end in `apply`.
+    `apply_gradients` and `minimize` of Keras's optimizers call `apply`.
     """
     applied: list[list[tuple[tf.Tensor, Any]]] = []
 

@@ -1,4 +1,4 @@
-"""One training step on all replicas, with the one all-reduce that also carries control."""
+"""A training step on all replicas, with one all-reduce for metrics and the flag of workers."""
 
 from __future__ import annotations
 
@@ -13,48 +13,47 @@ ReplicaStep = Callable[[Any], Any]
 
 
 class StepFunction:
-    """Runs a function on every replica and reduces what it reports, in one `tf.function`.
+    """Runs a function on every replica and reduces its metrics, in one `tf.function`.
 
-    The reported scalars and one attention flag travel in a single all-reduce: a worker that
-    wants to stop, or a chief that holds a command, raises the flag, and all workers see it at
-    the end of the same step. Nothing is added to a loop that reduces its loss anyway.
+    The metrics and one flag share a single all-reduce. A worker that asks for a synchronization
+    sets the flag, and all workers see it at the end of the same step. A loop that reduces its
+    loss anyway needs no further collective for that.
     """
 
     def __init__(
         self,
         strategy: tf.distribute.Strategy,
         replica_step: ReplicaStep,
-        wants_attention: Callable[[], bool],
+        needs_sync: Callable[[], bool],
         on_result: Callable[[dict[str, float], bool], None],
     ) -> None:
         self._strategy = strategy
         self._replica_step = replica_step
-        self._wants_attention = wants_attention
+        self._needs_sync = needs_sync
         self._on_result = on_result
         self._names: tuple[str, ...] = ()
         self._compiled = tf.function(self._distributed, reduce_retracing=True)
-        # A variable, not an argument: binding one more argument costs 20 µs in every step.
-        self._flag = tf.Variable(0.0, trainable=False, name="attention")
-        self._raised = False
+        # A variable, not an argument: one more argument costs 20 µs in every step.
+        self._flag = tf.Variable(0.0, trainable=False, name="needs_sync")
+        self._flag_value = False
 
     def __call__(self, batch: Any) -> dict[str, float]:
         """Runs one step.
 
         Args:
-            batch: What iterating over the run yielded.
+            batch: The input of the step, as iterating over the run yields it.
 
         Returns:
-            The mean over all replicas of each scalar that the function returned; a single
-            scalar is called `loss`.
+            The mean of each metric over all replicas; a single scalar is named `loss`.
         """
-        wanted = self._wants_attention()
-        if wanted is not self._raised:
-            self._flag.assign(float(wanted))
-            self._raised = wanted
-        *sums, attention = self._compiled(batch).numpy().tolist()
+        needs_sync = self._needs_sync()
+        if needs_sync is not self._flag_value:
+            self._flag.assign(float(needs_sync))
+            self._flag_value = needs_sync
+        *sums, flags = self._compiled(batch).numpy().tolist()
         replicas = self._strategy.num_replicas_in_sync
         means = {name: total / replicas for name, total in zip(self._names, sums, strict=True)}
-        self._on_result(means, attention > 0)
+        self._on_result(means, flags > 0)
         return means
 
     def _distributed(self, batch: Any) -> tf.Tensor:
@@ -72,15 +71,15 @@ class StepFunction:
 def mean_over_replicas(
     strategy: tf.distribute.Strategy, replica_step: ReplicaStep
 ) -> Callable[[list[Any]], dict[str, float]]:
-    """Makes a function of one replica into one of all, outside training.
+    """Returns a function that runs `replica_step` on all replicas, such as for validation.
 
     Args:
         strategy: The strategy.
-        replica_step: Returns a dictionary of scalars on one replica.
+        replica_step: Takes a batch on one replica and returns a dictionary of scalars.
 
     Returns:
-        A function of this worker's elements, one for each of its replicas; it returns the
-        means over the replicas of all workers, who call it together.
+        A function that takes one element for each replica of this worker, and returns the means
+        over all replicas. All workers call it together.
     """
     names: list[str] = []
 

@@ -1,4 +1,4 @@
-"""`TrainingRun`: makes a training loop steerable, resumable and visible."""
+"""`TrainingRun`: a training loop that saves, restores and takes commands."""
 
 from __future__ import annotations
 
@@ -8,50 +8,45 @@ import platform
 import signal
 import socket
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import keras
-import msgspec
 import tensorflow as tf
-from filelock import FileLock, Timeout
 
 from tfckpt_trainer.catalog.retention.rules import Policy
-from tfckpt_trainer.errors import RefusedError, UsageError, in_words
+from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.command_queue import CommandBox
-from tfckpt_trainer.rundir.documents import load_if_there, store
 from tfckpt_trainer.rundir.liveness import other_trainer_lives, refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
-from tfckpt_trainer.rundir.reserve import keep_reserve
 from tfckpt_trainer.training.checkpoint.automatic_prune import Housekeeping, Janitor
+from tfckpt_trainer.training.checkpoint.disk_space import DiskSpace
 from tfckpt_trainer.training.checkpoint.restore_manager import RestoreManager
 from tfckpt_trainer.training.checkpoint.restorer import Restorer
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.saver import Saver
-from tfckpt_trainer.training.checkpoint.state import SharedState, WorkerState
-from tfckpt_trainer.training.checkpoint.user_state import UserState
+from tfckpt_trainer.training.checkpoint.state import (
+    Position,
+    SharedState,
+    TrainingState,
+    UserState,
+    WorkerState,
+)
 from tfckpt_trainer.training.export import carry_out, export_asked
+from tfckpt_trainer.training.iterators import keep_resources_at_exit
 from tfckpt_trainer.training.loop.command_handler import CommandHandler
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
-from tfckpt_trainer.training.loop.coordination import Coordination
-from tfckpt_trainer.training.loop.improvement import Improvement
+from tfckpt_trainer.training.loop.coordinator import Coordinator
 from tfckpt_trainer.training.loop.inputs import DatasetFunction, Inputs
-from tfckpt_trainer.training.loop.iterators import keep_resources
 from tfckpt_trainer.training.loop.parameter_server_step import ParameterServerStep
-from tfckpt_trainer.training.loop.position import Position
-from tfckpt_trainer.training.loop.schedule import Schedule
+from tfckpt_trainer.training.loop.run_ownership import RunOwnership
+from tfckpt_trainer.training.loop.save_schedule import Improvement, SaveSchedule
 from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFunction
-from tfckpt_trainer.training.loop.worker_group import (
-    WorkerGroup,
-    strategy_name,
-    uses_parameter_servers,
-)
 from tfckpt_trainer.training.process import (
     PREEMPTED,
     leave,
@@ -62,17 +57,16 @@ from tfckpt_trainer.training.process import (
     was_terminated,
 )
 from tfckpt_trainer.training.starting import disk_errors_explained
-from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
-from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
-from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
-from tfckpt_trainer.training.telemetry.summaries import Curves
-
-LOCK_SECONDS = 30.0
-"""How long a start waits for whoever prunes, or for an earlier trainer to be gone."""
+from tfckpt_trainer.training.telemetry.telemetry import Telemetry
+from tfckpt_trainer.training.worker_group import (
+    WorkerGroup,
+    strategy_name,
+    uses_parameter_servers,
+)
 
 
 class TrainingRun:
-    """A training loop that can be watched, saved and taken back from outside.
+    """A training loop that can be watched, saved, restored and stopped from outside.
 
     ```python
     run = TrainingRun(run_dir, model=model, optimizer=optimizer, dataset=dataset,
@@ -82,18 +76,18 @@ class TrainingRun:
         train_step(batch)
     ```
 
-    Create it on every worker, after the strategy, with `optimizer.build(...)` done: no variable
-    may be created later. Iterating restores the newest good checkpoint first. Leave the loop
-    through `total_steps` or `stop()`, which all workers follow together; a `break` ends the
-    run at once and saves nothing.
+    Create it on every worker, after the strategy and after `optimizer.build(...)`. No variable may
+    be created later. Iterating restores the newest good checkpoint first. End the loop with
+    `total_steps` or `stop()`, which all workers follow at the same step. A `break` ends the run at
+    once, without a save.
 
     Attributes:
         step: Steps done.
         directory: The run directory.
-        state: Values of the script's own, of kinds that JSON has and equal on all workers: saved
-            with each checkpoint and brought back with it.
-        worker_state: The same for values that each worker has for itself. With another number
-            of workers they start empty.
+        state: Values of the script that are saved and restored with each checkpoint. They must be
+            equal on all workers and of types that JSON supports.
+        worker_state: The same for values of this worker. If the number of workers changes, they
+            start empty.
     """
 
     def __init__(
@@ -118,469 +112,400 @@ class TrainingRun:
         partial: bool = False,
         preempted_status: int = PREEMPTED,
     ) -> None:
-        """Takes the parts of a training loop.
+        """Creates the run directory and prepares training.
 
         Args:
-            run_dir: The checkpoint directory; by default the one that the launcher gave.
+            run_dir: The checkpoint directory; by default the one that the launcher set.
             model: A Keras model, or any trackable object.
             optimizer: A built Keras optimizer, or None.
-            dataset: Batches of one replica: this worker's own `tf.data.Dataset`, or a function
-                of `tf.distribute.InputContext` that returns it. Without one, iterating yields
-                the number of the step.
-            strategy: By default the one whose scope is active.
+            dataset: Batches of one replica: this worker's `tf.data.Dataset`, or a function of
+                `tf.distribute.InputContext` that returns it. Without one, iterating yields the
+                step.
+            strategy: The strategy; by default the one whose scope is active.
             total_steps: The step after which training ends.
-            save_every_steps: Save after every so many steps.
-            save_every_seconds: Save when so many seconds have passed since the last save.
-            save_on_improvement: Save when a metric is better than ever: `METRIC:min` or
+            save_every_steps: Save every N steps.
+            save_every_seconds: Save N seconds after the last save.
+            save_on_improvement: Save when a metric has a new best value: `METRIC:min` or
                 `METRIC:max`. The metric is reported by `function` or, equal on all workers, by
                 `report`.
             saving: How checkpoints are written; by default in the foreground, by the chief.
-            extra: More trackable objects that are equal on all workers, by name.
-            worker_objects: More trackable objects that each worker has for itself, by name, such
-                as a `tf.random.Generator` made outside the strategy's scope.
+            extra: Further trackable objects that are equal on all workers, by name.
+            worker_objects: Further trackable objects that differ between workers, by name, such
+                as a `tf.random.Generator` created outside the strategy's scope.
             tensorboard: Directory of the event files; by default within the run directory.
-            retention: Which checkpoints to keep; what no rule keeps goes to the trash after each
-                save. By default all are kept.
-            trash_hours: How long what `retention` moved to the trash stays there, until it is
-                deleted for good; None is for ever. What a person pruned is never deleted so.
-            make_room: Whether a save that would not fit may empty the trash, the oldest first.
-            partial: Whether to start from a checkpoint that does not fit the model in all its
-                parts: what fits is restored, the rest is as the script made it, and the journal
-                says what.
-            preempted_status: With which status the process leaves after SIGTERM, once all is
-                saved. Schedulers start again what ends with another one than 0.
+            retention: Which checkpoints to keep. After each save, all others are moved to the
+                trash. By default all are kept.
+            trash_hours: How long checkpoints that `retention` moved to the trash stay there
+                before they are deleted. None keeps them forever. Checkpoints that a user pruned
+                are never deleted automatically.
+            make_room: Whether a save that does not fit on the disk may empty the trash, oldest
+                first.
+            partial: Whether to start from a checkpoint of which only parts fit the model. What
+                fits is restored, the rest keeps its initial value, and the event log lists it.
+            preempted_status: Exit status after SIGTERM, once everything is saved. Schedulers
+                restart jobs that exit with a status other than 0.
 
         Raises:
-            UsageError: No run directory was given, or an option makes no sense.
+            UsageError: There is no run directory, or an option is invalid.
         """
-        run_dir = run_dir or os.environ.get("TFCKPT_RUN_DIR")
-        if not run_dir:
-            raise UsageError(
-                "No run directory: pass one to TrainingRun, or start the script with "
-                "`tfckpt-tui launch RUN -- python SCRIPT`."
-            )
-        for name, value in [("total_steps", total_steps), ("save_every_steps", save_every_steps)]:
-            if value is not None and value < 1:
-                raise UsageError(f"{name} is {value}; it must be at least 1, or None.")
-        # Through a symbolic link the run would have two names, in its manifests and for others.
-        self.directory = Path(os.path.realpath(run_dir))
-        self._run = RunDirectory(self.directory)
-        with disk_errors_explained(self._run):
-            self._run.create()
-        self._strategy = strategy or tf.distribute.get_strategy()
-        self._group = WorkerGroup(self._strategy)
+        _check_counts(total_steps=total_steps, save_every_steps=save_every_steps)
+        self._run = run = _created_run_directory(run_dir)
+        self.directory = run.root
         self._total_steps = total_steps
-        self._metrics = StepMetrics()
-        self._inputs = Inputs(self._strategy, self._group, dataset) if dataset else None
-        self._tensorboard = Path(tensorboard) if tensorboard else self._run.tensorboard
-        self._lock = FileLock(self._run.trainer_lock)
-        self._housekeeping = Housekeeping(retention, trash_hours, make_room)
-        self._housekeeping.check()
         self._partial = partial
         self._preempted_status = preempted_status
-        self._attention = False
-        self._exchanged = False
-        self._options = saving or SaveOptions()
-        self._options.check()
-        self._position = Position()
-        self._user_state = UserState(self._group.index)
-        schedule = Schedule(
-            save_every_steps,
-            Improvement(save_on_improvement, self._group, self._position)
-            if save_on_improvement is not None
-            else None,
-            self._options.when_full == "pause",
-        )
-        self._assemble(
-            model, optimizer, extra or {}, worker_objects or {}, schedule, save_every_seconds
-        )
-        self._export = export_asked()
-        if self._export is None:
-            on_signal(signal.SIGTERM, self._on_termination)
-            if was_terminated():
-                self._on_termination()
-            on_signal(signal.SIGUSR1, self._on_save_signal)
-            on_uncaught_error(self._die, self._lose_peer, alone=self._group.processes == 1)
+        self._tensorboard = Path(tensorboard) if tensorboard else run.tensorboard
+        self._housekeeping = Housekeeping(retention, trash_hours, make_room)
+        self._housekeeping.check()
+        options = saving or SaveOptions()
+        options.check()
 
-    def _assemble(
-        self,
-        model: Any,
-        optimizer: Any,
-        extra: Mapping[str, Any],
-        worker_objects: Mapping[str, Any],
-        schedule: Schedule,
-        save_every_seconds: float | None,
-    ) -> None:
-        run, group, metrics = self._run, self._group, self._metrics
-        world = {
-            "workers": group.size,
-            "replicas": group.replicas,
-            "strategy": strategy_name(self._strategy),
-        }
+        # The workers and their state.
+        self._strategy = strategy or tf.distribute.get_strategy()
+        self._group = group = WorkerGroup(self._strategy)
         self._model = model
         self._optimizer = optimizer
-        self._shared = shared = SharedState(model, optimizer, extra)
-        own = WorkerState(model, self._inputs.iterator if self._inputs else None, worker_objects)
-        box = CommandBox(run)
-        self._box = box
-        self._journal = JournalWriter(run, box, is_chief=group.is_chief)
-        self._curves = Curves(run, self._tensorboard, group.index, metrics)
-        self._heartbeat = Heartbeat(
-            run,
-            group.index,
-            metrics,
-            total_steps=self._total_steps,
-            every_beat=self._every_beat,
-            job="chief" if uses_parameter_servers(self._strategy) else "worker",
+        self._inputs = Inputs(self._strategy, group, dataset) if dataset else None
+        iterator = self._inputs.iterator if self._inputs else None
+        self._state = state = TrainingState(
+            shared=SharedState(model, optimizer, extra or {}),
+            worker=WorkerState(model, iterator, worker_objects or {}),
+            user=UserState(group.index),
+            position=Position(),
         )
-        self._poller = CommandPoller(box, save_every_seconds, self._note_of_box)
-        janitor = Janitor(run, self._housekeeping, self._journal)
-        saver = Saver(run, group, shared, own, world, janitor.make_room, self._options)
-        self._saves = SaveManager(
-            run,
-            saver,
-            self._position,
-            self._options,
-            self._journal,
-            metrics,
-            self._heartbeat,
-            self._curves,
-            janitor,
-            self._user_state,
+
+        # Metrics, heartbeat, event log.
+        queue = CommandBox(run)
+        self._telemetry = telemetry = Telemetry(
+            run, group, queue, tensorboard=self._tensorboard, total_steps=total_steps
         )
-        self._restores = RestoreManager(
-            run,
-            group,
-            shared,
-            self._saves,
-            Restorer(run, group, shared, own, world),
-            self._position,
-            self._journal,
-            metrics,
-            self._heartbeat,
-            self._curves,
-            self._user_state,
-            partial=self._partial,
+        self._ownership = RunOwnership(run, queue, telemetry.journal)
+
+        # Saves and restores.
+        janitor = Janitor(run, self._housekeeping, telemetry.journal)
+        disk = DiskSpace(run, state.shared, options, janitor.make_room)
+        saver = Saver(run, group, state, options, disk, telemetry.journal)
+        self._saves = saves = SaveManager(run, saver, state, telemetry, janitor, options)
+        restorer = Restorer(run, group, state)
+        self._restores = RestoreManager(run, group, state, telemetry, restorer, saves)
+
+        # Work between steps.
+        improvement = (
+            Improvement(save_on_improvement, group, state.position)
+            if save_on_improvement is not None
+            else None
         )
-        self._coordination = Coordination(
-            group,
-            self._restores,
-            self._saves,
-            CommandHandler(run, group, self._restores, self._saves, self._journal),
-            self._journal,
-            self._poller,
-            metrics,
-            self._heartbeat,
-            schedule,
-        )
+        schedule = SaveSchedule(save_every_steps, save_every_seconds, improvement)
+        self._poller = CommandPoller(queue, telemetry)
+        handler = CommandHandler(run, group, state.position, telemetry, saves, self._restores)
+        self._coordinator = Coordinator(group, telemetry, saves, schedule, self._poller, handler)
+
+        self._export = export_asked()
+        if self._export is None:
+            self._handle_signals_and_errors()
+
+    def _handle_signals_and_errors(self) -> None:
+        on_signal(signal.SIGTERM, self._on_termination)
+        if was_terminated():
+            self._on_termination()
+        on_signal(signal.SIGUSR1, self._on_save_signal)
+        on_uncaught_error(self._end_failed, self._end_without_peer, alone=self._is_alone)
 
     @property
     def step(self) -> int:
         """Steps done."""
-        return self._position.step
+        return self._state.position.step
 
     @property
     def branch(self) -> int:
-        """The branch on which the run is; a return to an older step starts a new one."""
-        return self._position.branch
+        """The present branch; going back to an older step starts a new one."""
+        return self._state.position.branch
 
     @property
     def worker_count(self) -> int:
-        """How many workers train together."""
+        """Number of workers that train together."""
         return self._group.size
 
     @property
     def replica_count(self) -> int:
-        """Replicas whose gradients are added up in a step: by it a loss is divided for a mean."""
+        """Replicas whose gradients are added in a step; divide a loss by it for the mean."""
         return self._group.replicas
 
     @property
     def state(self) -> dict[str, Any]:
-        """Values of the script's own, equal on all workers, that go with a checkpoint."""
-        return self._user_state.shared
+        """Values of the script that are saved with a checkpoint, equal on all workers."""
+        return self._state.user.shared
 
     @property
     def worker_state(self) -> dict[str, Any]:
-        """Values of the script's own, of this worker alone, that go with a checkpoint."""
-        return self._user_state.own
+        """Values of the script that are saved with a checkpoint, of this worker."""
+        return self._state.user.worker
 
     def before_save(self, act: Callable[[], None]) -> None:
-        """Has `act` called on each worker before a save, to bring `state` up to date."""
-        self._user_state.before_save.append(act)
+        """Calls `act` on each worker before each save, such as to update `state`."""
+        self._state.user.before_save.append(act)
 
     def after_restore(self, act: Callable[[], None]) -> None:
-        """Has `act` called on each worker after a restore, also the one at the start."""
-        self._user_state.after_restore.append(act)
+        """Calls `act` on each worker after each restore, including the one at the start."""
+        self._state.user.after_restore.append(act)
 
     @property
     def is_chief(self) -> bool:
-        """Whether this is the worker that writes what is shared."""
+        """Whether this is the worker that writes the shared state."""
         return self._group.is_chief
 
     def function(self, replica_step: ReplicaStep) -> Callable[[Any], dict[str, float]]:
-        """Makes a function of one replica into a training step of the whole run.
+        """Turns a function of one replica into a training step of the whole run.
 
         Args:
             replica_step: Takes a batch on one replica, updates the variables, and returns its
                 mean loss or a dictionary of scalars.
 
         Returns:
-            A function of what iterating yields. It runs on all replicas in one `tf.function`
-            and returns the means over all of them, reduced in one collective.
+            A function that takes the input of a step, as iterating over the run yields it. It
+            runs on all replicas in one `tf.function`, and returns the means over all replicas,
+            reduced in one collective.
         """
         step = self._step_function(replica_step)
+        metrics = self._telemetry.metrics
 
         def watched_step(batch: Any) -> dict[str, float]:
-            self._metrics.enter(Phase.STEP)
+            metrics.enter(Phase.STEP)
             with self._peers_watched():
                 result = step(batch)
-            self._metrics.enter(Phase.SCRIPT)
+            metrics.enter(Phase.SCRIPT)
             return result
 
         return watched_step
 
     def _step_function(self, replica_step: ReplicaStep) -> StepFunction | ParameterServerStep:
-        def wants_attention() -> bool:
-            return self._coordination.wants_attention
+        coordinator = self._coordinator
+
+        def needs_sync() -> bool:
+            return coordinator.needs_sync
 
         if not uses_parameter_servers(self._strategy):
-            return StepFunction(self._strategy, replica_step, wants_attention, self._on_step_result)
+            return StepFunction(self._strategy, replica_step, needs_sync, coordinator.step_computed)
         return ParameterServerStep(
-            self._strategy, self._optimizer, replica_step, wants_attention, self._on_step_result
+            self._strategy, self._optimizer, replica_step, needs_sync, coordinator.step_computed
         )
 
     def report(self, **metrics: Any) -> None:
-        """Shows more metrics with this step: scalars that are equal on all workers.
+        """Reports further metrics of this step: scalars that are equal on all workers.
 
         Args:
-            **metrics: By name. A loop that does not use `function` reports its `loss` here.
+            **metrics: Values by name. A loop that does not use `function` reports its `loss`.
         """
-        self._metrics.fresh.update({name: float(value) for name, value in metrics.items()})
+        values = {name: float(value) for name, value in metrics.items()}
+        self._telemetry.metrics.fresh.update(values)
 
     def note(self, message: str) -> None:
-        """Writes a line into the journal, as the chief; elsewhere it does nothing."""
-        self._journal.note(JournalKind.NOTE, message, step=self.step, branch=self.branch)
+        """Writes a line to the event log, on the chief only."""
+        self._note(JournalKind.NOTE, message)
 
     def stop(self) -> None:
-        """Ends the run on all workers after the present step, with a save."""
-        self._coordination.stop_requested = Ending.STOPPED
+        """Stops the run on all workers after this step, with a save."""
+        self._coordinator.stop_requested = Ending.STOPPED
 
     def finish(self) -> None:
-        """Ends the run as one that reached its end, after the present step, with a save.
+        """Ends the run as finished after this step, with a save.
 
-        All workers call it in the same step, as they do where equal metrics decide it.
+        All workers must call it in the same step, for example because of equal metrics.
         """
-        self._coordination.stop_requested = Ending.FINISHED
-        self._attention = self._exchanged = True
+        self._coordinator.request_finish()
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields the input of one step after the other, and serves commands between them.
+        """Yields the input of each step, and handles saves and commands between steps.
 
         Raises:
-            RefusedError: Another trainer has this directory, or no checkpoint in it fits.
+            RefusedError: Another trainer uses this directory, or no checkpoint in it fits.
         """
         self.open()
+        metrics = self._telemetry.metrics
         try:
             while not self.is_over:
                 if self._total_steps is not None and self.step >= self._total_steps:
                     self._finish()
                     break
                 began = time.perf_counter()
-                self._metrics.enter(Phase.INPUT)
+                metrics.enter(Phase.INPUT)
                 try:
                     batch, waited = self._inputs.next() if self._inputs else (self.step, 0.0)
                 except StopIteration:
                     self._finish()
                     break
-                self._exchanged = False
-                self._metrics.enter(Phase.SCRIPT)
+                self._coordinator.begin_step()
+                metrics.enter(Phase.SCRIPT)
                 yield batch
                 self.step_done(time.perf_counter() - began, waited)
         finally:
             self.close()
 
     def open(self) -> None:
-        """Restores the newest good checkpoint, and listens to commands from then on.
+        """Restores the newest good checkpoint and starts taking commands.
 
-        With `step_done` and `close` it is for loops that cannot iterate over the run; iterating
+        Loops that cannot iterate over the run call `open`, `step_done` and `close`; iterating
         calls all three.
 
         Raises:
-            RefusedError: Another trainer has this directory, or no checkpoint in it fits.
+            RefusedError: Another trainer uses this directory, or no checkpoint in it fits.
         """
         if self._export is not None:
-            carry_out(self._export, self._run, self._shared, self._model, self._inputs)
+            carry_out(self._export, self._run, self._state.shared, self._model, self._inputs)
             leave(0)
-        atexit.register(keep_resources)
+        atexit.register(keep_resources_at_exit)
         with self._peers_watched():
             with disk_errors_explained(self._run):
                 if self._group.is_chief:
-                    # The lock does not tell where a file system does not share locks.
+                    # The lock does not work on a file system that does not share locks.
                     refuse_another_trainer(self._run, 0)
-                self._heartbeat.start()
+                self._telemetry.heartbeat.start()
                 if self._group.is_chief:
-                    self._take_over()
-                    keep_reserve(self._run)
-            self._restores.begin()
-            self._metrics.activity = Activity.TRAINING
+                    self._ownership.acquire(**self._info())
+            self._restores.restore_newest(partial=self._partial)
+            self._telemetry.metrics.activity = Activity.TRAINING
             if self._group.is_chief:
                 self._poller.start()
 
-    def _take_over(self) -> None:
-        try:
-            self._lock.acquire(timeout=LOCK_SECONDS)
-        except Timeout:
-            raise RefusedError(
-                f"Another trainer works in {self.directory} (it holds "
-                f"{self._run.trainer_lock}); stop it with `tfckpt-tui stop {self.directory}`, "
-                "or train in another directory."
-            ) from None
-        for command in self._box.abandon_active("The trainer ended before it was finished."):
-            self._journal.note(
-                JournalKind.FAILED,
-                f"{command.kind.value}: the trainer ended before it was finished.",
-                by=command.requested_by,
-            )
-        for cleared in self._box.clear_damaged(time.monotonic(), at_once=True):
-            self._note_of_box(cleared)
-        known = load_if_there(self._run.run_file, RunInfo) or RunInfo(
-            id=uuid.uuid4().hex[:12], created_at=time.time()
-        )
-        store(
-            self._run.run_file,
-            msgspec.structs.replace(
-                known,
-                strategy=strategy_name(self._strategy),
-                worker_count=self._group.processes,
-                replica_count=self._group.replicas,
-                total_steps=self._total_steps,
-                retention=self._housekeeping.rules,
-                tensorboard=str(_within(self._tensorboard, self.directory)),
-                host=socket.gethostname(),
-                versions={
-                    "python": platform.python_version(),
-                    "tensorflow": tf.__version__,
-                    "keras": keras.__version__,
-                },
-            ),
-        )
-
-    def _note_of_box(self, message: str) -> None:
-        self._journal.note(JournalKind.NOTE, message)
+    def _info(self) -> dict[str, Any]:
+        """Returns the fields of `run.json` that describe this trainer."""
+        return {
+            "strategy": strategy_name(self._strategy),
+            "worker_count": self._group.processes,
+            "replica_count": self._group.replicas,
+            "total_steps": self._total_steps,
+            "retention": self._housekeeping.rules,
+            "tensorboard": str(_relative(self._tensorboard, self.directory)),
+            "host": socket.gethostname(),
+            "versions": {
+                "python": platform.python_version(),
+                "tensorflow": tf.__version__,
+                "keras": keras.__version__,
+            },
+        }
 
     @property
     def is_over(self) -> bool:
         """Whether a command, a signal or the last step ended the run."""
-        return self._coordination.ending is not None
+        return self._coordinator.ending is not None
 
     def step_done(self, seconds: float, waited: float = 0.0) -> None:
-        """Counts a step, and does what is due after it: saves, commands, pauses.
+        """Counts a step, and handles saves, commands and pauses that are due after it.
 
         Args:
             seconds: How long the step took.
             waited: How much of that it waited for its input.
         """
+        metrics = self._telemetry.metrics
         with self._peers_watched():
-            self._complete_step(seconds, waited)
-
-    def _complete_step(self, seconds: float, waited: float) -> None:
-        self._position.step += 1
-        if self._inputs and self._inputs.examples and self._metrics.examples_per_step is None:
-            self._metrics.examples_per_step = self._inputs.examples * self._group.replicas
-        if not self._exchanged:
-            self._attention = self._group.any(self._coordination.wants_attention)
-        self._metrics.step_done(self.step, seconds, waited)
-        self._coordination.after_step(self._attention, seconds)
-
-    def _on_step_result(self, metrics: dict[str, float], attention: bool) -> None:
-        self._metrics.fresh.update(metrics)
-        self._metrics.reduced = frozenset(metrics)
-        self._attention = attention
-        self._exchanged = True
+            self._state.position.step += 1
+            if self._inputs and self._inputs.examples and metrics.examples_per_step is None:
+                metrics.examples_per_step = self._inputs.examples * self._group.replicas
+            self._coordinator.step_done(self.step, seconds, waited)
 
     def _finish(self) -> None:
         with self._peers_watched():
-            self._coordination.finish()
+            self._coordinator.finish()
 
     def close(self, *, finished: bool = False) -> None:
-        """Ends what `open` began; all workers call it together.
+        """Finishes saves and releases the run directory. All workers call it together.
 
         Args:
             finished: Whether training reached its end; then its last step is saved.
         """
         if finished and not self.is_over:
             self._finish()
-        ending = self._coordination.ending
+        ending = self._coordinator.ending
         if ending is None:
-            self._saves.leave()
-            self._end(Ending.STOPPED, "The script left the loop; nothing was saved then.")
+            self._saves.wait_before_exit()
+            self._end(
+                Ending.STOPPED,
+                "The script left the loop; its last steps were not saved.",
+                beside_another=self._is_beside_another(),
+            )
             return
         with self._peers_watched():
-            self._saves.finish_open()
-            # The last meeting: a worker that leaves while others still reduce looks dead.
-            self._group.gather({})
+            self._saves.finish_all()
+            # A worker that leaves while others still wait in a collective would look dead.
+            self._group.barrier()
         if ending is Ending.FINISHED:
-            self._journal.note(
-                JournalKind.FINISH,
-                f"Finished after step {self.step}.",
-                step=self.step,
-                branch=self.branch,
-            )
-        self._end(ending, "")
+            self._note(JournalKind.FINISH, f"Finished after step {self.step}.")
+        self._end(ending)
         if ending is Ending.PREEMPTED or (ending is Ending.STOPPED and was_launched()):
-            # The process is about to end. Iterators that the script or Keras made would hold it
-            # up when the functions return in which they were made.
-            keep_resources()
+            # The process is about to exit. Iterators of the script or of Keras would delay that
+            # when the functions that created them return.
+            keep_resources_at_exit()
         if ending is Ending.PREEMPTED:
-            # What follows the loop belongs to the end of training, which this is not.
+            # The code after the loop is for the end of training, which this is not.
             raise SystemExit(self._preempted_status)
 
-    def _end(self, ending: Ending, detail: str) -> None:
-        self._metrics.activity = Activity.EXITED
-        self._metrics.ending = ending
-        self._metrics.detail = detail
+    def _end(self, ending: Ending, detail: str = "", *, beside_another: bool = False) -> None:
+        """Writes the last heartbeat, unless it would replace another trainer's, and cleans up."""
+        metrics = self._telemetry.metrics
+        metrics.activity = Activity.EXITED
+        metrics.ending = ending
+        metrics.detail = detail
         self._poller.stop()
-        if not self._is_beside_another:
-            self._heartbeat.stop()
-        self._curves.close()
-        self._lock.release()
+        if not beside_another:
+            self._telemetry.heartbeat.stop()
+        self._telemetry.summaries.close()
+        self._ownership.release()
         if self._inputs is not None:
             self._inputs.close()
 
-    def _every_beat(self) -> str:
-        """Does what the loop leaves to the heartbeat; returns what troubles it."""
-        self._curves.draw_new_steps()
-        self._curves.flush()
-        try:
-            self._journal.retry()
-        except OSError as error:
-            return f"what happened cannot be written down: {in_words(error)}"
-        return self._curves.trouble or self._poller.trouble or self._journal.trouble
+    def _end_failed(self, why: str) -> None:
+        beside_another = self._is_beside_another()
+        if not beside_another:
+            self._note(JournalKind.FAILED, why)
+        self._end(Ending.FAILED, why, beside_another=beside_another)
+
+    def _end_without_peer(self, why: str) -> None:
+        self._note(JournalKind.WORKER_LOST, why)
+        self._end(Ending.PEER_LOST, why, beside_another=self._is_beside_another())
+
+    def _is_beside_another(self) -> bool:
+        """Whether another trainer uses this directory: its status file must not be replaced."""
+        if self._telemetry.heartbeat.has_started:
+            return False
+        return other_trainer_lives(self._run, self._group.index) is not None
 
     def _on_termination(self) -> None:
-        self._coordination.stop_requested = Ending.PREEMPTED
+        self._coordinator.stop_requested = Ending.PREEMPTED
 
     def _on_save_signal(self) -> None:
-        self._coordination.save_requested = "SIGUSR1"
+        self._coordinator.save_requested = "SIGUSR1"
+
+    def _note(self, kind: JournalKind, message: str) -> None:
+        # At the step of this object: within a step, the metrics may be one step behind.
+        self._telemetry.note(kind, message, step=self.step, branch=self.branch)
 
     @property
-    def _is_beside_another(self) -> bool:
-        """Whether this one was refused beside another trainer: it tells nothing in its place."""
-        started = self._heartbeat.has_started
-        return not started and other_trainer_lives(self._run, self._group.index) is not None
+    def _is_alone(self) -> bool:
+        return self._group.processes == 1
 
-    def _die(self, why: str) -> None:
-        if not self._is_beside_another:
-            self._journal.note(JournalKind.FAILED, why, step=self.step, branch=self.branch)
-        self._end(Ending.FAILED, why)
-
-    def _lose_peer(self, why: str) -> None:
-        self._journal.note(JournalKind.WORKER_LOST, why, step=self.step, branch=self.branch)
-        self._end(Ending.PEER_LOST, why)
-
-    def _peers_watched(self) -> Any:
-        return peers_watched(self._group.processes == 1, self._lose_peer)
+    def _peers_watched(self) -> AbstractContextManager[None]:
+        return peers_watched(self._is_alone, self._end_without_peer)
 
 
-def _within(path: Path, directory: Path) -> Path:
+def _check_counts(**counts: int | None) -> None:
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise UsageError(f"{name} is {value}; it must be at least 1, or None.")
+
+
+def _created_run_directory(run_dir: str | Path | None) -> RunDirectory:
+    run_dir = run_dir or os.environ.get("TFCKPT_RUN_DIR")
+    if not run_dir:
+        raise UsageError(
+            "No run directory: pass one to TrainingRun, or start the script with "
+            "`tfckpt-tui launch RUN -- python SCRIPT`."
+        )
+    # A symbolic link would give the run two names, for example in its manifests.
+    run = RunDirectory(Path(os.path.realpath(run_dir)))
+    with disk_errors_explained(run):
+        run.create()
+    return run
+
+
+def _relative(path: Path, directory: Path) -> Path:
     return path.relative_to(directory) if path.is_relative_to(directory) else path.absolute()

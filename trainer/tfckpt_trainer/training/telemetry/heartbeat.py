@@ -50,7 +50,6 @@ class Heartbeat:
         *,
         total_steps: int | None,
         every_beat: Callable[[], str],
-        interval: float = INTERVAL_SECONDS,
         job: str = "worker",
     ) -> None:
         self._path = run.worker_status(index)
@@ -58,7 +57,6 @@ class Heartbeat:
         self._metrics = metrics
         self._total_steps = total_steps
         self._every_beat = every_beat
-        self._interval = interval
         self._job = job
         self._process = psutil.Process()
         self._cpu: float | None = None
@@ -137,13 +135,13 @@ class Heartbeat:
             step_seconds=median(metrics.step_seconds),
             input_wait_seconds=median(metrics.input_seconds),
             memory_bytes=self._process.memory_info().rss,
-            metrics=finite(metrics.metrics),
+            metrics=finite(metrics.reported),
         )
 
     def _measure_cpu(self) -> float | None:
         """Returns the use of the processor; over a few milliseconds it would be any number."""
         now = time.monotonic()
-        if now - self._cpu_at >= self._interval / 2:
+        if now - self._cpu_at >= INTERVAL_SECONDS / 2:
             used = self._process.cpu_percent()
             # The first call only begins the measurement.
             self._cpu = used if self._cpu_at else None
@@ -152,13 +150,13 @@ class Heartbeat:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self._beat_now.wait(self._interval)
+            self._beat_now.wait(INTERVAL_SECONDS)
             self._beat_now.clear()
             self.beat()
 
     def _status(self, trouble: str) -> WorkerStatus:
         metrics = self._metrics
-        reported = finite(metrics.metrics)
+        reported = finite(metrics.reported)
         return WorkerStatus(
             index=self._index,
             host=socket.gethostname(),
@@ -166,7 +164,7 @@ class Heartbeat:
             process_started_at=self._process.create_time(),
             namespace=process_namespace(),
             updated_at=time.time(),
-            interval_seconds=self._interval,
+            interval_seconds=INTERVAL_SECONDS,
             activity=metrics.activity,
             job=self._job,
             step=metrics.step,

@@ -46,8 +46,10 @@ class JournalWriter:
         entry = JournalEntry(at=time.time(), kind=kind, message=message, **fields)
         self._write(self._lines, lambda: self._append(entry))
 
-    def tell(self, command: Command, state: CommandState, message: str, **changes: Any) -> Command:
-        """RestoreManager a command on and shows it; returns it as it is now."""
+    def advance_command(
+        self, command: Command, state: CommandState, message: str, **changes: Any
+    ) -> Command:
+        """Writes the new state of a command; returns the command with it."""
         newer = advance(command, state, message, **changes)
         if state.is_final:
             self._write(self._answers, lambda: self._box.finish(newer))

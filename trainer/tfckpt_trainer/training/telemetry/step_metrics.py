@@ -34,7 +34,7 @@ class StepMetrics:
     """Plain attributes: the loop sets them at no cost, the heartbeat reads them.
 
     Attributes:
-        metrics: The newest value of every metric ever reported.
+        reported: The newest value of every metric ever reported.
         fresh: What was reported in the present step.
         newest: What was reported in the last whole step.
         reduced: Names of metrics whose values come from an all-reduce.
@@ -47,7 +47,7 @@ class StepMetrics:
     ending: Ending | None = None
     step: int = 0
     branch: int = 0
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    reported: Mapping[str, float] = field(default_factory=dict)
     fresh: dict[str, float] = field(default_factory=dict)
     newest: Mapping[str, float] = field(default_factory=dict)
     reduced: frozenset[str] = frozenset()
@@ -66,7 +66,7 @@ class StepMetrics:
         fresh, self.fresh = self.fresh, {}
         self.newest = fresh
         self.step = step
-        self.metrics = {**self.metrics, **fresh}
+        self.reported = {**self.reported, **fresh}
         self.last_step_at = now
         self.step_seconds.append(seconds)
         self.input_seconds.append(input_seconds)
@@ -77,8 +77,8 @@ class StepMetrics:
         self.phase = phase
         self.phase_since = time.time()
 
-    def arrive(self, step: int, branch: int) -> None:
-        """Takes up the position of a checkpoint that was restored."""
+    def set_position(self, step: int, branch: int) -> None:
+        """Sets the position to that of a restored checkpoint."""
         self.step = step
         self.branch = branch
         self.forget_steps()

@@ -44,16 +44,16 @@ def shared():
 def test_parts_make_the_checkpoint_that_tensorflow_writes(tmp_path, shared, writers, largest):
     import tensorflow as tf
 
-    from tfckpt_trainer.training.checkpoint.parts import Parts
+    from tfckpt_trainer.training.checkpoint.sharded_writer import ShardedWriter
 
     shared.write(tmp_path / "whole")
     each = [
-        Parts(shared.checkpoint, writers=writers, writer=writer, largest=largest)
+        ShardedWriter(shared.checkpoint, writers=writers, writer=writer, largest=largest)
         for writer in range(writers)
     ]
     for parts in each:
-        for prefix in parts.write(parts.take(), tmp_path / "parts"):
-            assert verify(prefix, part=parts.count > 1).findings == ()
+        for prefix in parts.write(parts.snapshot(), tmp_path / "parts"):
+            assert verify(prefix, part=parts.shard_count > 1).findings == ()
     names = each[0].merge(tmp_path / "parts")
     assert verify(tmp_path / "parts").findings == ()
     shards = {path.name for path in tmp_path.glob("parts.data-*")}
@@ -80,12 +80,12 @@ def test_parts_make_the_checkpoint_that_tensorflow_writes(tmp_path, shared, writ
 def test_values_are_those_of_the_moment_in_which_they_were_taken(tmp_path, shared):
     import tensorflow as tf
 
-    from tfckpt_trainer.training.checkpoint.parts import Parts
+    from tfckpt_trainer.training.checkpoint.sharded_writer import ShardedWriter
 
-    parts = Parts(shared.checkpoint, writers=1, writer=0, largest=None)
+    parts = ShardedWriter(shared.checkpoint, writers=1, writer=0, largest=None)
     table = shared.checkpoint.table
     before = table.numpy()
-    snapshot = parts.take()
+    snapshot = parts.snapshot()
     table.assign_add(tf.ones_like(table))
     table.scatter_nd_update([[0]], tf.zeros((1, 3, 2)))
     parts.write(snapshot, tmp_path / "snapshot")
@@ -97,7 +97,7 @@ def test_values_are_those_of_the_moment_in_which_they_were_taken(tmp_path, share
 def test_what_is_no_variable_is_refused_and_not_left_out(shared):
     import tensorflow as tf
 
-    from tfckpt_trainer.training.checkpoint.layout import CheckpointLayout
+    from tfckpt_trainer.training.checkpoint.sharded_writer import CheckpointLayout
 
     table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
     with pytest.raises(UsageError, match="vocabulary is a MutableHashTable"):

@@ -1,0 +1,86 @@
+"""Checks that the disk has room for a checkpoint, and explains what to do if not."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Callable
+
+from tfckpt_trainer.catalog.retention.trash import trashed_bytes
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
+from tfckpt_trainer.training.checkpoint.save_protocol import SaveRequest
+from tfckpt_trainer.training.checkpoint.state import SharedState
+
+MARGIN_BYTES = 16 << 20
+"""Disk space that stays free after a save."""
+
+
+class DiskSpace:
+    """Compares the free space of the run directory with the size of a checkpoint."""
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        shared: SharedState,
+        options: SaveOptions,
+        make_room: Callable[[int], int],
+    ) -> None:
+        """Creates the check.
+
+        Args:
+            run: The run directory.
+            shared: What is saved.
+            options: What happens to training if a save does not fit.
+            make_room: Empties the trash until so many bytes are free, if the policy allows it;
+                returns how many were freed.
+        """
+        self._run = run
+        self._shared = shared
+        self._waits = options.when_full != "go-on"
+        self._make_room = make_room
+
+    def missing_bytes(self) -> int:
+        """Returns how many bytes are missing for one more save; 0 or less if it fits."""
+        return self._shared.size + MARGIN_BYTES - shutil.disk_usage(self._run.root).free
+
+    def reserve(self, request: SaveRequest) -> str:
+        """Makes room for a save if that is needed and allowed.
+
+        Returns:
+            Why the save does not fit, and what to do; empty if it fits.
+        """
+        missing = self.missing_bytes()
+        if missing > 0 and self._make_room(missing):
+            missing = self.missing_bytes()
+        return self._refusal(request, missing) if missing > 0 else ""
+
+    def _refusal(self, request: SaveRequest, missing: int) -> str:
+        size, root = self._shared.size, shlex.quote(str(self._run.root))
+        free = size + MARGIN_BYTES - missing
+        trashed = trashed_bytes(self._run)
+        trash = (
+            f"The trash holds {trashed:,} bytes: empty it with `tfckpt-tui trash {root} empty`. "
+            if trashed
+            else ""
+        )
+        return (
+            f"{request.name} needs about {size:,} bytes and {MARGIN_BYTES >> 20} MiB that stay "
+            f"free; {free:,} bytes are free in {self._run.root}. {trash}Free disk space, or "
+            f"delete checkpoints with `tfckpt-tui prune {root} CKPT --delete`. "
+            f"{self._consequence(request)}"
+        )
+
+    def _consequence(self, request: SaveRequest) -> str:
+        """Returns how training continues after the refusal."""
+        root = shlex.quote(str(self._run.root))
+        if request.trigger == "preemption" or (request.trigger == "stop" and not request.command):
+            return "Training ends without a save of its last steps."
+        if request.trigger == "stop":
+            return (
+                f"Training goes on. To stop without a save, use `tfckpt-tui stop {root} --no-save`."
+            )
+        if request.trigger == "end" and not self._waits:
+            return "Training ends without a save of its last steps."
+        # A command asks for a single save; only scheduled saves wait for room.
+        return "Training waits." if self._waits and request.command is None else "Training goes on."

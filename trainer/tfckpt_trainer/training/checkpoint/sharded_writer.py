@@ -1,0 +1,240 @@
+"""Writes the shared state as shards, by one worker or by all, while training goes on.
+
+`tf.train.Checkpoint.write` reads the variables and writes them in one call, in one process. A
+background save, or one that several workers write, has to separate the two: the values are
+copied between two steps and written later.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from tfckpt_trainer.bundle.index import read_index, shard_path
+from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
+from tfckpt_trainer.bundle.tensors import read_strings
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.training.checkpoint.shards import Shard, TensorSize, assign_shards
+from tfckpt_trainer.training.checkpoint.variables import (
+    components,
+    is_read_by_all,
+    is_variable,
+    live_objects,
+    raw_variable,
+)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The values of all variables at one step; later steps do not change them.
+
+    Attributes:
+        graph: The object graph, as TensorFlow stores it.
+        tensors: Tensors in the memory of this machine, by key.
+    """
+
+    graph: bytes
+    tensors: Mapping[str, tf.Tensor]
+
+
+class CheckpointLayout:
+    """Keys and object graph that TensorFlow gives a `tf.train.Checkpoint`.
+
+    To learn them, a copy of the structure is saved once, with a number in place of each variable.
+    Its object graph is identical to that of the real checkpoint, byte for byte.
+
+    Attributes:
+        variables: Variables of the checkpoint, by key.
+    """
+
+    def __init__(self, root: tf.train.Checkpoint) -> None:
+        """Reads the layout of `root`.
+
+        Raises:
+            UsageError: It tracks an object other than a variable that has a value.
+        """
+        _refuse_values_outside_variables(root)
+        with tempfile.TemporaryDirectory() as scratch:
+            prefix = Path(scratch) / "layout"
+            _copy_structure(root).write(str(prefix))
+            self._graph = read_strings(prefix, read_index(prefix).entries[KEY])[0]
+            nodes = read_object_graph(prefix)
+        self.variables: dict[str, Any] = {}
+        view = tf.train.TrackableView(root)
+        waiting, seen = deque([(root, 0)]), {0}
+        while waiting:
+            thing, number = waiting.popleft()
+            key = nodes[number].checkpoint_key
+            if key is not None:
+                self.variables[key] = thing
+                continue
+            children = view.children(thing)
+            for name, child in nodes[number].children.items():
+                if child not in seen:
+                    seen.add(child)
+                    waiting.append((children[name], child))
+
+    def snapshot(self) -> Snapshot:
+        """Returns the present values.
+
+        On a CPU nothing is copied: TensorFlow copies a variable when the next step changes it
+        while its value is still in use. Values on a GPU are copied to main memory.
+        """
+        with tf.device("/CPU:0"):
+            return Snapshot(
+                self._graph, {key: tf.identity(_value_of(v)) for key, v in self.variables.items()}
+            )
+
+
+class ShardedWriter:
+    """Writes this worker's shards of a checkpoint, and merges those of all workers.
+
+    Attributes:
+        shard_count: Number of shards of all workers.
+    """
+
+    def __init__(
+        self, root: tf.train.Checkpoint, *, writers: int, writer: int, largest: int | None
+    ) -> None:
+        """Assigns the variables of `root` to shards.
+
+        Args:
+            root: What is saved.
+            writers: Number of workers that write.
+            writer: Index of this worker; one beyond the writers writes nothing.
+            largest: Maximum bytes of tensors in one file; None is no limit.
+
+        Raises:
+            UsageError: `root` tracks an object other than a variable that has a value.
+        """
+        self._layout = CheckpointLayout(root)
+        self._sizes = {key: _size_of(variable) for key, variable in self._layout.variables.items()}
+        assigned = assign_shards(self._sizes, writers, largest)
+        self.shard_count = sum(len(shards) for shards in assigned)
+        first = sum(len(shards) for shards in assigned[:writer])
+        self._shards = dict(enumerate(assigned[writer] if writer < writers else (), first))
+
+    @property
+    def writes_any(self) -> bool:
+        """Whether this worker writes any shard."""
+        return bool(self._shards)
+
+    def snapshot(self) -> Snapshot:
+        """Returns the present values."""
+        return self._layout.snapshot()
+
+    def write(self, snapshot: Snapshot, prefix: Path) -> list[Path]:
+        """Writes this worker's shards of the checkpoint that will be at `prefix`.
+
+        Returns:
+            A prefix for each shard; each is a bundle until `merge`.
+        """
+        written = []
+        for number, shard in self._shards.items():
+            place = self._shard_prefix(prefix, number)
+            self._write_shard(snapshot, shard, place, with_graph=number == 0)
+            written.append(place)
+        return written
+
+    def merge(self, prefix: Path) -> dict[str, str]:
+        """Merges the shards of all workers to one checkpoint; reads no tensor again.
+
+        Returns:
+            The new name of each data file, by its name before.
+        """
+        shards = [self._shard_prefix(prefix, number) for number in range(self.shard_count)]
+        if self.shard_count > 1:
+            tf.raw_ops.MergeV2Checkpoints(
+                checkpoint_prefixes=[str(shard) for shard in shards],
+                destination_prefix=str(prefix),
+                delete_old_dirs=False,
+            )
+        return {
+            shard_path(shard, 0, 1).name: shard_path(prefix, number, self.shard_count).name
+            for number, shard in enumerate(shards)
+        }
+
+    def _shard_prefix(self, prefix: Path, number: int) -> Path:
+        if self.shard_count == 1:
+            return prefix
+        return prefix.with_name(f"{prefix.name}.part-{number:05d}")
+
+    def _write_shard(
+        self, snapshot: Snapshot, shard: Shard, prefix: Path, *, with_graph: bool
+    ) -> None:
+        names, slices, tensors = [], [], []
+        for part in shard:
+            tensor = snapshot.tensors[part.key]
+            names.append(part.key)
+            slices.append(part.shape_and_slice(self._sizes[part.key].shape))
+            rows = part.rows
+            tensors.append(tensor if rows is None else tensor[part.begin : part.begin + rows])
+        if with_graph:
+            names.append(KEY)
+            slices.append("")
+            tensors.append(tf.constant(snapshot.graph))
+        with tf.device("/CPU:0"):
+            tf.raw_ops.SaveV2(
+                prefix=str(prefix), tensor_names=names, shape_and_slices=slices, tensors=tensors
+            )
+
+
+def _size_of(variable: object) -> TensorSize:
+    raw = raw_variable(variable)
+    return TensorSize(tuple(raw.shape.as_list()), int(raw.dtype.size or 0))
+
+
+def _value_of(variable: Any) -> tf.Tensor:
+    if is_read_by_all(variable):
+        return raw_variable(variable).read_value()
+    return components(variable)[0].read_value()
+
+
+def _copy_structure(root: Any) -> tf.train.Checkpoint:
+    """Returns the same tree of names, with an empty node for each object."""
+    view = tf.train.TrackableView(root)
+    top = tf.train.Checkpoint()
+    copies: dict[int, Any] = {id(root): top}
+    waiting = deque([root])
+    while waiting:
+        thing = waiting.popleft()
+        for name, child in view.children(thing).items():
+            if id(child) not in copies:
+                copies[id(child)] = _empty_copy(child)
+                if not is_variable(child):
+                    waiting.append(child)
+            copies[id(thing)]._track_trackable(copies[id(child)], name)
+    return top
+
+
+def _empty_copy(thing: Any) -> Any:
+    if is_variable(thing):
+        return tf.Variable(0.0, trainable=False, name=raw_variable(thing).name.split(":")[0])
+    return tf.train.Checkpoint()
+
+
+def _refuse_values_outside_variables(root: Any) -> None:
+    """Refuses objects whose values would be left out, such as tables and old optimizers.
+
+    TensorFlow has no public way to ask whether an object has a value of its own.
+    """
+    for path, thing in live_objects(root):
+        if is_variable(thing):
+            continue
+        has_slots = hasattr(thing, "get_slot_names")
+        has_value = any(
+            getattr(type(thing), hook, None) is not getattr(tf.Module, hook, None)
+            for hook in ("_serialize_to_tensors", "_gather_saveables_for_checkpoint")
+        )
+        if has_slots or has_value:
+            raise UsageError(
+                f"{path} is a {type(thing).__name__}, which keeps its value outside variables. It "
+                "can only be saved in the foreground, by one worker: remove `background`, "
+                "`spread` and `largest_shard` from SaveOptions."
+            )

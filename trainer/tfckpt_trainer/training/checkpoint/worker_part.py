@@ -1,0 +1,209 @@
+"""One worker's part of a save: copies the values, writes, flushes and verifies them."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from tfckpt_trainer.bundle.checksum import crc32c
+from tfckpt_trainer.bundle.verify import Verification, verify
+from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.rundir.files import make_directory, sync_directory, sync_file
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import FileFacts, WorkerFacts
+from tfckpt_trainer.training.checkpoint.save_protocol import (
+    LOCAL_FAILURES,
+    SaveRequest,
+    Vote,
+    describe_failure,
+)
+from tfckpt_trainer.training.checkpoint.sharded_writer import ShardedWriter
+from tfckpt_trainer.training.checkpoint.state import TrainingState
+from tfckpt_trainer.training.worker_group import WorkerGroup
+
+
+@dataclass
+class SaveTimer:
+    """Seconds that one worker spent on each phase of a save."""
+
+    seconds: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(("write", "flush", "verify"), 0.0)
+    )
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Adds the time of a block to a phase."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.monotonic() - began
+
+
+Write = Callable[[SaveTimer], list[FileFacts]]
+"""Writes values that were copied before; returns the files."""
+
+
+@dataclass(frozen=True)
+class CopiedPart:
+    """One worker's part of a save, with its values copied but not yet safe on disk."""
+
+    index: int
+    writes: list[Write]
+    timer: SaveTimer
+
+    def finish(self, facts: WorkerFacts) -> Vote:
+        """Writes, flushes and verifies; returns the result."""
+        files: list[FileFacts] = []
+        try:
+            for write in self.writes:
+                files += write(self.timer)
+        except LOCAL_FAILURES as error:
+            return Vote(problem=f"worker {self.index}: {describe_failure(error)}")
+        return Vote(
+            facts=facts,
+            files=files,
+            write_seconds=self.timer.seconds["write"],
+            flush_seconds=self.timer.seconds["flush"],
+            verify_seconds=self.timer.seconds["verify"],
+        )
+
+
+class WorkerPart:
+    """Writes this worker's part of each save; all workers call `copy` together."""
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        group: WorkerGroup,
+        state: TrainingState,
+        sharded: ShardedWriter | None,
+    ) -> None:
+        """Creates the writer.
+
+        Args:
+            run: The run directory.
+            group: The workers.
+            state: What is saved.
+            sharded: Writes the shared state; None has TensorFlow write it, on the chief.
+        """
+        self._run = run
+        self._group = group
+        self._state = state
+        self._sharded = sharded
+
+    def copy(self, request: SaveRequest) -> CopiedPart:
+        """Copies all values of this step. The result may be written at any time later.
+
+        Without a sharded writer the values are written here, but not yet flushed.
+        """
+        timer = SaveTimer()
+        try:
+            writes = self._copy(request, timer)
+        except LOCAL_FAILURES as error:
+            writes = [_failing(error)]
+        return CopiedPart(self._group.index, writes, timer)
+
+    def _copy(self, request: SaveRequest, timer: SaveTimer) -> list[Write]:
+        shared = self._state.shared
+        directory = self._run.worker_state_directory(request.name)
+        make_directory(directory)
+        worker_prefix = directory / f"worker-{self._group.index}"
+        with timer.phase("write"):
+            self._state.worker.write(worker_prefix)
+        writes: list[Write] = [lambda timer: self._secure_worker_state(worker_prefix, timer)]
+        shared.set_step(request.step)
+        prefix = self._run.saving_directory / request.name
+        if self._sharded is not None:
+            return writes + self._copy_shards(self._sharded, prefix)
+        if self._group.is_chief:
+            with timer.phase("write"):
+                shared.write(prefix)
+            writes.append(lambda timer: _without_directory(self._secure(prefix, timer)))
+        elif shared.needs_all_workers:
+            self._write_and_delete(prefix)
+        return writes
+
+    def _copy_shards(self, sharded: ShardedWriter, prefix: Path) -> list[Write]:
+        if not sharded.writes_any and not self._state.shared.needs_all_workers:
+            return []
+        snapshot = sharded.snapshot()
+
+        def write(timer: SaveTimer) -> list[FileFacts]:
+            with timer.phase("write"):
+                written = sharded.write(snapshot, prefix)
+            return [
+                facts
+                for shard in written
+                for facts in _without_directory(
+                    self._secure(shard, timer, part=sharded.shard_count > 1)
+                )
+            ]
+
+        return [write] if sharded.writes_any else []
+
+    def _write_and_delete(self, prefix: Path) -> None:
+        """Takes part in the collectives of a chief that reads variables synchronised on read."""
+        directory = prefix.with_name(f"worker-{self._group.index}")
+        make_directory(directory)
+        self._state.shared.write(directory / prefix.name)
+        shutil.rmtree(directory)
+
+    def _secure_worker_state(self, prefix: Path, timer: SaveTimer) -> list[FileFacts]:
+        """Flushes and verifies the state of this worker, and the directory of all workers."""
+        facts = self._secure(prefix, timer)
+        random_state = self._state.worker.random_state_path(prefix)
+        with timer.phase("flush"):
+            sync_directory(prefix.parent.parent)
+        return [*facts, self._facts_of(random_state, crc32c(random_state.read_bytes()))]
+
+    def _secure(self, prefix: Path, timer: SaveTimer, *, part: bool = False) -> list[FileFacts]:
+        """Flushes the files of `prefix` and reads them back; returns their facts."""
+        files = sorted(prefix.parent.glob(f"{prefix.name}.*"))
+        with timer.phase("flush"):
+            for path in files:
+                sync_file(path)
+            sync_directory(prefix.parent)
+        with timer.phase("verify"):
+            verification = verify(prefix, digests=True, part=part)
+            require_sound(prefix, verification)
+            checksums = verification.file_checksums
+        return [
+            self._facts_of(path, checksums[path.name]) for path in files if path.name in checksums
+        ]
+
+    def _facts_of(self, path: Path, checksum: int) -> FileFacts:
+        name = str(path.relative_to(self._run.root))
+        return FileFacts(name=name, size=path.stat().st_size, crc32c=checksum)
+
+
+def require_sound(prefix: Path, verification: Verification) -> None:
+    """Makes sure that a verification found nothing wrong.
+
+    Raises:
+        TfckptError: The files differ from what was written.
+    """
+    wrong = [finding for finding in verification.findings if finding.severity == "error"]
+    if wrong or not verification.complete:
+        message = wrong[0].message if wrong else "not all of it could be read"
+        raise TfckptError(f"{prefix.name} was not written correctly: {message}")
+
+
+def _failing(error: Exception) -> Write:
+    """Returns a write that fails with `error`, so that the worker votes against the save."""
+
+    def fail(_: SaveTimer) -> list[FileFacts]:
+        raise error
+
+    return fail
+
+
+def _without_directory(files: list[FileFacts]) -> list[FileFacts]:
+    """Names the files as they are called in the run directory after the commit."""
+    return [msgspec.structs.replace(facts, name=Path(facts.name).name) for facts in files]

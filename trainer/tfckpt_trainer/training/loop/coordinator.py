@@ -1,0 +1,227 @@
+"""Synchronizes the workers between steps, so that all act on a request at the same step."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.rundir.records.command import Command, CommandState
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.worker import Activity, Ending
+from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
+from tfckpt_trainer.training.loop.command_handler import CommandHandler
+from tfckpt_trainer.training.loop.command_poller import CommandPoller
+from tfckpt_trainer.training.loop.save_schedule import SaveSchedule
+from tfckpt_trainer.training.telemetry.telemetry import Telemetry
+from tfckpt_trainer.training.worker_group import WorkerGroup
+
+PAUSE_POLL_SECONDS = 0.05
+"""How long paused workers sleep between two synchronizations."""
+
+
+class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What one worker asks all workers to do at a synchronization.
+
+    Attributes:
+        stop: Why to end the run; None to go on.
+        save_trigger: Why to save; empty for no save.
+        finish_background_save: Whether a background save is done.
+        commands: On the chief, the commands to carry out.
+        has_disk_space: On the chief, whether a save that training waits for fits now.
+    """
+
+    stop: Ending | None = None
+    save_trigger: str = ""
+    finish_background_save: bool = False
+    commands: list[Command] = []
+    has_disk_space: bool = False
+
+
+class Coordinator:
+    """Acts on requests between steps. All workers call every method together.
+
+    A synchronization costs a collective, so it happens only if a worker asks for it. Each step
+    exchanges one flag for that, in the all-reduce that carries the metrics.
+
+    Attributes:
+        ending: Why the run is over; None while it goes on.
+        stop_requested: Set on any worker to stop all of them after this step, with a save.
+        save_requested: Set on any worker to have all save after this step: the trigger.
+    """
+
+    def __init__(
+        self,
+        group: WorkerGroup,
+        telemetry: Telemetry,
+        saves: SaveManager,
+        schedule: SaveSchedule,
+        poller: CommandPoller,
+        handler: CommandHandler,
+    ) -> None:
+        self._group = group
+        self._telemetry = telemetry
+        self._saves = saves
+        self._schedule = schedule
+        self._poller = poller
+        self._handler = handler
+        self._waits_for_disk_space = False
+        self._sync_agreed: bool | None = None
+        self.ending: Ending | None = None
+        self.stop_requested: Ending | None = None
+        self.save_requested = ""
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether this worker asks for a synchronization after this step."""
+        return (
+            self._poller.has_commands
+            or self.stop_requested is not None
+            or bool(self.save_requested)
+            or self._saves.needs_sync
+            or (self._group.is_chief and bool(self._schedule.timed_trigger))
+        )
+
+    def begin_step(self) -> None:
+        """Forgets the flags of the step before."""
+        self._sync_agreed = None
+
+    def step_computed(self, metrics: dict[str, float], needs_sync: bool) -> None:
+        """Takes the result of a step function.
+
+        Args:
+            metrics: Means over all replicas.
+            needs_sync: Whether any worker asks for a synchronization.
+        """
+        self._telemetry.metrics.fresh.update(metrics)
+        self._telemetry.metrics.reduced = frozenset(metrics)
+        self._sync_agreed = needs_sync
+
+    def request_finish(self) -> None:
+        """Ends the run as finished after this step; all workers call it in the same step."""
+        self.stop_requested = Ending.FINISHED
+        self._sync_agreed = True
+
+    def step_done(self, step: int, seconds: float, input_seconds: float) -> None:
+        """Handles saves, commands and pauses that are due after a step.
+
+        Args:
+            step: Steps done.
+            seconds: How long the step took.
+            input_seconds: How much of that it waited for its input.
+        """
+        if self._sync_agreed is None:
+            self._sync_agreed = self._group.any(self.needs_sync)
+        self._telemetry.metrics.step_done(step, seconds, input_seconds)
+        self._telemetry.save_overhead.step_done(seconds)
+        trigger = self._schedule.trigger_after_step(step, self._telemetry.metrics)
+        if trigger:
+            self._save(trigger)
+        if self._sync_agreed:
+            self._synchronize()
+        if self._handler.paused:
+            self._wait_for_resume()
+
+    def finish(self) -> None:
+        """Saves at the end of training.
+
+        Raises:
+            TfckptError: The last steps could not be saved.
+        """
+        outcome = self._saves.save_now("end")
+        while self._saves.waits_for_disk_space and self.ending is None:
+            self._pause_for_disk_space()
+            self._wait_for_resume()
+            outcome = self._saves.save_now("end")
+        if outcome.name is None:
+            raise TfckptError(f"The last steps could not be saved: {outcome.problem}")
+        self.ending = self.ending or Ending.FINISHED
+
+    def _pause_for_disk_space(self) -> None:
+        self._waits_for_disk_space = self._handler.paused = True
+        self._telemetry.note(JournalKind.PAUSE, "Paused: the disk has no room for a checkpoint.")
+
+    def _wait_for_resume(self) -> None:
+        metrics, heartbeat = self._telemetry.metrics, self._telemetry.heartbeat
+        metrics.activity = Activity.PAUSED
+        if self._waits_for_disk_space:
+            metrics.detail = "Waits for room on the disk; resume to continue without a save."
+        heartbeat.nudge()
+        while self._handler.paused and self.ending is None:
+            time.sleep(PAUSE_POLL_SECONDS)
+            self._synchronize()
+        self._waits_for_disk_space = False
+        metrics.activity, metrics.detail = Activity.TRAINING, ""
+        metrics.forget_steps()
+        heartbeat.nudge()
+
+    def _synchronize(self) -> None:
+        requests = self._group.all_gather(self._take_request())
+        if any(request.finish_background_save for request in requests):
+            self._saves.finish_current()
+        for command in requests[0].commands:
+            self._carry_out(command)
+        triggers = [request.save_trigger for request in requests if request.save_trigger]
+        if triggers and self.ending is None:
+            self._save(triggers[0])
+        if requests[0].has_disk_space and self._waits_for_disk_space:
+            self._waits_for_disk_space = self._handler.paused = False
+            self._telemetry.note(JournalKind.RESUME, "Resumed: the disk has room again.")
+            self._save("room on the disk again")
+        stops = [request.stop for request in requests if request.stop is not None]
+        if stops and self.ending is None:
+            self._stop(stops[0])
+
+    def _take_request(self) -> WorkerRequest:
+        """Returns the requests of this worker, and clears those that are made once."""
+        trigger, self.save_requested = self.save_requested, ""
+        request = WorkerRequest(
+            stop=self.stop_requested,
+            save_trigger=trigger,
+            finish_background_save=self._saves.needs_sync,
+        )
+        if not self._group.is_chief:
+            return request
+        return msgspec.structs.replace(
+            request,
+            save_trigger=trigger or ("" if self._handler.paused else self._schedule.timed_trigger),
+            commands=[command for command in self._poller.take() if not self._has_expired(command)],
+            has_disk_space=self._waits_for_disk_space and self._saves.has_disk_space,
+        )
+
+    def _has_expired(self, command: Command) -> bool:
+        if time.time() <= command.expires_at:
+            return False
+        message = "It expired before the workers reached the end of a step; nothing was done."
+        self._telemetry.journal.advance_command(command, CommandState.EXPIRED, message)
+        self._telemetry.journal.note(
+            JournalKind.EXPIRED, f"{command.kind.value}: {message}", by=command.requested_by
+        )
+        return True
+
+    def _carry_out(self, command: Command) -> None:
+        if self.ending is None:
+            self._handler.carry_out(command)
+            self.ending = self._handler.ending
+        else:
+            self._telemetry.journal.advance_command(
+                command, CommandState.REFUSED, "The run was stopped just before."
+            )
+
+    def _save(self, trigger: str) -> None:
+        self._saves.request_save(trigger)
+        self._schedule.restart_clock()
+        if self._saves.waits_for_disk_space and not self._handler.paused:
+            self._pause_for_disk_space()
+
+    def _stop(self, ending: Ending) -> None:
+        if ending is Ending.FINISHED:
+            self.finish()
+            return
+        self._saves.save_now("preemption" if ending is Ending.PREEMPTED else "stop")
+        self._telemetry.note(
+            JournalKind.STOP,
+            f"Stopped after step {self._telemetry.metrics.step} ({ending.value}).",
+        )
+        self.ending = ending

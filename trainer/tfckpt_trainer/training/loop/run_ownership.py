@@ -1,0 +1,71 @@
+"""Makes this process the only trainer of a run directory."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+import msgspec
+from filelock import FileLock, Timeout
+
+from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.documents import load_if_there, store
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.reserve import keep_reserve
+from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
+
+LOCK_SECONDS = 30.0
+"""How long a start waits for the lock: a prune or an ending trainer may hold it."""
+
+
+class RunOwnership:
+    """Holds the trainer's lock of a run directory, on the chief only."""
+
+    def __init__(self, run: RunDirectory, queue: CommandBox, journal: JournalWriter) -> None:
+        self._run = run
+        self._queue = queue
+        self._journal = journal
+        self._lock = FileLock(run.trainer_lock)
+
+    def acquire(self, **info: Any) -> None:
+        """Takes the lock, ends the commands of an earlier trainer, and writes `run.json`.
+
+        Args:
+            **info: Fields of `RunInfo` to set.
+
+        Raises:
+            RefusedError: Another trainer holds the lock.
+            OSError: The disk refuses.
+        """
+        self._acquire_lock()
+        for command in self._queue.abandon_active("The trainer ended before it was finished."):
+            self._journal.note(
+                JournalKind.FAILED,
+                f"{command.kind.value}: the trainer ended before it was finished.",
+                by=command.requested_by,
+            )
+        for removed in self._queue.clear_damaged(time.monotonic(), at_once=True):
+            self._journal.note(JournalKind.NOTE, removed)
+        known = load_if_there(self._run.run_file, RunInfo) or RunInfo(
+            id=uuid.uuid4().hex[:12], created_at=time.time()
+        )
+        store(self._run.run_file, msgspec.structs.replace(known, **info))
+        keep_reserve(self._run)
+
+    def release(self) -> None:
+        """Releases the lock, if this process holds it."""
+        self._lock.release()
+
+    def _acquire_lock(self) -> None:
+        try:
+            self._lock.acquire(timeout=LOCK_SECONDS)
+        except Timeout:
+            root = self._run.root
+            raise RefusedError(
+                f"Another trainer works in {root} (it holds {self._run.trainer_lock}); stop it "
+                f"with `tfckpt-tui stop {root}`, or train in another directory."
+            ) from None

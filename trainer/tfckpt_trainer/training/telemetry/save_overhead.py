@@ -1,0 +1,81 @@
+"""Measures by how much a save slows down the steps during and after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfckpt_trainer.rundir.documents import append
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import SaveOverhead
+from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
+from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics, median
+
+STEPS_AFTER_SAVE = 10
+"""Number of steps after a save that are measured."""
+
+
+@dataclass
+class _Measurement:
+    """The steps of one save.
+
+    Attributes:
+        usual: Median seconds of a step before the save.
+        left: Steps still to be measured; None while the save is being written.
+    """
+
+    name: str
+    sequence: int
+    usual: float
+    left: int | None = None
+    steps: int = 0
+    seconds: float = 0.0
+
+
+class SaveOverheadMeter:
+    """Compares the steps during and after a save with those before it; each worker by itself."""
+
+    def __init__(self, run: RunDirectory, journal: JournalWriter, metrics: StepMetrics) -> None:
+        self._run = run
+        self._journal = journal
+        self._metrics = metrics
+        self._current: _Measurement | None = None
+
+    def begin(self, name: str, sequence: int) -> None:
+        """Starts measuring the save of checkpoint `name`, before its first byte is written."""
+        self._write()
+        usual = median(self._metrics.step_seconds)
+        if usual is not None:
+            self._current = _Measurement(name, sequence, usual)
+
+    def saved(self) -> None:
+        """Has the measurement end `STEPS_AFTER_SAVE` steps from now."""
+        if self._current is not None:
+            self._current.left = STEPS_AFTER_SAVE
+
+    def discard(self) -> None:
+        """Drops the measurement: nothing was saved."""
+        self._current = None
+
+    def step_done(self, seconds: float) -> None:
+        """Counts a step of so many seconds."""
+        current = self._current
+        if current is None:
+            return
+        current.steps += 1
+        current.seconds += seconds - current.usual
+        if current.left is not None:
+            current.left -= 1
+            if current.left == 0:
+                self._write()
+
+    def _write(self) -> None:
+        measured, self._current = self._current, None
+        if measured is not None and measured.steps:
+            overhead = SaveOverhead(
+                checkpoint=measured.name,
+                sequence=measured.sequence,
+                slowing_seconds=max(0.0, measured.seconds),
+                slowing_steps=measured.steps,
+            )
+            # Not flushed: a power loss may lose a measurement, and nothing else.
+            self._journal.later(lambda: append(self._run.overheads, overhead, durable=False))

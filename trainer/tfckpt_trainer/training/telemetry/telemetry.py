@@ -1,0 +1,88 @@
+"""What one worker measures and reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tfckpt_trainer.errors import in_words
+from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import Command
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
+from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
+from tfckpt_trainer.training.telemetry.save_overhead import SaveOverheadMeter
+from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
+from tfckpt_trainer.training.telemetry.summaries import Curves
+from tfckpt_trainer.training.worker_group import WorkerGroup
+
+
+class Telemetry:
+    """The metrics, heartbeat, event log and summaries of one worker.
+
+    Attributes:
+        metrics: What the training loop measures.
+        journal: Writes the event log and the answers to commands.
+        summaries: Writes TensorBoard's event files and the charts of the terminal app.
+        heartbeat: Writes the status file.
+        save_overhead: Measures the cost of saves.
+        command_trouble: Why the command queue cannot be read; empty if it can.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        group: WorkerGroup,
+        queue: CommandBox,
+        *,
+        tensorboard: Path,
+        total_steps: int | None,
+    ) -> None:
+        """Creates the writers; `heartbeat.start` starts the first of them.
+
+        Args:
+            run: The run directory.
+            group: The workers.
+            queue: The command queue, for answers.
+            tensorboard: Directory of TensorBoard's event files.
+            total_steps: Steps of the whole training; None if unknown.
+        """
+        self.metrics = StepMetrics()
+        self.journal = JournalWriter(run, queue, is_chief=group.is_chief)
+        self.summaries = Curves(run, tensorboard, group.index, self.metrics)
+        self.heartbeat = Heartbeat(
+            run,
+            group.index,
+            self.metrics,
+            total_steps=total_steps,
+            every_beat=self._write_pending,
+            job=group.job,
+        )
+        self.save_overhead = SaveOverheadMeter(run, self.journal, self.metrics)
+        self.command_trouble = ""
+
+    def note(
+        self, kind: JournalKind, message: str, command: Command | None = None, **fields: Any
+    ) -> None:
+        """Appends to the event log at the present step and branch, on the chief only.
+
+        Args:
+            kind: What happened.
+            message: What happened, as a sentence.
+            command: The command that asked for it, if one did.
+            **fields: Further fields of `JournalEntry`.
+        """
+        position = {"step": self.metrics.step, "branch": self.metrics.branch}
+        by = command.requested_by if command else ""
+        self.journal.note(kind, message, **{**position, "by": by, **fields})
+
+    def _write_pending(self) -> str:
+        """Writes pending steps and lines; returns what cannot be written or read."""
+        self.summaries.draw_new_steps()
+        self.summaries.flush()
+        try:
+            self.journal.retry()
+        except OSError as error:
+            return f"the event log cannot be written: {in_words(error)}"
+        return self.summaries.trouble or self.command_trouble or self.journal.trouble

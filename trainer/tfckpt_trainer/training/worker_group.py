@@ -1,0 +1,168 @@
+"""The workers of a run, and how they exchange values between two steps."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import tensorflow as tf
+
+ValueT = TypeVar("ValueT")
+
+WITHOUT_PARAMETER_SERVERS = (
+    "Keras's fit loses updates where parameter servers keep the variables; train with a loop over "
+    "TrainingRun, or choose another strategy."
+)
+
+
+class WorkerGroup:
+    """The workers that run the training loop together.
+
+    TensorFlow has no `get_rank()`: the index of a worker comes from the cluster resolver of its
+    strategy. Values travel in all-reduces, so no other connection is needed.
+
+    Attributes:
+        index: Index of this worker; 0 is the chief.
+        size: Number of workers that run the loop.
+        processes: Number of all processes, with the workers and parameter servers that serve a
+            chief.
+        local_replicas: Replicas on this worker.
+        replicas: Replicas in sync over all workers.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        self._strategy = strategy
+        self.index, self.size = _index_and_size(strategy)
+        self.processes = _process_count(strategy, self.size)
+        self.replicas: int = replica_count(strategy)
+        self.local_replicas = self.replicas // self.size
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this is the worker that writes the shared state."""
+        return self.index == 0
+
+    @property
+    def job(self) -> str:
+        """The job of this process in TensorFlow's cluster, as its heartbeat names it."""
+        return "chief" if uses_parameter_servers(self._strategy) else "worker"
+
+    @property
+    def topology(self) -> dict[str, Any]:
+        """What a checkpoint's record says about the workers that saved it."""
+        return {
+            "workers": self.size,
+            "replicas": self.replicas,
+            "strategy": strategy_name(self._strategy),
+        }
+
+    def all_gather(self, value: ValueT) -> list[ValueT]:
+        """Returns the values of all workers, by index. All workers call it together.
+
+        Args:
+            value: Of the same type on all workers; any type that msgspec can write as JSON.
+
+        Raises:
+            tf.errors.OpError: Another worker is gone.
+        """
+        if self.size == 1:
+            return [value]
+        texts = self._all_gather_bytes(msgspec.json.encode(value))
+        return [msgspec.json.decode(text, type=type(value)) for text in texts]
+
+    def broadcast(self, value: ValueT | None, kind: type[ValueT]) -> ValueT | None:
+        """Returns the chief's value on all workers. All workers call it together.
+
+        Args:
+            value: The value on the chief; ignored on other workers.
+            kind: Its type.
+
+        Raises:
+            tf.errors.OpError: Another worker is gone.
+        """
+        if self.size == 1:
+            return value
+        text, *_ = self._all_gather_bytes(msgspec.json.encode(value if self.is_chief else None))
+        received: ValueT | None = msgspec.json.decode(text, type=kind | None)
+        return received
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag of any worker is set. All workers call it together."""
+        if self.size == 1:
+            return flag
+        return bool(self._sum(np.array([flag], np.float32))[0] > 0)
+
+    def barrier(self) -> None:
+        """Waits until all workers have called it.
+
+        Raises:
+            tf.errors.OpError: Another worker is gone.
+        """
+        self.any(False)
+
+    def _all_gather_bytes(self, data: bytes) -> list[bytes]:
+        lengths = np.zeros(self.size, np.float32)
+        lengths[self.index] = len(data)
+        lengths = self._sum(lengths)
+        texts = np.zeros((self.size, int(lengths.max())), np.float32)
+        texts[self.index, : len(data)] = np.frombuffer(data, np.uint8)
+        rows = self._sum(texts).astype(np.uint8)
+        return [row[: int(length)].tobytes() for row, length in zip(rows, lengths, strict=True)]
+
+    def _sum(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Adds `values` over all workers. Every collective implementation supports float32."""
+        calls = itertools.count()
+        per_replica = self._strategy.experimental_distribute_values_from_function(
+            # Only the first replica of a worker contributes its values.
+            lambda _: tf.constant(values if next(calls) == 0 else np.zeros_like(values))
+        )
+        total = self._strategy.reduce(tf.distribute.ReduceOp.SUM, per_replica, axis=None)
+        return np.asarray(total.numpy())
+
+
+def strategy_name(strategy: tf.distribute.Strategy) -> str:
+    """Returns the public name of a strategy; its class may have another."""
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return "MultiWorkerMirroredStrategy"
+    if uses_parameter_servers(strategy):
+        return "ParameterServerStrategy"
+    return type(strategy).__name__
+
+
+def uses_parameter_servers(strategy: tf.distribute.Strategy) -> bool:
+    """Whether a chief runs the loop alone, and workers compute for it."""
+    return isinstance(strategy, tf.distribute.ParameterServerStrategy)
+
+
+def replica_count(strategy: tf.distribute.Strategy) -> int:
+    """Returns the replicas in sync; with parameter servers, each worker is one replica."""
+    if uses_parameter_servers(strategy):
+        return int(_cluster_spec(strategy).num_tasks("worker"))
+    return int(strategy.num_replicas_in_sync)
+
+
+def _process_count(strategy: tf.distribute.Strategy, size: int) -> int:
+    if not uses_parameter_servers(strategy):
+        return size
+    cluster = _cluster_spec(strategy)
+    return sum(cluster.num_tasks(job) for job in cluster.jobs)
+
+
+def _cluster_spec(strategy: tf.distribute.ParameterServerStrategy) -> tf.train.ClusterSpec:
+    # Unlike other strategies, this one has no public `cluster_resolver`: it is None.
+    return strategy._cluster_resolver.cluster_spec()
+
+
+def _index_and_size(strategy: tf.distribute.Strategy) -> tuple[int, int]:
+    resolver = strategy.cluster_resolver
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) or resolver is None:
+        return 0, 1
+    cluster = resolver.cluster_spec()
+    jobs = [job for job in ("chief", "worker") if job in cluster.jobs]
+    if not jobs:
+        return 0, 1
+    earlier = jobs[: jobs.index(resolver.task_type)]
+    first = sum(cluster.num_tasks(job) for job in earlier)
+    return first + resolver.task_id, sum(cluster.num_tasks(job) for job in jobs)
