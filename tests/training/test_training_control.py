@@ -414,7 +414,7 @@ def test_fewer_workers_take_up_what_more_have_saved_and_say_what_begins_anew(tmp
     assert run.names() == {"ckpt-10", "ckpt-20"}
     start = [entry for entry in read_entries(run.run) if entry.kind.value == "start"][-1]
     assert start.step == 10
-    assert "other numbers of workers" in start.details["notes"][0]
+    assert "another number of workers" in start.details["notes"][0]
 
 
 def test_a_disk_without_room_refuses_a_save_with_the_figures(small_disk):
