@@ -133,7 +133,7 @@ def test_a_fit_of_a_changed_model_is_refused_unless_it_is_to_take_what_fits(tmp_
     wider = ("mirrored", 1, "--width", "24", "--epochs", "2")
     with train(tmp_path / "run", log, *wider) as cluster:
         assert cluster.wait() == [1], cluster.output()
-        assert "[8, 16] in the checkpoint and float32[8, 24] here" in cluster.output()
+        assert "8×16 in the checkpoint and float32 8×24 in the model" in cluster.output()
     with train(tmp_path / "run", log, *wider, "--partial") as cluster:
         assert cluster.wait() == [0], cluster.output()
     assert f"ckpt-{2 * STEPS}" in SteeredRun(cluster).names()

@@ -12,6 +12,7 @@ import msgspec
 from tfckpt_trainer.bundle.analysis.compare import Change, Compared, Difference
 from tfckpt_trainer.bundle.analysis.contents import Role, Variable
 from tfckpt_trainer.bundle.analysis.statistics import Statistics
+from tfckpt_trainer.bundle.dtypes import format_shape, format_tensor
 from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_trainer.errors import BundleError, ExitCode, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -89,11 +90,6 @@ def compare(
     else:
         _print_comparison(found, measured, everything)
     return int(ExitCode.PROBLEM if found.problems or found.damage else ExitCode.DONE)
-
-
-def shape_words(shape: Sequence[int]) -> str:
-    """Returns a shape as people write it: `3×4`, or `scalar`."""
-    return "×".join(map(str, shape)) or "scalar"
 
 
 def _measured(
@@ -185,7 +181,7 @@ def _print_variables(found: Inspection, variables: Sequence[Variable], figures: 
         [
             f"  {variable.path}" if variable.slot_of in paths else variable.path,
             variable.entry.dtype,
-            shape_words(variable.entry.shape),
+            format_shape(variable.entry.shape),
             units.size(variable.size),
             "–" if variable.entry.slices else str(variable.entry.shard),
             _what(variable) + (" (damaged)" if variable.entry.name in found.damage else ""),
@@ -333,7 +329,7 @@ def _difference_words(found: Comparison, one: Compared) -> str:
 
 
 def _side(entry: TensorEntry | None) -> str:
-    return "–" if entry is None else f"{entry.dtype} {shape_words(entry.shape)}"
+    return "–" if entry is None else format_tensor(entry.dtype, entry.shape)
 
 
 def _change_words(change: Change | None) -> tuple[str, str, str]:

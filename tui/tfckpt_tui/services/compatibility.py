@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfckpt_trainer.bundle.analysis.compare import Compared, Difference
+from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services.compare import compare_checkpoints
@@ -53,5 +54,5 @@ def _misfit(title: str, one: Compared) -> str:
         return f"{title} is missing in the checkpoint"
     if one.difference is Difference.DTYPE:
         return f"{title} is {one.after.dtype} there and {one.before.dtype} in the model"
-    shapes = [" × ".join(map(str, entry.shape)) or "scalar" for entry in (one.after, one.before)]
+    shapes = [format_shape(entry.shape) for entry in (one.after, one.before)]
     return f"{title} is {shapes[0]} there and {shapes[1]} in the model"

@@ -11,7 +11,7 @@ from tfckpt_trainer.bundle.analysis.statistics import Statistics, statistics
 from tfckpt_trainer.bundle.index import Index, read_index, shard_path
 from tfckpt_trainer.bundle.links import facts_inside
 from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
-from tfckpt_trainer.bundle.values import is_numeric
+from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.resumption import Returning, returning
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import BundleError, in_words

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import Index, TensorEntry, read_index
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
-from tfckpt_trainer.bundle.stored import checksum_of_strings
+from tfckpt_trainer.bundle.tensor_checksums import checksum_of_strings
 from tfckpt_trainer.training.checkpoint.state import Match
 from tfckpt_trainer.training.checkpoint.variables import components, raw_variable
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfckpt_trainer.bundle.dtypes import format_tensor
 from tfckpt_trainer.bundle.index import Index, read_index
 from tfckpt_trainer.bundle.object_graph import Node, read_object_graph
 from tfckpt_trainer.rundir.documents import SealedDocument, load, store
@@ -255,10 +256,6 @@ def _difference(key: str, variable: Any, index: Index) -> str:
     raw, entry = raw_variable(variable), index.entries.get(key)
     if entry is None:
         return f"{key} is named by the object graph and not in the index"
-    live = (raw.dtype.name, tuple(raw.shape.as_list()))
-    saved = (entry.dtype, tuple(entry.shape))
-    if live == saved:
-        return ""
-    return (
-        f"{key} is {saved[0]}{list(saved[1])} in the checkpoint and {live[0]}{list(live[1])} here"
-    )
+    live = format_tensor(raw.dtype.name, raw.shape.as_list())
+    saved = format_tensor(entry.dtype, entry.shape)
+    return f"{key} is {saved} in the checkpoint and {live} in the model" if live != saved else ""

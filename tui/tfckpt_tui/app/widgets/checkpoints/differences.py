@@ -9,6 +9,7 @@ from dataclasses import replace
 from rich.cells import cell_len
 
 from tfckpt_trainer.bundle.analysis.compare import Change, Compared, Difference
+from tfckpt_trainer.bundle.dtypes import format_tensor
 from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_tui.app.widgets.base.columns import GAP, Column, Layout, choose
 from tfckpt_tui.app.widgets.base.listing import Listing
@@ -149,9 +150,7 @@ def _cells(one: Compared, name: str, change: Change | None) -> dict[str, Sequenc
 
 
 def _what(before: TensorEntry | None, after: TensorEntry | None) -> str:
-    sides = []
-    for entry in (before, after):
-        if entry is not None:
-            shape = "×".join(map(str, entry.shape)) or "scalar"
-            sides.append(f"{entry.dtype} {shape}")
+    sides = [
+        format_tensor(entry.dtype, entry.shape) for entry in (before, after) if entry is not None
+    ]
     return " → ".join(dict.fromkeys(sides))

@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.bundle.analysis.contents import Role, Variable
+from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_tui.app.widgets.base.columns import Column, choose
 from tfckpt_tui.app.widgets.base.listing import Listing
 from tfckpt_tui.app.widgets.base.painting import Line, Span, line, shorten, shorten_middle
@@ -174,11 +175,10 @@ def _cells(row: VariableRow, room: int) -> dict[str, Sequence[Span]]:
             "role": ((count, "muted"),),
         }
     entry = row.variable.entry
-    shape = "×".join(map(str, entry.shape)) or "scalar"
     return {
         "name": (*name, (label, "value")),
         "dtype": ((entry.dtype, "label"),),
-        "shape": ((shorten(shape, 14), "value"),),
+        "shape": ((shorten(format_shape(entry.shape), 14), "value"),),
         "size": (size,),
         "shard": (("parts" if entry.slices else str(entry.shard), "muted"),),
         "role": ((_role(row), _STYLES.get(row.variable.role, "muted")),),
