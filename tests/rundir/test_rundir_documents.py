@@ -70,7 +70,7 @@ def test_unknown_fields_are_kept(tmp_path):
 
 def test_a_newer_schema_is_refused_with_the_way_out():
     data = json.dumps({**as_schema_1(a_head()), "schema": 3}).encode()
-    with pytest.raises(DamagedFileError, match=r"head\.json was written by a newer .*upgrade"):
+    with pytest.raises(DamagedFileError, match=r"head\.json was written by a newer .*Upgrade"):
         decode(data, Head, "head.json")
 
 

@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.command_queue import CommandBox, advance
+from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.log_times import LogClock
@@ -200,7 +200,7 @@ def test_not_our_run(snap_compare: Compare, tmp_path: Path) -> None:
 
 
 def test_progress_and_failure(snap_compare: Compare, made: RunFactory) -> None:
-    box = CommandBox(made.run)
+    box = CommandQueue(made.run)
     box.submit(CommandKind.SAVE, requested_by="test", now=NOW - 2)
     taken = box.claim(NOW)
     assert taken is not None

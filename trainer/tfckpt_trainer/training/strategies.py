@@ -18,11 +18,11 @@ from tfckpt_trainer.rundir.liveness import refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
+from tfckpt_trainer.rundir.reserve import explain_disk_errors
 from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.training.export import export_asked
 from tfckpt_trainer.training.process import termination_kept
 from tfckpt_trainer.training.serving import serve
-from tfckpt_trainer.training.starting import disk_errors_explained
 
 PEER_SECONDS = 10.0
 """Silence of a worker after which the others give up, where the launcher says nothing else.
@@ -102,7 +102,7 @@ def announce_start() -> None:
     if run_dir is None or index is None:
         return
     run = RunDirectory(Path(os.path.realpath(run_dir)))
-    with disk_errors_explained(run):
+    with explain_disk_errors(run):
         run.create()
         refuse_another_trainer(run, int(index))
         store(

@@ -29,7 +29,7 @@ from tfckpt_trainer.training.loop.worker_group import Message, WorkerGroup
 from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
-from tfckpt_trainer.training.telemetry.summaries import Curves
+from tfckpt_trainer.training.telemetry.summaries import SummaryWriter
 
 SHOWN_LEFT_OUT = 100
 """How much of what a partial restore left out is written down; a wrong model has thousands."""
@@ -66,7 +66,7 @@ class RestoreManager:
         journal: JournalWriter,
         metrics: StepMetrics,
         heartbeat: Heartbeat,
-        curves: Curves,
+        summaries: SummaryWriter,
         user_state: UserState,
         *,
         partial: bool,
@@ -80,7 +80,7 @@ class RestoreManager:
         self._journal = journal
         self._metrics = metrics
         self._heartbeat = heartbeat
-        self._curves = curves
+        self._summaries = summaries
         self._user_state = user_state
         self._partial = partial
         self.position = position
@@ -112,7 +112,7 @@ class RestoreManager:
                 f"No checkpoint in {self._run.root} can be restored: {refused[0]}. Train in "
                 "another directory, or move the checkpoints away to start from the beginning."
             )
-        self._curves.begin(0, 0)
+        self._summaries.start_branch(0, 0)
         self._journal.note(JournalKind.START, "Started at step 0.", step=0, branch=0)
 
     def find(self, name: str) -> Target:
@@ -171,8 +171,8 @@ class RestoreManager:
         position.sequence += 1
         self._user_state.take(outcome.record, own=outcome.own)
         self._metrics.arrive(position.step, position.branch)
-        self._curves.begin(position.branch, position.step)
-        self._curves.mark(position.step, f"Restored {target.name}, left step {left}.")
+        self._summaries.start_branch(position.branch, position.step)
+        self._summaries.write_event(position.step, f"Restored {target.name}, left step {left}.")
         head = Head(
             checkpoint=target.name,
             step=position.step,

@@ -24,7 +24,7 @@ from tfckpt_trainer.training.loop.position import Position
 from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics, finite, median
-from tfckpt_trainer.training.telemetry.summaries import Curves
+from tfckpt_trainer.training.telemetry.summaries import SummaryWriter
 
 SLOWING_STEPS = 10
 """Over how many steps after a save its after-effect is taken."""
@@ -91,7 +91,7 @@ class SaveManager:
         journal: JournalWriter,
         metrics: StepMetrics,
         heartbeat: Heartbeat,
-        curves: Curves,
+        summaries: SummaryWriter,
         janitor: Janitor,
         user_state: UserState,
     ) -> None:
@@ -102,7 +102,7 @@ class SaveManager:
         self._journal = journal
         self._metrics = metrics
         self._heartbeat = heartbeat
-        self._curves = curves
+        self._summaries = summaries
         self._janitor = janitor
         self._user_state = user_state
         self._under_way: BackgroundSave | None = None
@@ -248,7 +248,7 @@ class SaveManager:
             command,
             checkpoint=request.name,
         )
-        self._curves.mark(
+        self._summaries.write_event(
             request.step,
             f"Saved {request.name} ({request.trigger}).",
             [

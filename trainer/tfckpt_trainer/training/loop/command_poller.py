@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from tfckpt_trainer.errors import TfckptError, in_words
-from tfckpt_trainer.rundir.command_queue import CommandBox, advance
+from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.records.command import Command, CommandState
 
 LOOK_EVERY_SECONDS = 0.02
@@ -26,7 +26,7 @@ class CommandPoller:
     """
 
     def __init__(
-        self, box: CommandBox, save_every_seconds: float | None, note: Callable[[str], None]
+        self, box: CommandQueue, save_every_seconds: float | None, note: Callable[[str], None]
     ) -> None:
         """Makes a poller.
 

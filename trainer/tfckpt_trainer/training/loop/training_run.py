@@ -20,14 +20,14 @@ from filelock import FileLock, Timeout
 
 from tfckpt_trainer.catalog.retention.rules import Policy
 from tfckpt_trainer.errors import RefusedError, UsageError, in_words
-from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import load_if_there, store
 from tfckpt_trainer.rundir.liveness import other_trainer_lives, refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
-from tfckpt_trainer.rundir.reserve import keep_reserve
+from tfckpt_trainer.rundir.reserve import explain_disk_errors, keep_reserve
 from tfckpt_trainer.training.checkpoint.automatic_prune import Housekeeping, Janitor
 from tfckpt_trainer.training.checkpoint.restore_manager import RestoreManager
 from tfckpt_trainer.training.checkpoint.restorer import Restorer
@@ -61,11 +61,10 @@ from tfckpt_trainer.training.process import (
     was_launched,
     was_terminated,
 )
-from tfckpt_trainer.training.starting import disk_errors_explained
 from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
-from tfckpt_trainer.training.telemetry.summaries import Curves
+from tfckpt_trainer.training.telemetry.summaries import SummaryWriter
 
 LOCK_SECONDS = 30.0
 """How long a start waits for whoever prunes, or for an earlier trainer to be gone."""
@@ -165,7 +164,7 @@ class TrainingRun:
         # Through a symbolic link the run would have two names, in its manifests and for others.
         self.directory = Path(os.path.realpath(run_dir))
         self._run = RunDirectory(self.directory)
-        with disk_errors_explained(self._run):
+        with explain_disk_errors(self._run):
             self._run.create()
         self._strategy = strategy or tf.distribute.get_strategy()
         self._group = WorkerGroup(self._strategy)
@@ -221,10 +220,10 @@ class TrainingRun:
         self._optimizer = optimizer
         self._shared = shared = SharedState(model, optimizer, extra)
         own = WorkerState(model, self._inputs.iterator if self._inputs else None, worker_objects)
-        box = CommandBox(run)
+        box = CommandQueue(run)
         self._box = box
         self._journal = JournalWriter(run, box, is_chief=group.is_chief)
-        self._curves = Curves(run, self._tensorboard, group.index, metrics)
+        self._summaries = SummaryWriter(run, self._tensorboard, group.index, metrics)
         self._heartbeat = Heartbeat(
             run,
             group.index,
@@ -244,7 +243,7 @@ class TrainingRun:
             self._journal,
             metrics,
             self._heartbeat,
-            self._curves,
+            self._summaries,
             janitor,
             self._user_state,
         )
@@ -258,7 +257,7 @@ class TrainingRun:
             self._journal,
             metrics,
             self._heartbeat,
-            self._curves,
+            self._summaries,
             self._user_state,
             partial=self._partial,
         )
@@ -413,7 +412,7 @@ class TrainingRun:
             leave(0)
         atexit.register(keep_resources)
         with self._peers_watched():
-            with disk_errors_explained(self._run):
+            with explain_disk_errors(self._run):
                 if self._group.is_chief:
                     # The lock does not tell where a file system does not share locks.
                     refuse_another_trainer(self._run, 0)
@@ -542,20 +541,20 @@ class TrainingRun:
         self._poller.stop()
         if not self._is_beside_another:
             self._heartbeat.stop()
-        self._curves.close()
+        self._summaries.close()
         self._lock.release()
         if self._inputs is not None:
             self._inputs.close()
 
     def _every_beat(self) -> str:
         """Does what the loop leaves to the heartbeat; returns what troubles it."""
-        self._curves.draw_new_steps()
-        self._curves.flush()
+        self._summaries.write_new_steps()
+        self._summaries.flush()
         try:
             self._journal.retry()
         except OSError as error:
             return f"what happened cannot be written down: {in_words(error)}"
-        return self._curves.trouble or self._poller.trouble or self._journal.trouble
+        return self._summaries.trouble or self._poller.trouble or self._journal.trouble
 
     def _on_termination(self) -> None:
         self._coordination.stop_requested = Ending.PREEMPTED

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfckpt_trainer.errors import in_words
-from tfckpt_trainer.rundir.command_queue import CommandBox, advance
+from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.files import NotFlushedError
 from tfckpt_trainer.rundir.journal import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -31,9 +31,9 @@ class JournalWriter:
         trouble: What the disk did not flush of the last line of the journal.
     """
 
-    def __init__(self, run: RunDirectory, box: CommandBox, *, is_chief: bool) -> None:
+    def __init__(self, run: RunDirectory, queue: CommandQueue, *, is_chief: bool) -> None:
         self._run = run
-        self._box = box
+        self._queue = queue
         self.is_chief = is_chief
         self._lines: _Queue = deque()
         self._answers: _Queue = deque()
@@ -47,12 +47,12 @@ class JournalWriter:
         self._write(self._lines, lambda: self._append(entry))
 
     def tell(self, command: Command, state: CommandState, message: str, **changes: Any) -> Command:
-        """RestoreManager a command on and shows it; returns it as it is now."""
+        """Moves a command on and shows it; returns it as it is now."""
         newer = advance(command, state, message, **changes)
         if state.is_final:
-            self._write(self._answers, lambda: self._box.finish(newer))
+            self._write(self._answers, lambda: self._queue.finish(newer))
         else:
-            self._write(self._answers, lambda: self._box.update(newer))
+            self._write(self._answers, lambda: self._queue.update(newer))
         return newer
 
     def later(self, action: Callable[[], None]) -> None:

@@ -14,7 +14,7 @@ from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 WINDOW_STEPS = 100
 """Steps over which medians and percentiles are taken."""
 
-CURVE_STEPS = 10_000
+MAX_PENDING_STEPS = 10_000
 """Steps that may wait to be drawn; older ones give way where nobody draws them."""
 
 
@@ -58,7 +58,7 @@ class StepMetrics:
     last_step_at: float | None = None
     step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW_STEPS))
     input_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW_STEPS))
-    curve: deque[StepFacts] = field(default_factory=lambda: deque(maxlen=CURVE_STEPS))
+    curve: deque[StepFacts] = field(default_factory=lambda: deque(maxlen=MAX_PENDING_STEPS))
 
     def step_done(self, step: int, seconds: float, input_seconds: float) -> None:
         """Notes the end of a step that took `seconds`, of which it waited `input_seconds`."""
@@ -88,7 +88,7 @@ class StepMetrics:
         self.step_seconds.clear()
         self.input_seconds.clear()
 
-    def drain_curve(self) -> list[StepFacts]:
+    def take_finished_steps(self) -> list[StepFacts]:
         """Returns the steps since the last call, oldest first."""
         drained = []
         while self.curve:
