@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import msgspec
 import psutil
@@ -17,9 +16,10 @@ from tfckpt_trainer.errors import in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
-from tfckpt_trainer.rundir.records.worker import Activity, GpuStatus, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.statuses import store_status
 from tfckpt_trainer.training.telemetry.cpu_stall import CpuStall
+from tfckpt_trainer.training.telemetry.gpus import GpuReader
 from tfckpt_trainer.training.telemetry.step_metrics import (
     StepMetrics,
     finite,
@@ -186,57 +186,3 @@ class Heartbeat:
             phase_since=metrics.phase_since,
             cpu_stall_ratio=self._cpu_stall.ratio(),
         )
-
-
-class GpuReader:
-    """Reads memory and use of the visible GPUs; none if there is no NVIDIA driver."""
-
-    def __init__(self) -> None:
-        self._library = _nvml()
-
-    def read(self) -> list[GpuStatus]:
-        """Returns one status for each visible GPU."""
-        if self._library is None:
-            return []
-        nvml = self._library
-        try:
-            return self._read_all(nvml)
-        except nvml.NVMLError:
-            # A failing GPU must not stop the heartbeat.
-            return []
-
-    def _read_all(self, nvml: Any) -> list[GpuStatus]:
-        statuses = []
-        for number in _visible(nvml.nvmlDeviceGetCount()):
-            handle = nvml.nvmlDeviceGetHandleByIndex(number)
-            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-            statuses.append(
-                GpuStatus(
-                    name=str(nvml.nvmlDeviceGetName(handle)),
-                    memory_used=int(memory.used),
-                    memory_total=int(memory.total),
-                    use_percent=float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
-                )
-            )
-        return statuses
-
-
-def _nvml() -> Any:
-    """Returns NVIDIA's management library; None if it or the driver is not installed."""
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    return pynvml
-
-
-def _visible(count: int) -> list[int]:
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is None:
-        return list(range(count))
-    numbers = [int(part) for part in named.split(",") if part.strip().isdigit()]
-    return [number for number in numbers if number < count]
