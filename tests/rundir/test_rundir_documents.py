@@ -12,8 +12,8 @@ from tfckpt_trainer.errors import DamagedFileError, UsageError
 from tfckpt_trainer.rundir.documents import (
     append,
     copy_of,
-    damage_of,
     decode,
+    describe_damage,
     encode,
     load,
     parse_lines,
@@ -92,7 +92,7 @@ def test_a_damaged_document_is_read_from_its_copy(tmp_path, damage):
     store(tmp_path / "head.json", a_head())
     (tmp_path / "head.json").write_bytes(damage)
     assert load(tmp_path / "head.json", Head) == a_head()
-    assert "not a valid Head" in damage_of(tmp_path / "head.json", Head)
+    assert "not a valid Head" in describe_damage(tmp_path / "head.json", Head)
     copy_of(tmp_path / "head.json").write_bytes(damage)
     with pytest.raises(DamagedFileError, match="head"):
         load(tmp_path / "head.json", Head)

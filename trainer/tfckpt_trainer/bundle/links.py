@@ -54,7 +54,7 @@ class Link(msgspec.Struct, frozen=True, order=True):
     modified_at: float = 0.0
 
 
-def follow(directory: str, name: str) -> tuple[Link, os.stat_result | None]:
+def follow_link(directory: str, name: str) -> tuple[Link, os.stat_result | None]:
     """Follows the symbolic link `name` while it stays in `directory`.
 
     Returns:
@@ -83,7 +83,7 @@ def open_inside(path: Path) -> BinaryIO:
     except DamagedFileError:
         if not path.is_symlink():
             raise
-    link, _ = follow(os.fspath(path.parent), path.name)
+    link, _ = follow_link(os.fspath(path.parent), path.name)
     if link.end is LinkEnd.OUTSIDE:
         raise OSError(
             errno.ELOOP, "it is a symbolic link that leads out of the directory", os.fspath(path)
@@ -97,7 +97,7 @@ def open_inside(path: Path) -> BinaryIO:
     return open_plain(path.with_name(link.file))
 
 
-def facts_inside(path: Path) -> os.stat_result:
+def stat_inside(path: Path) -> os.stat_result:
     """Returns the `stat` result of the file that `open_inside` would open.
 
     Raises:
@@ -107,7 +107,7 @@ def facts_inside(path: Path) -> os.stat_result:
     seen = os.lstat(path)
     if not stat.S_ISLNK(seen.st_mode):
         return seen
-    _, end = follow(os.fspath(path.parent), path.name)
+    _, end = follow_link(os.fspath(path.parent), path.name)
     if end is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
     return end

@@ -15,7 +15,7 @@ from typing import Literal
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, format_shape, format_tensor
 from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, shard_path
-from tfckpt_trainer.bundle.links import facts_inside
+from tfckpt_trainer.bundle.links import stat_inside
 from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
 from tfckpt_trainer.errors import BundleError
@@ -97,7 +97,7 @@ def _size_findings(prefix: Path, index: Index) -> Iterator[Finding]:
     for number, expected in enumerate(index.shard_sizes()):
         path = shard_path(prefix, number, index.shard_count)
         try:
-            size = facts_inside(path).st_size
+            size = stat_inside(path).st_size
         except OSError:
             # Reading the tensors reports the reason.
             continue

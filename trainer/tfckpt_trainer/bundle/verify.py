@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tfckpt_trainer.bundle.analysis.finite import FiniteScan, NotFinite, merged
+from tfckpt_trainer.bundle.analysis.finite import FiniteScan, NotFinite, merge_parts
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, read_index, shard_path
-from tfckpt_trainer.bundle.links import facts_inside
+from tfckpt_trainer.bundle.links import stat_inside
 from tfckpt_trainer.bundle.object_graph import KEY
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.slices import Slice
@@ -103,7 +103,7 @@ def _error(kind: str, path: Path, message: str) -> Finding:
 
 def _is_empty(path: Path) -> bool:
     try:
-        seen = facts_inside(path)
+        seen = stat_inside(path)
     except OSError:
         return False
     return stat.S_ISREG(seen.st_mode) and seen.st_size == 0
@@ -111,7 +111,7 @@ def _is_empty(path: Path) -> bool:
 
 def _size(path: Path) -> int:
     try:
-        seen = facts_inside(path)
+        seen = stat_inside(path)
         return seen.st_size if stat.S_ISREG(seen.st_mode) else 0
     except OSError:
         # Reading the file reports the reason.
@@ -179,7 +179,7 @@ class _Checks:
             self._tensors,
             self._done + len(content),
             self._checksums,
-            merged(self._not_finite, self._index),
+            merge_parts(self._not_finite, self._index),
             complete,
         )
 

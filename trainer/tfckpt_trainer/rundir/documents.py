@@ -150,7 +150,7 @@ def load_if_there(path: Path, kind: type[DocumentT]) -> DocumentT | None:
         return None
 
 
-def damage_of(path: Path, kind: type[Document]) -> str:
+def describe_damage(path: Path, kind: type[Document]) -> str:
     """Returns a description of the damage of a file, ignoring its copy; empty if it is valid.
 
     Raises:
@@ -163,11 +163,11 @@ def damage_of(path: Path, kind: type[Document]) -> str:
     return ""
 
 
-def damage_of_copy(path: Path, kind: type[Document]) -> str:
+def describe_copy_damage(path: Path, kind: type[Document]) -> str:
     """Returns a description of the damage of a copy; empty if it is valid or missing."""
     copy = copy_of(path)
     try:
-        return damage_of(copy, kind)
+        return describe_damage(copy, kind)
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except OSError as error:

@@ -38,7 +38,7 @@ _POLL_SECONDS = 0.1
 Identity = tuple[int, int, int]
 
 
-def other_trainer_lives(
+def find_other_trainer(
     run: RunDirectory,
     index: int | None = None,
     *,
@@ -87,7 +87,7 @@ def refuse_another_trainer(run: RunDirectory, index: int) -> None:
         RefusedError: Another process writes these heartbeats.
         OSError: The directory cannot be read or written.
     """
-    other = other_trainer_lives(run, index)
+    other = find_other_trainer(run, index)
     if other is not None:
         raise RefusedError(
             f"Another trainer is running in {run.root}: worker {other.index} on {other.host} "

@@ -17,14 +17,14 @@ from pathlib import Path
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.files import open_plain, write_atomic
 
-NOTE_SECONDS = 0.5
+RECORD_SECONDS = 0.5
 """Interval at which the size of a growing log is recorded."""
 
-MOST_NOTES = 8192
+MAX_RECORDS = 8192
 """Number of records beyond which every second of the older ones is dropped."""
 
 _LONGEST_LINE = 40
-_READ_LIMIT = 2 * MOST_NOTES * _LONGEST_LINE
+_READ_LIMIT = 2 * MAX_RECORDS * _LONGEST_LINE
 
 
 @dataclass(frozen=True)
@@ -73,35 +73,35 @@ def read_log_times(log: Path) -> LogTimes:
     return LogTimes(inode, tuple(moments), tuple(sizes))
 
 
-class LogClock:
+class LogTimesRecorder:
     """Records the times and sizes of growing logs."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._noted_at = float("-inf")
+        self._recorded_at = float("-inf")
         self._known: dict[Path, tuple[int, int, int]] = {}
 
-    def note_if_due(self, logs: Iterable[Path]) -> None:
-        """Records the sizes of `logs`, at most every `NOTE_SECONDS`."""
+    def record_if_due(self, logs: Iterable[Path]) -> None:
+        """Records the sizes of `logs`, at most every `RECORD_SECONDS`."""
         now = self._clock()
-        if not 0 <= now - self._noted_at < NOTE_SECONDS:
-            self.note(logs)
+        if not 0 <= now - self._recorded_at < RECORD_SECONDS:
+            self.record(logs)
 
-    def note(self, logs: Iterable[Path]) -> None:
+    def record(self, logs: Iterable[Path]) -> None:
         """Records the sizes of those `logs` that grew or were replaced."""
-        self._noted_at = self._clock()
+        self._recorded_at = self._clock()
         for log in logs:
             # Times are optional, so a disk error only leaves a gap.
             with suppress(OSError):
-                self._note_one(log)
+                self._record_one(log)
 
-    def _note_one(self, log: Path) -> None:
+    def _record_one(self, log: Path) -> None:
         facts = log.stat()
-        inode, size, count = self._known.get(log) or _last_note(log)
+        inode, size, count = self._known.get(log) or _last_record(log)
         if inode == facts.st_ino and size == facts.st_size:
             return
         path = times_path(log)
-        line = f"{self._noted_at:.2f} {facts.st_size}\n"
+        line = f"{self._recorded_at:.2f} {facts.st_size}\n"
         if inode != facts.st_ino or facts.st_size < size:
             write_atomic(path, f"inode {facts.st_ino}\n{line}".encode(), durable=False)
             count = 1
@@ -110,12 +110,12 @@ class LogClock:
             with os.fdopen(descriptor, "ab") as file:
                 file.write(line.encode())
             count += 1
-        if count > MOST_NOTES:
+        if count > MAX_RECORDS:
             count = _thin_out(log)
         self._known[log] = facts.st_ino, facts.st_size, count
 
 
-def _last_note(log: Path) -> tuple[int, int, int]:
+def _last_record(log: Path) -> tuple[int, int, int]:
     known = read_log_times(log)
     if known.inode is None or not known.sizes:
         return 0, 0, 0

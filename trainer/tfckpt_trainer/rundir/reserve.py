@@ -67,7 +67,7 @@ def release_reserve(run: RunDirectory) -> bool:
     return True
 
 
-def is_short(run: RunDirectory) -> bool:
+def is_space_low(run: RunDirectory) -> bool:
     """Whether free space is too low for heartbeats and commands."""
     try:
         return _free_bytes(run) < RESERVE_BYTES // 4
@@ -80,7 +80,7 @@ def is_full(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _FULL
 
 
-def with_room(run: RunDirectory, act: Callable[[], Result]) -> Result:
+def retry_with_reserve(run: RunDirectory, act: Callable[[], Result]) -> Result:
     """Calls `act`. If the disk is full, releases the reserve and calls it again.
 
     Args:
@@ -96,16 +96,16 @@ def with_room(run: RunDirectory, act: Callable[[], Result]) -> Result:
         if not is_full(error):
             raise
         if not release_reserve(run):
-            raise disk_full(run, error) from error
+            raise disk_full_error(run, error) from error
     try:
         return act()
     except OSError as error:
         if not is_full(error):
             raise
-        raise disk_full(run, error) from error
+        raise disk_full_error(run, error) from error
 
 
-def disk_full(run: RunDirectory, error: OSError) -> DiskFullError:
+def disk_full_error(run: RunDirectory, error: OSError) -> DiskFullError:
     """Returns an error with the path, the free space and commands that free space."""
     path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else run.root
     free = "unknown"
@@ -121,7 +121,7 @@ def disk_full(run: RunDirectory, error: OSError) -> DiskFullError:
 
 
 @contextmanager
-def advising(advice: str) -> Iterator[None]:
+def replace_advice(advice: str) -> Iterator[None]:
     """Replaces the advice of a `DiskFullError` that the block raises."""
     try:
         yield

@@ -43,13 +43,13 @@ TOLERANCE = 1e-5
 """Largest accepted relative difference of outputs; the order of additions may differ."""
 
 
-def export_asked() -> Path | None:
+def export_request_path() -> Path | None:
     """Returns the path of the export request, or None if this process is to train."""
     place = os.environ.get("TFCKPT_EXPORT")
     return Path(place) if place else None
 
 
-def carry_out(
+def run_export(
     place: Path, run: RunDirectory, shared: SharedState, model: Any, inputs: Inputs | None
 ) -> None:
     """Carries out one phase of an export and writes a report beside the request."""

@@ -57,8 +57,8 @@ def on_signal(number: signal.Signals, act: Callable[[], None]) -> None:
 
 
 @contextmanager
-def termination_kept() -> Iterator[None]:
-    """Remembers a SIGTERM that arrives while a strategy is created, for `was_terminated`.
+def defer_sigterm() -> Iterator[None]:
+    """Remembers a SIGTERM that arrives while a strategy is created, for `sigterm_received`.
 
     TensorFlow's own handler would discard the signal. So the signal is blocked while the strategy
     is created, also in the threads that TensorFlow starts.
@@ -74,7 +74,7 @@ def termination_kept() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def was_terminated() -> bool:
+def sigterm_received() -> bool:
     """Whether SIGTERM arrived between the creation of a strategy and the start of a run."""
     return _terminated.is_set()
 
@@ -90,7 +90,7 @@ def leave(status: int) -> NoReturn:
 
 
 @contextmanager
-def peers_watched(alone: bool, before_leaving: Callable[[str], None]) -> Iterator[None]:
+def exit_on_lost_peer(alone: bool, before_leaving: Callable[[str], None]) -> Iterator[None]:
     """Exits with `RESTART_ME` if a collective fails because another worker is lost.
 
     Args:

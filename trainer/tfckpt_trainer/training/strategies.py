@@ -20,8 +20,8 @@ from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.reserve import explain_disk_errors
 from tfckpt_trainer.strategy_names import StrategyName
-from tfckpt_trainer.training.export import export_asked
-from tfckpt_trainer.training.process import termination_kept
+from tfckpt_trainer.training.export import export_request_path
+from tfckpt_trainer.training.process import defer_sigterm
 from tfckpt_trainer.training.serving import serve
 
 PEER_SECONDS = 10.0
@@ -61,10 +61,10 @@ def create_strategy(
         raise UsageError(f"Unknown strategy {name!r}. Choose one of {known}.") from None
     if threads is not None:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
-    if export_asked() is not None:
+    if export_request_path() is not None:
         # An export runs in one process, whatever the strategy of the run is.
         return tf.distribute.OneDeviceStrategy("/CPU:0")
-    announce_start()
+    write_first_heartbeat()
     if chosen is StrategyName.ONE_DEVICE:
         return tf.distribute.OneDeviceStrategy(_first_device())
     if chosen is StrategyName.MIRRORED:
@@ -74,7 +74,7 @@ def create_strategy(
     if chosen is StrategyName.PARAMETER_SERVER:
         return _parameter_server_strategy()
     _configure_failure_detection()
-    with termination_kept():
+    with defer_sigterm():
         return tf.distribute.MultiWorkerMirroredStrategy()
 
 
@@ -88,11 +88,11 @@ def _parameter_server_strategy() -> tf.distribute.Strategy:
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if resolver.task_type != "chief":
         serve(resolver)
-    with termination_kept():
+    with defer_sigterm():
         return tf.distribute.ParameterServerStrategy(resolver)
 
 
-def announce_start() -> None:
+def write_first_heartbeat() -> None:
     """Writes a first heartbeat before the strategy is created.
 
     Creating a multi-worker strategy waits for all workers. The heartbeats show which worker is

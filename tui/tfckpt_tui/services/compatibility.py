@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfckpt_trainer.bundle.analysis.compare import Compared, Difference
+from tfckpt_trainer.bundle.analysis.compare import Difference, TensorComparison
 from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -47,7 +47,7 @@ def fit_of(run: RunDirectory, like: Checkpoint, target: Checkpoint) -> Fit:
     )
 
 
-def _misfit(title: str, one: Compared) -> str:
+def _misfit(title: str, one: TensorComparison) -> str:
     if one.before is None:
         return f"{title} is in the checkpoint and not in the model"
     if one.after is None:

@@ -15,8 +15,8 @@ from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandS
 from tfckpt_trainer.rundir.reserve import (
     advice_beside_trainer,
     advice_for_undo_beside_trainer,
-    advising,
-    with_room,
+    replace_advice,
+    retry_with_reserve,
 )
 
 DEFAULT_TIMEOUT = 120.0
@@ -61,8 +61,8 @@ def ask(
     by = requester(through)
     is_undo = kind is CommandKind.UNDO
     advice = advice_for_undo_beside_trainer(run) if is_undo else advice_beside_trainer(run)
-    with advising(advice):
-        command = with_room(
+    with replace_advice(advice):
+        command = retry_with_reserve(
             run, lambda: queue.submit(kind, arguments, requested_by=by, lifetime=timeout)
         )
     if not wait:

@@ -29,7 +29,7 @@ class Difference(StrEnum):
 
 
 @dataclass(frozen=True)
-class Compared:
+class TensorComparison:
     """One tensor in two checkpoints.
 
     Attributes:
@@ -46,7 +46,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Change:
+class TensorChange:
     """How much a tensor changed.
 
     Attributes:
@@ -68,7 +68,7 @@ class Change:
         return self.not_finite > 0, math.inf if math.isnan(self.relative) else self.relative
 
 
-def compare(before: Index, after: Index) -> tuple[Compared, ...]:
+def compare(before: Index, after: Index) -> tuple[TensorComparison, ...]:
     """Compares two checkpoints by their indexes; returns tensors in the order of their names.
 
     Tensors with equal checksums count as equal. CRC32C collides for one pair in 4 billion.
@@ -77,9 +77,9 @@ def compare(before: Index, after: Index) -> tuple[Compared, ...]:
     return tuple(_compared(name, before, after) for name in names)
 
 
-def change(
-    prefixes: tuple[Path, Path], indexes: tuple[Index, Index], compared: Compared
-) -> Change | None:
+def measure_change(
+    prefixes: tuple[Path, Path], indexes: tuple[Index, Index], compared: TensorComparison
+) -> TensorChange | None:
     """Reads a tensor from both checkpoints and measures its change, in bounded memory.
 
     Returns:
@@ -105,18 +105,20 @@ def change(
     return sums.result(compared.name)
 
 
-def _compared(name: str, before: Index, after: Index) -> Compared:
+def _compared(name: str, before: Index, after: Index) -> TensorComparison:
     old, new = before.entries.get(name), after.entries.get(name)
     if old is None or new is None:
-        return Compared(name, Difference.ADDED if old is None else Difference.REMOVED, old, new)
+        return TensorComparison(
+            name, Difference.ADDED if old is None else Difference.REMOVED, old, new
+        )
     if old.dtype != new.dtype:
-        return Compared(name, Difference.DTYPE, old, new)
+        return TensorComparison(name, Difference.DTYPE, old, new)
     if old.shape != new.shape:
-        return Compared(name, Difference.SHAPE, old, new)
+        return TensorComparison(name, Difference.SHAPE, old, new)
     if old.slices != new.slices:
-        return Compared(name, Difference.CHANGED, old, new, unknown=True)
+        return TensorComparison(name, Difference.CHANGED, old, new, unknown=True)
     equal = _checksums(before, old) == _checksums(after, new)
-    return Compared(name, Difference.EQUAL if equal else Difference.CHANGED, old, new)
+    return TensorComparison(name, Difference.EQUAL if equal else Difference.CHANGED, old, new)
 
 
 def _checksums(index: Index, entry: TensorEntry) -> list[tuple[int, int]]:
@@ -144,10 +146,10 @@ class _Sums:
             self._after += float(np.square(np.abs(right)).sum())
             self._apart += float(np.square(np.abs(right - left)).sum())
 
-    def result(self, name: str) -> Change:
+    def result(self, name: str) -> TensorChange:
         before, apart = math.sqrt(self._before), math.sqrt(self._apart)
         relative = apart / before if before else (math.inf if apart else 0.0)
-        return Change(name, before, math.sqrt(self._after), apart, relative, self._not_finite)
+        return TensorChange(name, before, math.sqrt(self._after), apart, relative, self._not_finite)
 
 
 def _is_rows(entry: TensorEntry) -> bool:

@@ -79,7 +79,7 @@ class Variable:
         return ITEM_SIZES.get(self.entry.dtype, 0) * self.entry.element_count
 
 
-def describe(index: Index, nodes: Sequence[Node] | None) -> tuple[Variable, ...]:
+def describe_tensors(index: Index, nodes: Sequence[Node] | None) -> tuple[Variable, ...]:
     """Returns all tensors with their roles: model first, then optimizer, then the rest.
 
     Args:
@@ -102,7 +102,7 @@ def _in_order(variables: Iterable[Variable]) -> tuple[Variable, ...]:
     return tuple(sorted(variables, key=lambda v: (places[v.group], v.path)))
 
 
-def describe_without_graph(index: Index) -> tuple[Variable, ...]:
+def describe_tensors_without_graph(index: Index) -> tuple[Variable, ...]:
     """Returns all tensors without roles, for a checkpoint whose object graph is unreadable."""
     return tuple(
         Variable(name.removesuffix(f"{_SUFFIX}{VALUE_ATTRIBUTE}"), entry, Role.UNKNOWN)

@@ -80,7 +80,7 @@ class FiniteScan:
             self._first = self._seen + int(np.argmin(finite))
 
 
-def merged(found: Sequence[NotFinite], index: Index) -> tuple[NotFinite, ...]:
+def merge_parts(found: Sequence[NotFinite], index: Index) -> tuple[NotFinite, ...]:
     """Merges the results of parts per tensor; returns the largest counts first."""
     by_tensor: dict[str, NotFinite] = {}
     for one in found:

@@ -13,7 +13,7 @@ _SKIPPED = {"params", "model", "validation_data", "monitor_op", "min_delta"}
 """Attributes that are not saved. Keras sets the last two together in each process."""
 
 
-class CallbackStates:
+class CallbackState:
     """Saves and restores attributes of callbacks with JSON values.
 
     Only attributes that changed since the start of training are saved. So options that the script

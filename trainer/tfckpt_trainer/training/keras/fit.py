@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.checkpoint.variables import components
-from tfckpt_trainer.training.keras.callback_state import CallbackStates
+from tfckpt_trainer.training.keras.callback_state import CallbackState
 from tfckpt_trainer.training.loop.inputs import DatasetFunction, made_for_worker
 from tfckpt_trainer.training.loop.iterators import drop
 from tfckpt_trainer.training.loop.step_functions import mean_over_replicas
@@ -111,7 +111,7 @@ def fit(
         epochs=epochs,
         steps=steps,
     )
-    fitting = Fitting(run, group, model, listed, steps, initial_epoch, validation, validation_freq)
+    fitting = FitLoop(run, group, model, listed, steps, initial_epoch, validation, validation_freq)
     fitting.train()
     return next(c for c in listed.callbacks if isinstance(c, keras.callbacks.History))
 
@@ -159,7 +159,7 @@ class Validation:
         return {f"val_{name}": value for name, value in logs.items()}
 
 
-class Fitting:
+class FitLoop:
     """The training loop of `fit`: maps steps to epochs and batches, also after a restore."""
 
     def __init__(
@@ -181,7 +181,7 @@ class Fitting:
         self._initial_epoch = initial_epoch
         self._validation = validation
         self._validation_freq = validation_freq
-        self._states = CallbackStates(callbacks.callbacks)
+        self._states = CallbackState(callbacks.callbacks)
         self._in_epoch = False
         self._step: Callable[[Any], Logs] = run.function(model.train_step)
         run.before_save(self._keep)

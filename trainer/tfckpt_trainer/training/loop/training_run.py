@@ -22,7 +22,7 @@ from tfckpt_trainer.catalog.retention.rules import Policy
 from tfckpt_trainer.errors import RefusedError, UsageError, in_words
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import load_if_there, store
-from tfckpt_trainer.rundir.liveness import other_trainer_lives, refuse_another_trainer
+from tfckpt_trainer.rundir.liveness import find_other_trainer, refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo
@@ -36,7 +36,7 @@ from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.saver import Saver
 from tfckpt_trainer.training.checkpoint.state import SharedState, WorkerState
 from tfckpt_trainer.training.checkpoint.user_state import UserState
-from tfckpt_trainer.training.export import carry_out, export_asked
+from tfckpt_trainer.training.export import export_request_path, run_export
 from tfckpt_trainer.training.loop.command_handler import CommandHandler
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.loop.coordination import Coordination
@@ -54,12 +54,12 @@ from tfckpt_trainer.training.loop.worker_group import (
 )
 from tfckpt_trainer.training.process import (
     PREEMPTED,
+    exit_on_lost_peer,
     leave,
     on_signal,
     on_uncaught_error,
-    peers_watched,
+    sigterm_received,
     was_launched,
-    was_terminated,
 )
 from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
@@ -193,10 +193,10 @@ class TrainingRun:
         self._assemble(
             model, optimizer, extra or {}, worker_objects or {}, schedule, save_every_seconds
         )
-        self._export = export_asked()
+        self._export = export_request_path()
         if self._export is None:
             on_signal(signal.SIGTERM, self._on_termination)
-            if was_terminated():
+            if sigterm_received():
                 self._on_termination()
             on_signal(signal.SIGUSR1, self._on_save_signal)
             on_uncaught_error(self._die, self._lose_peer, alone=self._group.processes == 1)
@@ -408,7 +408,7 @@ class TrainingRun:
             RefusedError: Another trainer has this directory, or no checkpoint in it fits.
         """
         if self._export is not None:
-            carry_out(self._export, self._run, self._shared, self._model, self._inputs)
+            run_export(self._export, self._run, self._shared, self._model, self._inputs)
             leave(0)
         atexit.register(keep_resources)
         with self._peers_watched():
@@ -566,7 +566,7 @@ class TrainingRun:
     def _is_beside_another(self) -> bool:
         """Whether this one was refused beside another trainer: it tells nothing in its place."""
         started = self._heartbeat.has_started
-        return not started and other_trainer_lives(self._run, self._group.index) is not None
+        return not started and find_other_trainer(self._run, self._group.index) is not None
 
     def _die(self, why: str) -> None:
         if not self._is_beside_another:
@@ -578,7 +578,7 @@ class TrainingRun:
         self._end(Ending.PEER_LOST, why)
 
     def _peers_watched(self) -> Any:
-        return peers_watched(self._group.processes == 1, self._lose_peer)
+        return exit_on_lost_peer(self._group.processes == 1, self._lose_peer)
 
 
 def _within(path: Path, directory: Path) -> Path:
