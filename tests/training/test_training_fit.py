@@ -188,4 +188,4 @@ def test_the_fit_of_keras_begins_with_the_epoch_of_its_checkpoint(tmp_path):
 def test_the_fit_of_keras_on_several_workers_is_refused_with_the_way_round(tmp_path):
     with Cluster(tmp_path / "run", "kept_fit.py", [], 2, "multi-worker") as cluster:
         assert cluster.wait() == [1, 1], cluster.output()
-        assert "use tfckpt_trainer.training.fit" in cluster.output()
+        assert "Use tfckpt_trainer.training.fit" in cluster.output()

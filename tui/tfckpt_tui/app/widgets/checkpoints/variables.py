@@ -55,11 +55,6 @@ class Variables(Listing):
         """The variable under the cursor; None on a group."""
         return self._rows[self.cursor].variable if self._rows else None
 
-    @property
-    def needle(self) -> str:
-        """The text that all shown variables have in their path."""
-        return self._needle
-
     def show_variables(self, variables: Sequence[Variable], damage: Mapping[str, str]) -> None:
         """Takes the variables of a checkpoint, and what is wrong with single tensors."""
         self._all, self._damage = tuple(variables), damage
