@@ -11,6 +11,7 @@ import pytest
 
 from beating import beating, end
 from real_file_systems import fill, is_full, small_ext4, small_tmpfs
+from tfckpt_trainer.rundir import liveness
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.health import is_live, process_lives
 from tfckpt_trainer.rundir.liveness import find_other_trainer, heartbeat_age_on_disk
@@ -125,3 +126,12 @@ def test_the_clock_is_read_on_a_full_disk(tmp_path, mounted):
             end(pid)
             assert find_other_trainer(run) is None
             filler.unlink()
+
+
+def test_a_worker_that_exits_as_the_watch_ends_is_not_alive(run, monkeypatch):
+    with beating(run, hidden=True):
+        status = status_of(run)
+    looks = [[status], [msgspec.structs.replace(status, activity=Activity.EXITED)]]
+    monkeypatch.setattr(liveness, "read_workers", lambda _run: looks.pop(0))
+    monkeypatch.setattr(liveness, "LONGEST_WATCH_SECONDS", -1.0)
+    assert find_other_trainer(run, sleep=never) is None

@@ -74,7 +74,8 @@ def find_other_trainer(
         if not waiting:
             return None
         if time.monotonic() - began > LONGEST_WATCH_SECONDS:
-            return next(s for s in read_workers(run) if watch.judge(s) is not False)
+            live = (one for one in read_workers(run) if watch.judge(one) is not False)
+            return next(live, None)
         sleep(_POLL_SECONDS)
 
 

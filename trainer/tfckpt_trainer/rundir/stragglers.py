@@ -31,8 +31,12 @@ CPU_STALL_RATIO = 0.25
 def likely_straggler(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
     """Returns the most likely straggler and the reason; None if there is no sign of one.
 
-    The signs, most reliable first: a worker is stopped or sends no heartbeat; it waits for input
-    or is between two steps while others are in a step; it has a CPU stall; it alone computes.
+    The signs, most reliable first:
+
+    1. The worker is stopped or sends no heartbeat.
+    2. It waits for input or is between two steps, while others are in a step.
+    3. It has a CPU stall.
+    4. It is the only one that computes.
     """
     for reason in (_silence, _between_steps, _cpu_stall, _computes_alone):
         found = reason(statuses, now)

@@ -70,9 +70,9 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
         last_step_at: End of the last step.
         phase: Its part of the training loop; None before the first step.
         phase_since: Start of that part.
-        cpu_stall_ratio: Share of the last interval, from 0 to 1, in which its threads were ready
-            but waited for a core, because of other processes or a CPU limit. None if the system
-            does not report it.
+        cpu_stall_ratio: Share of the last interval, from 0 to 1, in which ready threads waited for
+            a core. Causes are other processes and CPU limits. None if the system does not report
+            it.
     """
 
     index: int
