@@ -31,7 +31,7 @@ from pathlib import Path
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.stop import stop_supervisor, wait_for_end
-from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
@@ -61,7 +61,7 @@ class TimedRun:
     def __init__(self, run: RunDirectory, options: LaunchOptions) -> None:
         self.run = run
         self.options = options
-        self.box = CommandBox(run)
+        self.box = CommandQueue(run)
 
     def start(self) -> None:
         """Starts the workers."""

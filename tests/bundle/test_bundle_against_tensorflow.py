@@ -17,8 +17,12 @@ from tfckpt_trainer.bundle.object_graph import read_object_graph
 from tfckpt_trainer.bundle.slices import slice_key
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
 from tfckpt_trainer.bundle.table import Table
-from tfckpt_trainer.bundle.tensors import read_strings, read_tensor_bytes
-from tfckpt_trainer.bundle.values import is_numeric, numeric_chunks
+from tfckpt_trainer.bundle.tensors import (
+    is_numeric,
+    numeric_chunks,
+    read_strings,
+    read_tensor_bytes,
+)
 from tfckpt_trainer.bundle.verify import verify
 
 pytestmark = pytest.mark.tensorflow

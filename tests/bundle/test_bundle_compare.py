@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bundle_writing import Parts, Stored, array, in_parts, rows, strings, write
-from tfckpt_trainer.bundle.analysis.compare import Change, Compared, Difference, change, compare
+from tfckpt_trainer.bundle.analysis.compare import (
+    Difference,
+    TensorChange,
+    TensorComparison,
+    compare,
+    measure_change,
+)
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.errors import BundleError
 
@@ -20,16 +26,16 @@ MATRIX = np.arange(24, dtype=np.float32).reshape(6, 4)
 Tensors = dict[str, Stored | Parts]
 
 
-def compared(root: Path, before: Tensors, after: Tensors) -> dict[str, Compared]:
+def compared(root: Path, before: Tensors, after: Tensors) -> dict[str, TensorComparison]:
     write(root / "a", before)
     write(root / "b", after)
     return {one.name: one for one in compare(read_index(root / "a"), read_index(root / "b"))}
 
 
-def changed(root: Path, before: Stored | Parts, after: Stored | Parts) -> Change | None:
+def changed(root: Path, before: Stored | Parts, after: Stored | Parts) -> TensorChange | None:
     one = compared(root, {"t": before}, {"t": after})["t"]
     indexes = read_index(root / "a"), read_index(root / "b")
-    return change((root / "a", root / "b"), indexes, one)
+    return measure_change((root / "a", root / "b"), indexes, one)
 
 
 def test_every_way_in_which_a_tensor_can_differ(tmp_path: Path) -> None:
@@ -182,7 +188,7 @@ def test_what_cannot_be_subtracted_has_no_change(
 def test_a_side_that_is_missing_has_no_change(tmp_path: Path) -> None:
     one = compared(tmp_path, {"t": array(MATRIX)}, {"u": array(MATRIX)})["t"]
     indexes = read_index(tmp_path / "a"), read_index(tmp_path / "b")
-    assert change((tmp_path / "a", tmp_path / "b"), indexes, one) is None
+    assert measure_change((tmp_path / "a", tmp_path / "b"), indexes, one) is None
 
 
 def test_what_is_not_where_it_should_be_is_one_typed_error(tmp_path: Path) -> None:

@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 
 from bundle_writing import GRAPH_KEY, Object, array, graph, key_of, strings, variable, write
-from tfckpt_trainer.bundle.analysis.contents import Role, Variable, describe, describe_without_graph
+from tfckpt_trainer.bundle.analysis.contents import (
+    Role,
+    Variable,
+    describe_tensors,
+    describe_tensors_without_graph,
+)
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import KEY, SlotVariable, read_object_graph
 
@@ -22,7 +27,7 @@ def contents_of(prefix: Path) -> dict[str, Variable]:
     """Variables by path; no two have the same."""
     index = read_index(prefix)
     nodes = read_object_graph(prefix, index) if KEY in index.entries else None
-    found = describe(index, nodes)
+    found = describe_tensors(index, nodes)
     assert {v.entry.name for v in found} == index.entries.keys() - {KEY}
     by_path = {variable.path: variable for variable in found}
     assert len(by_path) == len(found)
@@ -238,7 +243,7 @@ def test_a_graph_with_circles_shared_objects_and_dangling_slots(tmp_path):
     # refuses the first two, and whoever has nodes from elsewhere must not stumble over them.
     dangling = (SlotVariable(3, "m", 99), SlotVariable(77, "m", 3), SlotVariable(3, "m", 1))
     read[2] = replace(read[2], slot_variables=dangling)
-    found = {one.path: one for one in describe(index, read)}
+    found = {one.path: one for one in describe_tensors(index, read)}
     assert {path: one.role for path, one in found.items()} == {
         "first/w": Role.WEIGHT,
         "nobody.VARIABLE_VALUE": Role.OTHER,
@@ -253,7 +258,7 @@ def test_a_graph_of_another_save_is_described_in_no_time(tmp_path):
     write(tmp_path / "c", {**tensors, GRAPH_KEY: graph(nodes)})
     index, nodes = read_index(tmp_path / "c"), read_object_graph(tmp_path / "c")
     began = time.process_time()
-    found = describe(index, nodes)
+    found = describe_tensors(index, nodes)
     # Each name looked for among all others takes many times as long.
     assert time.process_time() - began < 1.0
     assert {one.role for one in found} == {Role.OTHER}
@@ -262,7 +267,7 @@ def test_a_graph_of_another_save_is_described_in_no_time(tmp_path):
 def test_names_of_tensorflow_1_tell_most(tmp_path):
     names = ["model/kernel", "model/kernel/Adam", "step"]
     write(tmp_path / "c", {**dict.fromkeys(names[:2], ONE), "step": array(np.int64(4))})
-    found = {one.path: one.role for one in describe(read_index(tmp_path / "c"), None)}
+    found = {one.path: one.role for one in describe_tensors(read_index(tmp_path / "c"), None)}
     assert found == {
         "model/kernel": Role.WEIGHT,
         "model/kernel/Adam": Role.SLOT,
@@ -273,5 +278,5 @@ def test_names_of_tensorflow_1_tell_most(tmp_path):
 def test_where_the_object_graph_is_lost_nothing_is_said_of_what_tensors_are_for(tmp_path):
     tensors = {key_of(name): ONE for name in ("model/kernel", "optimizer/m")}
     write(tmp_path / "c", {**tensors, GRAPH_KEY: strings([b""], ())})
-    found = {(v.path, v.role) for v in describe_without_graph(read_index(tmp_path / "c"))}
+    found = {(v.path, v.role) for v in describe_tensors_without_graph(read_index(tmp_path / "c"))}
     assert found == {("model/kernel", Role.UNKNOWN), ("optimizer/m", Role.UNKNOWN)}

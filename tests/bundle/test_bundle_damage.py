@@ -319,8 +319,8 @@ def test_a_state_file_that_names_what_is_not_there(tf, damaged):
 @pytest.mark.parametrize(
     ("shape", "words"),
     [
-        ((1 << 40, 1 << 40), "more elements than can be counted"),
-        ((-5,), "dimension of -5"),
+        ((1 << 40, 1 << 40), "more elements than TensorFlow can count"),
+        ((-5,), "dimension of size -5"),
         ((1,) * 300, "300 dimensions"),
     ],
     ids=["overflow", "negative", "300-dimensions"],

@@ -27,7 +27,7 @@ from bundle_writing import (
     variants,
     write,
 )
-from tfckpt_trainer.bundle.analysis.contents import describe
+from tfckpt_trainer.bundle.analysis.contents import describe_tensors
 from tfckpt_trainer.bundle.checksum import crc32c, unmask
 from tfckpt_trainer.bundle.index import read_index, read_shard_count
 from tfckpt_trainer.bundle.object_graph import read_object_graph
@@ -131,7 +131,7 @@ def read_all(prefix: Path) -> None:
         nodes = read_object_graph(prefix, index)
     except BundleError:
         nodes = None
-    describe(index, nodes)
+    describe_tensors(index, nodes)
     for entry in index.stored():
         try:
             if entry.dtype == "string":

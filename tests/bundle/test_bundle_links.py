@@ -12,7 +12,7 @@ import pytest
 
 from bundle_writing import array, write
 from tfckpt_trainer.bundle.index import read_index
-from tfckpt_trainer.bundle.links import LinkEnd, facts_inside, follow, open_inside
+from tfckpt_trainer.bundle.links import LinkEnd, follow_link, open_inside, stat_inside
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import DamagedFileError
@@ -38,10 +38,10 @@ def link(place: Path, name: str, target: str | Path) -> Path:
 @pytest.mark.parametrize("target", ["file", "./file", ".//file", "../run/file", "{}/file"])
 def test_every_way_to_name_a_file_of_the_same_directory(place: Path, target: str) -> None:
     path = link(place, "link", target.format(place))
-    found, facts = follow(os.fspath(place), "link")
+    found, facts = follow_link(os.fspath(place), "link")
     assert (found.end, found.file) == (LinkEnd.FILE, "file")
     assert facts is not None
-    assert facts.st_ino == (place / "file").stat().st_ino == facts_inside(path).st_ino
+    assert facts.st_ino == (place / "file").stat().st_ino == stat_inside(path).st_ino
     with open_inside(path) as file:
         assert file.read() == CONTENT
 
@@ -53,7 +53,7 @@ def test_a_chain_of_links(place: Path, steps: int) -> None:
         link(place, name, before)
     with open_inside(place / names[-1]) as file:
         assert file.read() == CONTENT
-    assert follow(os.fspath(place), names[-1])[0].file == "file"
+    assert follow_link(os.fspath(place), names[-1])[0].file == "file"
 
 
 @pytest.mark.parametrize("through", ["directory", "link"])
@@ -74,13 +74,13 @@ def test_what_leads_out_is_never_opened(place: Path, target: str) -> None:
     (place / "sub").mkdir()
     (place / "sub" / "file").write_bytes(b"precious")
     path = link(place, "link", target)
-    found, facts = follow(os.fspath(place), "link")
+    found, facts = follow_link(os.fspath(place), "link")
     assert (found.end, found.file, facts) == (LinkEnd.OUTSIDE, "", None)
     with pytest.raises(OSError, match="out of the directory") as raised:
         open_inside(path)
     assert raised.value.errno == errno.ELOOP
     with pytest.raises(FileNotFoundError):
-        facts_inside(path)
+        stat_inside(path)
 
 
 def test_a_link_to_a_link_that_leads_out(place: Path) -> None:
@@ -94,8 +94,8 @@ def test_a_link_to_a_link_that_leads_out(place: Path) -> None:
 def test_a_loop(place: Path, targets: list[str]) -> None:
     for name, target in zip("abc", targets, strict=False):
         link(place, name, target)
-    assert follow(os.fspath(place), "a")[0].end is LinkEnd.LOOP
-    with pytest.raises(DamagedFileError, match="leads to no file"):
+    assert follow_link(os.fspath(place), "a")[0].end is LinkEnd.LOOP
+    with pytest.raises(DamagedFileError, match="does not lead to a file"):
         open_inside(place / "a")
 
 
@@ -105,15 +105,15 @@ def test_a_link_to_nothing(place: Path, target: str) -> None:
     with pytest.raises((FileNotFoundError, OSError)):
         open_inside(path)
     with pytest.raises(FileNotFoundError):
-        facts_inside(path)
+        stat_inside(path)
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
 def test_a_link_to_what_is_no_file_is_not_waited_for(place: Path, make) -> None:
     make(place / "other")
     path = link(place, "link", "other")
-    assert follow(os.fspath(place), "link")[0].end is LinkEnd.NOT_A_FILE
-    with pytest.raises(DamagedFileError, match="leads to no file"):
+    assert follow_link(os.fspath(place), "link")[0].end is LinkEnd.NOT_A_FILE
+    with pytest.raises(DamagedFileError, match="does not lead to a file"):
         open_inside(path)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bundle_writing import NUMBERS, Parts, Stored, array, in_parts, rows, strings, write
 from tfckpt_trainer.bundle.analysis.statistics import BINS, Statistics, statistics
 from tfckpt_trainer.bundle.index import read_index
-from tfckpt_trainer.bundle.values import read_integer
+from tfckpt_trainer.bundle.tensors import read_integer
 from tfckpt_trainer.errors import BundleError
 
 THREE_PIECES = 600_000
@@ -118,7 +118,7 @@ def test_those_of_parts_are_those_of_the_whole(tmp_path: Path) -> None:
 
 
 def test_what_is_no_number_has_no_figures(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="a is string, no number"):
+    with pytest.raises(BundleError, match="a is string; expected a numeric type"):
         figures_of(strings([b"one"]), tmp_path / "ckpt-1")
 
 

@@ -250,18 +250,18 @@ def test_a_size_that_is_not_that_of_the_shape(prefix: Path) -> None:
     write(prefix, {"a": Stored(1, (7,), [b"\0" * 24])})
     found = verify(prefix)
     assert kinds(found) == [("size", "a")]
-    assert found.findings[0].message == "a has 24 bytes, which is not float32[7]"
+    assert found.findings[0].message == "a has 24 bytes; expected 28 for float32 7"
 
 
 @pytest.mark.parametrize(
     ("listed", "parts", "problem"),
     [
-        ([((0, 3), (0, 4))], [((0, 3), (0, 4))], "its parts have 12 elements of 24"),
-        (rows(6, 4, 3, 3), rows(6, 4, 3, 3)[:1], "the part 3:6 × 0:4 is missing"),
-        ([((0, 6), (2, 4))], [], "the part 0:6 × 2:6 is missing"),
+        ([((0, 3), (0, 4))], [((0, 3), (0, 4))], "its parts have 12 elements; expected 24"),
+        (rows(6, 4, 3, 3), rows(6, 4, 3, 3)[:1], "part 3:6×0:4 is missing"),
+        ([((0, 6), (2, 4))], [], "part 0:6×2:6 is missing"),
         ([((0, 4), (0, 4)), ((2, 2), (0, 4))], None, "its parts overlap"),
         ([((0, 6), (0, 2)), ((0, 3), (1, 2)), ((3, 3), (2, 2))], None, "its parts overlap"),
-        ([((0, 6),)], [], "a part has 1 dimensions of 2"),
+        ([((0, 6),)], [], "a part has 1 dimensions; expected 2"),
     ],
 )
 def test_parts_that_do_not_make_up_the_tensor(prefix: Path, listed, parts, problem: str) -> None:
@@ -278,7 +278,7 @@ def test_a_part_beyond_the_tensor_and_one_of_another_shape(prefix: Path) -> None
     assert "reaches beyond the tensor" in verify(prefix).findings[0].message
     other = {((0, 6), (0, 4)): array(MATRIX.reshape(4, 6))}
     write(prefix, {"a": Parts(1, (6, 4), other)})
-    assert "has another shape than it says" in verify(prefix).findings[0].message
+    assert "has shape 4×6; expected 6×4" in verify(prefix).findings[0].message
 
 
 def test_a_grid_of_parts_is_whole(prefix: Path) -> None:

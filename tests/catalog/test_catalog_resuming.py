@@ -20,7 +20,7 @@ from bundle_writing import (
     variants,
     write,
 )
-from tfckpt_trainer.bundle.analysis.contents import describe
+from tfckpt_trainer.bundle.analysis.contents import describe_tensors
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import read_object_graph
 from tfckpt_trainer.catalog.resumption import returning
@@ -50,7 +50,7 @@ def returned(
         tensors[key] = values if isinstance(values, Stored) else array(values)
     write(prefix, {**tensors, GRAPH_KEY: graph(nodes)})  # type: ignore[arg-type]
     index = read_index(prefix)
-    found = returning(prefix, describe(index, read_object_graph(prefix)), record)
+    found = returning(prefix, describe_tensors(index, read_object_graph(prefix)), record)
     assert [one.what for one in found][:7] == [
         WEIGHTS, SLOTS, STEP, SCHEDULE, INPUT, RANDOM, CALLBACKS,
     ]  # fmt: skip
@@ -124,7 +124,7 @@ def test_a_step_that_cannot_be_read_does_not_come_back(tmp_path: Path, damage: s
     prefix = tmp_path / "c"
     returned(prefix, {"step": COUNTER})
     index = read_index(prefix)
-    found = describe(index, read_object_graph(prefix))
+    found = describe_tensors(index, read_object_graph(prefix))
     data = prefix.with_name("c.data-00000-of-00001")
     if damage == "cut":
         data.write_bytes(b"")
@@ -172,5 +172,5 @@ def test_what_a_script_keeps_comes_back_and_callbacks_with_it(tmp_path: Path) ->
 
 def test_texts_are_no_weights(tmp_path: Path) -> None:
     write(tmp_path / "c", {"words": strings([b"a"])})
-    found = returning(tmp_path / "c", describe(read_index(tmp_path / "c"), None), None)
+    found = returning(tmp_path / "c", describe_tensors(read_index(tmp_path / "c"), None), None)
     assert found[0].comes_back is False

@@ -120,7 +120,7 @@ def test_without_the_reserve_the_true_reason_is_told_and_force_ends_it(run):
     assert trainer_answers(run.run, time.time())
     forced = run_binary("stop", run.run.root, "--force", "--no-save", "--json")
     assert forced.code == 0, forced
-    assert "Done, but: It is not in the journal: " in forced.words
+    assert "Done, but: It is missing in the event log: " in forced.words
     assert forced.json["warnings"]
     run.cluster.wait()
     emptied = run_binary("trash", run.run.root, "empty", "--yes")

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfckpt_trainer.rundir.log_times import (
-    MOST_NOTES,
-    NOTE_SECONDS,
-    LogClock,
+    MAX_RECORDS,
+    RECORD_SECONDS,
     LogTimes,
+    LogTimesRecorder,
     read_log_times,
     times_path,
 )
@@ -34,11 +34,11 @@ def log(tmp_path: Path) -> Path:
 
 def test_a_line_was_printed_by_the_first_note_behind_its_end(log: Path) -> None:
     clock = Clock()
-    notes = LogClock(clock)
+    notes = LogTimesRecorder(clock)
     for text in ("one\n", "two\n", "three\n"):
         with log.open("a") as file:
             file.write(text)
-        notes.note([log])
+        notes.record([log])
         clock.now += 10
     known = read_log_times(log)
     assert [known.printed_at(end) for end in (4, 5, 8, 14, 15)] == [1000, 1010, 1010, 1020, None]
@@ -46,59 +46,59 @@ def test_a_line_was_printed_by_the_first_note_behind_its_end(log: Path) -> None:
 
 def test_notes_come_no_more_often_than_they_are_due(log: Path) -> None:
     clock = Clock()
-    notes = LogClock(clock)
+    notes = LogTimesRecorder(clock)
     for _ in range(10):
         with log.open("a") as file:
             file.write("x")
-        notes.note_if_due([log])
-        clock.now += NOTE_SECONDS / 4
+        notes.record_if_due([log])
+        clock.now += RECORD_SECONDS / 4
     assert len(read_log_times(log).moments) == 3
 
 
 def test_a_log_that_is_quiet_is_not_noted_again(log: Path) -> None:
     log.write_text("one\n")
-    notes = LogClock()
-    notes.note([log])
+    notes = LogTimesRecorder()
+    notes.record([log])
     before = times_path(log).read_bytes()
-    notes.note([log])
+    notes.record([log])
     assert times_path(log).read_bytes() == before
 
 
 def test_a_clock_of_another_process_goes_on_where_the_last_ended(log: Path) -> None:
     clock = Clock()
     log.write_text("one\n")
-    LogClock(clock).note([log])
+    LogTimesRecorder(clock).record([log])
     clock.now += 5
     with log.open("a") as file:
         file.write("two\n")
-    LogClock(clock).note([log])
+    LogTimesRecorder(clock).record([log])
     assert read_log_times(log).moments == (1000, 1005)
 
 
 @pytest.mark.parametrize("how", ["replaced", "cut"])
 def test_a_log_that_begins_anew_has_new_notes(log: Path, how: str) -> None:
     clock = Clock()
-    notes = LogClock(clock)
+    notes = LogTimesRecorder(clock)
     log.write_text("a long first line\n")
-    notes.note([log])
+    notes.record([log])
     clock.now += 5
     if how == "replaced":
         os.replace(log, log.with_name("worker-0.log.1"))
     log.write_text("short\n")
-    notes.note([log])
+    notes.record([log])
     known = read_log_times(log)
     assert known == LogTimes(log.stat().st_ino, (1005.0,), (6,))
 
 
 def test_many_notes_are_thinned_out_and_the_newest_kept(log: Path) -> None:
-    lines = [f"{moment}.00 {moment}" for moment in range(1, MOST_NOTES + 1)]
-    log.write_bytes(b"x" * (MOST_NOTES + 1))
+    lines = [f"{moment}.00 {moment}" for moment in range(1, MAX_RECORDS + 1)]
+    log.write_bytes(b"x" * (MAX_RECORDS + 1))
     times_path(log).write_text("\n".join([f"inode {log.stat().st_ino}", *lines, ""]))
-    LogClock(Clock()).note([log])
+    LogTimesRecorder(Clock()).record([log])
     known = read_log_times(log)
-    assert MOST_NOTES / 2 < len(known.moments) < MOST_NOTES * 3 / 4
-    assert known.sizes[-1] == MOST_NOTES + 1
-    assert known.sizes[-1000:] == tuple(range(MOST_NOTES - 998, MOST_NOTES + 2))
+    assert MAX_RECORDS / 2 < len(known.moments) < MAX_RECORDS * 3 / 4
+    assert known.sizes[-1] == MAX_RECORDS + 1
+    assert known.sizes[-1000:] == tuple(range(MAX_RECORDS - 998, MAX_RECORDS + 2))
 
 
 def test_a_link_in_their_place_is_not_followed(log: Path, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_link_in_their_place_is_not_followed(log: Path, tmp_path: Path) -> Non
     victim.write_text(f"inode {1}\n")
     log.write_text("one\n")
     times_path(log).symlink_to(victim)
-    LogClock().note([log])
+    LogTimesRecorder().record([log])
     assert victim.read_text() == "inode 1\n"
     assert read_log_times(log).inode == log.stat().st_ino
 

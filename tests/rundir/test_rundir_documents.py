@@ -12,8 +12,8 @@ from tfckpt_trainer.errors import DamagedFileError, UsageError
 from tfckpt_trainer.rundir.documents import (
     append,
     copy_of,
-    damage_of,
     decode,
+    describe_damage,
     encode,
     load,
     parse_lines,
@@ -70,7 +70,7 @@ def test_unknown_fields_are_kept(tmp_path):
 
 def test_a_newer_schema_is_refused_with_the_way_out():
     data = json.dumps({**as_schema_1(a_head()), "schema": 3}).encode()
-    with pytest.raises(DamagedFileError, match=r"head\.json was written by a newer .*upgrade"):
+    with pytest.raises(DamagedFileError, match=r"head\.json was written by a newer .*Upgrade"):
         decode(data, Head, "head.json")
 
 
@@ -92,7 +92,7 @@ def test_a_damaged_document_is_read_from_its_copy(tmp_path, damage):
     store(tmp_path / "head.json", a_head())
     (tmp_path / "head.json").write_bytes(damage)
     assert load(tmp_path / "head.json", Head) == a_head()
-    assert "not a valid Head" in damage_of(tmp_path / "head.json", Head)
+    assert "not a valid Head" in describe_damage(tmp_path / "head.json", Head)
     copy_of(tmp_path / "head.json").write_bytes(damage)
     with pytest.raises(DamagedFileError, match="head"):
         load(tmp_path / "head.json", Head)

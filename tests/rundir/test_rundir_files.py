@@ -115,5 +115,5 @@ def test_other_names_say_nothing(name):
 def test_no_name_leads_out_of_the_run_directory(tmp_path, name):
     run = RunDirectory(tmp_path)
     for place in (run.record, run.pin, run.worker_state_directory):
-        with pytest.raises(UsageError, match="no name of a checkpoint"):
+        with pytest.raises(UsageError, match="not a valid checkpoint name"):
             place(name)

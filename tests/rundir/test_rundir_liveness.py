@@ -11,9 +11,10 @@ import pytest
 
 from beating import beating, end
 from real_file_systems import fill, is_full, small_ext4, small_tmpfs
+from tfckpt_trainer.rundir import liveness
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.health import is_live, process_lives
-from tfckpt_trainer.rundir.liveness import heartbeat_age_on_disk, other_trainer_lives
+from tfckpt_trainer.rundir.liveness import find_other_trainer, heartbeat_age_on_disk
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
@@ -45,13 +46,13 @@ def an_hour_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_worker_that_beats_lives(run, monkeypatch, hidden):
     with beating(run, hidden=hidden) as pid:
         an_hour_ahead(monkeypatch)
-        found = other_trainer_lives(run)
+        found = find_other_trainer(run)
         assert found is not None
         assert found.index == 0
         assert (found.namespace != process_namespace()) == hidden
         assert heartbeat_age_on_disk(run, 0) < 60
         end(pid)
-        assert other_trainer_lives(run) is None
+        assert find_other_trainer(run) is None
 
 
 def test_of_a_hidden_worker_its_heartbeat_decides_and_no_process_table(run):
@@ -67,9 +68,9 @@ def test_of_a_hidden_worker_its_heartbeat_decides_and_no_process_table(run):
 def test_what_is_certainly_dead_is_not_waited_for(run):
     with beating(run) as pid:
         end(pid)
-        assert other_trainer_lives(run, sleep=never) is None
+        assert find_other_trainer(run, sleep=never) is None
         change(run, activity=Activity.EXITED, namespace="another boot:1")
-        assert other_trainer_lives(run, sleep=never) is None
+        assert find_other_trainer(run, sleep=never) is None
 
 
 def test_a_heartbeat_of_long_ago_is_not_waited_for(run):
@@ -77,12 +78,12 @@ def test_a_heartbeat_of_long_ago_is_not_waited_for(run):
         end(pid)
     long_ago = time.time() - 100
     os.utime(run.worker_status(0), (long_ago, long_ago))
-    assert other_trainer_lives(run, sleep=never) is None
+    assert find_other_trainer(run, sleep=never) is None
 
 
 def test_without_a_heartbeat_nobody_lives(run):
     run.create()
-    assert other_trainer_lives(run, sleep=never) is None
+    assert find_other_trainer(run, sleep=never) is None
 
 
 def test_times_that_are_skewed_do_not_make_a_live_worker_dead(run):
@@ -91,16 +92,16 @@ def test_times_that_are_skewed_do_not_make_a_live_worker_dead(run):
         seen = status_of(run)
         behind = time.time() - 30
         os.utime(run.worker_status(0), (behind, behind))
-        found = other_trainer_lives(run)
+        found = find_other_trainer(run)
         assert found is not None
         assert found.pid == seen.pid
 
 
 def test_only_the_worker_that_is_asked_for(run):
     with beating(run, 1, hidden=True):
-        assert other_trainer_lives(run, 0, sleep=never) is None
-        assert other_trainer_lives(run, 1) is not None
-        assert other_trainer_lives(run) is not None
+        assert find_other_trainer(run, 0, sleep=never) is None
+        assert find_other_trainer(run, 1) is not None
+        assert find_other_trainer(run) is not None
 
 
 def test_the_own_heartbeat_is_no_other_one(run):
@@ -111,7 +112,7 @@ def test_the_own_heartbeat_is_no_other_one(run):
     own = psutil.Process()
     change(run, pid=own.pid, process_started_at=own.create_time())
     assert process_lives(own.pid, own.create_time())
-    assert other_trainer_lives(run, sleep=never) is None
+    assert find_other_trainer(run, sleep=never) is None
 
 
 @pytest.mark.parametrize("mounted", [small_tmpfs, small_ext4])
@@ -123,5 +124,14 @@ def test_the_clock_is_read_on_a_full_disk(tmp_path, mounted):
             filler = fill(root)
             assert is_full(root)
             end(pid)
-            assert other_trainer_lives(run) is None
+            assert find_other_trainer(run) is None
             filler.unlink()
+
+
+def test_a_worker_that_exits_as_the_watch_ends_is_not_alive(run, monkeypatch):
+    with beating(run, hidden=True):
+        status = status_of(run)
+    looks = [[status], [msgspec.structs.replace(status, activity=Activity.EXITED)]]
+    monkeypatch.setattr(liveness, "read_workers", lambda _run: looks.pop(0))
+    monkeypatch.setattr(liveness, "LONGEST_WATCH_SECONDS", -1.0)
+    assert find_other_trainer(run, sleep=never) is None

@@ -7,7 +7,7 @@ from typing import Any
 from cluster import Cluster
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -22,7 +22,7 @@ class SteeredRun:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.run = RunDirectory(cluster.run_dir)
-        self.box = CommandBox(self.run)
+        self.box = CommandQueue(self.run)
 
     def ask(self, kind: CommandKind, timeout: float = 60, **arguments: Any) -> Command:
         """Sends a command and returns its outcome."""

@@ -67,7 +67,7 @@ def test_a_preempted_script_asks_to_be_started_again_and_ends_well_then(tmp_path
 
 
 def test_a_script_that_knows_nothing_of_us_is_seen_all_the_same(tmp_path):
-    done = example("untouched", tmp_path / "theirs", 3)
+    done = example("without_library", tmp_path / "theirs", 3)
     assert done.returncode == 0, done.stderr
     shown = subprocess.run(
         [sys.executable, "-m", "tfckpt_tui.cli.main", "ls", tmp_path / "theirs", "--json"],
@@ -110,6 +110,6 @@ def test_keras_fit_learns_and_is_exported(tmp_path):
 
 
 def test_what_is_often_said_is_not_so():
-    done = example("not_so")
+    done = example("common_mistakes")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("said:") == done.stdout.count("is so:") == 7
+    assert done.stdout.count("claim:") == done.stdout.count("fact:") == 7

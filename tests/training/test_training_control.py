@@ -360,7 +360,7 @@ def test_a_model_that_does_not_fit_is_refused_with_the_list(tmp_path):
     with Cluster(run_dir, "steered.py", arguments, 1, "one-device") as cluster:
         assert cluster.wait() == [1], cluster.output()
         text = cluster.log(0).read_text()
-    assert "float32[8, 16] in the checkpoint and float32[8, 17] in the model" in text
+    assert "float32 8×16 in the checkpoint and float32 8×17 in the model" in text
     assert "Traceback" not in text
     assert sorted(path.name for path in run_dir.iterdir()) == before
 

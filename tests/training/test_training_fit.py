@@ -133,7 +133,7 @@ def test_a_fit_of_a_changed_model_is_refused_unless_it_is_to_take_what_fits(tmp_
     wider = ("mirrored", 1, "--width", "24", "--epochs", "2")
     with train(tmp_path / "run", log, *wider) as cluster:
         assert cluster.wait() == [1], cluster.output()
-        assert "[8, 16] in the checkpoint and float32[8, 24] in the model" in cluster.output()
+        assert "8×16 in the checkpoint and float32 8×24 in the model" in cluster.output()
     with train(tmp_path / "run", log, *wider, "--partial") as cluster:
         assert cluster.wait() == [0], cluster.output()
     assert f"ckpt-{2 * STEPS}" in SteeredRun(cluster).names()
@@ -188,4 +188,4 @@ def test_the_fit_of_keras_begins_with_the_epoch_of_its_checkpoint(tmp_path):
 def test_the_fit_of_keras_on_several_workers_is_refused_with_the_way_round(tmp_path):
     with Cluster(tmp_path / "run", "kept_fit.py", [], 2, "multi-worker") as cluster:
         assert cluster.wait() == [1, 1], cluster.output()
-        assert "use tfckpt_trainer.training.fit" in cluster.output()
+        assert "Use tfckpt_trainer.training.fit" in cluster.output()

@@ -19,7 +19,7 @@ from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
 from tfckpt_trainer.catalog.retention.rules import BestBy, Policy
 from tfckpt_trainer.catalog.retention.trash import LOCK_SECONDS, RETENTION, list_trash, locked_trash
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -77,7 +77,7 @@ def janitor(trained) -> Iterator[Callable[..., Any]]:
     from tfckpt_trainer.training.checkpoint.automatic_prune import Housekeeping, Janitor
     from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 
-    journal = JournalWriter(trained.run, CommandBox(trained.run), is_chief=True)
+    journal = JournalWriter(trained.run, CommandQueue(trained.run), is_chief=True)
     yield lambda *args, **more: Janitor(trained.run, Housekeeping(*args, **more), journal)
     wait_for_deleting()
 
@@ -95,7 +95,7 @@ def test_the_other_workers_leave_it_to_the_chief(trained):
     from tfckpt_trainer.training.checkpoint.automatic_prune import Housekeeping, Janitor
     from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 
-    journal = JournalWriter(trained.run, CommandBox(trained.run), is_chief=False)
+    journal = JournalWriter(trained.run, CommandQueue(trained.run), is_chief=False)
     Janitor(trained.run, Housekeeping(Policy(keep_last=1)), journal).after_save("ckpt-3")
     assert trained.names == {"ckpt-1", "ckpt-2", "ckpt-3"}
 
@@ -127,7 +127,7 @@ def test_what_a_symbolic_link_leads_to_stays(trained, janitor):
 
 @pytest.mark.parametrize("taken", [False, True])
 def test_what_somebody_asked_to_go_back_to_stays_until_that_is_done(trained, janitor, taken):
-    box = CommandBox(trained.run)
+    box = CommandQueue(trained.run)
     box.submit(CommandKind.RESTORE, {"name": "ckpt-1"}, requested_by="test")
     claimed = box.claim(time.time()) if taken else None
     keeper = janitor(LAST, None)

@@ -22,9 +22,7 @@ def test_a_changed_model_takes_what_fits_only_if_told_to(tmp_path, strategy, wor
 
     with cluster("--outputs", "3") as refused:
         assert refused.wait() == [1] * workers
-        assert (
-            "float32[16, 1] in the checkpoint and float32[16, 3] in the model" in refused.output()
-        )
+        assert "float32 16×1 in the checkpoint and float32 16×3 in the model" in refused.output()
 
     with cluster("--outputs", "3", "--partial") as changed:
         run = SteeredRun(changed)

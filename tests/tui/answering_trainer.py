@@ -10,14 +10,14 @@ from types import TracebackType
 import msgspec
 
 from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
-from tfckpt_trainer.rundir.command_queue import CommandBox, advance
+from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.worker import Activity
 
-Answer = Callable[[CommandBox, Command], None]
+Answer = Callable[[CommandQueue, Command], None]
 
 
 class AnsweringTrainer:
@@ -30,7 +30,7 @@ class AnsweringTrainer:
     def __init__(self, run: RunDirectory, answer: Answer) -> None:
         self.taken: list[Command] = []
         self._run = run
-        self._box = CommandBox(run)
+        self._box = CommandQueue(run)
         self._answer = answer
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -73,7 +73,7 @@ def done(message: str, **result: object) -> Answer:
 def final(state: CommandState, message: str, **result: object) -> Answer:
     """Answers with `state`, by way of agreed and working."""
 
-    def answer(box: CommandBox, command: Command) -> None:
+    def answer(box: CommandQueue, command: Command) -> None:
         words = "All 2 workers act after step 438."
         fields = {"seen_by": [0, 1], "worker_count": 2, "step": 438}
         agreed = advance(command, CommandState.AGREED, words, **fields)
@@ -85,7 +85,7 @@ def final(state: CommandState, message: str, **result: object) -> Answer:
     return answer
 
 
-def working_for_ever(box: CommandBox, command: Command) -> None:
+def working_for_ever(box: CommandQueue, command: Command) -> None:
     """Takes it, and never comes to an end."""
     box.update(advance(command, CommandState.WORKING, "Writing shard 1 of 2."))
 
@@ -93,7 +93,7 @@ def working_for_ever(box: CommandBox, command: Command) -> None:
 def moving_files(run: RunDirectory) -> Answer:
     """Prunes and undoes as the chief does."""
 
-    def answer(box: CommandBox, command: Command) -> None:
+    def answer(box: CommandQueue, command: Command) -> None:
         if command.kind is CommandKind.PRUNE:
             manifest = move_to_trash(
                 run,

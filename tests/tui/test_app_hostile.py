@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rundir_factory import RunFactory, two_branches
 from textual.color import Color
 
-from tfckpt_trainer.rundir.command_queue import CommandBox, advance
+from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
@@ -72,7 +72,7 @@ def poison(text: str, made: RunFactory) -> None:
     (made.run.trash / manifest.id).mkdir()
     store(made.run.trash / manifest.id / "manifest.json", manifest)
     made.run.worker_log(0).write_bytes(text.encode("utf-8", "surrogateescape") + b"\n" * 3)
-    box = CommandBox(made.run)
+    box = CommandQueue(made.run)
     box.submit(CommandKind.RESTORE, {"name": sendable}, requested_by=sendable)
     taken = box.claim(time.time())
     assert taken is not None
@@ -97,7 +97,7 @@ async def test_hostile_text_is_shown_and_does_nothing(first: int, tmp_path: Path
     app = TfckptApp(made.run, poll=0.05)
     async with app.run_test(size=(200, 50), notifications=True) as pilot:
         await until(pilot, lambda: app.snapshot, "a first snapshot")
-        box = CommandBox(made.run)
+        box = CommandQueue(made.run)
         taken = box.claim(time.time())
         if taken is not None:
             refusal = text.encode("utf-8", "replace").decode()
@@ -136,6 +136,6 @@ async def test_a_name_with_an_escape_is_restored_by_its_true_name(tmp_path: Path
         await pilot.press("r")
         await until_shown(pilot, "go back to")
         await pilot.press("y")
-        box = CommandBox(made.run)
+        box = CommandQueue(made.run)
         command = await until(pilot, lambda: box.claim(time.time()), "a command")
         assert command.arguments == {"name": name}

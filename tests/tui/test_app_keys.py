@@ -13,7 +13,7 @@ from rundir_factory import RunFactory
 from textual.pilot import Pilot
 
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.command_queue import CommandBox, advance
+from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
@@ -29,7 +29,7 @@ SIZE = (110, 36)
 
 async def asked(pilot: Pilot[int], run: RunDirectory) -> Command:
     """Returns the command that the app dropped into the box, taken as a trainer takes it."""
-    box = CommandBox(run)
+    box = CommandQueue(run)
     return await until(pilot, lambda: box.claim(time.time()), "a command in the box")
 
 
@@ -58,7 +58,7 @@ async def test_save_is_asked_for_followed_and_told(live: RunFactory) -> None:
         command = await asked(pilot, live.run)
         assert command.kind is CommandKind.SAVE
         assert command.requested_by.endswith("terminal app")
-        box = CommandBox(live.run)
+        box = CommandQueue(live.run)
         command = advance(
             command,
             CommandState.AGREED,
@@ -85,7 +85,7 @@ async def test_a_failure_stays_in_full_until_it_is_dismissed(live: RunFactory) -
     async with opened(live.run) as pilot:
         await pilot.press("s")
         command = await asked(pilot, live.run)
-        CommandBox(live.run).finish(advance(command, CommandState.REFUSED, reason))
+        CommandQueue(live.run).finish(advance(command, CommandState.REFUSED, reason))
         await until_shown(pilot, "save refused:")
 
         def whole() -> bool:
@@ -123,7 +123,7 @@ async def test_restore_of_a_typed_step(live: RunFactory) -> None:
         await until_shown(pilot, "There is no checkpoint of step 250; near are")
         assert "200 and 300" in shown(pilot.app) or "200, 300" in shown(pilot.app)
         await pilot.press("enter", "y", "enter")
-        assert CommandBox(live.run).pending() == [], "what is refused cannot be asked for"
+        assert CommandQueue(live.run).pending() == [], "what is refused cannot be asked for"
         await pilot.press("ctrl+u", *"300", "enter", "enter")
         command = await asked(pilot, live.run)
         assert command.arguments == {"name": "ckpt-300"}
@@ -138,7 +138,7 @@ async def test_restore_of_a_damaged_checkpoint_is_refused_before_it_is_asked(
         await pilot.press("r")
         await until_shown(pilot, "It cannot be restored: ckpt-200.data-00000-of-00001 is missing.")
         await pilot.press("y")
-        assert CommandBox(live.run).pending() == []
+        assert CommandQueue(live.run).pending() == []
 
 
 async def test_no_is_the_answer_unless_one_says_yes(live: RunFactory) -> None:
@@ -148,7 +148,7 @@ async def test_no_is_the_answer_unless_one_says_yes(live: RunFactory) -> None:
             await until(
                 pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), f"{keys} closes"
             )
-        assert CommandBox(live.run).pending() == []
+        assert CommandQueue(live.run).pending() == []
         assert len(list(live.run.root.glob("*.index"))) == 6
 
 
@@ -297,7 +297,7 @@ async def test_read_only_changes_nothing_and_says_so(live: RunFactory, key: str)
         await pilot.press(key)
         await until_shown(pilot, "--read-only")
         assert isinstance(pilot.app.screen, DashboardScreen)
-        assert CommandBox(live.run).pending() == []
+        assert CommandQueue(live.run).pending() == []
 
 
 async def test_without_a_trainer_what_needs_one_says_so(ended: RunFactory) -> None:

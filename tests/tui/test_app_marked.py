@@ -9,7 +9,7 @@ from app_driving import opened, shown, top, until, until_shown
 from rundir_factory import RunFactory, two_branches
 from textual.pilot import Pilot
 
-from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_tui.app.widgets.checkpoints.history import History
 
@@ -53,7 +53,7 @@ async def test_the_trainer_is_asked_for_exactly_these(tmp_path: Path) -> None:
         await pilot.press("p")
         await until_shown(pilot, "2 checkpoints go to the trash")
         await pilot.press("y")
-        box = CommandBox(made.run)
+        box = CommandQueue(made.run)
         command = await until(pilot, lambda: box.claim(time.time()), "a command")
         assert command.kind is CommandKind.PRUNE
         assert sorted(command.arguments["names"]) == ["ckpt-100", "ckpt-200"]

@@ -16,7 +16,7 @@ from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.rundir.documents import load, store
-from tfckpt_trainer.rundir.log_times import LogClock
+from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.screens.charts import ChartsScreen
@@ -104,7 +104,7 @@ async def test_a_chart_is_zoomed_moved_and_turned(ended: RunFactory) -> None:
 async def test_logs_of_all_are_in_the_order_of_time_and_by_level(live: RunFactory) -> None:
     now = time.time()
     moments = iter(now - 300 + 10 * n for n in range(9))
-    clock = LogClock(lambda: next(moments))
+    clock = LogTimesRecorder(lambda: next(moments))
     logs = [live.run.worker_log(index) for index in range(2)]
     for text, index in (
         ("zero begins", 0),
@@ -114,7 +114,7 @@ async def test_logs_of_all_are_in_the_order_of_time_and_by_level(live: RunFactor
     ):
         with logs[index].open("a") as file:
             file.write(f"{text}\n")
-        clock.note(logs)
+        clock.record(logs)
     async with opened(live.run) as pilot:
         await pilot.press("l")
         await until_shown(pilot, "ValueError: one is wrong")
@@ -135,12 +135,12 @@ async def test_logs_of_all_are_in_the_order_of_time_and_by_level(live: RunFactor
 async def test_an_event_leads_to_what_was_printed_then(live: RunFactory) -> None:
     now = time.time()
     moments = iter((now - 1000, now - 500, now - 100))
-    clock = LogClock(lambda: next(moments))
+    clock = LogTimesRecorder(lambda: next(moments))
     log = live.run.worker_log(1)
     for text in ("long before", "it broke here", "long after"):
         with log.open("a") as file:
             file.writelines(f"{text} {n}\n" for n in range(200))
-        clock.note([log])
+        clock.record([log])
     live.journal(JournalKind.WORKER_LOST, "Worker 1 was killed.", 501, details={"worker": 1})
     async with opened(live.run) as pilot:
         await pilot.press("J", "slash", *"killed", "enter")

@@ -12,7 +12,7 @@ from rundir_factory import RunFactory, loss_at
 from textual.pilot import Pilot
 from tiny_bundle import write_bundle
 
-from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.services.compatibility import fit_of
@@ -29,7 +29,7 @@ async def asking(made: RunFactory, name: str) -> AsyncIterator[Pilot[int]]:
 
 
 async def asked(pilot: Pilot[int], made: RunFactory) -> Command:
-    box = CommandBox(made.run)
+    box = CommandQueue(made.run)
     return await until(pilot, lambda: box.claim(time.time()), "a command")
 
 

@@ -14,10 +14,10 @@ from textual.pilot import Pilot
 
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.command_queue import CommandBox, advance
+from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.health import RunState
-from tfckpt_trainer.rundir.log_times import LogClock
+from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_tui.app.app import TfckptApp
@@ -163,7 +163,7 @@ def test_other_themes(snap_compare: Compare, made: RunFactory, theme: str) -> No
 @BY_SIZE
 def test_logs(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
     moments = iter(NOW - 600 + 7 * number for number in range(60))
-    clock = LogClock(lambda: next(moments))
+    clock = LogTimesRecorder(lambda: next(moments))
     logs = [made.run.worker_log(index) for index in range(2)]
     for number in range(60):
         with logs[number % 2].open("a") as file:
@@ -171,7 +171,7 @@ def test_logs(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) ->
             if number == 51:
                 file.write('Traceback (most recent call last):\n  File "train.py", line 3\n')
                 file.write("ValueError: shapes (3,) and (4,) do not match\n")
-        clock.note(logs)
+        clock.record(logs)
     assert snap_compare(still(made), terminal_size=size, run_before=pressing("l"))
 
 
@@ -200,7 +200,7 @@ def test_not_our_run(snap_compare: Compare, tmp_path: Path) -> None:
 
 
 def test_progress_and_failure(snap_compare: Compare, made: RunFactory) -> None:
-    box = CommandBox(made.run)
+    box = CommandQueue(made.run)
     box.submit(CommandKind.SAVE, requested_by="test", now=NOW - 2)
     taken = box.claim(NOW)
     assert taken is not None

@@ -416,7 +416,7 @@ def test_a_damaged_index_is_one_message(tool: Tool, tmp_path: Path) -> None:
     for words in (["inspect"], ["inspect", "--stats"]):
         said = tool(*words, tmp_path)
         assert (said.code, said.words) == (1, "")
-        assert "problem     ckpt-1.index at byte 0: block does not match" in said.data
+        assert "problem     ckpt-1.index at byte 0: a block does not match" in said.data
         assert "nobody knows what is in it" in said.data
     found = tool("inspect", tmp_path, "--json").json
     check("`inspect`", found)

@@ -10,7 +10,7 @@ import pytest
 from rundir_factory import RunFactory, two_branches
 
 from command_running import Tool
-from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 
@@ -44,7 +44,7 @@ def test_a_name_that_is_no_utf_8_is_refused_before_anything_changes(
     assert said.code == 2
     assert "is not valid UTF-8" in said.words
     assert "rename" in said.words
-    assert CommandBox(made.run).pending() == []
+    assert CommandQueue(made.run).pending() == []
     assert not any(made.run.pins_directory.iterdir())
 
 
@@ -173,7 +173,7 @@ def test_a_damaged_checkpoint_is_refused_before_the_trainer_hears_of_it(
     assert said.code == 4
     assert "ckpt-300 is" in said.words
     assert "cannot be restored" in said.words
-    assert CommandBox(made.run).pending() == []
+    assert CommandQueue(made.run).pending() == []
 
 
 def test_a_run_whose_checkpoints_are_all_gone_still_opens(tool: Tool, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from answering_trainer import AnsweringTrainer, done, final, working_for_ever
 from rundir_factory import RunFactory, two_branches
 
 from command_running import Tool
-from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 
 
@@ -65,7 +65,7 @@ def test_a_trainer_that_does_not_take_it_is_no_trainer(tool: Tool, live: RunFact
     assert said.code == 3
     assert "never" in said.words or "not be carried out" in said.words
     assert time.monotonic() - began < 10
-    assert CommandBox(live.run).claim(time.time()) is None
+    assert CommandQueue(live.run).claim(time.time()) is None
 
 
 def test_a_trainer_that_does_not_finish_in_time(tool: Tool, live: RunFactory) -> None:
@@ -79,7 +79,7 @@ def test_no_wait_leaves_the_command_in_the_box(tool: Tool, live: RunFactory) -> 
     said = tool("pause", live.run.root, "--no-wait", "--json")
     assert said.code == 0
     assert said.json["command"]["state"] == "requested"
-    pending = CommandBox(live.run).pending()
+    pending = CommandQueue(live.run).pending()
     assert [c.id for c in pending] == [said.json["command"]["id"]]
 
 
@@ -114,7 +114,7 @@ def test_a_restore_that_makes_no_sense_never_reaches_the_trainer(
     said = tool("restore", live.run.root, *words)
     assert said.code == code
     assert message in said.words
-    assert CommandBox(live.run).pending() == []
+    assert CommandQueue(live.run).pending() == []
 
 
 @pytest.mark.parametrize(("option", "save"), [("--save", True), ("--no-save", False)])

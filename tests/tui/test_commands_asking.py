@@ -10,7 +10,7 @@ from answering_trainer import AnsweringTrainer, done, final, working_for_ever
 from rundir_factory import RunFactory, two_branches
 
 from tfckpt_trainer.errors import ExitCode, NoTrainerError, RefusedError, TfckptError
-from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_tui.services.request import ask
 
@@ -60,13 +60,13 @@ def test_without_a_trainer_nothing_is_asked(tmp_path: Path) -> None:
         run.worker_status(index).unlink()
     with pytest.raises(NoTrainerError, match="tfckpt-tui launch"):
         ask(run, CommandKind.SAVE, through="a test")
-    assert CommandBox(run).pending() == []
+    assert CommandQueue(run).pending() == []
 
 
 def test_what_nobody_takes_in_time_is_never_carried_out(live: RunFactory) -> None:
     with pytest.raises(NoTrainerError, match="will not be carried out"):
         ask(live.run, CommandKind.SAVE, through="a test", timeout=0.2)
-    assert CommandBox(live.run).claim(time.time()) is None
+    assert CommandQueue(live.run).claim(time.time()) is None
 
 
 def test_what_takes_too_long_tells_where_it_is(live: RunFactory) -> None:
@@ -80,4 +80,4 @@ def test_what_takes_too_long_tells_where_it_is(live: RunFactory) -> None:
 def test_without_waiting_the_command_is_on_its_way(live: RunFactory) -> None:
     command = ask(live.run, CommandKind.PAUSE, through="a test", wait=False)
     assert command.state is CommandState.REQUESTED
-    assert [c.id for c in CommandBox(live.run).pending()] == [command.id]
+    assert [c.id for c in CommandQueue(live.run).pending()] == [command.id]

@@ -108,7 +108,7 @@ def test_a_name_that_is_not_there_tells_the_newest(tmp_path: Path) -> None:
 def test_the_plan_tells_what_is_given_up_and_which_branch_begins(tmp_path: Path) -> None:
     made = two_branches(tmp_path)
     back = plan_restore(made.run, list_checkpoints(made.run), step=300)
-    assert (back.checkpoint.name, back.current_step) == ("ckpt-300", 438)
+    assert back.checkpoint.name == "ckpt-300"
     assert (back.given_up, back.starts_branch) == (138, 2)
 
 

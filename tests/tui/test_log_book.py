@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_trainer.rundir.log_times import LogClock
+from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_tui.monitor.log_book import ALL, Level, LogBook, in_order, level_of, row_at
 from tfckpt_tui.monitor.log_tail import LogLine, LogTail
 
@@ -81,12 +81,12 @@ def test_a_moment_is_found_where_it_was_noted() -> None:
 def test_a_tail_gives_each_line_its_time(tmp_path: Path) -> None:
     log = tmp_path / "worker-0.log"
     moments = iter((100.0, 200.0))
-    clock = LogClock(lambda: next(moments))
+    clock = LogTimesRecorder(lambda: next(moments))
     log.write_text("one\ntwo\n")
-    clock.note([log])
+    clock.record([log])
     with log.open("a") as file:
         file.write("three\nfour")
-    clock.note([log])
+    clock.record([log])
     with log.open("a") as file:
         file.write("teen\n")
     os.utime(log, (300.0, 300.0))

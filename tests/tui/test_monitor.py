@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rundir_factory import RunFactory, two_branches
 
-from tfckpt_trainer.rundir.command_queue import CommandBox, advance
+from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.health import RunState, WorkerState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
@@ -115,7 +115,7 @@ def test_news_of_the_dead_is_no_good_news(tmp_path: Path) -> None:
 
 def test_a_command_is_seen_in_each_part_of_its_life(tmp_path: Path) -> None:
     factory = two_branches(tmp_path / "run", now=time.time())
-    looker, box = Look(factory.run), CommandBox(factory.run)
+    looker, box = Look(factory.run), CommandQueue(factory.run)
     assert looker.snapshot(factory.now).pending == ()
     asked = box.submit(CommandKind.SAVE, requested_by="test")
     assert [c.id for c in looker.snapshot(factory.now).pending] == [asked.id]
@@ -131,7 +131,7 @@ def test_a_command_is_seen_in_each_part_of_its_life(tmp_path: Path) -> None:
 
 def test_outcomes_of_the_past_are_no_news(tmp_path: Path) -> None:
     factory = two_branches(tmp_path / "run", now=time.time())
-    box = CommandBox(factory.run)
+    box = CommandQueue(factory.run)
     box.submit(CommandKind.SAVE, requested_by="test")
     taken = box.claim(time.time())
     assert taken is not None

@@ -88,7 +88,7 @@ def test_without_the_reserve_nothing_is_moved_and_the_message_helps(ended: RunFa
     release_reserve(run)
     fill(run.root.parent)
     before = names(run)
-    with pytest.raises(DiskFullError, match=r"No space left.*free: .*trash .* empty.*--delete"):
+    with pytest.raises(DiskFullError, match=r"No space left.*Free: .*trash .* empty.*--delete"):
         prune.prune(run, ["ckpt-100"], through=TEST)
     assert names(run) == before
     assert [path for path in run.trash.iterdir() if path.is_dir()] == []
@@ -157,7 +157,7 @@ def test_a_journal_that_is_full_is_a_warning(ended: RunFactory, tool: Tool) -> N
     said = tool("prune", run.root, "ckpt-100", "--yes", "--json")
     assert said.code == 0
     (warning,) = said.json["warnings"]
-    assert "not in the journal" in warning
+    assert "missing in the event log" in warning
     assert f"Done, but: {warning}" in said.words
     undone = tool("undo", run.root, "--json")
     assert (undone.code, len(undone.json["warnings"])) == (0, 1)

@@ -1,4 +1,8 @@
-"""Make a TensorFlow training script steerable, and read its checkpoints without TensorFlow."""
+"""The training library: saves, restores, verifies and prunes TensorFlow checkpoints.
+
+Code that needs a terminal belongs in `tfckpt_tui`. Only `training` and `examples` import
+TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ __version__ = "0.1.0"
 
 __all__ = ["BestBy", "Policy", "SaveOptions", "TrainingRun", "__version__"]
 
-_PLACES = {
+_MODULES = {
     "BestBy": "tfckpt_trainer.catalog.retention.rules",
     "Policy": "tfckpt_trainer.catalog.retention.rules",
     "SaveOptions": "tfckpt_trainer.training",
@@ -21,9 +25,9 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> object:
-    # TrainingRun needs TensorFlow, which costs seconds; everything else here must not.
-    if name in _PLACES:
+    # Importing TensorFlow takes seconds, so only the names that need it import it.
+    if name in _MODULES:
         from importlib import import_module
 
-        return getattr(import_module(_PLACES[name]), name)
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The errors a person can meet: each message says what, what was expected, and what to do."""
+"""Errors that are reported to users: what happened, what was expected, and what to do next."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What every command's exit status means; scripts may rely on it."""
+    """Exit codes of all commands; part of the public interface."""
 
     DONE = 0
     PROBLEM = 1
@@ -17,39 +17,40 @@ class ExitCode(IntEnum):
 
 
 class TfckptError(Exception):
-    """Base of all errors that are reported as one message and never as a traceback."""
+    """Base class of errors that are reported as a message, without a traceback."""
 
     exit_code = ExitCode.PROBLEM
 
 
 class UsageError(TfckptError):
-    """What was asked for makes no sense: a missing directory, an impossible option."""
+    """The request is invalid: for example, a missing directory or an unknown option."""
 
     exit_code = ExitCode.USAGE
 
 
 class NoTrainerError(TfckptError):
-    """The action needs a live trainer, and none answers."""
+    """The action needs a live trainer, and none responds."""
 
     exit_code = ExitCode.NO_TRAINER
 
 
 class RefusedError(TfckptError):
-    """The action was understood and not carried out, because it would lose something."""
+    """The request is valid, but carrying it out is not safe."""
 
     exit_code = ExitCode.REFUSED
 
 
 class DamagedFileError(TfckptError):
-    """A file of the run directory is not what the contract says it is."""
+    """A file in the run directory is damaged or not of the expected kind."""
 
 
 class BundleError(TfckptError):
-    """A TensorFlow checkpoint file is damaged: which file, at which offset, what was found.
+    """A TensorFlow checkpoint file is damaged.
 
     Attributes:
         file: Name of the file, without its directory.
-        offset: Offset in bytes at which the damage was met, or None where it has no place.
+        offset: Position of the damage in bytes; None if it has none.
+        problem: Description of the damage.
     """
 
     def __init__(self, file: str, offset: int | None, problem: str) -> None:
@@ -61,11 +62,11 @@ class BundleError(TfckptError):
 
 
 class LaunchError(TfckptError):
-    """Workers could not be started, or a run could not be taken over."""
+    """The supervisor or the workers could not be started or stopped."""
 
 
 def in_words(error: Exception) -> str:
-    """Returns the message of an error; of one of the system what it says of which file."""
+    """Returns the message of an error. For an `OSError`, the file and the reason."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     where = f"{os.fsdecode(error.filename)}: " if _is_path(error.filename) else ""

@@ -1,4 +1,4 @@
-"""The names of the strategies that can be chosen, known without TensorFlow."""
+"""Names of the supported `tf.distribute` strategies, without importing TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class StrategyName(StrEnum):
-    """The strategies that a script, or `demo`, can choose by name."""
+    """Strategies that `create_strategy` and `tfckpt-tui demo` accept."""
 
     ONE_DEVICE = "one-device"
     MIRRORED = "mirrored"
@@ -16,5 +16,5 @@ class StrategyName(StrEnum):
 
     @property
     def has_cluster(self) -> bool:
-        """Whether it takes several processes."""
+        """Whether the strategy runs several processes."""
         return self in {StrategyName.MULTI_WORKER, StrategyName.PARAMETER_SERVER}

@@ -1,1 +1,4 @@
-"""The terminal app and the same actions as commands for scripts."""
+"""The terminal app and the command-line interface, without TensorFlow.
+
+Code that a training process needs too belongs in `tfckpt_trainer`.
+"""

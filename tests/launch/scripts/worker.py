@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from tfckpt_trainer.rundir.command_queue import CommandBox, advance
+from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandState
@@ -61,7 +61,7 @@ def start_child(_value: str) -> None:
 
 def serve_a_stop(_value: str) -> None:
     """Trains until it is told to stop, and says that it has; what is left is its own affair."""
-    box = CommandBox(RUN)
+    box = CommandQueue(RUN)
     while (command := box.claim(time.time())) is None:
         beat(Activity.TRAINING, step=1, last_step_at=time.time())
         time.sleep(0.05)

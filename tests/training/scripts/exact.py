@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfckpt_trainer import SaveOptions, TrainingRun
-from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.training import create_strategy
@@ -102,7 +102,7 @@ with open(f"{options.log}-{index}.jsonl", "a", buffering=1) as log:
         line = {"step": step, "branch": run.branch, "loss": metrics["loss"].hex()}
         log.write(json.dumps({**line, "digest": digest()}) + "\n")
         if step == options.restore_at and run.branch == 0 and index == 0:
-            box = CommandBox(RunDirectory(run.directory))
+            box = CommandQueue(RunDirectory(run.directory))
             command = box.submit(
                 CommandKind.RESTORE, {"name": options.restore}, requested_by="test"
             )

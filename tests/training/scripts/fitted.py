@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.training import SaveOptions, create_strategy, fit
@@ -101,7 +101,7 @@ class Log(keras.callbacks.Callback):
         if self._batches == options.die_after:
             os.kill(os.getpid(), signal.SIGKILL)
         if self._batches == options.restore_after and index == 0:
-            box = CommandBox(RunDirectory(Path(os.environ["TFCKPT_RUN_DIR"])))
+            box = CommandQueue(RunDirectory(Path(os.environ["TFCKPT_RUN_DIR"])))
             command = box.submit(
                 CommandKind.RESTORE, {"name": options.restore}, requested_by="test"
             )

@@ -1,1 +1,4 @@
-"""TensorFlow's checkpoint format read without TensorFlow: index, tensors, object graph."""
+"""Reads TensorFlow's checkpoint format without TensorFlow: index, tensors and object graph.
+
+Code that knows about runs, records or retention belongs in `catalog`.
+"""

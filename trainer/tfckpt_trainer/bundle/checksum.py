@@ -1,4 +1,4 @@
-"""CRC32C as TensorFlow stores it: computed by google-crc32c, masked in the file."""
+"""CRC32C checksums as TensorFlow stores them: computed by google-crc32c, masked in the file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _MASK_DELTA = 0xA282EAD8
 
 
 def crc32c(data: bytes | NDArray[Any], value: int = 0) -> int:
-    """Returns the CRC32C of `data`, continuing from the `value` of what came before.
+    """Returns the CRC32C of `data`, continued from `value`.
 
     Args:
-        data: Bytes, or a contiguous array, whose memory is read in place.
-        value: The checksum of what came before.
+        data: Bytes or a contiguous array. Arrays are read in place.
+        value: The checksum of the preceding bytes.
 
     Raises:
-        TfckptError: Only the pure-Python fallback is there, which is a thousand times slower.
+        TfckptError: Only the pure-Python fallback is installed, which is 1000 times slower.
     """
     if google_crc32c.implementation != "c":
         raise TfckptError(
@@ -33,12 +33,12 @@ def crc32c(data: bytes | NDArray[Any], value: int = 0) -> int:
 
 
 def mask(checksum: int) -> int:
-    """Masks a checksum as it is stored in a file (`tsl/lib/hash/crc32c.h`)."""
+    """Masks a checksum for storage in a file (`tsl/lib/hash/crc32c.h`)."""
     rotated = ((checksum >> 15) | (checksum << 17)) & 0xFFFFFFFF
     return (rotated + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def unmask(masked: int) -> int:
-    """Undoes the masking of checksums stored in a file (`tsl/lib/hash/crc32c.h`)."""
+    """Unmasks a checksum that was read from a file (`tsl/lib/hash/crc32c.h`)."""
     rotated = (masked - _MASK_DELTA) & 0xFFFFFFFF
     return ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF

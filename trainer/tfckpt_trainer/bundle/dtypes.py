@@ -1,7 +1,8 @@
-"""The element types of tensors: how many bytes an element takes, and as what numpy reads it."""
+"""Element types of tensors: size, NumPy type, and how types and shapes are shown."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,27 +15,37 @@ ITEM_SIZES = {
     "float8_e5m2": 1, "float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e4m3b11fnuz": 1,
     "float8_e5m2fnuz": 1, "float4_e2m1fn": 1, "int4": 1, "uint4": 1, "int2": 1, "uint2": 1,
 }  # fmt: skip
-"""Bytes of an element as it is stored; types of less than a byte take a whole one."""
+"""Stored bytes per element. Types smaller than a byte take one byte."""
 
 _PLAIN = {"qint8": "int8", "quint8": "uint8", "qint16": "int16", "quint16": "uint16"}
 _PLAIN |= {"qint32": "int32"}
 
 
 def is_inexact(dtype: str) -> bool:
-    """Whether elements of this type can be not-a-number or infinite."""
+    """Whether elements of this type can be NaN or infinite."""
     return dtype.startswith(("float", "bfloat", "complex"))
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """Returns the type as which numpy reads elements, in the byte order of the files.
+    """Returns the little-endian NumPy type of stored elements.
 
     Args:
         dtype: A name in `ITEM_SIZES`.
     """
-    # Imported here: listing names and checking checksums must not wait for it.
+    # Imported here because listing names and checking checksums do not need it.
     import ml_dtypes
     import numpy as np
 
     name = _PLAIN.get(dtype, dtype)
     custom = getattr(ml_dtypes, name, None)
     return np.dtype(name if custom is None else custom).newbyteorder("<")
+
+
+def format_shape(shape: Sequence[int]) -> str:
+    """Returns a shape for display: `3×4`, or `scalar`."""
+    return "×".join(map(str, shape)) or "scalar"
+
+
+def format_tensor(dtype: str, shape: Sequence[int]) -> str:
+    """Returns the type and shape of a tensor for display: `float32 3×4`."""
+    return f"{dtype} {format_shape(shape)}"

@@ -1,4 +1,4 @@
-"""The index of a checkpoint: which tensors there are, and where their bytes lie."""
+"""The index of a checkpoint: its tensors and where their bytes are stored."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tfckpt_trainer.bundle.wire import BYTES, WireError, fields, signed64
 from tfckpt_trainer.errors import BundleError
 
 VERSION = 1
-"""Of the format, as TensorFlow counts it; the only one there has been."""
+"""Version of the bundle format. TensorFlow has only had this one."""
 
 MAX_SHARDS = 100_000
 MAX_RANK = 254
-"""TensorFlow's own limit for the number of dimensions."""
+"""TensorFlow's own limit on the number of dimensions."""
 
 MAX_ELEMENTS = (1 << 63) - 1
-"""Beyond it TensorFlow itself is aborted."""
+"""TensorFlow aborts on tensors with more elements."""
 
 DTYPES = {
     1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string",
@@ -35,7 +35,7 @@ DTYPES = {
     29: "int4", 30: "uint4", 31: "int2", 32: "uint2",
     33: "float4_e2m1fn",
 }  # fmt: skip
-"""Names of `tensorflow/core/framework/types.proto`, as `tf.DType.name` gives them."""
+"""`tf.DType.name` by the numbers in `tensorflow/core/framework/types.proto`."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class TensorEntry:
     """One tensor of a checkpoint.
 
     Attributes:
-        shard: Number of the data file that holds its bytes, of `shard_count`.
-        offset: Where they begin in it.
-        size: How many they are.
-        crc32c: Their checksum, unmasked.
-        slices: If it was saved in parts: which; it has no bytes of its own then.
+        shard: Number of the data file that holds its bytes, from 0 to `shard_count` - 1.
+        offset: Position of its first byte in that file.
+        size: Size in bytes.
+        crc32c: Checksum of its bytes, unmasked.
+        slices: The parts of a tensor that was saved in parts. It has no bytes of its own.
     """
 
     name: str
@@ -62,7 +62,7 @@ class TensorEntry:
 
     @property
     def element_count(self) -> int:
-        """How many elements the shape has."""
+        """The number of elements of the shape."""
         return math.prod(self.shape)
 
 
@@ -72,7 +72,7 @@ class Index:
 
     Attributes:
         entries: Tensors by name.
-        parts: The parts of tensors that were saved in slices, by name and slice.
+        parts: Parts of tensors that were saved in parts, by tensor name and slice.
     """
 
     shard_count: int
@@ -80,12 +80,12 @@ class Index:
     parts: dict[tuple[str, Slice], TensorEntry] = field(default_factory=dict)
 
     def stored(self) -> list[TensorEntry]:
-        """Everything that has bytes in a data file."""
+        """Returns the entries that have bytes in a data file: whole tensors and parts."""
         whole = [entry for entry in self.entries.values() if not entry.slices]
         return [*whole, *self.parts.values()]
 
     def shard_sizes(self) -> list[int]:
-        """Returns how many bytes each data file must have."""
+        """Returns the expected size of each data file in bytes."""
         sizes = [0] * self.shard_count
         for entry in self.stored():
             sizes[entry.shard] = max(sizes[entry.shard], entry.offset + entry.size)
@@ -93,34 +93,24 @@ class Index:
 
 
 def index_path(prefix: Path) -> Path:
-    """The index file of the checkpoint at `prefix`."""
+    """Returns the path of the index file of the checkpoint at `prefix`."""
     return prefix.with_name(f"{prefix.name}.index")
 
 
 def shard_path(prefix: Path, shard: int, count: int) -> Path:
-    """Data file number `shard` of `count`."""
+    """Returns the path of data file number `shard` of `count`."""
     return prefix.with_name(f"{prefix.name}.data-{shard:05d}-of-{count:05d}")
 
 
-def check_index_blocks(prefix: Path) -> None:
-    """Checks the checksums of the index alone, which takes a tenth of a millisecond.
-
-    Raises:
-        BundleError: It is damaged.
-        FileNotFoundError: There is none.
-    """
-    Table(index_path(prefix)).check()
-
-
 def read_shard_count(prefix: Path) -> int:
-    """Checks the checksums of the index and reads its header, whatever the number of tensors.
+    """Checks the index file against its checksums and reads its header only.
 
     Returns:
-        How many data files the checkpoint has.
+        The number of data files of the checkpoint.
 
     Raises:
-        BundleError: It is damaged.
-        FileNotFoundError: There is none.
+        BundleError: The index is damaged.
+        FileNotFoundError: There is no index.
     """
     table = Table(index_path(prefix))
     table.check()
@@ -131,8 +121,8 @@ def read_index(prefix: Path) -> Index:
     """Reads the whole index of the checkpoint at `prefix`.
 
     Raises:
-        BundleError: It is damaged, or it holds what no TensorFlow would write.
-        FileNotFoundError: There is none.
+        BundleError: The index is damaged, or TensorFlow cannot have written it.
+        FileNotFoundError: There is no index.
     """
     table = Table(index_path(prefix))
     rest = table.entries()
@@ -152,10 +142,10 @@ def read_index(prefix: Path) -> Index:
 
 
 def _read_header(table: Table, entries: Iterator[tuple[bytes, bytes]]) -> int:
-    """Takes the header, which comes first; returns how many data files it counts."""
+    """Reads the header, which is the first entry, and returns the number of data files."""
     key, value = next(entries, (None, b""))
     if key != b"":
-        raise BundleError(table.name, 0, "does not begin with a header")
+        raise BundleError(table.name, 0, "does not start with a header")
     try:
         return _shard_count(value)
     except WireError as error:
@@ -172,16 +162,16 @@ def _shard_count(data: bytes) -> int:
         elif number == 3 and kind == BYTES:
             needed = _needed_version(content)
     if endianness != 0:
-        raise WireError("was written on a big-endian machine, which is not supported")
+        raise WireError("was written on a big-endian machine; only little-endian is supported")
     if needed > VERSION:
-        raise WireError(f"needs a reader of version {needed}, and this one knows {VERSION}")
+        raise WireError(f"needs a reader of version {needed}; this one reads version {VERSION}")
     if not 0 < count <= MAX_SHARDS:
-        raise WireError(f"names {count} data files")
+        raise WireError(f"has {count} data files; expected 1 to {MAX_SHARDS}")
     return count
 
 
 def _needed_version(data: bytes) -> int:
-    """Decodes of a `VersionDef` the oldest version that may read the file."""
+    """Returns `min_consumer` of a `VersionDef`: the oldest version that can read the file."""
     return next((value for number, _, value, _ in fields(data) if number == 2), 0)
 
 
@@ -207,7 +197,7 @@ def _entry(name: str, data: bytes, shard_count: int) -> TensorEntry:
     if dtype not in DTYPES:
         raise WireError(f"has the unknown type {dtype}")
     if not 0 <= shard < shard_count or offset < 0 or size < 0:
-        raise WireError("lies in no data file")
+        raise WireError("points outside the data files")
     return TensorEntry(
         name=name,
         dtype=DTYPES[dtype],
@@ -223,7 +213,7 @@ def _entry(name: str, data: bytes, shard_count: int) -> TensorEntry:
 
 @lru_cache(maxsize=1024)
 def _known_shape(data: bytes) -> tuple[int, ...]:
-    """Decodes a `TensorShapeProto`; thousands of tensors have a few shapes between them."""
+    """Decodes a `TensorShapeProto`. Cached because most tensors share a few shapes."""
     shape = []
     for number, kind, _, content in fields(data):
         if number == 2 and kind == BYTES:
@@ -232,13 +222,13 @@ def _known_shape(data: bytes) -> tuple[int, ...]:
                 if inner == 1:
                     size = signed64(value)
             if size < 0:
-                raise WireError(f"has a dimension of {size}")
+                raise WireError(f"has a dimension of size {size}")
             shape.append(size)
     if len(shape) > MAX_RANK:
-        raise WireError(f"has {len(shape)} dimensions")
-    # TensorFlow multiplies from the left, and a zero comes too late for what is too large by then.
+        raise WireError(f"has {len(shape)} dimensions; TensorFlow allows {MAX_RANK}")
+    # TensorFlow multiplies from the left, so a later zero does not prevent the overflow.
     if any(count > MAX_ELEMENTS for count in accumulate(shape, mul)):
-        raise WireError("has more elements than can be counted")
+        raise WireError("has more elements than TensorFlow can count")
     return tuple(shape)
 
 
@@ -247,7 +237,6 @@ __all__ = [
     "Index",
     "Slice",
     "TensorEntry",
-    "check_index_blocks",
     "index_path",
     "read_index",
     "read_shard_count",

@@ -1,13 +1,13 @@
-"""Symbolic links in the place of checkpoint files: read within one directory, never written.
+"""Symbolic links in place of checkpoint files: followed for reading, within one directory only.
 
-A link is untrusted input. It is followed to read, step by step, as long as every step stays in
-the directory that holds it. A link that leads out of it is never opened.
+Links are untrusted input. A link that leads out of its directory is never opened.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 from enum import StrEnum
 from pathlib import Path
@@ -19,32 +19,32 @@ from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.files import open_plain
 
 MOST_STEPS = 40
-"""Links in a chain that are followed, as many as Linux follows."""
+"""The longest chain of links that is followed; Linux has the same limit."""
 
 
 class LinkEnd(StrEnum):
     """Where a symbolic link ends."""
 
     FILE = "file"
-    """A regular file of the same directory."""
+    """A regular file in the same directory."""
     MISSING = "missing"
-    """A name of the same directory that does not exist."""
+    """A name in the same directory that does not exist."""
     OUTSIDE = "outside"
     """Another directory."""
     LOOP = "loop"
     NOT_A_FILE = "not-a-file"
-    """A directory, a pipe or a device of the same directory."""
+    """A directory, pipe or device in the same directory."""
 
 
 class Link(msgspec.Struct, frozen=True, order=True):
     """A symbolic link and where it ends.
 
     Attributes:
-        name: Its own name.
-        target: What it names, as written.
-        file: The last name of its chain in the same directory, which need not exist; empty if
-            the chain leaves the directory or has no end.
-        modified_at: When the link itself was made, in seconds since the epoch.
+        name: Name of the link.
+        target: Target path as stored in the link.
+        file: Last name of the chain in the same directory; it may not exist. Empty if the chain
+            leaves the directory or is a loop.
+        modified_at: Modification time of the link itself, in seconds since the epoch.
     """
 
     name: str
@@ -54,15 +54,15 @@ class Link(msgspec.Struct, frozen=True, order=True):
     modified_at: float = 0.0
 
 
-def follow(directory: str, name: str) -> tuple[Link, os.stat_result | None]:
-    """Follows the symbolic link `name` as long as it stays in `directory`.
+def follow_link(directory: str, name: str) -> tuple[Link, os.stat_result | None]:
+    """Follows the symbolic link `name` while it stays in `directory`.
 
     Returns:
-        The link, and the facts of the regular file at its end if there is one.
+        The link, and the `stat` result of the regular file that it ends at, if any.
 
     Raises:
-        FileNotFoundError: The link is gone.
-        OSError: The directory cannot be read, or `name` is no link any more.
+        FileNotFoundError: The link does not exist.
+        OSError: The directory cannot be read, or `name` is not a link.
     """
     own = os.path.join(directory, name)
     target, made_at = os.readlink(own), os.lstat(own).st_mtime
@@ -71,45 +71,50 @@ def follow(directory: str, name: str) -> tuple[Link, os.stat_result | None]:
 
 
 def open_inside(path: Path) -> BinaryIO:
-    """Opens a regular file for reading, through symbolic links that stay in its directory.
+    """Opens a regular file for reading; follows symbolic links that stay in its directory.
 
     Raises:
-        FileNotFoundError: There is no such file, or a link leads to none.
-        DamagedFileError: It is a directory or a device, or links lead to one or in a circle.
-        OSError: It cannot be read, or a link leads out of the directory.
+        FileNotFoundError: The file or the target of the link does not exist.
+        DamagedFileError: The path or the target is not a regular file, or the links form a loop.
+        OSError: The file cannot be read, or a link leads out of the directory.
     """
     try:
         return open_plain(path)
     except DamagedFileError:
         if not path.is_symlink():
             raise
-    link, _ = follow(os.fspath(path.parent), path.name)
+    link, _ = follow_link(os.fspath(path.parent), path.name)
     if link.end is LinkEnd.OUTSIDE:
-        raise OSError(errno.ELOOP, "it is a symbolic link out of the directory", os.fspath(path))
+        raise OSError(
+            errno.ELOOP, "it is a symbolic link that leads out of the directory", os.fspath(path)
+        )
     if link.end is LinkEnd.LOOP or link.end is LinkEnd.NOT_A_FILE:
-        raise DamagedFileError(f"{path} is a symbolic link that leads to no file; remove it.")
-    # If that name became a link meanwhile, it is refused: each look decides anew.
+        raise DamagedFileError(
+            f"{path} is a symbolic link that does not lead to a file. "
+            f"Remove it with `rm {shlex.quote(str(path))}`."
+        )
+    # Refuses the file if it was replaced by a link in the meantime.
     return open_plain(path.with_name(link.file))
 
 
-def facts_inside(path: Path) -> os.stat_result:
-    """Returns the facts of the file that `open_inside` opens, without opening it.
+def stat_inside(path: Path) -> os.stat_result:
+    """Returns the `stat` result of the file that `open_inside` would open.
 
     Raises:
-        FileNotFoundError: It opens none.
+        FileNotFoundError: There is no such file.
         OSError: The directory cannot be read.
     """
     seen = os.lstat(path)
     if not stat.S_ISLNK(seen.st_mode):
         return seen
-    _, end = follow(os.fspath(path.parent), path.name)
+    _, end = follow_link(os.fspath(path.parent), path.name)
     if end is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
     return end
 
 
 def _end_of(directory: str, name: str, target: str) -> tuple[LinkEnd, str, os.stat_result | None]:
-    """Returns where a link ends, the last name of its chain, and the facts of a regular file."""
+    """Returns where a link ends, the last name in the chain, and the `stat` of a regular file."""
     for _ in range(MOST_STEPS):
         name = _entry_of(directory, name, target)
         if not name:
@@ -136,7 +141,7 @@ def _facts(path: str) -> os.stat_result | None:
 
 
 def _entry_of(directory: str, name: str, target: str) -> str:
-    """Returns which entry of `directory` the link `name` leads to, or nothing if it leads out."""
+    """Returns the entry of `directory` that the link `name` leads to; empty if it leads out."""
     head, tail = os.path.split(target)
     if tail in {"", os.curdir, os.pardir}:
         return ""
@@ -146,8 +151,8 @@ def _entry_of(directory: str, name: str, target: str) -> str:
     place = os.path.normpath(os.path.join(real, head))
     if place in {real, os.path.abspath(directory)}:
         return tail
-    # The directory may have another path. Data that was moved to another disk keeps its name;
-    # that disk is not touched, because one that does not answer would hang whoever looks.
+    # The target may use another path to this directory. A file of that name must exist here
+    # before the other path is touched: an unreachable disk would block this process.
     if tail == name or _facts(os.path.join(real, tail)) is None:
         return ""
     return tail if _is_same_directory(place, real) else ""

@@ -1,4 +1,4 @@
-"""The object graph of a checkpoint: which object holds which tensor, by which attribute."""
+"""The object graph of a checkpoint: saved objects, their attributes and tensors."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 VALUE_ATTRIBUTE = "VARIABLE_VALUE"
 
 SIZE_LIMIT = 256 << 20
-"""Bytes beyond which no object graph is read; ten thousand variables take one or two million."""
+"""Largest object graph that is read, in bytes. 10,000 variables need 1 to 2 MB."""
 
 _Values = dict[int, tuple[int, int, bytes]]
-"""The wire type, number and bytes of the fields of a message."""
+"""The fields of a message: wire type, integer value and bytes by field number."""
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """A saved value of an object: its name, the variable's full name, and its tensor."""
+    """A saved value of an object: its name, the variable's full name, and its tensor key."""
 
     name: str
     full_name: str
@@ -32,7 +32,7 @@ class Attribute:
 
 @dataclass(frozen=True)
 class SlotVariable:
-    """A slot variable of an optimizer: for which variable, its name, and its node."""
+    """A slot variable of an optimizer: the variable's node, the slot name, the slot's node."""
 
     variable_node: int
     slot_name: str
@@ -44,7 +44,7 @@ class Node:
     """One saved object.
 
     Attributes:
-        children: Numbers of the objects it refers to, by attribute name.
+        children: Node numbers of the objects that it refers to, by attribute name.
     """
 
     children: dict[str, int]
@@ -53,7 +53,7 @@ class Node:
 
     @property
     def checkpoint_key(self) -> str | None:
-        """The tensor of a variable; None for any other object."""
+        """Tensor key of a variable; None for other objects."""
         for attribute in self.attributes:
             if attribute.name == VALUE_ATTRIBUTE:
                 return attribute.checkpoint_key
@@ -65,21 +65,22 @@ def read_object_graph(prefix: Path, index: Index | None = None) -> tuple[Node, .
 
     Args:
         prefix: The checkpoint.
-        index: Its index, where it was read already.
+        index: Its index, if already read.
 
     Raises:
-        BundleError: It is damaged, or there is none (checkpoints of TensorFlow 1).
+        BundleError: The graph is damaged, or the checkpoint has none (TensorFlow 1).
         FileNotFoundError: A file is missing.
     """
     index = index if index is not None else read_index(prefix)
     entry = index.entries.get(KEY)
     if entry is None:
         raise BundleError(
-            f"{prefix.name}.index", None, "has no object graph; it was saved by name, as TF 1 does"
+            f"{prefix.name}.index", None, "has no object graph; it was saved by name (TensorFlow 1)"
         )
     file = shard_path(prefix, entry.shard, index.shard_count).name
     if entry.size > SIZE_LIMIT:
-        raise BundleError(file, entry.offset, f"object graph has {entry.size} bytes")
+        problem = f"object graph has {entry.size} bytes; at most {SIZE_LIMIT} are read"
+        raise BundleError(file, entry.offset, problem)
     texts = read_strings(prefix, entry)
     try:
         nodes = tuple(

@@ -1,4 +1,7 @@
-"""A data file read by position: it is never mapped, which a truncation would make deadly."""
+"""Reads a data file by position.
+
+Files are not memory-mapped: a truncated mapping would kill the process with SIGBUS.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from tfckpt_trainer.bundle.links import open_inside
 from tfckpt_trainer.errors import BundleError, DamagedFileError
 
 CHUNK = 1 << 20
-"""Bytes of one read of a large tensor: few enough to stay in a cache until they are used."""
+"""Bytes per read of a large tensor, small enough to stay in the CPU cache."""
 
 _WINDOW = 1 << 20
 _SMALL = 64 << 10
@@ -21,12 +24,12 @@ _SMALL = 64 << 10
 class Shard:
     """An open data file of a checkpoint.
 
-    Small tensors that lie side by side are served from one read.
+    Adjacent small tensors are served from one read.
 
     Raises:
-        FileNotFoundError: It is not there.
-        BundleError: It is no plain file.
-        OSError: It cannot be read.
+        FileNotFoundError: The file does not exist.
+        BundleError: The path is not a regular file.
+        OSError: The file cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,7 +37,7 @@ class Shard:
         try:
             self._file = open_inside(path)
         except DamagedFileError as error:
-            raise BundleError(path.name, None, "is not a plain file") from error
+            raise BundleError(path.name, None, "is not a regular file") from error
         self._descriptor = self._file.fileno()
         self.size = os.fstat(self._descriptor).st_size
         self._window = b""
@@ -55,7 +58,7 @@ class Shard:
         """Returns exactly `size` bytes at `offset`.
 
         Raises:
-            BundleError: The file ends before; no more is allocated than it can give.
+            BundleError: The file is too short.
         """
         self._check(offset, size)
         if size > _SMALL:
@@ -67,13 +70,12 @@ class Shard:
         return self._window[start : start + size]
 
     def chunks(self, offset: int, size: int) -> Iterator[bytes]:
-        """Yields `size` bytes at `offset`, at most `CHUNK` at a time, and keeps none of them.
+        """Yields `size` bytes at `offset`, at most `CHUNK` at a time.
 
-        Whoever drops a piece before asking for the next gets the same memory again. Several at
-        once make the allocator give memory back and fetch it anew, which halves the rate.
+        Drop each chunk before you ask for the next one: reusing its memory doubles throughput.
 
         Raises:
-            BundleError: The file ends before; nothing was read then.
+            BundleError: The file is too short; nothing was read.
         """
         self._check(offset, size)
         end = offset + size
@@ -85,7 +87,7 @@ class Shard:
     def _check(self, offset: int, size: int) -> None:
         if offset < 0 or size < 0 or offset + size > self.size:
             raise BundleError(
-                self.name, offset, f"ends at byte {self.size}; byte {offset + size} was expected"
+                self.name, offset, f"ends at byte {self.size}; expected at least {offset + size}"
             )
 
     def _pread(self, offset: int, size: int) -> bytes:
@@ -93,6 +95,6 @@ class Shard:
         while len(data) < size:
             more = os.pread(self._descriptor, size - len(data), offset + len(data))
             if not more:
-                raise BundleError(self.name, offset + len(data), "became shorter while it was read")
+                raise BundleError(self.name, offset + len(data), "was truncated while being read")
             data += more
         return data

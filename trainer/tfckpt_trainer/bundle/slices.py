@@ -1,7 +1,7 @@
-"""Slices of tensors that were saved in parts, and the keys under which the parts are stored.
+"""Slices of tensors that were saved in parts, and the index keys of the parts.
 
-Keys are in `OrderedCode` (`tensorflow/core/lib/strings/ordered_code.cc`), as
-`EncodeTensorNameSlice` of `tensorflow/core/util/saved_tensor_slice_util.cc` makes them.
+Keys use `OrderedCode` (`tensorflow/core/lib/strings/ordered_code.cc`), like
+`EncodeTensorNameSlice` in `tensorflow/core/util/saved_tensor_slice_util.cc`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _ESCAPES = {b"\x00": b"\x00\xff", b"\xff": b"\xff\x00"}
 _ESCAPED = re.compile(b"[\x00\xff]")
 
 WHOLE = -1
-"""The length of a slice that spans its dimension."""
+"""Length of a slice that spans the whole dimension."""
 
 
 @dataclass(frozen=True)
 class Slice:
-    """A box within a tensor: start and length in each dimension; -1 spans the dimension."""
+    """A block of a tensor: start and length per dimension. Length -1 spans the dimension."""
 
     extents: tuple[tuple[int, int], ...]
 
@@ -41,7 +41,7 @@ def parse_slice(data: bytes) -> Slice:
 
 
 def slice_key(name: str, part: Slice) -> bytes:
-    """Returns the key under which `part` of tensor `name` is stored."""
+    """Returns the index key of `part` of tensor `name`."""
     text = name.encode("utf-8", "surrogateescape")
     escaped = _ESCAPED.sub(lambda byte: _ESCAPES[byte[0]], text)
     numbers = b"".join(_signed(start) + _signed(length) for start, length in part.extents)
@@ -49,13 +49,13 @@ def slice_key(name: str, part: Slice) -> bytes:
 
 
 def decode_slice_key(key: bytes) -> tuple[str, Slice]:
-    """Returns the tensor and the part that `key` stands for.
+    """Returns the tensor name and the part that `key` encodes.
 
     Raises:
-        WireError: It is no such key.
+        WireError: `key` is not a valid slice key.
     """
     if key[:1] != b"\x00":
-        raise WireError("a slice key begins with zero")
+        raise WireError("a slice key does not start with a zero byte")
     name, position = _read_string(key, 1)
     rank, position = _read_unsigned(key, position)
     if rank > 254:
@@ -86,7 +86,7 @@ def _read_string(data: bytes, position: int) -> tuple[bytes, int]:
             text.append(pair[0])
             position += 1
         else:
-            raise WireError("a name in a slice key is cut off")
+            raise WireError("a name in a slice key is truncated")
 
 
 def _unsigned(value: int) -> bytes:
@@ -97,7 +97,7 @@ def _unsigned(value: int) -> bytes:
 def _read_unsigned(data: bytes, position: int) -> tuple[int, int]:
     end = position + 1 + (data[position] if position < len(data) else 0)
     if position >= len(data) or end > len(data):
-        raise WireError("a number in a slice key is cut off")
+        raise WireError("a number in a slice key is truncated")
     return int.from_bytes(data[position + 1 : end], "big"), end
 
 
@@ -115,7 +115,7 @@ def _read_signed(data: bytes, position: int) -> tuple[int, int]:
     size = len(ones) - len(ones.lstrip("1"))
     raw = data[position : position + size]
     if len(raw) != size or size > 10:
-        raise WireError("a number in a slice key is cut off")
+        raise WireError("a number in a slice key is truncated")
     bits = 8 * size
     header = ((1 << size) - 1) << (bits - size)
     value = int.from_bytes(raw, "big") ^ header

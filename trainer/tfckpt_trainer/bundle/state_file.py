@@ -1,7 +1,7 @@
-"""TensorFlow's `checkpoint` file, which names the newest checkpoint and lists those it knows.
+"""TensorFlow's `checkpoint` file, which names the newest checkpoint and lists all known ones.
 
-It is a `CheckpointState` (`tensorflow/python/training/checkpoint_state.proto`) in the text
-format of protocol buffers.
+It is a `CheckpointState` (`tensorflow/python/training/checkpoint_state.proto`) in protocol
+buffer text format.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from pathlib import Path
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.files import read_bounded, write_atomic
 
-# What was matched is never given up again (`+` behind a repetition): to remember each place where
-# it might be takes gigabytes for a line of some megabytes.
+# Possessive quantifiers (`++`, `*+`): backtracking on a line of megabytes would need gigabytes.
 _LINE = re.compile(
     rb"\s*+(?P<field>\w++)\s*+:\s*+"
     rb'(?:"(?P<text>(?:[^"\\\n]++|\\.)*+)"|(?P<number>[^\s"]++))\s*+'
@@ -27,13 +26,14 @@ _SIMPLE = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 
 @dataclass(frozen=True)
 class StateFile:
-    """What a `checkpoint` file says.
+    """The content of a `checkpoint` file.
 
     Attributes:
-        latest: The newest checkpoint, as written: relative to the directory or absolute.
-        all_paths: All that are listed, oldest first.
-        timestamps: When each was saved, in seconds since the epoch; may be empty.
-        last_preserved: When one was last kept for good (`keep_checkpoint_every_n_hours`).
+        latest: Path of the newest checkpoint as written, relative to the directory or absolute.
+        all_paths: Paths of all listed checkpoints, oldest first.
+        timestamps: Save times in seconds since the epoch, in the same order; may be empty.
+        last_preserved: Time of the last checkpoint that was kept permanently
+            (`keep_checkpoint_every_n_hours`).
     """
 
     latest: str | None
@@ -43,20 +43,20 @@ class StateFile:
 
     @property
     def latest_name(self) -> str | None:
-        """The name of the newest checkpoint, without its directory."""
+        """Name of the newest checkpoint, without its directory."""
         return os.path.basename(self.latest) if self.latest else None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all that are listed, oldest first, without their directories."""
+        """Names of all listed checkpoints, oldest first, without their directories."""
         return tuple(os.path.basename(path) for path in self.all_paths)
 
 
 def read_state_file(path: Path) -> StateFile | None:
-    """Reads a `checkpoint` file; None where there is none.
+    """Reads a `checkpoint` file; returns None if there is none.
 
     Raises:
-        DamagedFileError: It is empty or no state file; TensorFlow cannot use it either.
+        DamagedFileError: The file is not a valid state file. TensorFlow cannot use it either.
     """
     try:
         data = read_bounded(path)
@@ -83,14 +83,14 @@ def read_state_file(path: Path) -> StateFile | None:
             preserved = number
     if latest is None:
         raise DamagedFileError(
-            f"{path} names no newest checkpoint, and TensorFlow cannot start from it; restore it "
-            "from a copy."
+            f"{path} names no newest checkpoint, so TensorFlow cannot resume from it. "
+            "Restore the file from a copy."
         )
     return StateFile(latest, tuple(paths), tuple(stamps), preserved)
 
 
 def write_state_file(path: Path, state: StateFile) -> None:
-    """Replaces the `checkpoint` file at once, flushed to disk."""
+    """Replaces the `checkpoint` file atomically and flushes it to disk."""
     lines = [b"model_checkpoint_path: " + _quoted(state.latest or "")]
     lines += [b"all_model_checkpoint_paths: " + _quoted(name) for name in state.all_paths]
     lines += [f"all_model_checkpoint_timestamps: {stamp!r}".encode() for stamp in state.timestamps]
@@ -100,12 +100,12 @@ def write_state_file(path: Path, state: StateFile) -> None:
 
 
 def state_line(name: str) -> str:
-    """Returns the line of a `checkpoint` file that names the newest checkpoint."""
+    """Returns the line of a `checkpoint` file that names `name` as the newest checkpoint."""
     return "model_checkpoint_path: " + _quoted(name).decode("ascii")
 
 
 def _is_plain_path(line: bytes) -> bool:
-    """Whether a line lists a path as managers write it; they list thousands of them."""
+    """Whether a line lists a path without escapes: a shortcut for lists of thousands."""
     return (
         line.startswith(_LISTED)
         and line.endswith(b'"')
@@ -118,8 +118,8 @@ def _parse(line: bytes, path: Path) -> tuple[bytes, str | None, float | None]:
     match = _LINE.fullmatch(line)
     if match is None:
         raise DamagedFileError(
-            f"{path} is no state file of TensorFlow: {line[:60]!r} was not expected; restore it "
-            "from a copy."
+            f"{path} is not a TensorFlow state file: found {line[:60]!r}. "
+            "Restore the file from a copy."
         )
     if match["text"] is not None:
         return match["field"], os.fsdecode(_ESCAPE.sub(_unescape, match["text"])), None
@@ -127,7 +127,8 @@ def _parse(line: bytes, path: Path) -> tuple[bytes, str | None, float | None]:
         return match["field"], None, float(match["number"])
     except ValueError:
         raise DamagedFileError(
-            f"{path}: {match['number'][:40]!r} is no number; restore the file from a copy."
+            f"{path}: expected a number, found {match['number'][:40]!r}. "
+            "Restore the file from a copy."
         ) from None
 
 

@@ -1,6 +1,6 @@
-"""What an index says of itself, held against the files there are and the object graph.
+"""Checks an index against the data files and the object graph, without reading tensors.
 
-Only names, sizes and the object graph are looked at, so it takes milliseconds.
+Only names, sizes and the object graph are read, so this takes milliseconds.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tfckpt_trainer.bundle.dtypes import ITEM_SIZES
+from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, format_shape, format_tensor
 from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, shard_path
-from tfckpt_trainer.bundle.links import facts_inside
+from tfckpt_trainer.bundle.links import stat_inside
 from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
 from tfckpt_trainer.errors import BundleError
@@ -23,18 +23,18 @@ from tfckpt_trainer.errors import BundleError
 UNREADABLE = "unreadable"
 
 _Edges = tuple[tuple[int, int], ...]
-"""Where a part of a tensor begins and ends in each dimension."""
+"""Start and end of a part of a tensor in each dimension."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be.
+    """A problem that a check found.
 
     Attributes:
-        severity: An error keeps a restore from being right; a warning does not.
-        kind: A short name for scripts, such as `checksum` or `shard-missing`; `UNREADABLE` where
-            a file could not be read, which says nothing of what is in it.
-        tensor: Which tensor it concerns, if one.
+        severity: An error prevents a correct restore; a warning does not.
+        kind: A short name for scripts, such as `checksum` or `shard-missing`. `UNREADABLE` means
+            that a file could not be read; its content may still be good.
+        tensor: The affected tensor, if any.
     """
 
     severity: Literal["error", "warning"]
@@ -45,7 +45,7 @@ class Finding:
 
 
 def structure_findings(prefix: Path, index: Index) -> list[Finding]:
-    """Compares an index with the sizes of the data files, and its entries with one another."""
+    """Checks an index against the sizes of the data files, and its entries for consistency."""
     return [
         *_size_findings(prefix, index),
         *_extra_findings(prefix, index.shard_count),
@@ -54,10 +54,10 @@ def structure_findings(prefix: Path, index: Index) -> list[Finding]:
 
 
 def graph_findings(prefix: Path, index: Index) -> list[Finding]:
-    """Looks whether the index has every tensor that the object graph names.
+    """Checks that the index has every tensor that the object graph names.
 
     Raises:
-        OSError: The data file that holds the graph is missing or cannot be read.
+        OSError: The data file with the object graph is missing or cannot be read.
     """
     if KEY not in index.entries:
         return []
@@ -71,18 +71,18 @@ def graph_findings(prefix: Path, index: Index) -> list[Finding]:
     for node in nodes:
         for attribute in node.attributes:
             key = attribute.checkpoint_key
-            if key not in index.entries and not several_of(key, names):
-                message = f"the object graph names {key}, and the index does not have it"
+            if key not in index.entries and not component_keys(key, names):
+                message = f"the object graph names {key}, which is not in the index"
                 found.append(Finding("error", "object-graph", file, key, message))
     return found
 
 
-def several_of(key: str, names: Sequence[str]) -> list[str]:
-    """Returns the tensors of an attribute that are not under its own key, such as `table-keys`.
+def component_keys(key: str, names: Sequence[str]) -> list[str]:
+    """Returns the tensors of an attribute that is stored as several, such as `table-keys`.
 
     Args:
-        key: The key of the attribute.
-        names: Those of all tensors, sorted: in a large graph very many may be asked for.
+        key: The checkpoint key of the attribute.
+        names: The names of all tensors, sorted (for binary search).
     """
     found = []
     for start in (f"{key}-", f"{key}_"):
@@ -97,12 +97,12 @@ def _size_findings(prefix: Path, index: Index) -> Iterator[Finding]:
     for number, expected in enumerate(index.shard_sizes()):
         path = shard_path(prefix, number, index.shard_count)
         try:
-            size = facts_inside(path).st_size
+            size = stat_inside(path).st_size
         except OSError:
-            # Opening it tells why.
+            # Reading the tensors reports the reason.
             continue
         if size < expected:
-            message = f"{path.name} has {size} bytes of {expected}"
+            message = f"{path.name} has {size} bytes; expected {expected}"
             yield Finding("error", "shard-short", path.name, None, message)
         elif size > expected:
             message = f"{path.name} has {size - expected} bytes that no tensor uses"
@@ -118,7 +118,7 @@ def _extra_findings(prefix: Path, count: int) -> Iterator[Finding]:
         return
     for name in names:
         if name not in expected:
-            message = f"{name} does not belong to it; the index counts {count} data files"
+            message = f"{name} does not belong to the checkpoint, which has {count} data files"
             yield Finding("warning", "shard-extra", name, None, message)
 
 
@@ -127,7 +127,8 @@ def _entry_findings(prefix: Path, index: Index) -> Iterator[Finding]:
     for entry in index.stored():
         item = ITEM_SIZES.get(entry.dtype)
         if item is not None and entry.size != item * entry.element_count:
-            message = f"{entry.name} has {entry.size} bytes, which is not {_kind(entry)}"
+            expected = f"{item * entry.element_count} for {format_tensor(entry.dtype, entry.shape)}"
+            message = f"{entry.name} has {entry.size} bytes; expected {expected}"
             yield Finding("error", "size", file, entry.name, message)
     for entry in index.entries.values():
         problem = _slice_problem(index, entry) if entry.slices else ""
@@ -135,35 +136,35 @@ def _entry_findings(prefix: Path, index: Index) -> Iterator[Finding]:
             yield Finding("error", "slice", file, entry.name, f"{entry.name}: {problem}")
 
 
-def _kind(entry: TensorEntry) -> str:
-    return f"{entry.dtype}[{','.join(map(str, entry.shape))}]"
-
-
 def _slice_problem(index: Index, entry: TensorEntry) -> str:
-    """Returns why the parts do not make up the tensor, or nothing if they do."""
+    """Returns why the parts do not form the whole tensor; empty if they do."""
     elements = 0
     for part in entry.slices:
         if len(part.extents) != len(entry.shape):
-            return f"a part has {len(part.extents)} dimensions of {len(entry.shape)}"
+            return f"a part has {len(part.extents)} dimensions; expected {len(entry.shape)}"
         stored = index.parts.get((entry.name, part))
         if stored is None:
-            return f"the part {_box(part)} is missing"
+            return f"part {_format_slice(part)} is missing"
         lengths = []
         for (start, length), size in zip(part.extents, entry.shape, strict=True):
             length = size if length == WHOLE else length
             if start < 0 or start + length > size:
-                return f"the part {_box(part)} reaches beyond the tensor"
+                return f"part {_format_slice(part)} reaches beyond the tensor"
             lengths.append(length)
         if stored.shape != tuple(lengths):
-            return f"the part {_box(part)} has another shape than it says"
+            expected = format_shape(lengths)
+            return (
+                f"part {_format_slice(part)} has shape {format_shape(stored.shape)}; "
+                f"expected {expected}"
+            )
         elements += math.prod(lengths)
     if elements != entry.element_count:
-        return f"its parts have {elements} elements of {entry.element_count}"
+        return f"its parts have {elements} elements; expected {entry.element_count}"
     return "its parts overlap" if _overlap(entry) else ""
 
 
 def _overlap(entry: TensorEntry) -> bool:
-    """Whether two parts share an element, looked for along the dimension that is cut most."""
+    """Whether two parts share an element. Sweeps along the dimension with the most cuts."""
     boxes = [_edges(part, entry.shape) for part in entry.slices]
     axes = range(len(entry.shape))
     axis = max(axes, key=lambda axis: len({box[axis] for box in boxes}), default=None)
@@ -189,7 +190,7 @@ def _share(one: _Edges, other: _Edges) -> bool:
     return all(max(a, c) < min(b, d) for (a, b), (c, d) in zip(one, other, strict=True))
 
 
-def _box(part: Slice) -> str:
-    return " × ".join(
+def _format_slice(part: Slice) -> str:
+    return "×".join(
         "all" if length == WHOLE else f"{start}:{start + length}" for start, length in part.extents
     )

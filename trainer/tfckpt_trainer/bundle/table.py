@@ -1,6 +1,6 @@
-"""The sorted table that an index file is: blocks with checksums, keys with shared prefixes.
+"""The file format of an index: a sorted table of blocks with checksums and prefix-coded keys.
 
-Format: `tsl/lib/io/{format,table,block}` of TensorFlow, which is LevelDB's.
+Format: `tsl/lib/io/{format,table,block}` in TensorFlow, taken from LevelDB.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ MAGIC = 0xDB4775248B80FB57
 _MAGIC_BYTES = struct.pack("<Q", MAGIC)
 TRAILER_SIZE = 5
 INDEX_LIMIT = 1 << 30
-"""Bytes beyond which no index is read; a million variables take less than a fifth of it."""
+"""Largest index that is read, in bytes. A million variables need less than a fifth of it."""
 
-_MOST_SHARED = 64
-"""Bytes of keys that may be left out for each byte of a block.
+_MAX_SHARED = 64
+"""Largest total of shared key prefixes, per byte of a block.
 
-TensorFlow writes every 16th key in full, so it never leaves out more than 16. Without a bound,
-keys that each grow by a byte make gigabytes of names out of a megabyte.
+TensorFlow writes every 16th key in full, so its ratio is at most 16. Without a limit, a crafted
+index of a megabyte could expand to gigabytes of names.
 """
 
 _Handle = tuple[int, int]
-"""Where a block is: its offset and its size without the trailer."""
+"""Offset and size of a block, without its trailer."""
 
 
 def is_table(path: Path) -> bool:
-    """Whether a file ends as a table does; no more than its end is read.
+    """Whether a file ends with the table magic number. Reads the last bytes only.
 
     Raises:
-        DamagedFileError: It is a link or no plain file.
-        OSError: It cannot be read.
+        DamagedFileError: The path is a link or not a regular file.
+        OSError: The file cannot be read.
     """
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -50,8 +50,8 @@ class Table:
     """An index file in memory.
 
     Raises:
-        BundleError: It is no table.
-        FileNotFoundError: It is not there.
+        BundleError: The file is not a table.
+        FileNotFoundError: The file does not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -61,34 +61,38 @@ class Table:
 
     @property
     def content(self) -> bytes:
-        """All bytes of the file."""
+        """The bytes of the file."""
         return self._data
 
     def check(self) -> None:
-        """Checks every block against its checksum."""
+        """Checks every block against its checksum.
+
+        Raises:
+            BundleError: A block is damaged.
+        """
         for offset, size in self._handles():
             self._block(offset, size)
 
     def unused_damage(self) -> str:
-        """Returns what is wrong where neither TensorFlow nor we read, or nothing.
+        """Returns a description of damage in bytes that no reader uses; empty if there is none.
 
         Raises:
-            BundleError: It is damaged where it is read.
+            BundleError: Bytes that are used are damaged.
         """
         try:
             self._block(*self._metaindex)
         except BundleError as error:
-            return f"the metaindex, which nobody uses: {error.problem}"
+            return f"the metaindex, which is not used: {error.problem}"
         if self._unused:
             return self._unused
         blocks = [self._metaindex, self._blocks, *self._handles()]
         used = FOOTER_SIZE + sum(size + TRAILER_SIZE for _, size in blocks)
         if used != len(self._data):
-            return f"{len(self._data) - used} bytes belong to no block"
+            return f"{len(self._data) - used} bytes do not belong to any block"
         return ""
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yields keys and values; keys strictly increase."""
+        """Yields keys and values. Keys strictly increase."""
         previous: bytes | None = None
         for offset, size in self._handles():
             for key, value, _ in self._block_entries(offset, size):
@@ -98,7 +102,7 @@ class Table:
                 yield key, value
 
     def offset_of(self, key: bytes) -> int | None:
-        """Returns where in the file the value of `key` begins, for the message of an error."""
+        """Returns the file offset of the value of `key`, for error messages."""
         for offset, size in self._handles():
             for found, _, position in self._block_entries(offset, size):
                 if found == key:
@@ -111,13 +115,13 @@ class Table:
                 size = os.fstat(file.fileno()).st_size
                 if size > INDEX_LIMIT:
                     raise BundleError(
-                        self.name, None, f"has {size} bytes; no index has more than {INDEX_LIMIT}"
+                        self.name, None, f"has {size} bytes; an index has at most {INDEX_LIMIT}"
                     )
-                # Of a large file that is no index, no more than its end is read.
+                # Checks the end first, so that a large file of another kind is not read.
                 self._check_end(size, os.pread(file.fileno(), 8, max(0, size - 8)))
                 return file.read(size)
         except DamagedFileError as error:
-            raise BundleError(self.name, None, "is not a plain file") from error
+            raise BundleError(self.name, None, "is not a regular file") from error
 
     def _check_end(self, size: int, end: bytes) -> None:
         if size < FOOTER_SIZE:
@@ -125,12 +129,13 @@ class Table:
                 self.name, 0, f"has {size} bytes; an index has at least {FOOTER_SIZE}"
             )
         if end != _MAGIC_BYTES:
-            raise BundleError(self.name, size - 8, "does not end as an index does (cut off?)")
+            problem = "does not end with the index magic number; the file may be truncated"
+            raise BundleError(self.name, size - 8, problem)
 
     def _read_footer(self) -> tuple[_Handle, _Handle, str]:
-        """Returns where metaindex and index are, and what is wrong in the footer besides."""
+        """Returns the handles of metaindex and index, and damage in unused bytes of the footer."""
         data = self._data
-        # Again: the file may have been replaced between the two reads.
+        # Checked again because the file may have been replaced between the two reads.
         self._check_end(len(data), data[-8:])
         start = len(data) - FOOTER_SIZE
         try:
@@ -145,8 +150,8 @@ class Table:
         if any(data[position : len(data) - 8]):
             unused = "the padding of the footer is not zero"
         elif position - start != sum(max(1, -(-number.bit_length() // 7)) for number in numbers):
-            # A bit of the padding can make a number longer without changing it.
-            unused = "a number of the footer takes more bytes than it needs"
+            # A flipped bit in the padding can make a varint longer without changing its value.
+            unused = "a number in the footer takes more bytes than it needs"
         return (numbers[0], numbers[1]), (numbers[2], numbers[3]), unused
 
     def _handles(self) -> Iterator[_Handle]:
@@ -158,8 +163,8 @@ class Table:
             except WireError as error:
                 raise BundleError(self.name, place, f"block handle: {error}") from error
             if offset < end:
-                # Blocks are written one after the other. Were one named twice, it would be read
-                # twice, and a small file could keep a reader busy for hours.
+                # Blocks are written in order. Accepting repeated blocks would let a small crafted
+                # file keep a reader busy for hours.
                 raise BundleError(self.name, place, "blocks are not in order")
             end = offset + size + TRAILER_SIZE
             yield offset, size
@@ -171,10 +176,10 @@ class Table:
         content = self._data[offset:end]
         stored = unmask(struct.unpack_from("<I", self._data, end + 1)[0])
         if crc32c(self._data[offset : end + 1]) != stored:
-            raise BundleError(self.name, offset, "block does not match its checksum")
+            raise BundleError(self.name, offset, "a block does not match its checksum")
         if self._data[end] != 0:
             raise BundleError(
-                self.name, end, "block is compressed, which TensorFlow does not write"
+                self.name, end, "a block is compressed; TensorFlow does not compress indexes"
             )
         return content
 
@@ -188,19 +193,19 @@ class Table:
         return shared, rest, length, position
 
     def _block_entries(self, offset: int, size: int) -> Iterator[tuple[bytes, bytes, int]]:
-        """Yields keys and values of a block, and where in the file each value begins."""
+        """Yields keys and values of a block, with the file offset of each value."""
         block = self._block(offset, size)
         if size < 4:
-            raise BundleError(self.name, offset, "block is too short")
+            raise BundleError(self.name, offset, "a block is too short")
         restarts = struct.unpack_from("<I", block, size - 4)[0]
         limit = size - 4 - 4 * restarts
         if limit < 0:
-            raise BundleError(self.name, offset, "block has more restarts than bytes")
-        key, position, left = b"", 0, _MOST_SHARED * size
+            raise BundleError(self.name, offset, "a block has more restart points than bytes")
+        key, position, left = b"", 0, _MAX_SHARED * size
         while position < limit:
             head = block[position : position + 3]
             if len(head) == 3 and max(head) < 0x80:
-                # Nearly always; three calls would take a third of the time of a whole index.
+                # The common case, inlined: three calls would take a third of the total time.
                 shared, rest, length = head
                 position += 3
             else:
@@ -208,10 +213,11 @@ class Table:
             start = position + rest
             end = start + length
             if shared > len(key) or end > limit:
-                raise BundleError(self.name, offset + position, "an entry is cut off")
+                raise BundleError(self.name, offset + position, "an entry is truncated")
             left -= shared
             if left < 0:
-                raise BundleError(self.name, offset + position, "keys are shortened too much")
+                problem = "keys share more bytes than TensorFlow writes"
+                raise BundleError(self.name, offset + position, problem)
             key = key[:shared] + block[position:start]
             yield key, block[start:end], offset + start
             position = end

@@ -1,4 +1,4 @@
-"""Checks a checkpoint against all checksums it carries, in one pass over its files."""
+"""Verifies a checkpoint against all of its checksums, in one pass over its files."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tfckpt_trainer.bundle.analysis.finite import FiniteScan, NotFinite, merged
+from tfckpt_trainer.bundle.analysis.finite import FiniteScan, NotFinite, merge_parts
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, read_index, shard_path
-from tfckpt_trainer.bundle.links import facts_inside
+from tfckpt_trainer.bundle.links import stat_inside
 from tfckpt_trainer.bundle.object_graph import KEY
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.slices import Slice
-from tfckpt_trainer.bundle.stored import computed_checksum
 from tfckpt_trainer.bundle.structure import (
     UNREADABLE,
     Finding,
@@ -24,24 +23,25 @@ from tfckpt_trainer.bundle.structure import (
     structure_findings,
 )
 from tfckpt_trainer.bundle.table import Table
+from tfckpt_trainer.bundle.tensor_checksums import compute_checksum
 from tfckpt_trainer.errors import BundleError
 
 Progress = Callable[[int, int], None]
 
 _Stored = tuple[TensorEntry, Slice | None]
-"""A tensor with bytes of its own, and which part of a larger one it is, if it is one."""
+"""An entry with bytes in a data file; the slice is None for a whole tensor."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What a verification found.
+    """The result of a verification.
 
     Attributes:
-        tensors: How many stored tensors were checked.
-        bytes: How many bytes were read.
-        file_checksums: CRC32C of each whole file by name, where they were asked for.
-        not_finite: Tensors with values that are not finite, where that was asked for.
-        complete: False if it was cancelled.
+        tensors: Number of checked tensors and parts.
+        bytes: Number of bytes read.
+        file_checksums: CRC32C of each whole file by name; empty unless requested.
+        not_finite: Tensors with NaN or infinite values; empty unless requested.
+        complete: False if the verification was cancelled.
     """
 
     findings: tuple[Finding, ...]
@@ -53,7 +53,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether everything was read and nothing is wrong that matters to a restore."""
+        """Whether everything was read and nothing prevents a correct restore."""
         return self.complete and all(finding.severity != "error" for finding in self.findings)
 
 
@@ -70,13 +70,12 @@ def verify(
 
     Args:
         prefix: The checkpoint.
-        on_progress: Told bytes done and bytes in all, every few megabytes.
-        cancelled: Asked as often.
-        digests: Whether to compute the checksums of whole files too; it costs a second
-            computation over the same bytes.
-        finite: Whether to look for elements that are not a number or infinite.
-        part: Whether it is one worker's part of a checkpoint, to be merged with others: what
-            is not in it is no fault then.
+        on_progress: Called with bytes read and total bytes, after each chunk.
+        cancelled: Called after each chunk; return True to stop.
+        digests: Whether to compute checksums of whole files too, which doubles the CPU time.
+        finite: Whether to look for NaN and infinite elements.
+        part: Whether this is one worker's part of a checkpoint, to be merged with others.
+            Missing parts are not reported then.
     """
     path = index_path(prefix)
     try:
@@ -109,7 +108,7 @@ def _error(kind: str, path: Path, message: str) -> Finding:
 
 def _is_empty(path: Path) -> bool:
     try:
-        seen = facts_inside(path)
+        seen = stat_inside(path)
     except OSError:
         return False
     return stat.S_ISREG(seen.st_mode) and seen.st_size == 0
@@ -117,10 +116,10 @@ def _is_empty(path: Path) -> bool:
 
 def _size(path: Path) -> int:
     try:
-        seen = facts_inside(path)
+        seen = stat_inside(path)
         return seen.st_size if stat.S_ISREG(seen.st_mode) else 0
     except OSError:
-        # Opening it tells why.
+        # Reading the file reports the reason.
         return 0
 
 
@@ -129,7 +128,7 @@ def _cannot_be_read(path: Path, error: OSError) -> str:
 
 
 class _Cancelled(Exception):  # noqa: N818
-    """The person wants no more of it."""
+    """The caller cancelled the verification."""
 
 
 class _Checks:
@@ -160,7 +159,7 @@ class _Checks:
         self._total = sum(map(_size, self._paths))
 
     def run(self, content: bytes) -> Verification:
-        """Checks what the index, which has this `content`, tells of."""
+        """Checks all data files against the index, whose file has this `content`."""
         if self._digests:
             self._checksums[index_path(self._prefix).name] = crc32c(content)
         self._findings += [
@@ -174,7 +173,7 @@ class _Checks:
                 self._check_shard(self._paths[number], entries)
             if not self._part and all(finding.tensor != KEY for finding in self._findings):
                 with suppress(OSError):
-                    # A data file that cannot be read was found above.
+                    # An unreadable data file was reported above.
                     self._findings += graph_findings(self._prefix, self._index)
         except _Cancelled:
             complete = False
@@ -183,7 +182,7 @@ class _Checks:
             self._tensors,
             self._done + len(content),
             self._checksums,
-            merged(self._not_finite, self._index),
+            merge_parts(self._not_finite, self._index),
             complete,
         )
 
@@ -242,7 +241,7 @@ class _Checks:
     def _check_tensor(
         self, path: Path, shard: Shard, entry: TensorEntry, whole: int, scan: FiniteScan | None
     ) -> int:
-        """Compares one tensor with its checksum; returns the one of the file so far."""
+        """Checks one tensor; returns `whole`, the running checksum of the file."""
         done = 0
 
         def on_chunk(data: bytes) -> None:
@@ -256,7 +255,7 @@ class _Checks:
 
         self._tensors += 1
         try:
-            if computed_checksum(shard, entry, on_chunk) != entry.crc32c:
+            if compute_checksum(shard, entry, on_chunk) != entry.crc32c:
                 message = f"{entry.name} in {path.name} does not match its checksum"
                 self.add("error", "checksum", path, entry.name, message)
         except BundleError as error:
@@ -268,7 +267,7 @@ class _Checks:
         return whole
 
     def _read_through(self, shard: Shard, start: int, end: int, whole: int) -> int:
-        """Goes over bytes that no tensor has."""
+        """Reads bytes that do not belong to any tensor."""
         for data in shard.chunks(start, end - start):
             self._advance(len(data))
             if self._digests:

@@ -1,4 +1,4 @@
-"""Varints and protocol buffer fields, decoded by hand: no schema, no dependency, no surprises."""
+"""Decodes varints and protocol buffer fields, without a schema or a dependency."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 Field = tuple[int, int, int, bytes]
-"""Number, wire type, integer value, and the bytes of a length-delimited field."""
+"""Field number, wire type, integer value, and the bytes of a length-delimited field."""
 
 
 class WireError(ValueError):
-    """The bytes are no valid encoding."""
+    """The bytes are not a valid encoding."""
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
@@ -19,7 +19,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if position >= len(data) or shift > 63:
-            raise WireError("a number is cut off or too long")
+            raise WireError("a number is truncated or too long")
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift
@@ -31,10 +31,10 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> Iterator[Field]:
-    """Yields the fields of one message in the order of the file."""
+    """Yields the fields of one message, in file order."""
     position, end = 0, len(data)
     while position < end:
-        # Nearly all numbers take one byte, and a call for each would take most of the time.
+        # Most numbers take one byte; inlined because a call for each dominates the run time.
         key = data[position]
         position += 1
         if key >= 0x80:
@@ -53,15 +53,15 @@ def fields(data: bytes) -> Iterator[Field]:
         elif kind in (FIXED32, FIXED64):
             length = 4 if kind == FIXED32 else 8
         else:
-            raise WireError(f"wire type {kind} is not in use")
+            raise WireError(f"wire type {kind} is invalid")
         content = data[position : position + length]
         if len(content) != length:
-            raise WireError("a field is cut off")
+            raise WireError("a field is truncated")
         position += length
         value = int.from_bytes(content, "little") if kind != BYTES else 0
         yield number, kind, value, content
 
 
 def signed64(value: int) -> int:
-    """Returns a varint read as a signed 64-bit integer."""
+    """Converts an unsigned varint to a signed 64-bit integer."""
     return value - (1 << 64) if value >= 1 << 63 else value

@@ -1,1 +1,4 @@
-"""Which checkpoints there are and what state they are in; retention, prune and undo."""
+"""The checkpoints of a run directory: their states, lineage, verification and retention.
+
+Code that only reads TensorFlow's file format belongs in `bundle`.
+"""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tfckpt_trainer.bundle.structure import Finding
 from tfckpt_trainer.catalog.scan.history import History, committed_names, read_history
-from tfckpt_trainer.rundir.documents import copy_of, damage_of, damage_of_copy
+from tfckpt_trainer.rundir.documents import copy_of, describe_copy_damage, describe_damage
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import Head
 
@@ -45,10 +45,10 @@ def head_findings(run: RunDirectory) -> Iterator[Finding]:
     """Checks the note of the last restore and its copy; both are warnings."""
     path = run.head_file
     try:
-        damage = damage_of(path, Head)
+        damage = describe_damage(path, Head)
     except (FileNotFoundError, NotADirectoryError):
         return
-    of_copy = damage_of_copy(path, Head)
+    of_copy = describe_copy_damage(path, Head)
     history = read_history(run) if damage else None
     if history is not None and history.head_is_damaged:
         what = f"Its copy is of no use either: {_without_head(run, history)}"

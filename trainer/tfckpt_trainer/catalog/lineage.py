@@ -44,10 +44,6 @@ class Branches:
         """Returns the lowest number above those of all branches that ever saved or began."""
         return max(self._begun, *self._tips, 0) + 1
 
-    def tip(self, branch: int) -> int | None:
-        """Returns the highest step of a branch, or None where it never saved."""
-        return self._tips.get(branch)
-
     def _reached(self, branch: int, step: int) -> None:
         self._tips[branch] = max(step, self._tips.get(branch, step))
 
@@ -61,11 +57,6 @@ def branch_of(run: RunDirectory, resumed: Continuation) -> int:
     """Returns the branch on which a start goes on."""
     known = resumed.branch
     return known if known is not None else branch_after_restore(run, resumed.checkpoint)
-
-
-def next_branch(run: RunDirectory) -> int:
-    """Returns the lowest number above those of all branches that ever saved or began."""
-    return Branches(run).next()
 
 
 def lineage(checkpoints: Sequence[Checkpoint], name: str) -> tuple[str, ...]:

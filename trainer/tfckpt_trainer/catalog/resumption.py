@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.bundle.analysis.contents import Role, Variable
-from tfckpt_trainer.bundle.values import read_integer
+from tfckpt_trainer.bundle.tensors import read_integer
 from tfckpt_trainer.errors import BundleError
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 

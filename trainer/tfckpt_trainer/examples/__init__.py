@@ -1,1 +1,4 @@
-"""Real training scripts, small enough to read: each one documented way to use the library."""
+"""Runnable training scripts, one per way to use the library.
+
+The library never imports them. Checks of the library belong in `tests`.
+"""

@@ -1,12 +1,10 @@
-"""A Keras model trained by `fit`, on any strategy, with Keras's own callbacks beside it.
-
-Digits drawn from noise, so there is nothing to download. Start it as
+"""Keras training with `fit`, on any strategy, with Keras callbacks.
 
     tfckpt-tui launch RUN --workers 2 -- python -m tfckpt_trainer.examples.keras_fit
 
-The only difference from plain Keras is `fit(model, …)` in the place of `model.fit(…)`, and that
-the dataset holds batches of one replica. Kill it in mid-epoch: what follows is what would have
-followed.
+The differences from plain Keras: `fit(model, …)` replaces `model.fit(…)`, and the dataset yields
+batches of one replica. If you kill the run in the middle of an epoch, it continues exactly there.
+The data is generated, so there is nothing to download.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ EXAMPLES, SIDE, CLASSES, BATCH = 4096, 8, 10, 32
 
 
 def digits(context: tf.distribute.InputContext, seed: int) -> tf.data.Dataset:
-    """Returns this worker's share of noisy pictures of ten fixed patterns."""
+    """Returns this worker's shard of noisy images of ten fixed patterns."""
     random = np.random.default_rng(seed)
     patterns = np.random.default_rng(0).standard_normal((CLASSES, SIDE, SIDE, 1))
     labels = random.integers(0, CLASSES, EXAMPLES)
@@ -34,7 +32,7 @@ def digits(context: tf.distribute.InputContext, seed: int) -> tf.data.Dataset:
 
 
 def main() -> None:
-    """Trains until the epochs are done or somebody stops the run."""
+    """Trains until the last epoch, or until the run is stopped."""
     launched = "TF_CONFIG" in os.environ
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run-dir", help="checkpoint directory (the launcher gives it)")

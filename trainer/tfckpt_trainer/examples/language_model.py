@@ -1,11 +1,9 @@
 """A byte-level language model of Python source code, trained on several workers.
 
-The text is the standard library of the Python that runs it, so there is nothing to download.
-Some modules are held out for validation. Start it as the demo does:
-
     tfckpt-tui launch RUN --workers 2 -- python -m tfckpt_trainer.examples.language_model
 
-What makes the loop steerable is marked with (1) to (3).
+`tfckpt-tui demo` runs this script too. It trains on Python's standard library, so there is nothing
+to download. The comments (1) to (3) mark the calls of the library.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ HELD_OUT = {"argparse.py", "heapq.py", "json", "random.py", "textwrap.py"}
 
 
 def main() -> None:
-    """Trains until the steps are done or somebody stops the run."""
+    """Trains until the last step, or until the run is stopped."""
     options = parse_options()
     strategy = create_strategy(options.strategy, threads=1)
     keras.utils.set_random_seed(SEED)
@@ -43,7 +41,7 @@ def main() -> None:
         optimizer.build(model.trainable_variables)
     training_text, validation_text = read_standard_library()
 
-    run = TrainingRun(  # (1) says what belongs to the state
+    run = TrainingRun(  # (1) defines the state to save
         options.run_dir,
         strategy=strategy,
         model=model,
@@ -67,15 +65,15 @@ def main() -> None:
     validate = tf.function(
         lambda: next_byte_loss(model(held_out[:, :-1], training=False), held_out[:, 1:])
     )
-    train_step = run.function(replica_step)  # (2) one step on all replicas, one collective
-    for batch in run:  # (3) restores first, serves commands in between
+    train_step = run.function(replica_step)  # (2) runs one step on all replicas
+    for batch in run:  # (3) restores first, and carries out commands between steps
         train_step(batch)
         if run.step % options.validate_every == 0:
             run.report(validation_loss=validate())
 
 
 def parse_options() -> argparse.Namespace:
-    """Reads the command line."""
+    """Parses the command line."""
     launched = "TF_CONFIG" in os.environ
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run-dir", help="checkpoint directory (the launcher gives it)")
@@ -116,7 +114,7 @@ def next_byte_loss(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
 
 
 def read_standard_library() -> tuple[Bytes, Bytes]:
-    """Returns the sources for training and those held out, each as one array of bytes."""
+    """Returns the training text and the validation text, as arrays of bytes."""
     root = Path(sysconfig.get_paths()["stdlib"])
     training: list[bytes] = []
     validation: list[bytes] = []
@@ -133,7 +131,7 @@ def _as_array(parts: list[bytes]) -> Bytes:
 
 
 def random_crops(text: Bytes, context: tf.distribute.InputContext) -> tf.data.Dataset:
-    """Returns endless batches of random crops, other ones on each worker."""
+    """Returns an endless dataset of batches of random crops, different on each worker."""
     source = tf.constant(text)
     last = len(text) - CONTEXT - 1
 
@@ -146,7 +144,7 @@ def random_crops(text: Bytes, context: tf.distribute.InputContext) -> tf.data.Da
 
 
 def crops_at(text: Bytes, places: npt.NDArray[np.float64]) -> tf.Tensor:
-    """Returns the crops that begin at `places`, given as parts of the whole from 0 to 1."""
+    """Returns the crops at relative positions `places`, from 0 to 1."""
     begins = (places * (len(text) - CONTEXT - 1)).astype(int)
     return tf.constant(np.stack([text[b : b + CONTEXT + 1] for b in begins]), tf.int32)
 

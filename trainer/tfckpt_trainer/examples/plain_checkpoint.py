@@ -1,9 +1,9 @@
-"""A plain `tf.train.Checkpoint` loop, made steerable: no Keras, an optimizer of one's own.
+"""A custom training loop without Keras, with a custom optimizer.
 
     tfckpt-tui launch RUN -- python -m tfckpt_trainer.examples.plain_checkpoint
 
-Before, it would have had a Checkpoint, a CheckpointManager, a restore at the top and a save every
-so many steps. All of these are the `TrainingRun`; the loop is as it was.
+`TrainingRun` replaces the `tf.train.Checkpoint`, the `CheckpointManager`, the restore at the start
+and the save every N steps. The training loop itself stays the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tfckpt_trainer.training import TrainingRun, create_strategy
 
 
 class Line(tf.Module):  # type: ignore[misc]
-    """y = a x + b, with the momentum of each."""
+    """The model y = a x + b, with a momentum for each variable."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Line(tf.Module):  # type: ignore[misc]
 
 
 def main() -> None:
-    """Fits a line for a number of steps."""
+    """Fits a line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run-dir", help="checkpoint directory (the launcher gives it)")
     parser.add_argument("--steps", type=int, default=2_000)

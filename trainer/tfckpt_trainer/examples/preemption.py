@@ -1,10 +1,10 @@
-"""What a preemption does: the run saves within the grace time and asks to be started again.
+"""A preemption: the run saves within the grace period and exits with the code for a requeue.
 
     tfckpt-tui launch RUN --foreground -- python -m tfckpt_trainer.examples.preemption; echo $?
 
-Nothing in a script is needed for it. This one sends itself the signal that a scheduler would send,
-at step 500 of its first start, so the command ends with 143, which schedulers take for "start me
-again". Do that: it goes on at step 500, and ends with 0.
+Scripts need no code for this. This script simulates a scheduler: it sends itself SIGTERM at step
+500 of its first start. The command exits with 143, on which schedulers requeue a job. Run it
+again: it continues at step 500 and exits with 0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tfckpt_trainer.training import TrainingRun, create_strategy
 
 
 def main() -> None:
-    """Fits a line, and is preempted once."""
+    """Fits a line and is preempted once."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run-dir", help="checkpoint directory (the launcher gives it)")
     parser.add_argument("--steps", type=int, default=1_000)
@@ -33,7 +33,7 @@ def main() -> None:
         if number + 1 == options.preempt_at and not run.state.get("preempted"):
             run.state["preempted"] = True
             os.kill(os.getpid(), signal.SIGTERM)
-    print("done: what follows the loop is run only at the end of training")
+    print("done: code after the loop runs only at the end of training")
 
 
 if __name__ == "__main__":

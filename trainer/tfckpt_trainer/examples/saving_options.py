@@ -1,9 +1,9 @@
-"""How and when to save: beside training, by all workers, in files of a largest size, at the best.
+"""Save options: background saves, sharded saves, a maximum shard size, and saves on improvement.
 
     tfckpt-tui launch RUN --workers 2 -- python -m tfckpt_trainer.examples.saving_options
 
-It also keeps values of its own with each checkpoint: some that all workers share, and some that
-each worker has for itself. `tfckpt-tui inspect RUN` shows them, and a restore brings them back.
+It also saves its own values with each checkpoint, shared values and values per worker.
+`tfckpt-tui inspect RUN` shows them, and a restore brings them back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tfckpt_trainer.training import SaveOptions, StrategyName, TrainingRun, crea
 
 
 def main() -> None:
-    """Trains an autoencoder of noise, and saves in every way there is."""
+    """Trains an autoencoder with all save options."""
     launched = "TF_CONFIG" in os.environ
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run-dir", help="checkpoint directory (the launcher gives it)")
@@ -49,11 +49,11 @@ def main() -> None:
         save_every_steps=500,
         save_on_improvement="validation_loss:min",
         saving=SaveOptions(
-            background=True,  # the values are taken at the step, and written beside training
-            when_busy="skip",  # a save that is due meanwhile is left out
-            spread=True,  # each worker writes a part
-            largest_shard=64 << 20,  # no file has more than 64 MB of tensors
-            when_full="pause",  # a full disk pauses the run until there is room
+            background=True,  # copy the values at the step, write them during training
+            when_busy="skip",  # skip a save that is due while another one is running
+            spread=True,  # each worker writes a part of the checkpoint
+            largest_shard=64 << 20,  # at most 64 MiB of tensors per file
+            when_full="pause",  # on a full disk, pause the run until there is space
         ),
     )
 
@@ -77,12 +77,12 @@ def main() -> None:
 
 
 def mean_square(difference: tf.Tensor) -> tf.Tensor:
-    """Returns the mean of the squares."""
+    """Returns the mean square."""
     return tf.reduce_mean(difference**2)
 
 
 def noise(seed: int) -> tf.data.Dataset:
-    """Returns endless batches of smooth random curves."""
+    """Returns an endless dataset of batches of random sine curves."""
     numbers = tf.data.Dataset.random(seed=seed + 1)
 
     def curve(number: tf.Tensor) -> tf.Tensor:

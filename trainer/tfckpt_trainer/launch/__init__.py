@@ -1,1 +1,4 @@
-"""Starts workers, restarts them when one dies, and tells them where the others are."""
+"""Starts workers, supervises them, and restarts them after a failure, without TensorFlow.
+
+Code that runs inside a worker process belongs in `training`.
+"""

@@ -26,8 +26,6 @@ from tfckpt_trainer.rundir.records.export import (
 SECONDS = 600.0
 """How long one phase may take: starting the script, building the model, writing it."""
 
-POLL_SECONDS = 0.1
-
 _SAID = {
     ExportPhase.WRITE: "The script builds its model, restores {checkpoint} and writes it …",
     ExportPhase.CHECK: "Another process loads it and compares its answers …",

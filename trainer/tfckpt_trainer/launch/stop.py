@@ -21,7 +21,7 @@ from tfckpt_trainer.launch.workers import KILL_SECONDS, POLL_SECONDS, signal_gro
 from tfckpt_trainer.rundir.health import is_live
 from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import is_seen_from_here
+from tfckpt_trainer.rundir.processes import pid_is_visible
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.statuses import store_status
@@ -108,7 +108,7 @@ def stop_supervisor(
 
 
 def _check_here(supervisor: SupervisorStatus, workers: Sequence[OrphanProcess]) -> None:
-    if not is_seen_from_here(supervisor):
+    if not pid_is_visible(supervisor):
         raise LaunchError(
             f"The supervisor runs on {supervisor.host} (process {supervisor.pid}); stop it there."
         )

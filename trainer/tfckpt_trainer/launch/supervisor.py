@@ -49,7 +49,7 @@ from tfckpt_trainer.launch.workers import (
     start_worker,
 )
 from tfckpt_trainer.rundir.documents import load, load_if_there, store
-from tfckpt_trainer.rundir.log_times import LogClock
+from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
@@ -90,7 +90,7 @@ class Supervisor:
             fixed_ports=bool(options.ports),
         )
         self._report = Reporter(run, options.max_restarts)
-        self._log_clock = LogClock()
+        self._log_clock = LogTimesRecorder()
         self._logs = [run.supervisor_log, *(run.worker_log(i) for i in range(len(options.tasks)))]
         self._workers: list[RunningWorker] = []
         program = as_program(options.command) if options.standby else None
@@ -115,7 +115,7 @@ class Supervisor:
         finally:
             if self._standby is not None:
                 self._standby.end()
-            self._log_clock.note(self._logs)
+            self._log_clock.record(self._logs)
         return self._report.state
 
     def _supervise(self) -> None:
@@ -240,7 +240,7 @@ class Supervisor:
     def _tick(self) -> None:
         """Does what is due, in every wait."""
         self._report.beat_if_due()
-        self._log_clock.note_if_due(self._logs)
+        self._log_clock.record_if_due(self._logs)
 
     def _silence(self) -> str:
         return (

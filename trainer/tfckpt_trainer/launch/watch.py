@@ -12,7 +12,7 @@ from tfckpt_trainer.launch.workers import RunningWorker
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
-from tfckpt_trainer.rundir.stragglers import suspect
+from tfckpt_trainer.rundir.stragglers import likely_straggler
 
 LOOK_SECONDS = 1.0
 """How often heartbeats are read while nothing happens."""
@@ -64,7 +64,7 @@ class Watch:
             stepped=self._stepped,
             saved=self._saved(),
             stands_for=self._stands_for(said.values()),
-            suspect=suspect(list(said.values()), time.time()),
+            suspect=likely_straggler(list(said.values()), time.time()),
         )
 
     def _stands_for(self, said: Collection[WorkerStatus]) -> float:

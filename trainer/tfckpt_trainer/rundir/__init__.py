@@ -1,1 +1,5 @@
-"""The run directory: the one contract between trainer, supervisor, terminal app and scripts."""
+"""The run directory: its paths, records, command queue and heartbeats, for all processes.
+
+Only file access and what follows from it belongs here. Checkpoint formats belong in `bundle`, and
+decisions about checkpoints in `catalog`.
+"""

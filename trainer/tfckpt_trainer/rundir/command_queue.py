@@ -1,8 +1,8 @@
-"""The command box: how a person or a script asks, and how the trainer answers.
+"""The command queue: requests to the trainer, and their outcomes, as files.
 
-A command is a file. It is dropped into `inbox/`, claimed by a rename to `active/`, rewritten
-there as it proceeds, and ends in `done/`. Only one process can win a rename, so a command is
-carried out once, or expires, and never both.
+A command is a file in `inbox/`. The trainer claims it by a rename to `active/`, updates it there,
+and moves it to `done/`. A rename succeeds for one process only, so each command is either carried
+out once or expires.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandS
 from tfckpt_trainer.rundir.statuses import load_status, store_status
 
 DEFAULT_LIFETIME = 60.0
-"""Seconds after which a command that nobody took expires."""
+"""Seconds after which an unclaimed command expires."""
 
 POLL_SECONDS = 0.02
-"""How often one who waits for an outcome looks, unless told otherwise."""
+"""Default interval at which `CommandQueue.wait` polls for an outcome."""
 
 DAMAGED_SECONDS = 10.0
-"""After so long a file that is no command, and was not changed, is deleted."""
+"""Age at which an unchanged file that is not a valid command is deleted."""
 
 KEPT_OUTCOMES = 500
-"""How many answered commands are kept in `done/`."""
+"""Number of finished commands that are kept in `done/`."""
 
 
 def requester(through: str) -> str:
-    """Returns who asks, for the journal: `user@host, through`."""
+    """Returns the requester for the event log: `USER@HOST, THROUGH`."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
-        # Containers run with users that no password file knows.
+        # The user of a container may be missing in the password file.
         user = f"user {os.getuid()}"
     return f"{user}@{socket.gethostname()}, {through}"
 
 
 def advance(command: Command, state: CommandState, message: str, **changes: Any) -> Command:
-    """Returns `command` moved on to `state`, with the transition in its history."""
+    """Returns `command` in `state`, with the transition added to its history."""
     now = time.time()
     return msgspec.structs.replace(
         command,
@@ -61,8 +61,8 @@ def advance(command: Command, state: CommandState, message: str, **changes: Any)
     )
 
 
-class CommandBox:
-    """The commands of one run, from both sides."""
+class CommandQueue:
+    """The commands of one run, for clients and for the trainer."""
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
@@ -77,14 +77,14 @@ class CommandBox:
         lifetime: float = DEFAULT_LIFETIME,
         now: float | None = None,
     ) -> Command:
-        """Drops a command into the inbox and returns it.
+        """Adds a command to the queue and returns it.
 
         Args:
-            kind: What to do.
-            arguments: As `Command.arguments` documents.
-            requested_by: From `requester`.
-            lifetime: Seconds in which a trainer must take it.
-            now: The time, where a test needs to say.
+            kind: The kind of command.
+            arguments: See `Command.arguments`.
+            requested_by: The result of `requester`.
+            lifetime: Seconds after which the command expires if unclaimed.
+            now: Time of the request in seconds since the epoch; by default the current time.
         """
         at = time.time() if now is None else now
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(at))
@@ -103,8 +103,8 @@ class CommandBox:
         return command
 
     def look_up(self, identifier: str) -> Command | None:
-        """Returns the newest state of a command, or None where there is no trace of it."""
-        # It moves from left to right only, so a second round meets what the first one missed.
+        """Returns the newest state of a command, or None if it does not exist."""
+        # Commands move in this order only, so a second pass finds one that moved during the first.
         for _ in range(2):
             for place in (self._run.inbox, self._run.active, self._run.done):
                 command = load_status(place / f"{identifier}.json", Command)
@@ -120,16 +120,15 @@ class CommandBox:
         on_change: Callable[[Command], None] | None = None,
         poll: float = POLL_SECONDS,
     ) -> Command:
-        """Follows `command` until it is final or `timeout` seconds have passed.
+        """Waits until `command` is final or `timeout` seconds have passed.
 
-        A command that is still in the inbox after its lifetime is withdrawn and returned as
-        expired: no trainer can take it any more.
+        Withdraws a command that is still unclaimed after its lifetime and returns it as expired.
 
         Args:
-            command: As it was submitted.
+            command: The command that `submit` returned.
             timeout: Seconds.
-            on_change: Told of each change.
-            poll: Seconds between looks.
+            on_change: Called with each new state of the command.
+            poll: Polling interval in seconds.
         """
         deadline = time.monotonic() + timeout
         newest = command
@@ -147,56 +146,51 @@ class CommandBox:
         return newest
 
     def withdraw(self, command: Command) -> Command | None:
-        """Takes a command back that nobody took; returns it expired, or None if it was taken."""
+        """Withdraws an unclaimed command; returns it as expired, or None if it was claimed."""
         expired = advance(
             command,
             CommandState.EXPIRED,
-            "No trainer took it in time; it will not be carried out.",
+            "No trainer claimed the command in time. It will not be carried out.",
         )
         return expired if self._move(self._run.inbox, self._run.done, expired) else None
 
-    def withdraw_expired(self, now: float) -> list[Command]:
-        """Withdraws every command whose lifetime is over, and returns them."""
-        overdue = [c for c in self._commands_in(self._run.inbox) if now > c.expires_at]
-        return [taken for c in overdue if (taken := self.withdraw(c)) is not None]
-
     def pending(self) -> list[Command]:
-        """Commands that nobody took yet, oldest first."""
+        """Returns unclaimed commands, oldest first."""
         return self._commands_in(self._run.inbox)
 
     def working(self) -> list[Command]:
-        """Commands that a trainer took and did not answer yet, oldest first."""
+        """Returns commands that were claimed and are not finished, oldest first."""
         return self._commands_in(self._run.active)
 
     def claim(self, now: float) -> Command | None:
-        """Takes the oldest command for the trainer; overdue and repeated ones are put aside."""
+        """Claims the oldest command. Withdraws expired commands and drops repeated ones."""
         for command in self._commands_in(self._run.inbox):
             if (self._run.done / f"{command.id}.json").exists():
                 (self._run.inbox / f"{command.id}.json").unlink(missing_ok=True)
             elif now > command.expires_at:
                 self.withdraw(command)
             else:
-                seen = advance(command, CommandState.SEEN, "The chief took it.")
+                seen = advance(command, CommandState.SEEN, "The chief claimed the command.")
                 if self._move(self._run.inbox, self._run.active, seen):
                     return seen
         return None
 
     def update(self, command: Command) -> None:
-        """Makes the progress of a command that was claimed visible."""
+        """Writes the progress of a claimed command."""
         store_status(self._run.active / f"{command.id}.json", command)
 
     def finish(self, command: Command) -> None:
-        """Writes the outcome of a claimed command and closes it."""
-        # Who asked waits for the answer, also where a full disk takes no new file.
+        """Writes the outcome of a claimed command and moves it to `done/`."""
+        # The client waits for the outcome, so it is written in place on a full disk.
         store_status(self._run.active / f"{command.id}.json", command, durable=True)
         os.replace(self._run.active / f"{command.id}.json", self._run.done / f"{command.id}.json")
         self._forget_old_outcomes()
 
     def abandon_active(self, reason: str) -> list[Command]:
-        """Closes as failed what an earlier trainer took and did not finish; returns it."""
+        """Marks commands as failed that an earlier trainer left unfinished; returns them."""
         abandoned = []
         for command in self.working():
-            # A trainer that died between the outcome and the move has told the truth already.
+            # The earlier trainer may have died between the outcome and the move to `done/`.
             final = command.state.is_final
             self.finish(command if final else advance(command, CommandState.FAILED, reason))
             if not final:
@@ -204,18 +198,17 @@ class CommandBox:
         return abandoned
 
     def clear_damaged(self, now: float, *, at_once: bool = False) -> list[str]:
-        """Deletes files in `inbox/` and `active/` that are no commands and do not become any.
+        """Deletes files in `inbox/` and `active/` that are not valid commands.
 
-        Commands are put there by a rename and are whole from the start. A file that somebody
-        writes in place, with an editor or a script, has some seconds to become one.
+        A file that changes is not deleted: another program may still be writing it.
 
         Args:
-            now: Seconds on any clock that only goes on.
-            at_once: Whether those in `active/` go at once, as at the start of a trainer: only an
-                earlier one wrote there.
+            now: Seconds of a monotonic clock.
+            at_once: Whether to delete files in `active/` immediately. Use it when a trainer
+                starts, because only an earlier trainer wrote there.
 
         Returns:
-            A sentence for each file that was deleted.
+            A sentence for each deleted file.
         """
         cleared = []
         found: dict[Path, tuple[tuple[int, int, int], float]] = {}
@@ -246,7 +239,7 @@ class CommandBox:
         return sorted(commands, key=lambda c: (c.requested_at, c.id))
 
     def _move(self, source: Path, target: Path, command: Command) -> bool:
-        """Renames a command's file and rewrites it there; False if another was quicker."""
+        """Renames a command's file and updates it; returns False if another process was first."""
         make_directory(target)
         name = f"{command.id}.json"
         try:
@@ -254,7 +247,7 @@ class CommandBox:
         except FileNotFoundError:
             return False
         with suppress(OSError):
-            # The rename decides; what a full disk keeps from being written are only the words.
+            # The rename decides. On a full disk only the new state is missing in the file.
             store(target / name, command)
         return True
 
@@ -265,17 +258,17 @@ class CommandBox:
 
 
 def _damage(path: Path) -> tuple[str, tuple[int, int, int]]:
-    """Returns what keeps a file from being a command, and what tells that it was changed."""
+    """Returns why a file is not a valid command, and its size, modification time and inode."""
     try:
         facts = os.lstat(path)
         command = load(path, Command)
     except DamagedFileError as error:
         problem = str(error)
     except OSError:
-        # It was taken meanwhile, or the disk cannot be read: neither says that it is damaged.
+        # The file was claimed in the meantime or cannot be read, so nothing is known about it.
         return "", (0, 0, 0)
     else:
-        problem = "" if command.id == path.stem else f"it holds another command, {command.id!r}."
+        problem = "" if command.id == path.stem else f"it contains command {command.id!r}."
     return problem, (facts.st_size, facts.st_mtime_ns, facts.st_ino)
 
 

@@ -1,4 +1,4 @@
-"""JSON documents with a schema version: typed, validated, unknown fields kept."""
+"""Typed, validated JSON documents with a schema version. Unknown fields are kept."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ from tfckpt_trainer.rundir.files import (
 )
 
 SCHEMA = 1
-"""The version of documents without a checksum, and of what commands print as JSON."""
+"""Schema version of documents without a checksum, and of the JSON output of commands."""
 
 SEALED_SCHEMA = 2
-"""The version of documents that carry a checksum of themselves."""
+"""Schema version of documents that end with a checksum."""
 
 _SEAL_SIZE = len(b',"crc32":"00000000"}')
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """Base of everything we write as JSON.
+    """Base class of all JSON documents.
 
     Attributes:
-        schema: Version of the contract that wrote it; it is written anew in the present one.
-        unknown: Fields of the file that this code does not know; they are written back.
+        version: The schema version that is written.
+        has_copy: Whether a second copy is stored beside the file.
+        schema: The schema version that was read.
+        unknown: Fields of the file that this version does not know. They are written back.
     """
 
     version: ClassVar[int] = SCHEMA
@@ -42,10 +44,10 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class SealedDocument(Document, frozen=True, kw_only=True):
-    """A document that ends with the CRC-32 of its own text, so that no flipped bit passes.
+    """A document that ends with the CRC-32 of its own text.
 
-    The last field of the file is `"crc32"`: eight hexadecimal digits, the checksum of all bytes
-    before the comma that precedes it. Files of schema 1 have none and are read as they are.
+    The last field is `"crc32"`: eight hexadecimal digits, the checksum of all bytes before the
+    comma that precedes it. Files of schema 1 have no checksum.
     """
 
     version: ClassVar[int] = SEALED_SCHEMA
@@ -57,10 +59,10 @@ DocumentT = TypeVar("DocumentT", bound=Document)
 
 
 def encode(document: Document) -> bytes:
-    """Returns `document` as one line of JSON, with the unknown fields it was read with.
+    """Returns `document` as one line of JSON, including unknown fields.
 
     Raises:
-        UsageError: A text in it, such as the name of a file, has bytes that are no UTF-8.
+        UsageError: A string in it, such as a file name, is not valid UTF-8.
     """
     fields = msgspec.to_builtins(document)
     unknown = fields.pop("unknown")
@@ -68,22 +70,22 @@ def encode(document: Document) -> bytes:
         data = msgspec.json.encode({**unknown, **fields, "schema": document.version})
     except UnicodeEncodeError as error:
         raise UsageError(
-            f"{error.object!r} is not valid UTF-8, and cannot be written down; rename the file."
+            f"{error.object!r} is not valid UTF-8 and cannot be stored as JSON. Rename the file."
         ) from error
     return _with_seal(data.removesuffix(b"}")) if document.version >= SEALED_SCHEMA else data
 
 
 def decode(data: bytes, kind: type[DocumentT], source: str) -> DocumentT:
-    """Turns JSON from outside into a validated `kind`.
+    """Parses and validates untrusted JSON.
 
     Args:
-        data: The bytes read.
-        kind: The document expected.
-        source: The file's name, for the message.
+        data: The bytes of the file.
+        kind: The expected document type.
+        source: The file name, for error messages.
 
     Raises:
-        DamagedFileError: It is no JSON, a field is missing or has another type, it does not
-            match its checksum, or it was written by a newer version.
+        DamagedFileError: The data is not valid JSON for `kind`, does not match its checksum, or
+            was written by a newer version.
     """
     try:
         raw = msgspec.json.decode(data)
@@ -92,8 +94,8 @@ def decode(data: bytes, kind: type[DocumentT], source: str) -> DocumentT:
         schema = raw.get("schema")
         if isinstance(schema, int) and schema > kind.version:
             raise DamagedFileError(
-                f"{source} was written by a newer tfckpt-tui (schema {schema}, this one knows "
-                f"{kind.version}); upgrade this installation."
+                f"{source} was written by a newer tfckpt-tui: it has schema {schema}, this version "
+                f"reads up to {kind.version}. Upgrade this installation of tfckpt-tui."
             )
         if kind.version >= SEALED_SCHEMA and (schema != SCHEMA or "crc32" in raw):
             if not _matches_seal(data):
@@ -105,12 +107,13 @@ def decode(data: bytes, kind: type[DocumentT], source: str) -> DocumentT:
         return msgspec.convert({**fields, "unknown": unknown}, kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedFileError(
-            f"{source} is not a valid {kind.__name__}: {error}. Move it away, or restore it."
+            f"{source} is not a valid {kind.__name__}: {error}. Move the file away, or restore it "
+            "from a copy."
         ) from error
 
 
 def _with_seal(text: bytes) -> bytes:
-    """Returns an object of JSON, without its closing brace, closed with its checksum."""
+    """Closes a JSON object, given without its closing brace, with its checksum."""
     return b'%b,"crc32":"%08x"}' % (text, zlib.crc32(text))
 
 
@@ -119,16 +122,16 @@ def _matches_seal(data: bytes) -> bool:
 
 
 def copy_of(path: Path) -> Path:
-    """Returns where the second copy of a document lies."""
+    """Returns the path of the second copy of a document."""
     return path.with_name(f"{path.name}.copy")
 
 
 def load(path: Path, kind: type[DocumentT], limit: int = RECORD_LIMIT) -> DocumentT:
-    """Reads and validates one document; a damaged one is read from its copy, if it has one.
+    """Reads and validates one document. Falls back to its copy if it is damaged.
 
     Raises:
-        FileNotFoundError: There is no such file, whether or not there is a copy of it.
-        DamagedFileError: It is not what was expected.
+        FileNotFoundError: The file does not exist, even if its copy does.
+        DamagedFileError: The file is damaged, and so is its copy if there is one.
     """
     try:
         return decode(read_bounded(path, limit), kind, path.name)
@@ -140,18 +143,18 @@ def load(path: Path, kind: type[DocumentT], limit: int = RECORD_LIMIT) -> Docume
 
 
 def load_if_there(path: Path, kind: type[DocumentT]) -> DocumentT | None:
-    """Reads one document, or returns None where there is no file."""
+    """Reads one document; returns None if there is no file."""
     try:
         return load(path, kind)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-def damage_of(path: Path, kind: type[Document]) -> str:
-    """Returns what is wrong with the file itself, whatever its copy holds; empty if nothing is.
+def describe_damage(path: Path, kind: type[Document]) -> str:
+    """Returns a description of the damage of a file, ignoring its copy; empty if it is valid.
 
     Raises:
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: The file does not exist.
     """
     try:
         decode(read_bounded(path), kind, path.name)
@@ -160,11 +163,11 @@ def damage_of(path: Path, kind: type[Document]) -> str:
     return ""
 
 
-def damage_of_copy(path: Path, kind: type[Document]) -> str:
-    """Returns what is wrong with the copy of a document; empty if it is sound or not there."""
+def describe_copy_damage(path: Path, kind: type[Document]) -> str:
+    """Returns a description of the damage of a copy; empty if it is valid or missing."""
     copy = copy_of(path)
     try:
-        return damage_of(copy, kind)
+        return describe_damage(copy, kind)
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except OSError as error:
@@ -172,16 +175,16 @@ def damage_of_copy(path: Path, kind: type[Document]) -> str:
 
 
 def store(path: Path, document: Document, *, durable: bool = True) -> None:
-    """Writes `document` so that a reader sees the old file or the whole new one.
+    """Writes `document` atomically, and its copy first if it has one.
 
     Raises:
-        NotFlushedError: It was written; the disk refused to flush it.
-        OSError: Nothing was replaced.
+        NotFlushedError: The document was written but not flushed to disk.
+        OSError: The file was not replaced.
     """
     data = encode(document)
     unflushed: NotFlushedError | None = None
     if document.has_copy:
-        # First: where the file itself is there, its copy is.
+        # Written first, so that a file never exists without its copy.
         try:
             write_atomic(copy_of(path), data, durable=durable)
         except NotFlushedError as error:
@@ -192,7 +195,7 @@ def store(path: Path, document: Document, *, durable: bool = True) -> None:
 
 
 def remove(path: Path) -> None:
-    """Removes a document and its copy, as far as they are there."""
+    """Deletes a document and its copy, if they exist."""
     path.unlink(missing_ok=True)
     copy_of(path).unlink(missing_ok=True)
 
@@ -205,16 +208,17 @@ def _load_copy(path: Path, kind: type[DocumentT], limit: int) -> DocumentT | Non
 
 
 def append(path: Path, document: Document, *, durable: bool = True) -> None:
-    """Appends `document` as one line to the file `path`; raises as `append_line` does."""
+    """Appends `document` as one line to the file `path`. Raises the errors of `append_line`."""
     append_line(path, encode(document), durable=durable)
 
 
 def parse_lines(data: bytes, kind: type[DocumentT], source: str) -> tuple[list[DocumentT], int]:
-    """Reads whole lines of an append-only file; a torn last line is left for the next look.
+    """Parses the complete lines of an append-only file.
+
+    Damaged lines, such as a crash during a write leaves, are skipped.
 
     Returns:
-        The documents, and how many bytes of `data` they took. Lines that are damaged (a crash
-        in mid-write, then further appends) are passed over: they must not block a start.
+        The documents, and the number of bytes up to the end of the last complete line.
     """
     end = data.rfind(b"\n") + 1
     documents = []

@@ -1,4 +1,4 @@
-"""Files that others read while we write: atomic writes, bounded reads, no links followed."""
+"""File access that is safe beside other processes: atomic writes, bounded reads, no links."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from uuid import uuid4
 from tfckpt_trainer.errors import DamagedFileError
 
 RECORD_LIMIT = 16 << 20
-"""Bytes beyond which no file of ours is read: whatever it is, it is not one of ours."""
+"""Largest file that is read as a record, in bytes."""
 
 
 class NotFlushedError(OSError):
-    """A change was made and the disk refused to flush it: a power loss may undo it."""
+    """A change was made but not flushed to disk. A power loss may undo it."""
 
 
 def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Replaces `path` by a file that holds `data`: a reader sees the old file or the new one.
+    """Replaces the file `path` atomically: readers see either the old or the new content.
 
     Args:
-        path: The file; its directory exists.
-        data: All of its content.
-        durable: Whether to flush the file and its directory to disk. Heartbeats need not be.
+        path: The file. Its directory must exist.
+        data: The new content.
+        durable: Whether to flush the file and its directory to disk.
 
     Raises:
-        NotFlushedError: The file was replaced; its directory could not be flushed.
-        OSError: Nothing was replaced; the temporary file is gone.
+        NotFlushedError: The file was replaced, but its directory could not be flushed.
+        OSError: The file was not replaced. The temporary file was deleted.
     """
     temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
     try:
@@ -48,28 +48,29 @@ def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 
 def overwrite(path: Path, data: bytes) -> None:
-    """Writes `data` over the content of `path` in place: for a disk without a free block.
+    """Overwrites the content of `path` in place. Works on a full disk.
 
-    The file keeps its inode and does not become shorter: what is left of its old content is
-    replaced by spaces. A reader that comes in the middle may see a mixture of both contents, so
-    this is only for files that are written again soon and may be skipped once.
+    The file is padded with spaces to its old size. A concurrent reader may see a mixture of old
+    and new content, so use this only for files that are rewritten often, such as heartbeats.
 
     Args:
-        path: An existing plain file with no other name.
-        data: All of its new content; text that may end in spaces.
+        path: An existing regular file with one hard link.
+        data: The new content. Trailing spaces must not matter to readers.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        DamagedFileError: It is a symbolic link, no plain file, or has a second name.
-        OSError: `data` needs more disk space than the file has, or the disk refused. If the disk
-            refused midway, the file holds a mixture of both contents.
+        FileNotFoundError: The file does not exist.
+        DamagedFileError: The path is not a regular file with one hard link.
+        OSError: `data` needs more disk space than the file has, or the write failed. After a
+            partial write the file holds a mixture of old and new content.
     """
     descriptor = _open_itself(path, os.O_WRONLY)
     try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
-            raise DamagedFileError(f"{path} is not a plain file with one name; move it away.")
-        # `st_blocks` counts units of 512 bytes on any file system.
+            raise DamagedFileError(
+                f"{path} is not a regular file with one hard link. Move it away."
+            )
+        # The unit of `st_blocks` is 512 bytes on every file system.
         if len(data) > max(facts.st_size, 512 * facts.st_blocks):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         padded = data.ljust(facts.st_size)
@@ -80,11 +81,11 @@ def overwrite(path: Path, data: bytes) -> None:
 
 
 def move(source: Path, target: Path) -> None:
-    """Renames `source` to `target`, in place of nothing.
+    """Renames `source` to `target` without replacing anything.
 
     Raises:
-        FileExistsError: There is something at `target`; nothing was moved.
-        OSError: The disk refused.
+        FileExistsError: `target` exists; nothing was moved.
+        OSError: The rename failed.
     """
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
@@ -94,10 +95,10 @@ def move(source: Path, target: Path) -> None:
 def sync_directory(directory: Path) -> None:
     """Flushes the entries of `directory`, so that renames in it survive a power loss.
 
-    Some network file systems cannot flush a directory at all; they are taken as they are.
+    Does nothing on network file systems that cannot flush directories.
 
     Raises:
-        NotFlushedError: The disk refused; the entries are there.
+        NotFlushedError: The flush failed.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -126,62 +127,62 @@ def sync_file(path: Path) -> None:
 
 
 def open_plain(path: Path) -> BinaryIO:
-    """Opens a regular file for reading; follows no symbolic link and waits for no pipe.
+    """Opens a regular file for reading. Does not follow symbolic links or wait for pipes.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        DamagedFileError: It is a link, a directory or a device.
-        OSError: It cannot be read.
+        FileNotFoundError: The file does not exist.
+        DamagedFileError: The path is not a regular file.
+        OSError: The file cannot be read.
     """
     descriptor = _open_itself(path, os.O_RDONLY)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise DamagedFileError(f"{path} is not a plain file; move it away.")
+        raise DamagedFileError(f"{path} is not a regular file. Move it away.")
     return os.fdopen(descriptor, "rb")
 
 
 def _open_itself(path: Path, flags: int) -> int:
-    """Opens what `path` itself is: no symbolic link is followed, no pipe waited for."""
+    """Opens `path` without following a symbolic link or waiting for a pipe."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise DamagedFileError(
-                f"{path} is a symbolic link, and a plain file was expected; move the link away."
+                f"{path} is a symbolic link; expected a regular file. Move the link away."
             ) from error
         raise
 
 
 def read_bounded(path: Path, limit: int = RECORD_LIMIT) -> bytes:
-    """Reads a regular file of at most `limit` bytes, following no symbolic link.
+    """Reads a regular file of at most `limit` bytes. Does not follow symbolic links.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        DamagedFileError: It is a link, a directory or a device, or it is larger than `limit`.
-        OSError: It cannot be read.
+        FileNotFoundError: The file does not exist.
+        DamagedFileError: The path is not a regular file, or the file is larger than `limit`.
+        OSError: The file cannot be read.
     """
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
             raise DamagedFileError(
-                f"{path} has {size} bytes, and at most {limit} were expected; "
-                "it is not a file of tfckpt-tui: move it away."
+                f"{path} has {size} bytes; expected at most {limit}. tfckpt-tui did not write it. "
+                "Move the file away."
             )
-        # Not `limit`: as many bytes would be allocated first.
+        # `read` allocates its argument, so `limit` would waste memory.
         return file.read(size)
 
 
 def append_line(path: Path, line: bytes, *, durable: bool = True) -> None:
-    """Appends one line in one write; a reader may meet a torn last line only.
+    """Appends one line in one write, so that only the last line can be incomplete.
 
     Args:
-        path: The file; it is created where it is missing.
+        path: The file. It is created if it does not exist.
         line: The line.
-        durable: Whether to flush it to disk.
+        durable: Whether to flush the file to disk.
 
     Raises:
-        NotFlushedError: The line is there; the disk refused to flush it.
-        OSError: The line is not there, or only a part of it, which readers pass over.
+        NotFlushedError: The line was written but not flushed to disk.
+        OSError: The line was not written, or only in part. Readers skip a partial line.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
     descriptor = os.open(path, flags, 0o644)
@@ -189,7 +190,7 @@ def append_line(path: Path, line: bytes, *, durable: bool = True) -> None:
         data = line.rstrip(b"\n") + b"\n"
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
-            # A write was cut off before: its line must not swallow this one.
+            # An earlier write was incomplete; this line must not become a part of it.
             data = b"\n" + data
         if os.write(descriptor, data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
@@ -200,20 +201,22 @@ def append_line(path: Path, line: bytes, *, durable: bool = True) -> None:
 
 
 def make_directory(path: Path, *, durable: bool = False) -> None:
-    """Creates `path` and its parents; refuses a symbolic link in the place of `path` itself.
+    """Creates the directory `path` and its parents. Refuses a symbolic link at `path`.
 
     Args:
         path: The directory.
-        durable: Whether to flush the directory in which it was created.
+        durable: Whether to flush its parent directory to disk.
 
     Raises:
         DamagedFileError: `path` is a symbolic link.
-        NotFlushedError: It is there; the disk refused to flush that.
-        OSError: It cannot be created.
+        NotFlushedError: The directory was created but not flushed to disk.
+        OSError: The directory cannot be created.
     """
     is_new = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
     if path.is_symlink():
-        raise DamagedFileError(f"{path} is a symbolic link; a directory was expected there.")
+        raise DamagedFileError(
+            f"{path} is a symbolic link; expected a directory. Move the link away."
+        )
     if durable and is_new:
         sync_directory(path.parent)

@@ -1,4 +1,4 @@
-"""On what kind of file system a directory lies."""
+"""Detects the type of the file system of a directory."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ _NETWORK = {
 
 
 def is_network_file_system(path: Path) -> bool:
-    """Whether other machines may write below `path`.
+    """Whether `path` is on a network file system, where other machines may write too.
 
-    There no event tells of a change, times are those of another clock and are seen late, and
-    whoever writes need not be among the processes of this machine. Whatever runs in user space
-    (`fuse.sshfs`, `fuse.gcsfuse`, ...) counts as one. Nothing on it is touched to find out.
+    File events, timestamps and process lists are not reliable there. FUSE file systems
+    (`fuse.sshfs`, `fuse.gcsfuse`, ...) count as network file systems. The file system itself is
+    not accessed.
     """
     kind = file_system_type(path, _mounts())
     return kind in _NETWORK or kind.startswith("fuse.")
 
 
 def file_system_type(path: Path, mounts: Iterable[tuple[str, str]]) -> str:
-    """Returns the type of the file system of `path`, or nothing if no mount point is above it.
+    """Returns the type of the file system of `path`; empty if it is unknown.
 
     Args:
-        path: Need not exist.
+        path: Path that may not exist.
         mounts: Mount points and types, in the order in which they were mounted.
     """
     place = os.path.realpath(path)
     found, kind = "", ""
     for point, point_kind in mounts:
         below = point.rstrip("/") + "/"
-        # What was mounted later on the same point hides what was there.
+        # A later mount hides an earlier one on the same mount point.
         if f"{place}/".startswith(below) and len(below) >= len(found):
             found, kind = below, point_kind
     return kind.lower()
@@ -47,5 +47,5 @@ def _mounts() -> list[tuple[str, str]]:
     try:
         return [(part.mountpoint, part.fstype) for part in psutil.disk_partitions(all=True)]
     except (OSError, psutil.Error):
-        # Not to know it is to take it for a local disk, as most are.
+        # If the type is unknown, assume a local disk.
         return []

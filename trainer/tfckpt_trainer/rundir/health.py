@@ -1,4 +1,4 @@
-"""What heartbeats say about workers and run: never better news than there is."""
+"""Derives the states of workers and of the run from their heartbeats."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import psutil
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import is_seen_from_here
+from tfckpt_trainer.rundir.processes import pid_is_visible
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
 from tfckpt_trainer.rundir.statuses import load_status
 
 LOST_AFTER_INTERVALS = 5.0
-"""A heartbeat that is this many intervals old means that the worker is lost."""
+"""A worker is lost if its heartbeat is this many intervals old."""
 
 STALLED_AFTER_STEPS = 20.0
-"""No step for this many usual steps means that the worker stalls."""
+"""A worker is stalled if it completes no step for this many median step times."""
 
 STALLED_AFTER_SECONDS = 10.0
-"""And never before this many seconds."""
+"""Shortest time without a step after which a worker is stalled."""
 
 
 class WorkerState(StrEnum):
-    """What a watcher knows of a worker."""
+    """State of a worker, as seen from outside."""
 
     STARTING = "starting"
     TRAINING = "training"
@@ -40,7 +40,7 @@ class WorkerState(StrEnum):
 
 
 class RunState(StrEnum):
-    """What a watcher knows of a run."""
+    """State of a run, as seen from outside."""
 
     STARTING = "starting"
     TRAINING = "training"
@@ -54,14 +54,17 @@ class RunState(StrEnum):
 
 
 HAS_ENDED = frozenset({RunState.UNATTENDED, RunState.FINISHED, RunState.STOPPED, RunState.FAILED})
-"""States of a run of which no process is at work."""
+"""States of a run without running processes."""
 
 ProcessProbe = Callable[[int, float], bool]
-"""Whether the process with this number, started at this time, lives on this machine."""
+"""Takes a process ID and a start time; returns whether that process runs on this machine."""
 
 
 def process_lives(pid: int, started_at: float) -> bool:
-    """Whether process `pid` lives here; a number reused since `started_at` does not count."""
+    """Whether process `pid`, started at `started_at`, runs on this machine.
+
+    The start time distinguishes it from a later process with the same ID.
+    """
     if pid <= 0:
         return False
     try:
@@ -77,15 +80,15 @@ def process_lives(pid: int, started_at: float) -> bool:
 
 
 def heartbeat_age(updated_at: float, now: float) -> float:
-    """Seconds since a heartbeat, never negative even where two clocks disagree."""
+    """Returns the seconds since a heartbeat; 0 if the clocks of two machines disagree."""
     return max(0.0, now - updated_at)
 
 
 def is_live(
     status: WorkerStatus | SupervisorStatus, now: float, lives: ProcessProbe = process_lives
 ) -> bool:
-    """Whether the process behind a heartbeat lives, as far as can be seen from here."""
-    if is_seen_from_here(status):
+    """Whether the process of a heartbeat runs; judged by heartbeat age if its ID is not visible."""
+    if pid_is_visible(status):
         return lives(status.pid, status.process_started_at)
     age = heartbeat_age(status.updated_at, now)
     return age < LOST_AFTER_INTERVALS * status.interval_seconds
@@ -94,7 +97,7 @@ def is_live(
 def worker_state(
     status: WorkerStatus, now: float, lives: ProcessProbe = process_lives
 ) -> WorkerState:
-    """Returns the state of one worker at time `now` (seconds since the epoch)."""
+    """Returns the state of a worker at time `now` (seconds since the epoch)."""
     if status.activity is Activity.EXITED:
         return WorkerState.EXITED
     if not is_live(status, now, lives):
@@ -134,7 +137,7 @@ def run_state(
     now: float,
     lives: ProcessProbe = process_lives,
 ) -> RunState:
-    """Returns the state of a run from the states of its workers and its supervisor."""
+    """Returns the state of a run, given its workers and its supervisor."""
     supervised = supervisor is not None and is_live(supervisor, now, lives)
     if supervisor is not None and supervised:
         if supervisor.state is SupervisorState.RESTARTING:
@@ -143,7 +146,7 @@ def run_state(
             return RunState.STARTING
     elif supervisor is not None and supervisor.state in _AFTER_SUPERVISION:
         return _AFTER_SUPERVISION[supervisor.state]
-    # What serves trains with the chief, and says nothing of it.
+    # Workers and parameter servers that serve the chief do not report progress of their own.
     states = {state for _, state in workers if state is not WorkerState.SERVING}
     if not workers:
         return RunState.UNATTENDED
@@ -169,11 +172,11 @@ def _ended(workers: Sequence[tuple[WorkerStatus, WorkerState]]) -> RunState:
 
 
 def read_workers(run: RunDirectory, count: int | None = None) -> list[WorkerStatus]:
-    """Returns the heartbeats of the run's workers, by index; damaged files are left out.
+    """Returns the heartbeats of the workers, by index. Skips damaged files.
 
     Args:
         run: The run directory.
-        count: How many workers the run has now, so that files of a larger past are ignored.
+        count: Number of workers of the run; heartbeats of higher indexes are ignored.
     """
     statuses = []
     for path in sorted(run.status_directory.glob("worker-*.json")):
@@ -187,7 +190,7 @@ def read_workers(run: RunDirectory, count: int | None = None) -> list[WorkerStat
 
 
 def trainer_answers(run: RunDirectory, now: float, lives: ProcessProbe = process_lives) -> bool:
-    """Whether a live chief serves the command box of `run`."""
+    """Whether a live chief serves the command queue of `run`."""
     chief = next((s for s in read_workers(run) if s.index == 0), None)
     return chief is not None and worker_state(chief, now, lives) not in {
         WorkerState.EXITED,

@@ -1,4 +1,4 @@
-"""The journal: append-only lines about everything that happened to a run."""
+"""The event log of a run: an append-only file, one JSON line per event."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry
 
 TAIL_BYTES = 8 << 20
-"""How much of the end of an append-only file a first look reads."""
+"""Bytes that the first read takes from the end of an append-only file."""
 
 
 def write_entry(run: RunDirectory, entry: JournalEntry) -> None:
-    """Appends `entry` to the journal and flushes it.
+    """Appends `entry` to the event log and flushes it.
 
     Raises:
-        NotFlushedError: It is there; the disk refused to flush it.
-        OSError: It is not there.
+        NotFlushedError: The entry was written but not flushed to disk.
+        OSError: The entry was not written.
     """
     append(run.journal, entry)
 
 
 def try_write_entry(run: RunDirectory, entry: JournalEntry) -> str:
-    """Appends `entry` about something that is done already, whatever becomes of the line.
+    """Appends an `entry` about a completed action, without raising disk errors.
 
     Returns:
-        A sentence about what the disk refused, to be told beside the outcome; empty if nothing.
+        A sentence about the disk error, to be shown with the outcome; empty if there was none.
     """
     try:
         write_entry(run, entry)
     except NotFlushedError as error:
-        return f"Its line in the journal may not survive a power loss: {in_words(error)}."
+        return f"Its event log entry may not survive a power loss: {in_words(error)}."
     except OSError as error:
-        return f"It is not in the journal: {in_words(error)}."
+        return f"It is missing in the event log: {in_words(error)}."
     return ""
 
 
 def read_entries(run: RunDirectory) -> list[JournalEntry]:
-    """Returns the newest entries, oldest first, at most `TAIL_BYTES` of them."""
+    """Returns the entries in the last `TAIL_BYTES` of the event log, oldest first."""
     return Tail(run.journal, JournalEntry).read_new()
 
 
 class Tail(Generic[DocumentT]):
-    """Follows one append-only file of documents: each call returns what came since the last.
+    """Reads the new documents of an append-only file.
 
-    The first call reads at most the last `TAIL_BYTES`. A file that was replaced or became
-    shorter is read anew.
+    The first call reads at most the last `TAIL_BYTES`. A file that was replaced or truncated is
+    read again from there.
     """
 
     def __init__(self, path: Path, kind: type[DocumentT]) -> None:
@@ -60,7 +60,7 @@ class Tail(Generic[DocumentT]):
         self._inode: int | None = None
 
     def read_new(self) -> list[DocumentT]:
-        """Returns the documents appended since the last call; none where there is no file."""
+        """Returns the documents appended since the last call; none if there is no file."""
         try:
             opened = open_plain(self._path)
         except (OSError, DamagedFileError):

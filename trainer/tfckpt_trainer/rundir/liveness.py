@@ -1,13 +1,14 @@
-"""Whether a trainer of a run lives, by the clock of the file system and not by that of a machine.
+"""Detects whether another trainer of a run is alive, including trainers on other machines.
 
-A lock need not be shared between the clients of a network file system, and the clocks of two
-machines differ. What both sides see is the file of the heartbeat: it is replaced about once a
-second. So a heartbeat that may be fresh is watched until it beats again or is certainly old.
+File locks may not work across the clients of a network file system, and the clocks of machines
+differ. So a heartbeat that may be recent is watched: if its file changes, the trainer is alive.
+Ages are measured with the clock of the file system.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable
 from uuid import uuid4
@@ -20,43 +21,43 @@ from tfckpt_trainer.rundir.health import (
     read_workers,
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import is_seen_from_here, process_namespace
+from tfckpt_trainer.rundir.processes import pid_is_visible, process_namespace
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 
 CERTAINLY_OLD_SECONDS = 60.0
-"""A heartbeat of this age is not waited for, even where the times of a file system are skewed."""
+"""Age at which a heartbeat is old without being watched, allowing for clock skew."""
 
 WATCH_SECONDS = 3.0
-"""For so long a heartbeat is watched whose age alone would say that it is old."""
+"""Time for which a heartbeat is watched that is older than its interval allows."""
 
 LONGEST_WATCH_SECONDS = 10.0
-"""Nobody waits longer, whatever a heartbeat says of its interval."""
+"""Longest time for which a heartbeat is watched, whatever its interval is."""
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 
 Identity = tuple[int, int, int]
 
 
-def other_trainer_lives(
+def find_other_trainer(
     run: RunDirectory,
     index: int | None = None,
     *,
     lives: ProcessProbe = process_lives,
     sleep: Callable[[float], None] = time.sleep,
 ) -> WorkerStatus | None:
-    """Returns the heartbeat of a worker that lives, other than this process; None if none does.
+    """Returns the heartbeat of a live worker other than this process; None if there is none.
 
-    A worker has ended if it says so, or if its process is gone from the processes that this one
-    can see. Otherwise its heartbeat is watched, for at most `LONGEST_WATCH_SECONDS`.
+    If the process ID of a worker is not visible here, its heartbeat is watched for at most
+    `LONGEST_WATCH_SECONDS`.
 
     Args:
         run: The run directory.
-        index: Only this worker.
-        lives: Whether a process of this machine lives.
-        sleep: How to wait.
+        index: Consider only this worker; None considers all.
+        lives: Checks whether a process runs on this machine.
+        sleep: Waits for a number of seconds.
 
     Raises:
-        OSError: The directory cannot be read or written to.
+        OSError: The directory cannot be read or written.
     """
     watch = _Watch(run, lives)
     began = time.monotonic()
@@ -73,40 +74,40 @@ def other_trainer_lives(
         if not waiting:
             return None
         if time.monotonic() - began > LONGEST_WATCH_SECONDS:
-            return next(s for s in read_workers(run) if watch.judge(s) is not False)
-        sleep(_LOOK_SECONDS)
+            live = (one for one in read_workers(run) if watch.judge(one) is not False)
+            return next(live, None)
+        sleep(_POLL_SECONDS)
 
 
 def refuse_another_trainer(run: RunDirectory, index: int) -> None:
-    """Makes sure that no other process is worker `index` of the run.
+    """Raises an error if another process is worker `index` of the run.
 
-    A worker that starts calls this before its own first heartbeat, which would replace that of
-    the other one.
+    Call this before the first heartbeat, which would overwrite the other one.
 
     Raises:
-        RefusedError: Another one writes heartbeats.
-        OSError: The directory cannot be read or written to.
+        RefusedError: Another process writes these heartbeats.
+        OSError: The directory cannot be read or written.
     """
-    other = other_trainer_lives(run, index)
+    other = find_other_trainer(run, index)
     if other is not None:
         raise RefusedError(
-            f"Another trainer works in {run.root}: worker {other.index} on {other.host} (process "
-            f"{other.pid}) writes heartbeats. Stop it with `tfckpt-tui stop {run.root}`, or train "
-            "in another directory."
+            f"Another trainer is running in {run.root}: worker {other.index} on {other.host} "
+            f"(process {other.pid}) writes heartbeats. Stop it with "
+            f"`tfckpt-tui stop {shlex.quote(str(run.root))}`, or use another directory."
         )
 
 
 def heartbeat_age_on_disk(run: RunDirectory, index: int) -> float:
-    """Returns how old a heartbeat is in seconds, both times given by the file system.
+    """Returns the age of a heartbeat in seconds, by the clock of the file system.
 
     Raises:
-        OSError: There is none, or the directory cannot be written to.
+        OSError: There is no heartbeat, or the directory cannot be written.
     """
     return (_file_system_time(run) - os.lstat(run.worker_status(index)).st_mtime_ns) / 1e9
 
 
 class _Watch:
-    """Looks at heartbeats again and again."""
+    """Watches heartbeats for changes."""
 
     def __init__(self, run: RunDirectory, lives: ProcessProbe) -> None:
         self._run = run
@@ -115,10 +116,10 @@ class _Watch:
         self._first: dict[int, tuple[Identity, float]] = {}
 
     def judge(self, status: WorkerStatus) -> bool | None:
-        """Returns whether a worker lives; None while that is not known."""
+        """Returns whether a worker is alive; None while that is unknown."""
         if status.activity is Activity.EXITED or self._is_this_process(status):
             return False
-        if is_seen_from_here(status):
+        if pid_is_visible(status):
             return self._lives(status.pid, status.process_started_at)
         try:
             facts = os.lstat(self._run.worker_status(status.index))
@@ -138,19 +139,19 @@ class _Watch:
     def _is_this_process(self, status: WorkerStatus) -> bool:
         return (
             status.pid == os.getpid()
-            and is_seen_from_here(status)
+            and pid_is_visible(status)
             and (not status.namespace or status.namespace == self._own)
         )
 
 
 def _file_system_time(run: RunDirectory) -> int:
-    """Returns what time it is for the file system, in nanoseconds since the epoch."""
+    """Returns the time of the file system in nanoseconds since the epoch."""
     probe = run.control / f".clock.{uuid4().hex}.tmp"
     try:
         descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     except OSError:
-        # A full disk takes no new file. The time of one that is there can still be set to now.
-        return _touched(run)
+        # A full disk takes no new file, but the time of an existing file can be updated.
+        return _touch_lock(run)
     try:
         os.utime(descriptor)
         return os.fstat(descriptor).st_mtime_ns
@@ -159,7 +160,7 @@ def _file_system_time(run: RunDirectory) -> int:
         probe.unlink(missing_ok=True)
 
 
-def _touched(run: RunDirectory) -> int:
+def _touch_lock(run: RunDirectory) -> int:
     descriptor = os.open(run.trainer_lock, os.O_WRONLY | os.O_NOFOLLOW)
     try:
         os.utime(descriptor)

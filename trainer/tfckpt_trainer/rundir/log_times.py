@@ -1,7 +1,7 @@
-"""When each part of a log was printed: sizes that it had at moments, noted beside it.
+"""Timestamps of worker logs, recorded beside the log as pairs of time and size.
 
-What workers print has no times of its own. The first line of `worker-0.times` names the log's
-inode; each line after it is a moment (seconds since the epoch) and the log's size then, in bytes.
+The output of workers has no timestamps. The first line of `worker-0.times` is the inode of the
+log. Each further line is a time in seconds since the epoch and the size of the log in bytes.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from pathlib import Path
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.files import open_plain, write_atomic
 
-NOTE_SECONDS = 0.5
-"""How often a log that grows is noted."""
+RECORD_SECONDS = 0.5
+"""Interval at which the size of a growing log is recorded."""
 
-MOST_NOTES = 8192
-"""Notes beyond which every second of the older ones is dropped."""
+MAX_RECORDS = 8192
+"""Number of records beyond which every second of the older ones is dropped."""
 
-_LONGEST_NOTE = 40
-_READ_LIMIT = 2 * MOST_NOTES * _LONGEST_NOTE
+_LONGEST_LINE = 40
+_READ_LIMIT = 2 * MAX_RECORDS * _LONGEST_LINE
 
 
 @dataclass(frozen=True)
 class LogTimes:
-    """The notes of one log, oldest first.
+    """The recorded times and sizes of one log, oldest first.
 
     Attributes:
-        inode: Of the log that they are about.
-        moments: Seconds since the epoch.
-        sizes: Bytes that the log had then, in the same order.
+        inode: Inode of the log; None if nothing is recorded.
+        moments: Times in seconds since the epoch.
+        sizes: Sizes of the log at these times, in bytes.
     """
 
     inode: int | None = None
@@ -42,18 +42,18 @@ class LogTimes:
     sizes: tuple[int, ...] = ()
 
     def printed_at(self, end: int) -> float | None:
-        """Returns by when a line was printed that ends at byte `end`; None if it is too new."""
+        """Returns the first time by which the log had `end` bytes; None if not recorded yet."""
         place = bisect_left(self.sizes, end)
         return self.moments[place] if place < len(self.moments) else None
 
 
 def times_path(log: Path) -> Path:
-    """Returns where the notes of a log are."""
+    """Returns the path of the times file of a log."""
     return log.with_suffix(".times")
 
 
 def read_log_times(log: Path) -> LogTimes:
-    """Reads the notes of a log; none where they are missing or make no sense."""
+    """Reads the times of a log; empty if the file is missing or invalid."""
     try:
         with open_plain(times_path(log)) as file:
             lines = file.read(_READ_LIMIT).split(b"\n")
@@ -66,42 +66,42 @@ def read_log_times(log: Path) -> LogTimes:
         with suppress(ValueError):
             moment, size = line.split(b" ")
             known = float(moment), int(size)
-            # A line cut by a full disk must not bring the rest out of order.
+            # A line truncated by a full disk must not break the order of the others.
             if not sizes or known[1] >= sizes[-1]:
                 moments.append(known[0])
                 sizes.append(known[1])
     return LogTimes(inode, tuple(moments), tuple(sizes))
 
 
-class LogClock:
-    """Notes the sizes of logs, as often as is worth it."""
+class LogTimesRecorder:
+    """Records the times and sizes of growing logs."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._noted_at = float("-inf")
+        self._recorded_at = float("-inf")
         self._known: dict[Path, tuple[int, int, int]] = {}
 
-    def note_if_due(self, logs: Iterable[Path]) -> None:
-        """Notes the sizes of `logs` where the last time is old enough."""
+    def record_if_due(self, logs: Iterable[Path]) -> None:
+        """Records the sizes of `logs`, at most every `RECORD_SECONDS`."""
         now = self._clock()
-        if not 0 <= now - self._noted_at < NOTE_SECONDS:
-            self.note(logs)
+        if not 0 <= now - self._recorded_at < RECORD_SECONDS:
+            self.record(logs)
 
-    def note(self, logs: Iterable[Path]) -> None:
-        """Notes the sizes of those of `logs` that grew or were replaced."""
-        self._noted_at = self._clock()
+    def record(self, logs: Iterable[Path]) -> None:
+        """Records the sizes of those `logs` that grew or were replaced."""
+        self._recorded_at = self._clock()
         for log in logs:
-            # No training ends for want of these notes: what cannot be written is left out.
+            # Times are optional, so a disk error only leaves a gap.
             with suppress(OSError):
-                self._note_one(log)
+                self._record_one(log)
 
-    def _note_one(self, log: Path) -> None:
+    def _record_one(self, log: Path) -> None:
         facts = log.stat()
-        inode, size, count = self._known.get(log) or _last_note(log)
+        inode, size, count = self._known.get(log) or _last_record(log)
         if inode == facts.st_ino and size == facts.st_size:
             return
         path = times_path(log)
-        line = f"{self._noted_at:.2f} {facts.st_size}\n"
+        line = f"{self._recorded_at:.2f} {facts.st_size}\n"
         if inode != facts.st_ino or facts.st_size < size:
             write_atomic(path, f"inode {facts.st_ino}\n{line}".encode(), durable=False)
             count = 1
@@ -110,12 +110,12 @@ class LogClock:
             with os.fdopen(descriptor, "ab") as file:
                 file.write(line.encode())
             count += 1
-        if count > MOST_NOTES:
+        if count > MAX_RECORDS:
             count = _thin_out(log)
         self._known[log] = facts.st_ino, facts.st_size, count
 
 
-def _last_note(log: Path) -> tuple[int, int, int]:
+def _last_record(log: Path) -> tuple[int, int, int]:
     known = read_log_times(log)
     if known.inode is None or not known.sizes:
         return 0, 0, 0

@@ -1,4 +1,4 @@
-"""Where everything is in a run directory, and which names may stand there."""
+"""Paths in a run directory, and the names of checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STEP_NAME = re.compile(r"(?P<prefix>.+?)(?:-b(?P<branch>[1-9]\d{0,8}))?-(?P<ste
 
 @dataclass(frozen=True)
 class StepName:
-    """What the name of a checkpoint says: `ckpt-b2-500` is step 500 of branch 2."""
+    """A parsed checkpoint name: `ckpt-b2-500` is step 500 of branch 2."""
 
     prefix: str
     branch: int
@@ -24,16 +24,16 @@ class StepName:
 
 
 def checkpoint_name(step: int, branch: int) -> str:
-    """Returns the name under which our library saves `step` of `branch`.
+    """Returns the name of a new checkpoint of `step` on `branch`.
 
-    Branch 0 has the names that TensorFlow gives (`ckpt-500`); later branches carry their
-    number, so that a step reached twice never overwrites what was saved the first time.
+    Branch 0 uses the names that TensorFlow gives (`ckpt-500`). Names of later branches include
+    the branch, so that a step that is reached again does not overwrite a checkpoint.
     """
     return f"ckpt-{step}" if branch == 0 else f"ckpt-b{branch}-{step}"
 
 
 def parse_checkpoint_name(name: str) -> StepName | None:
-    """Returns what `name` says about step and branch, or None where it says nothing."""
+    """Parses step and branch from a checkpoint name; returns None if it has none."""
     match = _STEP_NAME.fullmatch(name)
     if match is None:
         return None
@@ -41,48 +41,48 @@ def parse_checkpoint_name(name: str) -> StepName | None:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether `name` is one entry of a directory: no path, no `..`, not overlong."""
+    """Whether `name` is a valid file name: not a path, not `..`, at most 200 characters."""
     return name not in {".", ".."} and _NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """The paths of one run; it reads and writes nothing but directories on `create`.
+    """The paths of one run.
 
     Attributes:
-        root: The checkpoint directory as TensorFlow sees it.
+        root: The checkpoint directory, as TensorFlow knows it.
     """
 
     root: Path
 
     @property
     def control(self) -> Path:
-        """The one sub-directory that is ours."""
+        """The subdirectory with all files of this library."""
         return self.root / ".tfckpt"
 
     @property
     def state_file(self) -> Path:
-        """TensorFlow's own file that names the newest checkpoint."""
+        """TensorFlow's state file, which names the newest checkpoint."""
         return self.root / "checkpoint"
 
     @property
     def run_file(self) -> Path:
-        """Who runs here: id, strategy, cluster, command."""
+        """Description of the run: ID, strategy, cluster, command."""
         return self.control / "run.json"
 
     @property
     def launch_file(self) -> Path:
-        """What the supervisor was told: command, workers, restarts."""
+        """Options of the supervisor: command, workers, restarts."""
         return self.control / "launch.json"
 
     @property
     def head_file(self) -> Path:
-        """From which checkpoint, on which branch, training last went on after a restore."""
+        """The last restore: its checkpoint, and the branch that follows."""
         return self.control / "head.json"
 
     @property
     def status_directory(self) -> Path:
-        """Heartbeats, one file a process."""
+        """Heartbeats, one file per process."""
         return self.control / "status"
 
     def worker_status(self, index: int) -> Path:
@@ -96,7 +96,7 @@ class RunDirectory:
 
     @property
     def records_directory(self) -> Path:
-        """What TensorFlow does not record, one file a checkpoint."""
+        """Checkpoint records, one file per checkpoint."""
         return self.control / "records"
 
     def record(self, name: str) -> Path:
@@ -104,39 +104,39 @@ class RunDirectory:
         return self.records_directory / f"{_checked(name)}.json"
 
     def record_copy(self, name: str) -> Path:
-        """A second copy of the record, read where the first one is damaged."""
+        """The copy of the record, read if the record is damaged."""
         return copy_of(self.record(name))
 
     def worker_state_directory(self, name: str) -> Path:
-        """What only single workers have of checkpoint `name`: input position, random state."""
+        """Per-worker state of checkpoint `name`: iterator state and random state."""
         return self.control / "workers" / _checked(name)
 
     @property
     def verifications_directory(self) -> Path:
-        """What verifying found, one file a checkpoint; in a run that is ours."""
+        """Verification results, one file per checkpoint."""
         return self.control / "verifications"
 
     def verification(self, name: str) -> Path:
-        """What verifying checkpoint `name` found."""
+        """The verification result of checkpoint `name`."""
         return self.verifications_directory / f"{_checked(name)}.json"
 
     @property
     def saving_directory(self) -> Path:
-        """Where a checkpoint is written before it is verified and moved into view."""
+        """Checkpoints that are being written; they are moved to `root` once verified."""
         return self.control / "saving"
 
     def save_manifest(self, name: str) -> Path:
-        """How far the save of checkpoint `name` is."""
+        """Progress of the save of checkpoint `name`."""
         return self.saving_directory / f"{_checked(name)}.json"
 
     @property
     def overheads(self) -> Path:
-        """Append-only: by how much steps were slower after each save."""
+        """Append-only: the slowdown of the steps after each save."""
         return self.control / "overheads.jsonl"
 
     @property
     def pins_directory(self) -> Path:
-        """One empty file for each checkpoint that is never to be pruned."""
+        """Pins: one empty file for each checkpoint that must not be pruned."""
         return self.control / "pins"
 
     def pin(self, name: str) -> Path:
@@ -145,99 +145,99 @@ class RunDirectory:
 
     @property
     def inbox(self) -> Path:
-        """Commands nobody took yet."""
+        """Unclaimed commands."""
         return self.control / "control" / "inbox"
 
     @property
     def active(self) -> Path:
-        """Commands the trainer took and works on."""
+        """Commands that the trainer claimed and has not finished."""
         return self.control / "control" / "active"
 
     @property
     def done(self) -> Path:
-        """Commands with their outcome."""
+        """Finished commands with their outcomes."""
         return self.control / "control" / "done"
 
     @property
     def journal(self) -> Path:
-        """Append-only: every save, restore, prune, restart and failure."""
+        """The event log, append-only: every save, restore, prune, restart and failure."""
         return self.control / "journal.jsonl"
 
     @property
     def series(self) -> Path:
-        """Append-only: the metrics of training, about one line a second."""
+        """The metric series, append-only: about one line per second."""
         return self.control / "series.jsonl"
 
     @property
     def logs_directory(self) -> Path:
-        """What the processes printed."""
+        """Output of all processes."""
         return self.control / "logs"
 
     def worker_log(self, index: int) -> Path:
-        """What worker `index` printed."""
+        """Output of worker `index`."""
         return self.logs_directory / f"worker-{index}.log"
 
     @property
     def standby_log(self) -> Path:
-        """What the process prints that stands by to become workers."""
+        """Output of the standby process."""
         return self.logs_directory / "standby.log"
 
     @property
     def supervisor_log(self) -> Path:
-        """What the supervisor did, in words."""
+        """Log of the supervisor."""
         return self.logs_directory / "supervisor.log"
 
     @property
     def trash(self) -> Path:
-        """What a prune moved away, one directory a prune."""
+        """The trash, one directory per prune."""
         return self.control / "trash"
 
     @property
     def tensorboard(self) -> Path:
-        """Event files, unless the person named another directory."""
+        """Default directory of TensorBoard event files."""
         return self.control / "tensorboard"
 
     @property
     def trainer_lock(self) -> Path:
-        """Held by the chief while it lives, and by whoever prunes without one."""
+        """Lock held by the chief while it runs, and by a prune without a trainer."""
         return self.control / "trainer.lock"
 
     @property
     def trash_order(self) -> Path:
-        """Counts the prunes, so that none comes before an earlier one."""
+        """Sequence counter of prunes, which orders them independently of clocks."""
         return self.control / "trash.json"
 
     @property
     def reserve(self) -> Path:
-        """Room that is given up on a full disk, so that disk space can be freed there."""
+        """Reserved disk space, released on a full disk so that a prune can run."""
         return self.control / "reserve"
 
     @property
     def trash_lock(self) -> Path:
-        """Held while something moves to the trash, out of it, or is emptied."""
+        """Lock held while the trash changes."""
         return self.control / "trash.lock"
 
     @property
     def supervisor_lock(self) -> Path:
-        """Held by the supervisor while it lives."""
+        """Lock held by the supervisor while it runs."""
         return self.control / "supervisor.lock"
 
     @property
     def is_ours(self) -> bool:
-        """Whether our library or launcher has been here."""
+        """Whether the directory has files of this library."""
         return self.control.is_dir()
 
     @property
     def was_trained_here(self) -> bool:
-        """Whether a trainer that uses our library, or a launch of ours, was ever here.
+        """Whether a trainer that uses this library, or its launcher, ever ran here.
 
-        What a prune keeps in a directory of somebody else makes it ours, and no run.
+        A prune creates files of this library too, but the directory does not become a run.
         """
         return self.run_file.exists() or self.launch_file.exists()
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """The directories of the contract below `control`, and those they lie in first."""
+        """All directories below `control`, parents before children."""
         return (
             self.status_directory,
             self.records_directory,
@@ -255,36 +255,36 @@ class RunDirectory:
         )
 
     def refuse_links(self) -> None:
-        """Checks that no directory of ours is a symbolic link, which would lead out of the run.
+        """Raises an error if `control` or a directory below it is a symbolic link.
 
-        Whoever writes below `control` calls this first.
+        Call this before writing below `control`: a link could lead out of the run directory.
 
         Raises:
-            RefusedError: One is.
+            RefusedError: A directory is a symbolic link.
         """
         for directory in (self.control, *self.directories):
             if directory.is_symlink():
                 raise RefusedError(
-                    f"{directory} is a symbolic link, and nothing is written through it. Remove "
-                    "the link, and move the directory it leads to here."
+                    f"{directory} is a symbolic link; expected a directory. Remove the link, and "
+                    "move the directory that it points to here."
                 )
 
     def create(self) -> None:
-        """Creates the directories of the contract where they are missing, and flushes that.
+        """Creates missing directories and flushes them to disk.
 
         Raises:
-            RefusedError: One of them is a symbolic link.
-            OSError: The disk refuses.
+            RefusedError: A directory is a symbolic link.
+            OSError: A directory cannot be created.
         """
         self.refuse_links()
         for directory in (self.control, *self.directories):
-            # What is flushed in a directory is lost with a directory that is not.
+            # Files in a directory are lost if the directory itself was not flushed.
             make_directory(directory, durable=True)
 
 
 def _checked(name: str) -> str:
     if not is_plain_name(name):
         raise UsageError(
-            f"{name!r} is no name of a checkpoint: it must be one file name without a path."
+            f"{name!r} is not a valid checkpoint name: expected a file name without a directory."
         )
     return name

@@ -1,4 +1,7 @@
-"""Which processes a process number speaks of: those of one PID namespace since one boot."""
+"""Decides whether the process IDs of another process are valid for this one.
+
+A process ID identifies a process only within one PID namespace and one boot of a machine.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _NAMESPACE = Path("/proc/self/ns/pid")
 
 
 def process_namespace() -> str:
-    """Names the processes that this one can see by their numbers; empty where it is unknown."""
+    """Returns an identifier of this boot and PID namespace; empty if unknown."""
     try:
         boot = _BOOT_ID.read_text(encoding="ascii").strip()
         return f"{boot}:{os.stat(_NAMESPACE).st_ino}"
@@ -22,17 +25,17 @@ def process_namespace() -> str:
         return ""
 
 
-def is_seen_from_here(status: WorkerStatus | SupervisorStatus) -> bool:
-    """Whether the process of a heartbeat is among those that this process can see, if it lives.
+def pid_is_visible(status: WorkerStatus | SupervisorStatus) -> bool:
+    """Whether the process ID in a heartbeat is valid for this process."""
+    return pids_are_visible(status.host, status.namespace)
 
-    Containers share a host name and have process numbers of their own. Where the heartbeat names
-    no namespace, as those of version 0.1, the name of the host decides.
+
+def pids_are_visible(host: str, namespace: str) -> bool:
+    """Whether process IDs of `host` and `namespace` are valid for this process.
+
+    Containers may share a host name but have their own process IDs. Without a namespace, as in
+    heartbeats of version 0.1, the host name decides.
     """
-    return is_seen(status.host, status.namespace)
-
-
-def is_seen(host: str, namespace: str) -> bool:
-    """Whether processes of `host` and `namespace` can be seen from here by their numbers."""
     here = process_namespace()
     if namespace and here:
         return namespace == here

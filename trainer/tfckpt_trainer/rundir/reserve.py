@@ -1,8 +1,7 @@
-"""A small file that is given up on a full disk, so that disk space can be freed in good order.
+"""Reserved disk space for prunes and undos on a full disk.
 
-A prune writes a manifest before it moves anything, and an undo does. On a disk without one free
-block neither can, though they are needed most there. The reserve is written while there is room,
-and deleted when an action that frees space, or takes it back, meets a full disk.
+A prune writes a manifest before it moves files, which needs space. So a small file is kept in
+reserve and deleted when a prune or an undo meets a full disk.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.errors import TfckptError, in_words
 from tfckpt_trainer.rundir.files import write_atomic
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 RESERVE_BYTES = 256 << 10
 
-PLENTY = 8
-"""The reserve is written where so many times its size is free."""
+MIN_FREE_RESERVES = 8
+"""The reserve is written only if this many times its size is free."""
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
@@ -29,10 +28,10 @@ Result = TypeVar("Result")
 
 
 class DiskFullError(TfckptError):
-    """The disk is full, and so is what was kept back for that; nothing was changed.
+    """The disk is full, even after the reserve was released. Nothing was changed.
 
     Attributes:
-        found: What was found, as a sentence or more.
+        found: The part of the message without the advice.
     """
 
     def __init__(self, found: str, advice: str) -> None:
@@ -41,18 +40,18 @@ class DiskFullError(TfckptError):
 
 
 def keep_reserve(run: RunDirectory) -> bool:
-    """Writes the reserve where it is missing and there is room; returns whether it is there.
+    """Writes the reserve if it is missing and there is space; returns whether it exists.
 
-    No error comes out: it is a precaution, and whatever is done goes on without it.
+    Does not raise disk errors, because the reserve is only a precaution.
     """
     try:
         if run.control.is_symlink() or not run.is_ours:
             return False
         if os.path.lexists(run.reserve):
             return True
-        if _free_bytes(run) < PLENTY * RESERVE_BYTES:
+        if _free_bytes(run) < MIN_FREE_RESERVES * RESERVE_BYTES:
             return False
-        # Not zeros: a file system that compresses would keep no room for them.
+        # Random bytes, because a compressing file system reserves no space for zeros.
         write_atomic(run.reserve, os.urandom(RESERVE_BYTES))
     except OSError:
         return False
@@ -60,7 +59,7 @@ def keep_reserve(run: RunDirectory) -> bool:
 
 
 def release_reserve(run: RunDirectory) -> bool:
-    """Deletes the reserve; returns whether there was one."""
+    """Deletes the reserve; returns whether it existed."""
     try:
         run.reserve.unlink()
     except OSError:
@@ -68,8 +67,8 @@ def release_reserve(run: RunDirectory) -> bool:
     return True
 
 
-def is_short(run: RunDirectory) -> bool:
-    """Whether so little is free that heartbeats and commands may not be written any more."""
+def is_space_low(run: RunDirectory) -> bool:
+    """Whether free space is too low for heartbeats and commands."""
     try:
         return _free_bytes(run) < RESERVE_BYTES // 4
     except OSError:
@@ -77,19 +76,19 @@ def is_short(run: RunDirectory) -> bool:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an error says that the disk or a quota is full."""
+    """Whether an error means that the disk or a quota is full."""
     return isinstance(error, OSError) and error.errno in _FULL
 
 
-def with_room(run: RunDirectory, act: Callable[[], Result]) -> Result:
-    """Does `act`, and once more with the room of the reserve if the disk is full.
+def retry_with_reserve(run: RunDirectory, act: Callable[[], Result]) -> Result:
+    """Calls `act`. If the disk is full, releases the reserve and calls it again.
 
     Args:
         run: The run directory.
-        act: Leaves nothing half done where the disk refuses.
+        act: The action. It must change nothing if it fails.
 
     Raises:
-        DiskFullError: There is no reserve, or it does not suffice.
+        DiskFullError: There is no reserve, or the disk is still full.
     """
     try:
         return act()
@@ -97,66 +96,87 @@ def with_room(run: RunDirectory, act: Callable[[], Result]) -> Result:
         if not is_full(error):
             raise
         if not release_reserve(run):
-            raise disk_full(run, error) from error
+            raise disk_full_error(run, error) from error
     try:
         return act()
     except OSError as error:
         if not is_full(error):
             raise
-        raise disk_full(run, error) from error
+        raise disk_full_error(run, error) from error
 
 
-def disk_full(run: RunDirectory, error: OSError) -> DiskFullError:
-    """Returns what to tell of a full disk: where, how much is free, and which commands help."""
+def disk_full_error(run: RunDirectory, error: OSError) -> DiskFullError:
+    """Returns an error with the path, the free space and commands that free space."""
     path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else run.root
     free = "unknown"
     with suppress(OSError):
         free = f"{_free_bytes(run):,} bytes"
     root = shlex.quote(str(run.root))
     return DiskFullError(
-        f"{path}: {os.strerror(error.errno or errno.ENOSPC)}. About {RESERVE_BYTES:,} bytes are "
-        f"needed, free: {free}. Nothing was changed.",
-        f"Free space with `tfckpt-tui trash {root} empty`, or delete checkpoints for good with "
-        f"`tfckpt-tui prune {root} CKPT --delete`.",
+        f"{path}: {os.strerror(error.errno or errno.ENOSPC)}. Needed: about {RESERVE_BYTES:,} "
+        f"bytes. Free: {free}. Nothing was changed.",
+        f"Free space with `tfckpt-tui trash {root} empty`, or delete checkpoints for good "
+        f"with `tfckpt-tui prune {root} CKPT --delete`.",
     )
 
 
 @contextmanager
-def advising(advice: str) -> Iterator[None]:
-    """Gives `advice` with a `DiskFullError` of the block, in place of the usual one."""
+def replace_advice(advice: str) -> Iterator[None]:
+    """Replaces the advice of a `DiskFullError` that the block raises."""
     try:
         yield
     except DiskFullError as error:
         raise DiskFullError(error.found, advice) from error
 
 
+@contextmanager
+def explain_disk_errors(run: RunDirectory) -> Iterator[None]:
+    """Turns an `OSError` of the block into an error that names the path and what to do.
+
+    Raises:
+        TfckptError: The block raised an `OSError`.
+    """
+    try:
+        yield
+    except OSError as error:
+        root = shlex.quote(str(run.root))
+        what_to_do = (
+            f"Free disk space with `tfckpt-tui trash {root} empty`, or delete checkpoints with "
+            f"`tfckpt-tui prune {root} CKPT --delete`. Then start again."
+            if is_full(error)
+            else f"Check with `ls -la {root}` that this user can write to it. Then start again."
+        )
+        raise TfckptError(
+            f"Training cannot start in {run.root}: {in_words(error)}. {what_to_do}"
+        ) from error
+
+
 def advice_for_undo(run: RunDirectory) -> str:
-    """Returns how to make room for an undo: without what it brings back."""
+    """Returns advice on how to free space for an undo."""
     root = shlex.quote(str(run.root))
     return (
-        "Do not empty the trash: it holds what is to be brought back. Free space elsewhere on "
-        f"this disk, or delete other checkpoints with `tfckpt-tui prune {root} CKPT --delete`, "
-        f"and try again with `tfckpt-tui undo {root}`."
+        "Do not empty the trash: it contains the checkpoints to bring back. Free space elsewhere "
+        f"on this disk, or delete other checkpoints with `tfckpt-tui prune {root} CKPT --delete`. "
+        f"Then try again with `tfckpt-tui undo {root}`."
     )
 
 
 def advice_beside_trainer(run: RunDirectory) -> str:
-    """Returns how to make room where a trainer lives that cannot be asked for anything."""
+    """Returns advice on how to free space while a trainer runs that takes no commands."""
     root = shlex.quote(str(run.root))
     return (
         "Free space elsewhere on this disk, or empty the trash with `tfckpt-tui trash "
-        f"{root} empty`, and try again. To end training without a save, use `tfckpt-tui stop "
-        f"--force {root}`; checkpoints can then be deleted with `tfckpt-tui prune {root} CKPT "
-        "--delete`."
+        f"{root} empty`. Then try again. Or end training without a save with `tfckpt-tui stop "
+        f"--force {root}`, and delete checkpoints with `tfckpt-tui prune {root} CKPT --delete`."
     )
 
 
 def advice_for_undo_beside_trainer(run: RunDirectory) -> str:
-    """Returns how to make room for an undo where a trainer lives that cannot be asked."""
+    """Returns advice on how to free space for an undo while a trainer runs without commands."""
     root = shlex.quote(str(run.root))
     return (
-        "Do not empty the trash: it holds what is to be brought back. Free space elsewhere on "
-        f"this disk, and try again with `tfckpt-tui undo {root}`."
+        "Do not empty the trash: it contains the checkpoints to bring back. Free space elsewhere "
+        f"on this disk. Then try again with `tfckpt-tui undo {root}`."
     )
 
 

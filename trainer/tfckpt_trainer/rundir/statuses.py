@@ -1,4 +1,4 @@
-"""Status files and answers to commands: written anew again and again, also on a full disk."""
+"""Reads and writes status files, which are updated often and must be writable on a full disk."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tfckpt_trainer.rundir.reserve import is_full
 def store_status(
     path: Path, status: Document, *, if_full: Document | None = None, durable: bool = False
 ) -> None:
-    """Replaces a status file; on a full disk, writes over the old one in place.
+    """Replaces a status file. On a full disk, overwrites the old file in place.
 
     Args:
         path: The status file.
         status: Its new content.
-        if_full: The content to write if the disk is full; `status` if None.
-        durable: Whether to flush a file that was replaced to disk.
+        if_full: The content to write if the disk is full; by default `status`.
+        durable: Whether to flush a replaced file to disk.
 
     Raises:
-        OSError: The disk refused; or it is full, and there is no plain file to write over.
+        OSError: The write failed, or the disk is full and there is no file to overwrite.
     """
     try:
         store(path, status, durable=durable)
@@ -36,13 +36,13 @@ def store_status(
 
 
 def load_status(path: Path, kind: type[DocumentT]) -> DocumentT | None:
-    """Reads a status file, or returns None where there is none.
+    """Reads a status file; returns None if there is none.
 
-    A file that is written in place may be met half written, so a damaged one is read twice.
+    Retries once if the file is damaged, because it may be in the middle of an overwrite.
 
     Raises:
-        DamagedFileError: It is damaged at the second look too.
-        OSError: It cannot be read.
+        DamagedFileError: The file is still damaged.
+        OSError: The file cannot be read.
     """
     try:
         return load_if_there(path, kind)

@@ -1,4 +1,4 @@
-"""Which worker holds up the others, and why, as far as their heartbeats tell."""
+"""Finds the straggler of a run, the worker that the others wait for, from the heartbeats."""
 
 from __future__ import annotations
 
@@ -14,43 +14,44 @@ from tfckpt_trainer.rundir.health import (
     process_lives,
     worker_state,
 )
-from tfckpt_trainer.rundir.processes import is_seen_from_here, process_namespace
+from tfckpt_trainer.rundir.processes import pid_is_visible, process_namespace
 from tfckpt_trainer.rundir.records.worker import Activity, Phase, WorkerStatus
 
 QUIET_PERCENT = 25.0
-"""A worker that uses less of a core than this computes nothing."""
+"""CPU use below which a worker is idle, in percent of one core."""
 
-STANDS_SECONDS = 3.0
-STANDS_STEPS = 5.0
-"""No step for this many seconds, and for this many usual steps: something holds the run up."""
+HELD_UP_SECONDS = 3.0
+HELD_UP_STEPS = 5.0
+"""A run is held up if no worker completes a step for this many seconds and median steps."""
 
-SLOW_SHARE = 0.25
-"""A worker that was kept from its processor for more than this part of the time is slowed."""
-
-_STOPPED = "is stopped by a signal; SIGCONT lets it go on"
+CPU_STALL_RATIO = 0.25
+"""CPU stall above which a worker counts as slowed."""
 
 
-def suspect(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
-    """Returns the worker that seems to hold up the others, and in words why.
+def likely_straggler(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
+    """Returns the most likely straggler and the reason; None if there is no sign of one.
 
-    The surest sign comes first: one that is stopped or silent, one that waits for its input or
-    is in the script between two steps while others are in theirs, one that is kept from its
-    processor, and the only one that computes.
+    The signs, most reliable first:
+
+    1. The worker is stopped or sends no heartbeat.
+    2. It waits for input or is between two steps, while others are in a step.
+    3. It has a CPU stall.
+    4. It is the only one that computes.
     """
-    for reason in (_silence, _elsewhere, _slowness, _alone):
+    for reason in (_silence, _between_steps, _cpu_stall, _computes_alone):
         found = reason(statuses, now)
         if found is not None:
             return found
     return None
 
 
-def holding_up(
+def find_straggler(
     statuses: Sequence[WorkerStatus], now: float, lives: ProcessProbe = process_lives
 ) -> tuple[int, str] | None:
-    """Returns the worker that holds up or slows a run, and why; None where all goes well.
+    """Returns the straggler that holds up or slows the run, and the reason; None if there is none.
 
-    A run is held up where all train and no worker made a step for far longer than usual. What a
-    lost worker said last explains nothing: of such a worker only the loss is told.
+    A lost worker comes first. Otherwise a run is held up if all workers train, but none has
+    completed a step for much longer than usual.
     """
     training = [status for status in statuses if status.activity is Activity.TRAINING]
     serving = [status for status in statuses if status.activity is Activity.SERVING]
@@ -61,13 +62,15 @@ def holding_up(
         return lost.index, _loss_in_words(lost, now, lives)
     steps = [status.last_step_at for status in training if status.last_step_at is not None]
     usual = max((status.step_seconds or 0.0 for status in training), default=0.0)
-    if steps and now - max(steps) > max(STANDS_SECONDS, STANDS_STEPS * usual):
-        return suspect(statuses, now)
-    return _slowness(training, now)
+    if steps and now - max(steps) > max(HELD_UP_SECONDS, HELD_UP_STEPS * usual):
+        return likely_straggler(statuses, now)
+    return _cpu_stall(training, now)
 
 
-def loss(statuses: Sequence[WorkerStatus], now: float, lives: ProcessProbe = process_lives) -> str:
-    """Returns what is known of the first lost worker, as a sentence; empty if none is lost."""
+def describe_lost_worker(
+    statuses: Sequence[WorkerStatus], now: float, lives: ProcessProbe = process_lives
+) -> str:
+    """Returns a sentence about the first lost worker; empty if none is lost."""
     lost = _first_lost(statuses, now, lives)
     if lost is None:
         return ""
@@ -77,8 +80,8 @@ def loss(statuses: Sequence[WorkerStatus], now: float, lives: ProcessProbe = pro
 
 
 def process_is_stopped(status: WorkerStatus) -> bool:
-    """Whether the process of a worker on this machine is stopped by a signal."""
-    if status.pid <= 0 or not is_seen_from_here(status):
+    """Whether the process of a worker on this machine was stopped by a signal."""
+    if status.pid <= 0 or not pid_is_visible(status):
         return False
     try:
         return bool(psutil.Process(status.pid).status() == psutil.STATUS_STOPPED)
@@ -97,12 +100,20 @@ def _loss_in_words(status: WorkerStatus, now: float, lives: ProcessProbe) -> str
     if _is_gone(status, lives):
         return f"its process {status.pid} is gone"
     if process_is_stopped(status):
-        return _STOPPED
-    return f"gave no sign of life for {heartbeat_age(status.updated_at, now):.0f} s"
+        return _stop_in_words(status)
+    return _silence_in_words(heartbeat_age(status.updated_at, now))
+
+
+def _stop_in_words(status: WorkerStatus) -> str:
+    return f"is stopped by a signal; resume it with `kill -CONT {status.pid}`"
+
+
+def _silence_in_words(seconds: float) -> str:
+    return f"has sent no heartbeat for {seconds:.0f} s"
 
 
 def _is_gone(status: WorkerStatus, lives: ProcessProbe) -> bool:
-    """Whether a process is known to have ended; a host name alone proves nothing."""
+    """Whether a process has certainly exited. An equal host name alone does not prove it."""
     is_ours = bool(status.namespace) and status.namespace == process_namespace()
     return is_ours and not lives(status.pid, status.process_started_at)
 
@@ -110,39 +121,39 @@ def _is_gone(status: WorkerStatus, lives: ProcessProbe) -> bool:
 def _silence(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
     for status in statuses:
         if process_is_stopped(status):
-            return status.index, _STOPPED
+            return status.index, _stop_in_words(status)
         age = heartbeat_age(status.updated_at, now)
         if age >= LOST_AFTER_INTERVALS * status.interval_seconds:
-            return status.index, f"gave no sign of life for {age:.0f} s"
+            return status.index, _silence_in_words(age)
     return None
 
 
-def _elsewhere(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
+def _between_steps(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
     if not any(status.phase is Phase.STEP for status in statuses):
         return None
-    words = {Phase.INPUT: "waits for its input", Phase.SCRIPT: "is in the script between two steps"}
+    words = {Phase.INPUT: "has waited for input", Phase.SCRIPT: "has run code between two steps"}
     late = [status for status in statuses if status.phase in words and status.phase_since]
     if not late:
         return None
     status = min(late, key=lambda one: one.phase_since or now)
     seconds = max(0.0, now - (status.phase_since or now))
     assert status.phase is not None
-    return status.index, f"{words[status.phase]}, for {seconds:.0f} s"
+    return status.index, f"{words[status.phase]} for {seconds:.0f} s"
 
 
-def _slowness(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
+def _cpu_stall(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
     del now
-    slowed = [status for status in statuses if (status.cpu_stall_ratio or 0.0) > SLOW_SHARE]
+    slowed = [status for status in statuses if (status.cpu_stall_ratio or 0.0) > CPU_STALL_RATIO]
     if not slowed or len(slowed) == len(statuses) > 1:
         return None
     status = max(slowed, key=lambda one: one.cpu_stall_ratio or 0.0)
     share = round(100 * (status.cpu_stall_ratio or 0.0))
-    return status.index, f"is kept from its processor for {share}% of the time"
+    return status.index, f"has a CPU stall of {share}%"
 
 
-def _alone(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
+def _computes_alone(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
     del now
     busy = [status for status in statuses if (status.cpu_percent or 0.0) > QUIET_PERCENT]
     if len(busy) == 1 < len(statuses):
-        return busy[0].index, "computes, and the others wait for it"
+        return busy[0].index, "is the only worker that computes; the others wait"
     return None

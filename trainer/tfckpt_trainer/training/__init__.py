@@ -1,4 +1,8 @@
-"""Inside the training process: the only package that imports TensorFlow."""
+"""Runs inside the training process: the training loop, saving, restoring and Keras support.
+
+This is the only part of the library that imports TensorFlow. Code that works without it belongs
+in `catalog`, `bundle` or `rundir`.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,6 @@ __all__ = [
     "fit",
 ]
 
-# Modules of TensorFlow and Keras make up most of what the garbage collector looks at: 0.1 s in
-# each full collection, and 0.7 s at the end of the process. They are never garbage.
+# Excludes the modules of TensorFlow and Keras from garbage collection. Scanning them takes 0.1 s
+# per full collection and 0.7 s at exit.
 gc.freeze()

@@ -1,8 +1,8 @@
-"""Exports a checkpoint of a run as a model for others, from within the run's own script.
+"""Exports a checkpoint as a model file, from inside the training script.
 
-Only the script knows how its model is built, so it is started once more, without the other
-workers. Where it would begin to train, the checkpoint is restored and the model written; in a
-second process it is loaded again and must answer as the first one did.
+Only the script can build its model. So it runs again in one process, and instead of training it
+restores the checkpoint and writes the model. A second process loads the model and compares its
+outputs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.documents import load, store
@@ -29,42 +30,42 @@ from tfckpt_trainer.rundir.records.export import (
 )
 from tfckpt_trainer.training.checkpoint.save_protocol import describe_failure
 from tfckpt_trainer.training.checkpoint.state import SharedState
+from tfckpt_trainer.training.export_arrays import Arrays, load_arrays, store_arrays
 from tfckpt_trainer.training.loop.inputs import Inputs
 
 EXAMPLES = 4
-"""How many examples are made up where the dataset's do not fit the model's inputs."""
+"""Number of generated examples, used if those of the dataset do not fit the model."""
 
 FREE_LENGTH = 8
-"""How long a dimension is made that the model leaves open."""
+"""Length of generated examples in dimensions of unspecified length."""
 
 TOLERANCE = 1e-5
-"""Largest relative difference of an output; another order of additions makes it more than 0."""
-
-Arrays = list[npt.NDArray[Any]]
+"""Largest accepted relative difference of outputs; the order of additions may differ."""
 
 
-def export_asked() -> Path | None:
-    """Returns where the request lies, if this process was started to export."""
+def export_request_path() -> Path | None:
+    """Returns the path of the export request, or None if this process is to train."""
     place = os.environ.get("TFCKPT_EXPORT")
     return Path(place) if place else None
 
 
-def carry_out(
+def run_export(
     place: Path, run: RunDirectory, shared: SharedState, model: Any, inputs: Inputs | None
 ) -> None:
-    """Does one phase of an export, and leaves a report of it beside the request."""
+    """Carries out one phase of an export and writes a report beside the request."""
     request = load(place, ExportRequest)
     try:
         if not isinstance(model, keras.Model):
             raise UsageError(
-                f"The run's model is a {type(model).__name__}; only a keras.Model can be exported."
+                f"The model of the run is a {type(model).__name__}; expected a keras.Model. "
+                "Other models cannot be exported."
             )
         if request.phase is ExportPhase.WRITE:
             report = _write(place.parent, request, run, shared, model, inputs)
         else:
             report = _check(place.parent, request, model)
     except (TfckptError, OSError, ValueError, TypeError, KeyError, tf.errors.OpError) as error:
-        # Keras tells of what it cannot save or load by several kinds of error.
+        # Keras raises several kinds of errors for models that it cannot save or load.
         report = ExportReport(problem=describe_failure(error))
     store(place.with_name(f"report-{request.phase.value}.json"), report)
 
@@ -85,30 +86,34 @@ def _write(
     shared.restore(prefix)
     examples, origin = _examples(model, inputs)
     outputs = _arrays(model(examples, training=False))
-    _store_arrays(directory / "inputs.npz", _arrays(examples))
-    _store_arrays(directory / "outputs.npz", outputs)
+    store_arrays(directory / "inputs.npz", _arrays(examples))
+    store_arrays(directory / "outputs.npz", outputs)
     _WRITERS[request.format](model, directory / request.file_name)
     return ExportReport(step=shared.step, examples=origin, outputs=sum(o.size for o in outputs))
 
 
 def _check(directory: Path, request: ExportRequest, model: keras.Model) -> ExportReport:
-    """Loads what was written, here in another process, and compares its answers."""
-    flat = _load_arrays(directory / "inputs.npz")
+    """Loads the exported model, in another process than `_write`, and compares its outputs."""
+    flat = load_arrays(directory / "inputs.npz")
     answer = _READERS[request.format](model, directory / request.file_name)
-    expected = _load_arrays(directory / "outputs.npz")
+    expected = load_arrays(directory / "outputs.npz")
     found = _arrays(answer(flat))
     if [o.shape for o in found] != [o.shape for o in expected]:
         raise TfckptError(
-            f"Loaded again, {request.file_name} answers with {[o.shape for o in found]} where the "
-            f"model answers with {[o.shape for o in expected]}."
+            f"{request.file_name} has outputs of shape {_shapes(found)} after loading; "
+            f"expected {_shapes(expected)}."
         )
     difference = max((_difference(a, b) for a, b in zip(found, expected, strict=True)), default=0.0)
     if not difference <= TOLERANCE:
         raise TfckptError(
-            f"Loaded again, {request.file_name} does not answer as the model does: outputs differ "
-            f"by {difference:.3g} of their size."
+            f"{request.file_name} has other outputs than the model after loading: the relative "
+            f"difference is {difference:.3g}; expected at most {TOLERANCE:g}."
         )
     return ExportReport(difference=difference)
+
+
+def _shapes(arrays: Arrays) -> str:
+    return ", ".join(format_shape(array.shape) for array in arrays)
 
 
 def _save_saved_model(model: keras.Model, path: Path) -> None:
@@ -131,7 +136,7 @@ def _read_saved_model(model: keras.Model, path: Path) -> Callable[[Arrays], Any]
     loaded = tf.saved_model.load(str(path))
 
     def answer(flat: Arrays) -> Any:
-        # The closure keeps what was loaded alive; its function alone would lose its variables.
+        # The closure keeps the loaded object alive, which owns the variables.
         return loaded.serve(_packed(model, [tf.constant(array) for array in flat]))
 
     return answer
@@ -150,7 +155,7 @@ _READERS: Mapping[ExportFormat, Callable[[keras.Model, Path], Callable[[Arrays],
 
 
 def _packed(model: keras.Model, flat: list[Any]) -> Any:
-    """Gives flat arrays the structure of the model's inputs."""
+    """Returns flat arrays in the structure of the model's inputs."""
     structure = getattr(model, "input", None)
     if structure is None:
         return flat[0] if len(flat) == 1 else flat
@@ -158,7 +163,7 @@ def _packed(model: keras.Model, flat: list[Any]) -> Any:
 
 
 def _examples(model: keras.Model, inputs: Inputs | None) -> tuple[Any, str]:
-    """Returns inputs for the model, and where they are from."""
+    """Returns inputs for the model, and a description of their origin."""
     wanted = tf.nest.flatten(getattr(model, "input", None) if model.inputs else None)
     specifications = [tensor for tensor in wanted if tensor is not None]
     batch = next(inputs.iterator, None) if inputs is not None else None
@@ -167,12 +172,12 @@ def _examples(model: keras.Model, inputs: Inputs | None) -> tuple[Any, str]:
         return first, "the first batch of the dataset"
     if not specifications:
         raise UsageError(
-            "The model was never called, so that its inputs are not known; call it once before "
-            "TrainingRun, or give TrainingRun a dataset."
+            "The inputs of the model are unknown because it was never called. Call it once before "
+            "TrainingRun, or pass a dataset to TrainingRun."
         )
     random = np.random.default_rng(0)
-    made = [tf.constant(_made_up(tensor, random)) for tensor in specifications]
-    return _packed(model, made), f"{EXAMPLES} made-up examples"
+    made = [tf.constant(_generate(tensor, random)) for tensor in specifications]
+    return _packed(model, made), f"{EXAMPLES} generated examples"
 
 
 def _fits(examples: Any, specifications: list[Any]) -> bool:
@@ -184,7 +189,7 @@ def _fits(examples: Any, specifications: list[Any]) -> bool:
     )
 
 
-def _made_up(specification: Any, random: np.random.Generator) -> npt.NDArray[Any]:
+def _generate(specification: Any, random: np.random.Generator) -> npt.NDArray[Any]:
     free = [EXAMPLES, *[FREE_LENGTH] * len(specification.shape)]
     shape = [known or open_ for known, open_ in zip(specification.shape, free, strict=False)]
     dtype = tf.as_dtype(specification.dtype)
@@ -192,25 +197,16 @@ def _made_up(specification: Any, random: np.random.Generator) -> npt.NDArray[Any
         return random.standard_normal(shape).astype(dtype.as_numpy_dtype)
     if dtype is tf.string:
         return np.full(shape, "example", dtype=object)
-    # Small numbers are in every vocabulary.
+    # Small integers are valid indexes of any vocabulary.
     return random.integers(0, 2, shape).astype(dtype.as_numpy_dtype)
 
 
 def _arrays(outputs: Any) -> Arrays:
-    """Returns tensors as arrays that any file can hold."""
+    """Returns tensors as NumPy arrays, with half precision widened to float32."""
     return [
         np.asarray(tf.cast(t, tf.float32) if t.dtype in (tf.bfloat16, tf.float16) else t)
         for t in map(tf.convert_to_tensor, tf.nest.flatten(outputs))
     ]
-
-
-def _store_arrays(path: Path, arrays: Arrays) -> None:
-    np.savez(path, *arrays)
-
-
-def _load_arrays(path: Path) -> Arrays:
-    with np.load(path, allow_pickle=True) as stored:
-        return [stored[f"arr_{number}"] for number in range(len(stored.files))]
 
 
 def _difference(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:

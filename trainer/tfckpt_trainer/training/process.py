@@ -1,4 +1,4 @@
-"""How a worker process is asked to leave, and how it leaves without hanging."""
+"""Signals and exit of a worker process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.training.checkpoint.restorer import TornRestoreError
 
 RESTART_ME = 75
-"""Exit status (EX_TEMPFAIL) that asks the supervisor to start all workers again."""
+"""Exit code (EX_TEMPFAIL) that requests a restart of all workers from the supervisor."""
 
 PREEMPTED = 143
-"""Exit status after SIGTERM, as shells count it (128 + 15): schedulers start it again."""
+"""Exit code after SIGTERM (128 + 15). Schedulers requeue jobs with this code."""
 
 FAILED = 1
-"""Exit status after an error of the script."""
+"""Exit code after an error in the script."""
 
 _terminated = threading.Event()
 
@@ -33,20 +33,19 @@ PEER_ERRORS = (
     tf.errors.DeadlineExceededError,
     tf.errors.CancelledError,
 )
-"""What a collective ends in when another worker is gone."""
+"""Errors that a collective raises when another worker is lost."""
 
 
 def was_launched() -> bool:
-    """Whether a supervisor started this process, so that it lives for one run alone."""
+    """Whether a supervisor started this process."""
     return "TFCKPT_ATTEMPT" in os.environ
 
 
 def on_signal(number: signal.Signals, act: Callable[[], None]) -> None:
-    """Calls `act` on a signal, between two steps.
+    """Calls `act` when a signal arrives.
 
-    TensorFlow's coordination service takes over SIGTERM when a multi-worker strategy is
-    created, so this must come after it. Only the main thread can do it; in another thread the
-    process keeps the handler it has.
+    Call this after creating a multi-worker strategy, which installs its own SIGTERM handler. Does
+    nothing outside the main thread, where handlers cannot be set.
     """
     if threading.current_thread() is not threading.main_thread():
         return
@@ -58,12 +57,11 @@ def on_signal(number: signal.Signals, act: Callable[[], None]) -> None:
 
 
 @contextmanager
-def termination_kept() -> Iterator[None]:
-    """Keeps a SIGTERM that comes while a strategy is created, for `was_terminated`.
+def defer_sigterm() -> Iterator[None]:
+    """Remembers a SIGTERM that arrives while a strategy is created, for `sigterm_received`.
 
-    TensorFlow installs a handler of its own meanwhile, which swallows the signal. So it is blocked
-    until the strategy is there, for the threads that TensorFlow starts too, and it is remembered
-    from then on until a run takes it.
+    TensorFlow's own handler would discard the signal. So the signal is blocked while the strategy
+    is created, also in the threads that TensorFlow starts.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -76,16 +74,15 @@ def termination_kept() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def was_terminated() -> bool:
-    """Whether SIGTERM came after a strategy was created and before a run could take it."""
+def sigterm_received() -> bool:
+    """Whether SIGTERM arrived between the creation of a strategy and the start of a run."""
     return _terminated.is_set()
 
 
 def leave(status: int) -> NoReturn:
-    """Ends the process at once, with what was printed.
+    """Exits immediately, after flushing the output.
 
-    Tearing down the interpreter waits for TensorFlow's threads, and those wait for peers that
-    may be gone: it takes from seconds to for ever.
+    A normal exit would wait for TensorFlow's threads, which wait for other workers and may hang.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -93,12 +90,12 @@ def leave(status: int) -> NoReturn:
 
 
 @contextmanager
-def peers_watched(alone: bool, before_leaving: Callable[[str], None]) -> Iterator[None]:
-    """Leaves with `RESTART_ME` when a collective fails because another worker is gone.
+def exit_on_lost_peer(alone: bool, before_leaving: Callable[[str], None]) -> Iterator[None]:
+    """Exits with `RESTART_ME` if a collective fails because another worker is lost.
 
     Args:
-        alone: Whether there are no peers; then every error is one of the script.
-        before_leaving: Told why, to write the last heartbeat.
+        alone: Whether there are no other workers. Then all errors are raised.
+        before_leaving: Called with the reason, to write the last heartbeat.
     """
     try:
         yield
@@ -108,20 +105,20 @@ def peers_watched(alone: bool, before_leaving: Callable[[str], None]) -> Iterato
     except PEER_ERRORS as error:
         if alone:
             raise
-        before_leaving(f"Another worker is gone: {_last_word(error)}")
+        before_leaving(f"Another worker was lost: {_cause(error)}")
         leave(RESTART_ME)
 
 
 def on_uncaught_error(
     fail: Callable[[str], None], lose_peer: Callable[[str], None], *, alone: bool
 ) -> None:
-    """Tells of an error that ends the script, and then does not wait for the other workers.
+    """Installs a handler for uncaught errors, which exits without waiting for other workers.
 
     Args:
-        fail: Told what the script died of, to write the last heartbeat.
-        lose_peer: Told the same where a script met by itself that another worker is gone, as it
-            does when it reads a variable that a parameter server kept.
-        alone: Whether there are no peers.
+        fail: Called with the error, to write the last heartbeat.
+        lose_peer: Called instead if the error means that another worker was lost. This happens
+            when a script reads a variable of a lost parameter server, for example.
+        alone: Whether there are no other workers.
     """
     earlier = sys.excepthook
 
@@ -133,7 +130,7 @@ def on_uncaught_error(
         else:
             earlier(kind, error, trace)
         if isinstance(error, PEER_ERRORS) and not alone:
-            lose_peer(f"Another worker is gone: {_last_word(error)}")
+            lose_peer(f"Another worker was lost: {_cause(error)}")
             leave(RESTART_ME)
         fail(f"{kind.__name__}: {error}")
         if not alone:
@@ -142,10 +139,10 @@ def on_uncaught_error(
     sys.excepthook = handle
 
 
-def _last_word(error: tf.errors.OpError) -> str:
-    """Returns the line of TensorFlow's message that names the cause; the others name the op."""
+def _cause(error: tf.errors.OpError) -> str:
+    """Returns the line of TensorFlow's message that names the cause."""
     lines = [line.strip() for line in str(error.message).splitlines() if line.strip()]
-    # The last line often names a node of a graph, which tells nobody anything.
+    # The last line often names a graph node, which does not help users.
     lines = [line for line in lines if not line.startswith("[[{{node")]
     causes = [line for line in lines if "UNAVAILABLE" in line or "failed" in line.lower()]
     return (causes or lines or [type(error).__name__])[-1][:300]

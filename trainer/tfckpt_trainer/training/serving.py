@@ -1,4 +1,4 @@
-"""What a process does that trains for a chief: a worker or a parameter server of a cluster."""
+"""Runs a worker or a parameter server that serves the chief of a parameter server cluster."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
 
 POLL_SECONDS = 0.1
-"""How often it is looked whether the chief is gone."""
+"""Interval at which the process of the chief is checked."""
 
 
 def serve(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> NoReturn:
-    """Serves the chief of the cluster until that is gone, and then ends the process.
+    """Serves the chief until the chief exits, and then exits too.
 
-    SIGTERM is left to the chief: it saves, which needs what is served here, and leaves.
+    Ignores SIGTERM: the chief handles it and needs this process to save a checkpoint.
 
     Args:
-        resolver: Tells the cluster, and which task of it this process is.
+        resolver: Describes the cluster and the task of this process.
     """
-    # Kept: a server that nobody refers to is stopped.
+    # TensorFlow stops a server that is not referenced.
     server = tf.distribute.Server(
         resolver.cluster_spec(),
         job_name=resolver.task_type,
@@ -40,7 +40,7 @@ def serve(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> NoReturn:
     )
     place, index = os.environ.get("TFCKPT_RUN_DIR"), os.environ.get("TFCKPT_WORKER_INDEX")
     if place is None or index is None:
-        # Our launcher did not start it: whoever did ends it.
+        # Started without the launcher, so whoever started this process stops it.
         server.join()
         leave(0)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -62,12 +62,12 @@ def serve(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> NoReturn:
 
 
 def _ending_of_chief(run: RunDirectory) -> Ending:
-    """Waits until the chief's process is gone; returns what it said at its end."""
+    """Waits until the process of the chief exits; returns its ending."""
     chief: WorkerStatus | None = None
     while chief is None or is_live(chief, time.time()):
         time.sleep(POLL_SECONDS)
         said = load_if_there(run.worker_status(0), WorkerStatus)
-        # What a chief of the past left there says nothing of this one.
+        # Ignores the heartbeat of an earlier chief.
         if said is not None and is_live(said, time.time()):
             chief = said
     last = load_if_there(run.worker_status(0), WorkerStatus)

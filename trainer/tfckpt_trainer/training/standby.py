@@ -1,9 +1,8 @@
-"""A process that has imported TensorFlow and waits, to become workers in an instant.
+"""The standby process: imports TensorFlow in advance and forks workers from it.
 
-Importing takes seconds, and a fork of a process that has imported and done nothing else takes
-milliseconds. It is `python -m tfckpt_trainer.training.standby SOCKET`, and `launch.standby`
-speaks to it. After any operation of TensorFlow a fork would hang, so nothing but the import
-happens here.
+Importing TensorFlow takes seconds, a fork milliseconds. `launch.standby` starts this module as
+`python -m tfckpt_trainer.training.standby SOCKET`. Do not run TensorFlow operations here: a fork
+after the first operation would hang.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ from typing import Any
 
 import numpy as np
 
-import tfckpt_trainer.training  # noqa: F401  it is the import that takes the time
+import tfckpt_trainer.training  # noqa: F401  imports TensorFlow
 
 Order = dict[str, Any]
 
 
 def main() -> None:
-    """Forks a worker for each order; returns in the worker, which then runs its script."""
+    """Forks a worker for each order. Runs the script in the worker."""
     line = socket.socket(fileno=int(sys.argv[1]))
     order = wait_for_order(line)
     if order is None:
         return
     line.close()
-    become(order)
+    run_order(order)
 
 
 def wait_for_order(line: socket.socket) -> Order | None:
-    """Serves orders; returns one in each worker that it forks, and None once nobody orders."""
+    """Forks a worker per order; returns the order in the worker, or None at the end of input."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -46,7 +45,7 @@ def wait_for_order(line: socket.socket) -> Order | None:
         readable, _, _ = select.select([line.fileno(), woken], [], [])
         if woken in readable:
             os.read(woken, 4096)
-            tell_of_the_dead(line)
+            report_exits(line)
         if line.fileno() in readable:
             data = line.recv(1 << 16)
             if not data:
@@ -59,11 +58,11 @@ def wait_for_order(line: socket.socket) -> Order | None:
                     os.close(woken)
                     os.close(wake)
                     return dict(json.loads(text))
-                say(line, {"started": child})
+                send(line, {"started": child})
 
 
 def fork_leader() -> int:
-    """Forks; the child leads a session of its own before the parent knows its number."""
+    """Forks a child that leads its own session before this returns in the parent."""
     led, leads = os.pipe()
     child = os.fork()
     if child == 0:
@@ -76,8 +75,8 @@ def fork_leader() -> int:
     return child
 
 
-def tell_of_the_dead(line: socket.socket) -> None:
-    """Tells how each worker ended that did since the last time."""
+def report_exits(line: socket.socket) -> None:
+    """Reports the exit codes of workers that exited since the last call."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -85,19 +84,19 @@ def tell_of_the_dead(line: socket.socket) -> None:
             return
         if pid == 0:
             return
-        say(line, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
+        send(line, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
 
 
-def say(line: socket.socket, message: Order) -> None:
-    """Sends one message; whoever listened may be gone, and the workers live on."""
+def send(line: socket.socket, message: Order) -> None:
+    """Sends one message. Ignores errors, because workers outlive the supervisor."""
     try:
         line.sendall(json.dumps(message).encode() + b"\n")
     except OSError:
         return
 
 
-def become(order: Order) -> None:
-    """Runs the script of an order in this process, as the interpreter would have."""
+def run_order(order: Order) -> None:
+    """Runs the script of an order in this process, like the Python interpreter."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     output = os.open(order["log"], os.O_WRONLY | os.O_APPEND)
     os.dup2(output, 1)
@@ -106,7 +105,7 @@ def become(order: Order) -> None:
     os.chdir(order["directory"])
     os.environ.clear()
     os.environ.update(order["environment"])
-    # Python seeds its own generator anew in a fork; NumPy's would be the same in all workers.
+    # Unlike Python, NumPy does not reseed its random generator after a fork.
     np.random.seed()
     sys.argv = list(order["arguments"])
     if order["module"]:

@@ -1,4 +1,4 @@
-"""Creates a `tf.distribute` strategy in the one order of calls that TensorFlow accepts."""
+"""Creates `tf.distribute` strategies, with the calls in the order that TensorFlow requires."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from tfckpt_trainer.rundir.liveness import refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
+from tfckpt_trainer.rundir.reserve import explain_disk_errors
 from tfckpt_trainer.strategy_names import StrategyName
-from tfckpt_trainer.training.export import export_asked
-from tfckpt_trainer.training.process import termination_kept
+from tfckpt_trainer.training.export import export_request_path
+from tfckpt_trainer.training.process import defer_sigterm
 from tfckpt_trainer.training.serving import serve
-from tfckpt_trainer.training.starting import disk_errors_explained
 
 PEER_SECONDS = 10.0
-"""Silence of a worker after which the others give up, where the launcher says nothing else.
+"""Default time without a sign of a worker after which the others consider it lost.
 
-TensorFlow's default depends on load.
+The launcher can override it with TFCKPT_PEER_SECONDS.
 """
 
 TPU_SECONDS = 10.0
-"""How long the address of a TPU may take to answer."""
+"""Timeout of the connection to a TPU."""
 
 START_SECONDS = 60.0
-"""How long a start may take between two heartbeats; the process itself is watched meanwhile."""
+"""Interval announced in the first heartbeat, because no heartbeat follows until a run starts."""
 
 
 def create_strategy(
     name: StrategyName | str, *, replicas: int = 2, threads: int | None = None
 ) -> tf.distribute.Strategy:
-    """Returns a strategy; call it before any other operation of TensorFlow.
+    """Returns a strategy. Call this before any TensorFlow operation.
 
     Args:
-        name: Which. `multi-worker` and `parameter-server` read `TF_CONFIG`, which the launcher
-            sets; `tpu` reads `TPU_NAME`, and without it takes the TPU of this machine. With
-            `parameter-server` it returns in the chief alone: the other processes serve it until
-            it is gone, and end here.
-        replicas: For `mirrored` on a machine without GPUs: logical CPU devices to make.
-        threads: Threads within one operation. Results depend on it: runs that are compared
-            bit by bit have the same number. None leaves the choice to TensorFlow.
+        name: Name of the strategy. `multi-worker` and `parameter-server` read `TF_CONFIG`, which
+            the launcher sets. `tpu` reads `TPU_NAME`; without it, the TPU of this machine is
+            used. With `parameter-server`, this returns in the chief only: the other processes
+            serve the chief and exit with it.
+        replicas: Number of logical CPU devices for `mirrored` on a machine without GPUs.
+        threads: Threads within one operation; None lets TensorFlow choose. Results depend on the
+            number: use the same one for runs that you compare bit by bit.
 
     Raises:
         UsageError: The name is unknown, `TF_CONFIG` is missing, or there is no TPU.
@@ -58,13 +58,13 @@ def create_strategy(
         chosen = StrategyName(name)
     except ValueError:
         known = ", ".join(member.value for member in StrategyName)
-        raise UsageError(f"{name!r} is no strategy known here; choose one of {known}.") from None
+        raise UsageError(f"Unknown strategy {name!r}. Choose one of {known}.") from None
     if threads is not None:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
-    if export_asked() is not None:
-        # An export is the work of one process, on whatever the run was trained.
+    if export_request_path() is not None:
+        # An export runs in one process, whatever the strategy of the run is.
         return tf.distribute.OneDeviceStrategy("/CPU:0")
-    announce_start()
+    write_first_heartbeat()
     if chosen is StrategyName.ONE_DEVICE:
         return tf.distribute.OneDeviceStrategy(_first_device())
     if chosen is StrategyName.MIRRORED:
@@ -74,7 +74,7 @@ def create_strategy(
     if chosen is StrategyName.PARAMETER_SERVER:
         return _parameter_server_strategy()
     _configure_failure_detection()
-    with termination_kept():
+    with defer_sigterm():
         return tf.distribute.MultiWorkerMirroredStrategy()
 
 
@@ -82,27 +82,27 @@ def _parameter_server_strategy() -> tf.distribute.Strategy:
     if not _jobs().keys() >= {"chief", "worker", "ps"}:
         raise UsageError(
             "The parameter server strategy needs TF_CONFIG with a chief, workers and parameter "
-            "servers; start the script with `tfckpt-tui launch RUN --workers N "
-            "--parameter-servers M -- python SCRIPT`, which sets it."
+            "servers. Start the script with `tfckpt-tui launch RUN --workers N "
+            "--parameter-servers M -- python SCRIPT`, which sets TF_CONFIG."
         )
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if resolver.task_type != "chief":
         serve(resolver)
-    with termination_kept():
+    with defer_sigterm():
         return tf.distribute.ParameterServerStrategy(resolver)
 
 
-def announce_start() -> None:
-    """Writes a first heartbeat: a multi-worker strategy waits for all workers when it is made.
+def write_first_heartbeat() -> None:
+    """Writes a first heartbeat before the strategy is created.
 
-    Without it nobody could tell which one does not come. It is for workers that our launcher
-    started; others are known only once they train.
+    Creating a multi-worker strategy waits for all workers. The heartbeats show which worker is
+    missing. Does nothing in processes that the launcher did not start.
     """
     run_dir, index = os.environ.get("TFCKPT_RUN_DIR"), os.environ.get("TFCKPT_WORKER_INDEX")
     if run_dir is None or index is None:
         return
     run = RunDirectory(Path(os.path.realpath(run_dir)))
-    with disk_errors_explained(run):
+    with explain_disk_errors(run):
         run.create()
         refuse_another_trainer(run, int(index))
         store(
@@ -117,7 +117,7 @@ def announce_start() -> None:
                 interval_seconds=START_SECONDS,
                 activity=Activity.STARTING,
                 step=0,
-                detail="Waiting for all workers to come up.",
+                detail="Waiting for all workers to start.",
             ),
             durable=False,
         )
@@ -133,19 +133,19 @@ def _tpu_strategy() -> tf.distribute.Strategy:
     except (ValueError, OSError, tf.errors.OpError) as error:
         why = str(error).splitlines()[0][:200]
         raise UsageError(
-            f"There is no TPU that could be used as {name!r} ({why}). On a TPU virtual machine "
-            "leave TPU_NAME unset; elsewhere set it to the TPU's name or to grpc://HOST:PORT. "
-            "Without a TPU choose another strategy."
+            f"No usable TPU found as {name!r} ({why}). On a TPU virtual machine, leave TPU_NAME "
+            "unset. Elsewhere, set it to the name of the TPU or to grpc://HOST:PORT. Without a "
+            "TPU, choose another strategy."
         ) from None
     return tf.distribute.TPUStrategy(resolver)
 
 
 def _check_reachable(name: str) -> None:
-    """Makes sure that an address answers: TensorFlow would wait for it for ever.
+    """Checks that a TPU address accepts connections. TensorFlow itself would wait forever.
 
     Raises:
-        OSError: It does not.
-        ValueError: It is no address.
+        OSError: The connection failed.
+        ValueError: The address is invalid.
     """
     if name.startswith("grpc://"):
         address = urlsplit(name)
@@ -167,9 +167,9 @@ def _mirrored_devices(replicas: int) -> list[str] | None:
 
 
 def _configure_failure_detection() -> None:
-    """Makes survivors notice a dead worker within the time that the launcher says.
+    """Sets the time after which other workers notice a lost worker.
 
-    The strategy keeps this configuration if it is there before it. There is no public API.
+    There is no public API for it. The strategy keeps a configuration that exists before it.
     """
     from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
     from tensorflow.python.eager import context
@@ -177,8 +177,8 @@ def _configure_failure_detection() -> None:
     jobs = _jobs()
     if not jobs:
         raise UsageError(
-            "The multi-worker strategy needs TF_CONFIG in the environment; start the script "
-            "with `tfckpt-tui launch RUN --workers N -- python SCRIPT`, which sets it."
+            "The multi-worker strategy needs TF_CONFIG in the environment. Start the script with "
+            "`tfckpt-tui launch RUN --workers N -- python SCRIPT`, which sets TF_CONFIG."
         )
     leader = "chief" if "chief" in jobs else "worker"
     context.context().configure_coordination_service(
@@ -197,7 +197,7 @@ def _peer_seconds() -> float:
 
 
 def _jobs() -> dict[str, int]:
-    """Returns how many processes of each job `TF_CONFIG` names; none where it makes no sense."""
+    """Returns the number of tasks per job in `TF_CONFIG`; empty if it is missing or invalid."""
     try:
         cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
         return {job: len(addresses) for job, addresses in cluster.items()}

@@ -9,9 +9,10 @@ from dataclasses import replace
 import click
 import msgspec
 
-from tfckpt_trainer.bundle.analysis.compare import Change, Compared, Difference
+from tfckpt_trainer.bundle.analysis.compare import Difference, TensorChange, TensorComparison
 from tfckpt_trainer.bundle.analysis.contents import Role, Variable
 from tfckpt_trainer.bundle.analysis.statistics import Statistics
+from tfckpt_trainer.bundle.dtypes import format_shape, format_tensor
 from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_trainer.errors import BundleError, ExitCode, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -89,11 +90,6 @@ def compare(
     else:
         _print_comparison(found, measured, everything)
     return int(ExitCode.PROBLEM if found.problems or found.damage else ExitCode.DONE)
-
-
-def shape_words(shape: Sequence[int]) -> str:
-    """Returns a shape as people write it: `3×4`, or `scalar`."""
-    return "×".join(map(str, shape)) or "scalar"
 
 
 def _measured(
@@ -185,7 +181,7 @@ def _print_variables(found: Inspection, variables: Sequence[Variable], figures: 
         [
             f"  {variable.path}" if variable.slot_of in paths else variable.path,
             variable.entry.dtype,
-            shape_words(variable.entry.shape),
+            format_shape(variable.entry.shape),
             units.size(variable.size),
             "–" if variable.entry.slices else str(variable.entry.shard),
             _what(variable) + (" (damaged)" if variable.entry.name in found.damage else ""),
@@ -286,7 +282,7 @@ def _finite(number: float | None) -> float | None:
 
 
 def _print_comparison(
-    found: Comparison, measured: dict[str, Change] | None, everything: bool
+    found: Comparison, measured: dict[str, TensorChange] | None, everything: bool
 ) -> None:
     counts = ", ".join(
         f"{found.count(kind):,} {_WORDS[kind]}" for kind in Difference if found.count(kind)
@@ -327,16 +323,16 @@ _WORDS = {
 }
 
 
-def _difference_words(found: Comparison, one: Compared) -> str:
+def _difference_words(found: Comparison, one: TensorComparison) -> str:
     parts = " (saved in other parts)" if one.unknown else ""
     return _WORDS[one.difference] + parts + (" (damaged)" if one.name in found.damage else "")
 
 
 def _side(entry: TensorEntry | None) -> str:
-    return "–" if entry is None else f"{entry.dtype} {shape_words(entry.shape)}"
+    return "–" if entry is None else format_tensor(entry.dtype, entry.shape)
 
 
-def _change_words(change: Change | None) -> tuple[str, str, str]:
+def _change_words(change: TensorChange | None) -> tuple[str, str, str]:
     if change is None:
         return "–", "–", "–"
     if change.not_finite:
@@ -348,7 +344,7 @@ def _change_words(change: Change | None) -> tuple[str, str, str]:
     return relative, units.metric(change.norm_before), units.metric(change.norm_after)
 
 
-def _comparison_data(found: Comparison, measured: dict[str, Change] | None) -> Json:
+def _comparison_data(found: Comparison, measured: dict[str, TensorChange] | None) -> Json:
     tensors = []
     for one in found.tensors:
         data = {**_compared_data(one), "problem": found.damage.get(one.name, "")}
@@ -365,7 +361,7 @@ def _comparison_data(found: Comparison, measured: dict[str, Change] | None) -> J
     }
 
 
-def _compared_data(one: Compared) -> Json:
+def _compared_data(one: TensorComparison) -> Json:
     return {
         "name": one.name,
         "difference": one.difference.value,
@@ -375,7 +371,7 @@ def _compared_data(one: Compared) -> Json:
     }
 
 
-def _change_data(change: Change) -> Json:
+def _change_data(change: TensorChange) -> Json:
     return {
         "norm_before": _finite(change.norm_before),
         "norm_after": _finite(change.norm_after),

@@ -19,7 +19,7 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.verification.remembered import verification_places
 from tfckpt_trainer.errors import TfckptError, in_words
-from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import DocumentT, load_if_there
 from tfckpt_trainer.rundir.health import (
     ProcessProbe,
@@ -37,7 +37,7 @@ from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.statuses import load_status
-from tfckpt_trainer.rundir.stragglers import holding_up
+from tfckpt_trainer.rundir.stragglers import find_straggler
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.forecast import forecast
 from tfckpt_tui.monitor.series import Series
@@ -93,10 +93,10 @@ class Look:
         self._journal.extend(self._journal_tail.read_new())
         self._series.add(self._series_tail.read_new())
         checkpoints = self._checkpoints(now)
-        box = CommandBox(run)
+        queue = CommandQueue(run)
         none: list[Command] = []
-        pending = self._try(box.pending, none)
-        working = self._try(box.working, none)
+        pending = self._try(queue.pending, none)
+        working = self._try(queue.working, none)
         total, free = self._disk()
         return RunSnapshot(
             at=now,
@@ -164,7 +164,7 @@ class Look:
             if status is not None and (count is None or status.index < count):
                 state = worker_state(status, now, self._lives)
                 views.append(WorkerView(status, state, heartbeat_age(status.updated_at, now)))
-        index, why = holding_up([view.status for view in views], now, self._lives) or (None, "")
+        index, why = find_straggler([view.status for view in views], now, self._lives) or (None, "")
         views = [replace(v, straggling=why) if v.status.index == index else v for v in views]
         return tuple(sorted(views, key=lambda view: view.status.index))
 

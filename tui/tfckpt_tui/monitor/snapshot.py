@@ -56,7 +56,7 @@ class RunSnapshot:
         path: The run directory, made safe to show.
         present: Whether the directory exists and can be read.
         ours: Whether our library or launcher has been there.
-        trainer_answers: Whether a live chief serves the command box.
+        trainer_answers: Whether a live chief serves the command queue.
         checkpoints: Newest first.
         diagnostics: What is odd in the directory.
         pending: Commands that nobody took yet, oldest first.

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tfckpt_trainer.bundle.analysis.compare import Change, Compared, Difference, change, compare
+from tfckpt_trainer.bundle.analysis.compare import (
+    Difference,
+    TensorChange,
+    TensorComparison,
+    compare,
+    measure_change,
+)
 from tfckpt_trainer.bundle.analysis.contents import Role
 from tfckpt_trainer.bundle.index import Index, read_index
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import BundleError, TfckptError, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.services.inspect import damage_of, variables_of
+from tfckpt_tui.services.inspect import describe_damage, variables_of
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,7 @@ class Comparison:
 
     before: Checkpoint
     after: Checkpoint
-    tensors: tuple[Compared, ...]
+    tensors: tuple[TensorComparison, ...]
     indexes: tuple[Index, Index]
     titles: Mapping[str, str]
     damage: Mapping[str, str]
@@ -54,7 +60,7 @@ class Measured:
     """
 
     name: str
-    change: Change | None
+    change: TensorChange | None
     problem: str = ""
 
 
@@ -74,7 +80,7 @@ def compare_checkpoints(run: RunDirectory, before: Checkpoint, after: Checkpoint
             # Where one object graph cannot be read, the other still tells what the tensors are.
             if variable.role is not Role.UNKNOWN:
                 titles[variable.entry.name] = variable.title
-        damage |= damage_of(run, checkpoint.name, index)
+        damage |= describe_damage(run, checkpoint.name, index)
     return Comparison(before, after, compare(*indexes), indexes, titles, damage)
 
 
@@ -93,13 +99,13 @@ def measure(run: RunDirectory, compared: Comparison) -> Iterator[Measured]:
     for one in compared.tensors:
         if one.difference is Difference.CHANGED:
             try:
-                yield Measured(one.name, change(prefixes, compared.indexes, one))
+                yield Measured(one.name, measure_change(prefixes, compared.indexes, one))
             except (BundleError, OSError) as error:
                 yield Measured(one.name, None, in_words(error))
 
 
 def worst_first(
-    damage: Mapping[str, str], changes: Mapping[str, Change], compared: Compared
+    damage: Mapping[str, str], changes: Mapping[str, TensorChange], compared: TensorComparison
 ) -> tuple[bool, bool, bool, float]:
     """Returns what to sort tensors by: damaged, then not finite, then by how far they moved."""
     change = changes.get(compared.name)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfckpt_trainer.bundle.analysis.compare import Compared, Difference
+from tfckpt_trainer.bundle.analysis.compare import Difference, TensorComparison
+from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services.compare import compare_checkpoints
@@ -46,12 +47,12 @@ def fit_of(run: RunDirectory, like: Checkpoint, target: Checkpoint) -> Fit:
     )
 
 
-def _misfit(title: str, one: Compared) -> str:
+def _misfit(title: str, one: TensorComparison) -> str:
     if one.before is None:
         return f"{title} is in the checkpoint and not in the model"
     if one.after is None:
         return f"{title} is missing in the checkpoint"
     if one.difference is Difference.DTYPE:
         return f"{title} is {one.after.dtype} there and {one.before.dtype} in the model"
-    shapes = [" × ".join(map(str, entry.shape)) or "scalar" for entry in (one.after, one.before)]
+    shapes = [format_shape(entry.shape) for entry in (one.after, one.before)]
     return f"{title} is {shapes[0]} there and {shapes[1]} in the model"

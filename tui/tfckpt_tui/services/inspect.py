@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfckpt_trainer.bundle.analysis.contents import Variable, describe, describe_without_graph
+from tfckpt_trainer.bundle.analysis.contents import (
+    Variable,
+    describe_tensors,
+    describe_tensors_without_graph,
+)
 from tfckpt_trainer.bundle.analysis.statistics import Statistics, statistics
 from tfckpt_trainer.bundle.index import Index, read_index, shard_path
-from tfckpt_trainer.bundle.links import facts_inside
+from tfckpt_trainer.bundle.links import stat_inside
 from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
-from tfckpt_trainer.bundle.values import is_numeric
+from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.resumption import Returning, returning
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import BundleError, in_words
@@ -70,11 +74,11 @@ def inspect(run: RunDirectory, checkpoint: Checkpoint) -> Inspection:
     variables, problem = _variables(prefix, index)
     back = returning(prefix, variables, checkpoint.record, lost="object graph" if problem else "")
     has_graph = None if problem else KEY in index.entries
-    damage = damage_of(run, checkpoint.name, index)
+    damage = describe_damage(run, checkpoint.name, index)
     return Inspection(checkpoint, index, variables, has_graph, back, damage, problem)
 
 
-def damage_of(run: RunDirectory, name: str, index: Index) -> dict[str, str]:
+def describe_damage(run: RunDirectory, name: str, index: Index) -> dict[str, str]:
     """Returns what is known to be wrong with single tensors, by their names.
 
     It is what a verification found that holds for these files, and what lies beyond their ends.
@@ -103,7 +107,7 @@ def _shard_sizes(prefix: Path, count: int) -> list[tuple[str, int | None]]:
     for number in range(count):
         path = shard_path(prefix, number, count)
         try:
-            size: int | None = facts_inside(path).st_size
+            size: int | None = stat_inside(path).st_size
         except (FileNotFoundError, NotADirectoryError):
             size = None
         sizes.append((path.name, size))
@@ -113,11 +117,11 @@ def _shard_sizes(prefix: Path, count: int) -> list[tuple[str, int | None]]:
 def _variables(prefix: Path, index: Index) -> tuple[tuple[Variable, ...], str]:
     """Returns them, and why the object graph cannot be read; empty if it can."""
     if KEY not in index.entries:
-        return describe(index, None), ""
+        return describe_tensors(index, None), ""
     try:
-        return describe(index, read_object_graph(prefix, index)), ""
+        return describe_tensors(index, read_object_graph(prefix, index)), ""
     except (BundleError, OSError) as error:
-        return describe_without_graph(index), in_words(error)
+        return describe_tensors_without_graph(index), in_words(error)
 
 
 def statistics_of(run: RunDirectory, found: Inspection, variable: Variable) -> Statistics | None:

@@ -23,7 +23,7 @@ from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.journal import try_write_entry
-from tfckpt_trainer.rundir.liveness import heartbeat_age_on_disk, other_trainer_lives
+from tfckpt_trainer.rundir.liveness import find_other_trainer, heartbeat_age_on_disk
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
@@ -31,10 +31,10 @@ from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.reserve import (
     DiskFullError,
     advice_for_undo,
-    advising,
-    is_short,
+    is_space_low,
     release_reserve,
-    with_room,
+    replace_advice,
+    retry_with_reserve,
 )
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.request import DEFAULT_TIMEOUT, OnChange, ask
@@ -241,7 +241,7 @@ def undo(
         # It raises the message for an empty trash, in a directory that may be read-only.
         find_in_trash(run, trash)
     is_alone = run.run_file.exists() and foreign_trainer(run) is None
-    with advising(advice_for_undo(run)):
+    with replace_advice(advice_for_undo(run)):
         return _by_ourselves(
             run,
             JournalKind.UNDO,
@@ -334,7 +334,7 @@ def without_trainer(run: RunDirectory, *, needs_room: bool = True) -> Iterator[N
         lock.acquire()
 
     try:
-        with_room(run, prepare)
+        retry_with_reserve(run, prepare)
     except DiskFullError:
         # Where not even a directory fits, no trainer of ours works and none can start.
         if needs_room or run.control.exists():
@@ -364,7 +364,7 @@ def _trainer_answers(run: RunDirectory) -> bool:
     """Whether a trainer answers; one on a full disk cannot say that it lives, until it has room."""
     if trainer_answers(run, time.time()):
         return True
-    if is_short(run) and release_reserve(run):
+    if is_space_low(run) and release_reserve(run):
         deadline = time.monotonic() + BEAT_SECONDS
         while time.monotonic() < deadline:
             if trainer_answers(run, time.time()):
@@ -379,7 +379,7 @@ def _refuse_beside_trainer(run: RunDirectory) -> None:
     Its clock and ours may differ, its processes may be hidden from us in a container, and the
     lock may not be shared, as on some network file systems.
     """
-    other = other_trainer_lives(run)
+    other = find_other_trainer(run)
     if other is None:
         return
     age = max(0.0, heartbeat_age_on_disk(run, other.index))

@@ -23,7 +23,7 @@ from tfckpt_trainer.rundir.health import (
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
-from tfckpt_trainer.rundir.stragglers import holding_up, loss
+from tfckpt_trainer.rundir.stragglers import describe_lost_worker, find_straggler
 
 Json = dict[str, Any]
 
@@ -141,11 +141,11 @@ def _reason(
     has_ended = supervisor is not None and supervisor.state in _ENDED
     if said and (has_ended or state is RunState.RESTARTING):
         return said
-    lost = loss(statuses, now)
+    lost = describe_lost_worker(statuses, now)
     if lost:
         # A supervisor that says nothing of an end speaks of an earlier restart.
         return lost
-    suspected = holding_up(statuses, now)
+    suspected = find_straggler(statuses, now)
     if suspected is not None:
         return f"Worker {suspected[0]} {suspected[1]}."
     return said

@@ -8,15 +8,15 @@ from typing import Any
 
 from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError
 from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
-from tfckpt_trainer.rundir.command_queue import CommandBox, requester
+from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
 from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.reserve import (
     advice_beside_trainer,
     advice_for_undo_beside_trainer,
-    advising,
-    with_room,
+    replace_advice,
+    retry_with_reserve,
 )
 
 DEFAULT_TIMEOUT = 120.0
@@ -57,19 +57,19 @@ def ask(
     """
     if not trainer_answers(run, time.time()):
         raise _nobody_answers(run)
-    box = CommandBox(run)
+    queue = CommandQueue(run)
     by = requester(through)
     is_undo = kind is CommandKind.UNDO
     advice = advice_for_undo_beside_trainer(run) if is_undo else advice_beside_trainer(run)
-    with advising(advice):
-        command = with_room(
-            run, lambda: box.submit(kind, arguments, requested_by=by, lifetime=timeout)
+    with replace_advice(advice):
+        command = retry_with_reserve(
+            run, lambda: queue.submit(kind, arguments, requested_by=by, lifetime=timeout)
         )
     if not wait:
         return command
-    outcome = box.wait(command, timeout=timeout, on_change=on_change)
+    outcome = queue.wait(command, timeout=timeout, on_change=on_change)
     if outcome.state is CommandState.REQUESTED:
-        outcome = box.withdraw(outcome) or box.look_up(command.id) or outcome
+        outcome = queue.withdraw(outcome) or queue.look_up(command.id) or outcome
     return _checked(outcome, timeout)
 
 

@@ -23,13 +23,11 @@ class RestorePlan:
 
     Attributes:
         checkpoint: Which one is meant; it can be restored.
-        current_step: Where training is; None where no worker has said so.
         given_up: Steps done since; 0 where the checkpoint lies ahead.
         starts_branch: The branch that would begin; None where the checkpoint's own goes on.
     """
 
     checkpoint: Checkpoint
-    current_step: int | None
     given_up: int
     starts_branch: int | None
 
@@ -54,7 +52,6 @@ def plan_restore(
     branch = branch_after_restore(run, checkpoint.name)
     return RestorePlan(
         checkpoint,
-        None if chief is None else chief.step,
         given_up=max(0, behind),
         starts_branch=None if branch == checkpoint.branch else branch,
     )

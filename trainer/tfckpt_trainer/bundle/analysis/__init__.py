@@ -1,4 +1,4 @@
-"""What is found out with the format reader: contents, statistics, comparison, NaN and Inf.
+"""Analyses of tensors: their roles, statistics, differences, NaN and infinite values.
 
-Reading bytes belongs in `bundle`; judging whether a checkpoint is whole in `catalog.verification`.
+Reading the format belongs in `bundle`; verification of checkpoints in `catalog.verification`.
 """

@@ -1,4 +1,4 @@
-"""What changed between two checkpoints: at once from their indexes, then how much."""
+"""Compares two checkpoints: first by their indexes, then tensor by tensor."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from tfckpt_trainer.bundle.index import Index, TensorEntry
 from tfckpt_trainer.bundle.slices import WHOLE
-from tfckpt_trainer.bundle.values import is_numeric, numeric_chunks
+from tfckpt_trainer.bundle.tensors import is_numeric, numeric_chunks
 
 if TYPE_CHECKING:
-    from tfckpt_trainer.bundle.values import Numbers
+    from tfckpt_trainer.bundle.tensors import Numbers
 
 
 class Difference(StrEnum):
-    """How a tensor of one checkpoint relates to that of the same name in another."""
+    """How a tensor differs between two checkpoints."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -29,11 +29,13 @@ class Difference(StrEnum):
 
 
 @dataclass(frozen=True)
-class Compared:
-    """One tensor in two checkpoints; the side where it is missing is None.
+class TensorComparison:
+    """One tensor in two checkpoints.
 
     Attributes:
-        unknown: Whether the checksums cannot tell: it was saved in other parts each time.
+        before: Its entry in the first checkpoint; None if it is missing there.
+        after: Its entry in the second checkpoint; None if it is missing there.
+        unknown: Whether checksums cannot decide, because the tensor was split differently.
     """
 
     name: str
@@ -44,13 +46,13 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Change:
+class TensorChange:
     """How much a tensor changed.
 
     Attributes:
-        distance: Norm of the difference.
-        relative: That, divided by the norm before; infinite where that was zero.
-        not_finite: Elements that are not finite on either side, and were left out.
+        distance: L2 norm of the difference.
+        relative: `distance` divided by `norm_before`; infinite if that is zero.
+        not_finite: Number of elements that are not finite on either side. Norms exclude them.
     """
 
     name: str
@@ -62,30 +64,30 @@ class Change:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Sorts by how bad it is, the worst last: what is not finite is worse than any change."""
+        """Sort key: the largest change comes last, after it tensors that are not finite."""
         return self.not_finite > 0, math.inf if math.isnan(self.relative) else self.relative
 
 
-def compare(before: Index, after: Index) -> tuple[Compared, ...]:
-    """Compares two checkpoints by what their indexes say, in the order of the names.
+def compare(before: Index, after: Index) -> tuple[TensorComparison, ...]:
+    """Compares two checkpoints by their indexes; returns tensors in the order of their names.
 
-    Equal checksums stand for equal bytes: one pair in four billion of different ones has them.
+    Tensors with equal checksums count as equal. CRC32C collides for one pair in 4 billion.
     """
     names = sorted(before.entries.keys() | after.entries.keys())
     return tuple(_compared(name, before, after) for name in names)
 
 
-def change(
-    prefixes: tuple[Path, Path], indexes: tuple[Index, Index], compared: Compared
-) -> Change | None:
-    """Reads a tensor on both sides and says how far apart they are, in bounded memory.
+def measure_change(
+    prefixes: tuple[Path, Path], indexes: tuple[Index, Index], compared: TensorComparison
+) -> TensorChange | None:
+    """Reads a tensor from both checkpoints and measures its change, in bounded memory.
 
     Returns:
-        None where its elements are no numbers, it is not on both sides in one shape, or it was
-        saved in other parts that are no rows.
+        The change, or None if the tensor is not numeric, its shapes differ, or it was split
+        differently and not by rows.
 
     Raises:
-        BundleError: The elements are not where they should be, or damaged.
+        BundleError: The tensor is damaged.
         FileNotFoundError: A data file is missing.
     """
     before, after = compared.before, compared.after
@@ -93,7 +95,7 @@ def change(
         return None
     if not (is_numeric(before) and is_numeric(after)):
         return None
-    # Parts that are the same on both sides come in the same order, whatever it is.
+    # Equal parts come in the same order on both sides; rows come in row-major order.
     if before.slices != after.slices and not (_is_rows(before) and _is_rows(after)):
         return None
     sums = _Sums()
@@ -103,18 +105,20 @@ def change(
     return sums.result(compared.name)
 
 
-def _compared(name: str, before: Index, after: Index) -> Compared:
+def _compared(name: str, before: Index, after: Index) -> TensorComparison:
     old, new = before.entries.get(name), after.entries.get(name)
     if old is None or new is None:
-        return Compared(name, Difference.ADDED if old is None else Difference.REMOVED, old, new)
+        return TensorComparison(
+            name, Difference.ADDED if old is None else Difference.REMOVED, old, new
+        )
     if old.dtype != new.dtype:
-        return Compared(name, Difference.DTYPE, old, new)
+        return TensorComparison(name, Difference.DTYPE, old, new)
     if old.shape != new.shape:
-        return Compared(name, Difference.SHAPE, old, new)
+        return TensorComparison(name, Difference.SHAPE, old, new)
     if old.slices != new.slices:
-        return Compared(name, Difference.CHANGED, old, new, unknown=True)
+        return TensorComparison(name, Difference.CHANGED, old, new, unknown=True)
     equal = _checksums(before, old) == _checksums(after, new)
-    return Compared(name, Difference.EQUAL if equal else Difference.CHANGED, old, new)
+    return TensorComparison(name, Difference.EQUAL if equal else Difference.CHANGED, old, new)
 
 
 def _checksums(index: Index, entry: TensorEntry) -> list[tuple[int, int]]:
@@ -123,7 +127,7 @@ def _checksums(index: Index, entry: TensorEntry) -> list[tuple[int, int]]:
 
 
 class _Sums:
-    """Adds up the squares of two tensors and of their difference."""
+    """Sums of squares of two tensors and of their difference."""
 
     def __init__(self) -> None:
         self._before = self._after = self._apart = 0.0
@@ -142,14 +146,14 @@ class _Sums:
             self._after += float(np.square(np.abs(right)).sum())
             self._apart += float(np.square(np.abs(right - left)).sum())
 
-    def result(self, name: str) -> Change:
+    def result(self, name: str) -> TensorChange:
         before, apart = math.sqrt(self._before), math.sqrt(self._apart)
         relative = apart / before if before else (math.inf if apart else 0.0)
-        return Change(name, before, math.sqrt(self._after), apart, relative, self._not_finite)
+        return TensorChange(name, before, math.sqrt(self._after), apart, relative, self._not_finite)
 
 
 def _is_rows(entry: TensorEntry) -> bool:
-    """Whether its elements come in the order of memory, part after part."""
+    """Whether the parts, one after another, are in row-major order."""
     return all(
         len(part.extents) == len(entry.shape)
         and all(
@@ -163,7 +167,7 @@ def _is_rows(entry: TensorEntry) -> bool:
 def _in_step(
     left: Iterator[Numbers], right: Iterator[Numbers]
 ) -> Iterator[tuple[Numbers, Numbers]]:
-    """Cuts two streams of the same length into pieces of equal lengths."""
+    """Splits two streams of equal total length into pairs of chunks of equal length."""
     a, b = next(left, None), next(right, None)
     while a is not None and b is not None:
         count = min(len(a), len(b))

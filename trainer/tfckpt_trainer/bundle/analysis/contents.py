@@ -1,8 +1,8 @@
-"""What the tensors of a checkpoint are to the program that saved it: weights, slots, the rest.
+"""The roles of the tensors of a checkpoint: weights, slot variables, step, random state, ...
 
-The name under which TensorFlow stores a variable is the first path by which it met it, and of a
-compiled Keras model that leads through the optimizer. So paths are found anew in the object
-graph, around the optimizers, and what only an optimizer refers to is the optimizer's.
+TensorFlow names a variable by the first path to it. In a compiled Keras model that path may lead
+through the optimizer. So this module searches the object graph again, outside optimizers first.
+A tensor that only an optimizer refers to belongs to the optimizer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from enum import StrEnum
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES
 from tfckpt_trainer.bundle.index import Index, TensorEntry
 from tfckpt_trainer.bundle.object_graph import KEY, VALUE_ATTRIBUTE, Node
-from tfckpt_trainer.bundle.structure import several_of
+from tfckpt_trainer.bundle.structure import component_keys
 
 _SUFFIX = "/.ATTRIBUTES/"
 _OPTIMIZER_CHILDREN = {"_iterations", "_trainable_variables"}
@@ -40,18 +40,18 @@ class Role(StrEnum):
 
 
 GROUPS = {Role.WEIGHT: "model", Role.SLOT: "optimizer", Role.OPTIMIZER: "optimizer"}
-"""To which of the totals a role counts; all others are the rest."""
+"""The group in which each role is totalled; other roles are in `rest`."""
 
 
 @dataclass(frozen=True)
 class Variable:
-    """One tensor, as the program that saved it knows it.
+    """One tensor and its role.
 
     Attributes:
-        path: Where it is, from the root: by the names that Keras gives where it has them.
-        full_name: The name that the variable had in the program.
-        slot_of: For a slot variable, the path of the variable it belongs to.
-        slot_name: Which of its slots, such as `momentums`.
+        path: Path from the root object, with Keras names if the variable has them.
+        full_name: Name of the variable in the program that saved it.
+        slot_of: For a slot variable, the path of the variable that it belongs to.
+        slot_name: For a slot variable, the name of the slot, such as `momentums`.
     """
 
     path: str
@@ -68,23 +68,23 @@ class Variable:
 
     @property
     def title(self) -> str:
-        """What a person calls it: its path, and for a slot variable that of its variable."""
+        """Name for display: the path, or `VARIABLE (SLOT)` for a slot variable."""
         return f"{self.slot_of} ({self.slot_name})" if self.slot_of else self.path
 
     @property
     def size(self) -> int:
-        """Bytes of the tensor, all its parts together."""
+        """Size of the tensor in bytes, including all parts."""
         if not self.entry.slices:
             return self.entry.size
         return ITEM_SIZES.get(self.entry.dtype, 0) * self.entry.element_count
 
 
-def describe(index: Index, nodes: Sequence[Node] | None) -> tuple[Variable, ...]:
-    """Says of each tensor what it is for: the model's first, then the optimizer's, then the rest.
+def describe_tensors(index: Index, nodes: Sequence[Node] | None) -> tuple[Variable, ...]:
+    """Returns all tensors with their roles: model first, then optimizer, then the rest.
 
     Args:
         index: The index of a checkpoint.
-        nodes: Its object graph, or None where it was saved by name.
+        nodes: Its object graph, or None if it was saved by name (TensorFlow 1).
     """
     if nodes is None:
         return _in_order(_named(index))
@@ -102,8 +102,8 @@ def _in_order(variables: Iterable[Variable]) -> tuple[Variable, ...]:
     return tuple(sorted(variables, key=lambda v: (places[v.group], v.path)))
 
 
-def describe_without_graph(index: Index) -> tuple[Variable, ...]:
-    """Names the tensors where the object graph, which says what they are for, cannot be read."""
+def describe_tensors_without_graph(index: Index) -> tuple[Variable, ...]:
+    """Returns all tensors without roles, for a checkpoint whose object graph is unreadable."""
     return tuple(
         Variable(name.removesuffix(f"{_SUFFIX}{VALUE_ATTRIBUTE}"), entry, Role.UNKNOWN)
         for name, entry in sorted(index.entries.items())
@@ -112,7 +112,7 @@ def describe_without_graph(index: Index) -> tuple[Variable, ...]:
 
 
 class _Graph:
-    """Finds the objects of a graph: by which path, and whether only an optimizer has them."""
+    """Finds the paths of objects, and which objects only an optimizer refers to."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
@@ -125,21 +125,21 @@ class _Graph:
         self._place_slots()
 
     def variables(self, index: Index) -> dict[str, Variable]:
-        """Returns the variables by the names of their tensors."""
-        nice, names = self._nice_paths(), sorted(index.entries)
+        """Returns the variables by tensor name."""
+        readable, names = self._readable_paths(), sorted(index.entries)
         found = {}
         for number, path in self._paths.items():
             for attribute in self._nodes[number].attributes:
                 key = attribute.checkpoint_key
-                own = [key] if key in index.entries else several_of(key, names)
+                own = [key] if key in index.entries else component_keys(key, names)
                 for name in own:
                     entry = index.entries[name]
-                    # Of several tensors of one object, such as a table, each is told apart.
+                    # Objects with several tensors, such as tables, need a suffix per tensor.
                     rest = name.removeprefix(key) if len(own) > 1 else ""
-                    shown = nice.get(number, "/".join(path)) + rest
+                    shown = readable.get(number, "/".join(path)) + rest
                     role = self._role(number, path, attribute.name, entry)
                     found[name] = Variable(shown, entry, role, attribute.full_name)
-        return self._with_slots(found, nice)
+        return self._with_slots(found, readable)
 
     def _walk(
         self, starts: Iterable[tuple[int, tuple[str, ...]]], enter: Callable[[int], bool]
@@ -156,7 +156,7 @@ class _Graph:
                     waiting.append((child, (*path, name)))
 
     def _place_slots(self) -> None:
-        """Gives paths to slot variables that no object refers to, as those of TensorFlow 1."""
+        """Gives paths to slot variables that no object refers to, as in TensorFlow 1."""
         for number in sorted(self._optimizers & self._paths.keys()):
             for slot in self._nodes[number].slot_variables:
                 owner = self._paths.get(slot.variable_node)
@@ -164,18 +164,18 @@ class _Graph:
                     path = (*self._paths[number], slot.slot_name, *owner)
                     self._paths.setdefault(slot.slot_node, path)
 
-    def _nice_paths(self) -> dict[int, str]:
-        """Returns paths by full names, for what hangs on one root child and has such names."""
+    def _readable_paths(self) -> dict[int, str]:
+        """Returns paths made of full names, for root children whose variables all have one."""
         by_child: dict[str, dict[int, str]] = {}
         for number, path in self._paths.items():
             value = _value_of(self._nodes[number])
             if value is not None and number in self._outside and len(path) > 1:
                 by_child.setdefault(path[0], {})[number] = value
-        nice = {}
+        readable = {}
         for child, names in by_child.items():
             if len(set(names.values())) == len(names) and all("/" in n for n in names.values()):
-                nice.update({number: f"{child}/{name}" for number, name in names.items()})
-        return nice
+                readable.update({number: f"{child}/{name}" for number, name in names.items()})
+        return readable
 
     def _role(self, number: int, path: tuple[str, ...], attribute: str, entry: TensorEntry) -> Role:
         if entry.dtype == "variant" or attribute.startswith("ITERATOR"):
@@ -188,23 +188,25 @@ class _Graph:
             return Role.OTHER
         return _plain_role(path[-1] if path else "", entry, at_root=len(path) <= 1)
 
-    def _with_slots(self, found: dict[str, Variable], nice: dict[int, str]) -> dict[str, Variable]:
-        """Marks slot variables, and tells whose they are."""
+    def _with_slots(
+        self, found: dict[str, Variable], readable: dict[int, str]
+    ) -> dict[str, Variable]:
+        """Marks slot variables and sets their owners."""
         for slot, variable, slot_name in self._slots():
             value = self._nodes[slot].checkpoint_key
             known = found.get(value) if value is not None else None
             if known is not None and value is not None and variable in self._paths:
-                owner = nice.get(variable, "/".join(self._paths[variable]))
+                owner = readable.get(variable, "/".join(self._paths[variable]))
                 found[value] = replace(
                     known, role=Role.SLOT, slot_of=owner, slot_name=slot_name, path=known.path
                 )
         return found
 
     def _slots(self) -> Iterator[tuple[int, int, str]]:
-        """Yields slot, variable and the name of the slot, as nodes.
+        """Yields slot node, variable node and slot name.
 
-        TensorFlow's optimizers list their slots. Those of Keras 3 hold lists in the order of
-        their trainable variables (`keras/src/optimizers/base_optimizer.py`).
+        TensorFlow optimizers list their slots. Keras 3 optimizers hold one list per slot, in the
+        order of their trainable variables (`keras/src/optimizers/base_optimizer.py`).
         """
         for number in self._optimizers:
             node = self._nodes[number]
@@ -221,7 +223,7 @@ class _Graph:
                         yield one, variable, name.strip("_")
 
     def _list(self, number: int | None) -> list[int]:
-        """Returns the elements of a tracked list, or nothing for any other object."""
+        """Returns the elements of a tracked list; empty for other objects."""
         children = self._nodes[number].children if number is not None else {}
         places = [children.get(str(place)) for place in range(len(children))]
         return [place for place in places if place is not None] if None not in places else []
@@ -232,7 +234,7 @@ def _is_optimizer(node: Node) -> bool:
 
 
 def _value_of(node: Node) -> str | None:
-    """Returns the full name of a variable; None for any other object."""
+    """Returns the full name of a variable; None for other objects."""
     for attribute in node.attributes:
         if attribute.name == VALUE_ATTRIBUTE:
             return attribute.full_name
@@ -249,7 +251,7 @@ def _plain_role(name: str, entry: TensorEntry, *, at_root: bool) -> Role:
 
 
 def _named(index: Index) -> Iterator[Variable]:
-    """Guesses from names alone, as TensorFlow 1 chose them: `layer/kernel/Adam`."""
+    """Guesses roles from TensorFlow 1 names, such as `layer/kernel/Adam`."""
     for name, entry in sorted(index.entries.items()):
         owner, _, last = name.rpartition("/")
         if owner in index.entries and last in _SLOT_SUFFIXES:

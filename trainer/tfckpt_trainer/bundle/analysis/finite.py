@@ -1,4 +1,4 @@
-"""Finds what is not a finite number in tensors that stream by."""
+"""Finds NaN and infinite elements in streamed tensors."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NotFinite:
-    """A tensor that holds more than finite numbers.
+    """A tensor with NaN or infinite elements.
 
     Attributes:
-        nan: Elements that are not a number.
-        infinite: Elements that are infinite.
-        elements: All elements that were looked at.
-        first: The index of the first that is not finite, one number a dimension.
+        nan: Number of NaN elements.
+        infinite: Number of infinite elements.
+        elements: Number of elements of the tensor.
+        first: Index of the first element that is not finite, one number per dimension.
     """
 
     tensor: str
@@ -34,7 +34,7 @@ class NotFinite:
 
 
 class FiniteScan:
-    """Looks at the chunks of one stored tensor, or of one part of it."""
+    """Scans the chunks of one stored tensor or part."""
 
     def __init__(self, entry: TensorEntry, part: Slice | None = None) -> None:
         self._entry = entry
@@ -45,7 +45,7 @@ class FiniteScan:
         self._first: int | None = None
 
     def add(self, chunk: bytes) -> None:
-        """Takes the next bytes of the tensor."""
+        """Scans the next bytes of the tensor."""
         if not self._wanted:
             return
         import numpy as np
@@ -60,7 +60,7 @@ class FiniteScan:
         self._seen += len(values)
 
     def result(self) -> NotFinite | None:
-        """Returns what was found, or None where every element is finite."""
+        """Returns the result, or None if every element is finite."""
         if self._first is None:
             return None
         shape = self._entry.shape
@@ -80,8 +80,8 @@ class FiniteScan:
             self._first = self._seen + int(np.argmin(finite))
 
 
-def merged(found: Sequence[NotFinite], index: Index) -> tuple[NotFinite, ...]:
-    """Adds up what was found in the parts of one tensor; the most comes first."""
+def merge_parts(found: Sequence[NotFinite], index: Index) -> tuple[NotFinite, ...]:
+    """Merges the results of parts per tensor; returns the largest counts first."""
     by_tensor: dict[str, NotFinite] = {}
     for one in found:
         known = by_tensor.get(one.tensor)
@@ -94,14 +94,14 @@ def merged(found: Sequence[NotFinite], index: Index) -> tuple[NotFinite, ...]:
                 min(known.first, one.first),
             )
         elif one.tensor in index.entries:
-            # Those of the parts without anything found count too.
+            # Parts without findings are not in `found`, but their elements count.
             one = replace(one, elements=index.entries[one.tensor].element_count)
         by_tensor[one.tensor] = one
     return tuple(sorted(by_tensor.values(), key=lambda one: (-one.nan - one.infinite, one.tensor)))
 
 
 def _is_whole(entry: TensorEntry, part: Slice | None) -> bool:
-    """Whether there are as many elements as the shape says: only then one has a place in it."""
+    """Whether the byte size matches the shape. Otherwise elements have no index."""
     size = ITEM_SIZES[entry.dtype] * entry.element_count
     return entry.size == size and (part is None or len(part.extents) == len(entry.shape))
 

@@ -1,4 +1,4 @@
-"""What the elements of a tensor look like: extremes, mean, spread, norm, a small histogram."""
+"""Statistics of a tensor: minimum, maximum, mean, deviation, norm and a histogram."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfckpt_trainer.bundle.index import Index, TensorEntry
-from tfckpt_trainer.bundle.values import numeric_chunks
+from tfckpt_trainer.bundle.tensors import numeric_chunks
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tfckpt_trainer.bundle.values import Numbers
+    from tfckpt_trainer.bundle.tensors import Numbers
 
 BINS = 16
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many finite elements lie in each of equal parts of the range from `low` to `high`."""
+    """Counts of finite elements in bins of equal width from `low` to `high`."""
 
     low: float
     high: float
@@ -30,12 +30,13 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Figures of one tensor; those of finite elements are None where there is none.
+    """Statistics of one tensor.
 
-    Of complex numbers all but the counts are those of their absolute values.
+    Minimum, maximum, mean and deviation cover finite elements; they are None if there are none.
+    Complex numbers are measured by their absolute values.
 
     Attributes:
-        deviation: Standard deviation of the population.
+        deviation: Population standard deviation.
         norm: Square root of the sum of squares of the finite elements.
     """
 
@@ -52,10 +53,10 @@ class Statistics:
 
 
 def statistics(prefix: Path, index: Index, entry: TensorEntry) -> Statistics:
-    """Computes the figures of a tensor of numbers, in two passes and bounded memory.
+    """Computes the statistics of a numeric tensor, in two passes and bounded memory.
 
     Raises:
-        BundleError: The elements are no numbers, not where they should be, or damaged.
+        BundleError: The tensor is not numeric, or it is damaged.
         FileNotFoundError: A data file is missing.
     """
     moments = _Moments()
@@ -75,7 +76,7 @@ def _real(values: Numbers) -> NDArray[np.float64]:
 
 
 class _Moments:
-    """Adds up chunks; the mean is shifted by pairs, as Chan, Golub and LeVeque (1983) do."""
+    """Moments over chunks, by the pairwise update of Chan, Golub and LeVeque (1983)."""
 
     def __init__(self) -> None:
         self.elements = self.zeros = self.nan = self.infinite = self.count = 0
@@ -95,7 +96,7 @@ class _Moments:
             return
         self.low = min(self.low, float(finite.min()))
         self.high = max(self.high, float(finite.max()))
-        # Squares of the largest doubles overflow: infinity is what such a norm is then.
+        # Squares of very large doubles overflow; the norm is infinite then.
         with np.errstate(over="ignore", invalid="ignore"):
             mean = float(finite.mean())
             distance = float(np.square(finite - mean).sum())
@@ -127,13 +128,13 @@ def _histogram(
 ) -> Histogram | None:
     import numpy as np
 
-    # All equal, or so far apart that their distance is no number.
+    # All elements are equal, or the range overflows.
     if not 0 < high - low < math.inf:
         return None
     counts = np.zeros(BINS, np.int64)
     for chunk in numeric_chunks(prefix, index, entry):
         values = _real(chunk)
-        # Not `numpy.histogram`: it refuses a range that is too narrow for edges of its bins.
+        # `numpy.histogram` raises an error if the range is too narrow for distinct bin edges.
         parts = (values[np.isfinite(values)] - low) / (high - low) * BINS
         counts += np.bincount(np.minimum(parts.astype(np.int64), BINS - 1), minlength=BINS)
     return Histogram(low, high, tuple(int(count) for count in counts))

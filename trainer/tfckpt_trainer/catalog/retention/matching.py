@@ -17,7 +17,7 @@ from pathlib import Path
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import TensorEntry, read_index
 from tfckpt_trainer.bundle.shard import Shard
-from tfckpt_trainer.bundle.stored import computed_checksum
+from tfckpt_trainer.bundle.tensor_checksums import compute_checksum
 from tfckpt_trainer.catalog.scan.checkpoint_files import place_of
 from tfckpt_trainer.catalog.scan.directory_listing import Identity
 from tfckpt_trainer.errors import BundleError, DamagedFileError
@@ -158,7 +158,7 @@ class Match:
                     break
                 read += entry.size
                 with suppress(BundleError):
-                    if computed_checksum(shard, entry, lambda _: None) == entry.crc32c:
+                    if compute_checksum(shard, entry, lambda _: None) == entry.crc32c:
                         matching += entry.size
         return read > 0 and 2 * matching >= read
 

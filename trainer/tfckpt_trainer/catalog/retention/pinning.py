@@ -15,7 +15,7 @@ from tfckpt_trainer.errors import UsageError, in_words
 from tfckpt_trainer.rundir.files import NotFlushedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest
-from tfckpt_trainer.rundir.reserve import with_room
+from tfckpt_trainer.rundir.reserve import retry_with_reserve
 
 
 def set_pins(
@@ -47,7 +47,7 @@ def set_pins(
     _check_in_view(run, wanted)
     with locked_trash(run, patience):
         _check_in_view(run, wanted)
-        return with_room(run, lambda: _set_all(run, names, pinned=pinned))
+        return retry_with_reserve(run, lambda: _set_all(run, names, pinned=pinned))
 
 
 def in_trash(run: RunDirectory, name: str) -> TrashManifest | None:

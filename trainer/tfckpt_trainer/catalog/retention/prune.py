@@ -55,9 +55,9 @@ from tfckpt_trainer.rundir.records.trash import (
 from tfckpt_trainer.rundir.reserve import (
     DiskFullError,
     advice_for_undo,
-    advising,
     keep_reserve,
-    with_room,
+    replace_advice,
+    retry_with_reserve,
 )
 
 
@@ -114,7 +114,7 @@ def move_to_trash(
             return _begin(run, manifest, checkpoints, on_warning)
 
     keep_reserve(run)
-    return with_room(run, act)
+    return retry_with_reserve(run, act)
 
 
 def undo(
@@ -158,8 +158,8 @@ def undo(
             store(place / MANIFEST, manifest)
             return _carry_back(run, manifest, on_warning)
 
-    with advising(advice_for_undo(run)):
-        return with_room(run, act)
+    with replace_advice(advice_for_undo(run)):
+        return retry_with_reserve(run, act)
 
 
 def finish_interrupted_prunes(run: RunDirectory) -> list[TrashManifest]:
@@ -179,7 +179,7 @@ def finish_interrupted_prunes(run: RunDirectory) -> list[TrashManifest]:
         with locked_trash(run):
             return _finish_interrupted(run, time.time())
 
-    return with_room(run, act)
+    return retry_with_reserve(run, act)
 
 
 def _finish_interrupted(run: RunDirectory, now: float) -> list[TrashManifest]:
@@ -251,7 +251,7 @@ def _take_back(run: RunDirectory, manifest: TrashManifest) -> None:
     back = replace(manifest, phase=TrashPhase.UNDOING)
     # If the disk refuses to note it, the next action finishes the prune; else it finishes this.
     with suppress(OSError, DiskFullError):
-        with_room(run, lambda: store(run.trash / manifest.id / MANIFEST, back))
+        retry_with_reserve(run, lambda: store(run.trash / manifest.id / MANIFEST, back))
     with suppress(OSError, DiskFullError):
         _carry_back(run, back)
 
@@ -280,7 +280,7 @@ def _carry_out(
     put_away(run, place, manifest.checkpoints, strict=strict)
     done = replace(manifest, phase=TrashPhase.TRASHED)
     try:
-        with_room(run, lambda: store(place / MANIFEST, done))
+        retry_with_reserve(run, lambda: store(place / MANIFEST, done))
     except (OSError, DiskFullError) as error:
         if on_warning is None:
             raise
@@ -313,7 +313,7 @@ def _carry_back(
         return replace(manifest, checkpoints=returned)
     try:
         if manifest.update_state_file:
-            with_room(run, lambda: put_on_list(run, returned))
+            retry_with_reserve(run, lambda: put_on_list(run, returned))
         return _close(run, manifest)
     except (OSError, DiskFullError) as error:
         if on_warning is None:

@@ -18,7 +18,7 @@ from tfckpt_trainer.rundir.documents import load, load_if_there, store
 from tfckpt_trainer.rundir.files import make_directory, sync_directory
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashOrder, TrashPhase
-from tfckpt_trainer.rundir.reserve import keep_reserve, with_room
+from tfckpt_trainer.rundir.reserve import keep_reserve, retry_with_reserve
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -131,7 +131,7 @@ def locked_trash(run: RunDirectory, patience: float | None = None) -> Iterator[N
     seconds = LOCK_SECONDS if patience is None else patience
     lock = FileLock(run.trash_lock, timeout=seconds)
     try:
-        with_room(run, lambda: _acquire(run, lock))
+        retry_with_reserve(run, lambda: _acquire(run, lock))
     except Timeout:
         raise RefusedError(
             f"Another prune, undo, pin or emptying of {run.root} goes on, for more than "

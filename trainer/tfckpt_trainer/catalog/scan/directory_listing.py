@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from tfckpt_trainer.bundle.links import Link, follow
+from tfckpt_trainer.bundle.links import Link, follow_link
 
 STATS_PER_LOOK = 1024
 """Files known from before whose size and time are asked for again in one look."""
@@ -166,7 +166,7 @@ class Listing:
     def _look_at_link(self, name: str) -> bool:
         """Returns whether the link, or the file at its end, is another than was known."""
         try:
-            link, seen = follow(self._directory, name)
+            link, seen = follow_link(self._directory, name)
         except (FileNotFoundError, NotADirectoryError):
             return self._forget(name)
         except OSError as error:

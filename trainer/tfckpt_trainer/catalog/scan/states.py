@@ -57,7 +57,7 @@ from typing import NamedTuple
 import msgspec
 
 from tfckpt_trainer.bundle.index import index_path, read_index, read_shard_count, shard_path
-from tfckpt_trainer.bundle.links import facts_inside
+from tfckpt_trainer.bundle.links import stat_inside
 from tfckpt_trainer.bundle.structure import UNREADABLE
 from tfckpt_trainer.catalog.scan.checkpoint_files import FileFact, Files, Identity, identity_of
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
@@ -320,7 +320,7 @@ def _unreadable(
 def _identity_at_end(path: Path) -> Identity | None:
     """Returns the identity of a file, or of the file to which it is a link."""
     try:
-        seen = facts_inside(path)
+        seen = stat_inside(path)
     except FileNotFoundError:
         return None
     return seen.st_size, seen.st_mtime_ns, seen.st_ino

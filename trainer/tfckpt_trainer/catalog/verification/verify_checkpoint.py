@@ -16,7 +16,12 @@ from tfckpt_trainer.bundle.verify import Progress, verify
 from tfckpt_trainer.catalog.scan.checkpoint_files import Identity, Look, identity_of
 from tfckpt_trainer.catalog.scan.history import entries_of
 from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError, UsageError
-from tfckpt_trainer.rundir.documents import copy_of, damage_of, damage_of_copy, load_if_there
+from tfckpt_trainer.rundir.documents import (
+    copy_of,
+    describe_copy_damage,
+    describe_damage,
+    load_if_there,
+)
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import (
     CheckpointRecord,
@@ -149,7 +154,7 @@ def _record_findings(run: RunDirectory, name: str) -> Iterator[Finding]:
     record, damage = _read_record(run, name)
     if damage:
         yield Finding("warning", "record", f"{name}.json", None, damage)
-    of_copy = damage_of_copy(run.record(name), CheckpointRecord)
+    of_copy = describe_copy_damage(run.record(name), CheckpointRecord)
     if of_copy:
         yield Finding("warning", "record", run.record_copy(name).name, None, of_copy)
     if record is None:
@@ -176,7 +181,7 @@ def _read_record(run: RunDirectory, name: str) -> tuple[CheckpointRecord | None,
             f"{error} Without it a restore brings back the model and the optimizer, and neither "
             "the input position nor random states."
         )
-    damage = damage_of(path, CheckpointRecord) if record is not None else ""
+    damage = describe_damage(path, CheckpointRecord) if record is not None else ""
     return record, f"{damage} Its copy {copy_of(path).name} is used." if damage else ""
 
 

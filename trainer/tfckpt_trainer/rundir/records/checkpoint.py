@@ -1,4 +1,4 @@
-"""What is recorded of a checkpoint: its files, its save, its verification."""
+"""Records about a checkpoint: its files, its save and its verification."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfckpt_trainer.rundir.documents import Document, SealedDocument
 
 
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of a checkpoint as it was written: size in bytes, CRC32C of all its bytes."""
+    """One file of a checkpoint as it was written: size in bytes and CRC32C."""
 
     name: str
     size: int
@@ -19,10 +19,10 @@ class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one worker said of itself at a save; times in seconds, memory in bytes.
+    """State and statistics of one worker at a save. Times in seconds, memory in bytes.
 
     Attributes:
-        state: What the script keeps in `run.worker_state`.
+        state: The content of `run.worker_state`.
     """
 
     index: int
@@ -36,19 +36,19 @@ class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SaveCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a save cost; times in seconds, each the longest of any worker.
+    """The cost of a save. Times in seconds, each the maximum over all workers.
 
     Attributes:
-        background: Whether training went on while it was written.
-        stall_seconds: How long training stood still for it.
-        write_seconds: Until all was handed to the operating system.
-        flush_seconds: Until the disk had it.
-        verify_seconds: Until it was read back and compared.
-        bytes_per_second: Written and flushed, by all workers together.
-        slowing_seconds: By how much the steps beside and after it took longer than those
-            before, in sum. It is measured after the record is written: None there, but in
-            records of version 0.1, and filled in from `overheads.jsonl` by `catalog.history`.
-        slowing_steps: Over how many steps that was taken.
+        background: Whether the save ran in the background.
+        stall_seconds: Time for which training stopped.
+        write_seconds: Time to pass all data to the operating system.
+        flush_seconds: Time to flush the data to disk.
+        verify_seconds: Time to read the data back and compare it.
+        bytes_per_second: Rate of writing and flushing, over all workers.
+        slowing_seconds: Total slowdown of the steps during and after the save, compared with the
+            steps before it. None in the record itself, except in version 0.1: it is measured
+            later and stored in `overheads.jsonl`.
+        slowing_steps: Number of steps over which the slowdown was measured.
     """
 
     background: bool = False
@@ -62,22 +62,22 @@ class SaveCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
-    """`records/NAME.json`: what TensorFlow does not record of a checkpoint; never changed.
+    """`records/NAME.json`: what TensorFlow does not record about a checkpoint. Never modified.
 
     Attributes:
         parent: The checkpoint from which training reached this one; None for the first.
-        sequence: Place in the order of all saves and restores of the run. A cold start goes
-            on from the good checkpoint with the highest one, not from the highest step.
+        sequence: Position in the order of all saves and restores of the run. A cold restore uses
+            the good checkpoint with the highest sequence, not the highest step.
         trigger: Why it was saved: `every N steps`, `every N seconds`, `command`, `end`, ...
-        command: Id of the command that asked for it, if one did.
-        metrics: Means over all replicas at that step; None stands for not-a-number.
-        best: The best value so far of each metric by whose improvement is saved.
-        state: What the script keeps in `run.state`, as the chief had it.
-        duration_seconds: From the agreed step to the commit, on the chief.
-        cost: What it cost; None in records of earlier versions.
-        files: What belongs to it, by name relative to the run directory.
-        world: Worker and replica counts, strategy, versions.
-        contents: What resuming brings back: `model`, `optimizer`, `step`, `input position`...
+        command: ID of the command that requested the save, if any.
+        metrics: Means over all replicas at that step; None stands for NaN.
+        best: Best value so far of each metric that triggers a save when it improves.
+        state: The content of `run.state` on the chief.
+        duration_seconds: Time from the agreed step to the commit, on the chief.
+        cost: The cost of the save; None in records of earlier versions.
+        files: Its files, with names relative to the run directory.
+        world: Worker and replica counts, strategy and versions.
+        contents: What a restore brings back: `model`, `optimizer`, `step`, `input position`, ...
     """
 
     has_copy: ClassVar[bool] = True
@@ -102,12 +102,13 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
 
 
 class FoundFault(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that verifying found; severity is `error` or `warning`.
+    """A problem that a verification found.
 
     Attributes:
+        severity: `error` or `warning`.
         kind: A short name for scripts, such as `checksum` or `shard-missing`.
         file: Name of the file, without its directory.
-        tensor: Which tensor it concerns; empty if none.
+        tensor: The affected tensor; empty if there is none.
     """
 
     severity: str
@@ -118,13 +119,13 @@ class FoundFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SaveOverhead(Document, frozen=True, kw_only=True):
-    """One line of `overheads.jsonl`: what was measured after a save, in the steps that followed.
+    """One line of `overheads.jsonl`: the slowdown of the steps after a save.
 
     Attributes:
-        checkpoint: Which one was saved.
-        sequence: That of its record.
-        slowing_seconds: As `SaveCost.slowing_seconds`.
-        slowing_steps: As `SaveCost.slowing_steps`.
+        checkpoint: Name of the saved checkpoint.
+        sequence: The sequence in its record.
+        slowing_seconds: See `SaveCost.slowing_seconds`.
+        slowing_steps: See `SaveCost.slowing_steps`.
     """
 
     checkpoint: str
@@ -134,7 +135,7 @@ class SaveOverhead(Document, frozen=True, kw_only=True):
 
 
 class SavePhase(StrEnum):
-    """How far a save is; it tells what to do with its files after a crash."""
+    """Phase of a save. It decides what happens to its files after a crash."""
 
     WRITING = "writing"
     COMMITTING = "committing"
@@ -142,13 +143,12 @@ class SavePhase(StrEnum):
 
 
 class SaveManifest(SealedDocument, frozen=True, kw_only=True):
-    """`saving/NAME.json`: a save under way, and exactly which files it moves into view.
+    """`saving/NAME.json`: a save in progress.
 
     Attributes:
-        phase: While writing, nothing of it is in view and all of it is removed after a crash.
-            While committing, every file is written, flushed and verified, and it is completed.
-            While discarding, what came into view is removed again.
-        record: What is recorded of it, its files among that; None while it is being written.
+        phase: In `writing`, all files are deleted after a crash. In `committing`, all files are
+            verified and the commit is completed. In `discarding`, moved files are deleted.
+        record: The record of the checkpoint, with its files; None in `writing`.
     """
 
     name: str
@@ -157,17 +157,17 @@ class SaveManifest(SealedDocument, frozen=True, kw_only=True):
 
 
 class VerificationRecord(SealedDocument, frozen=True, kw_only=True):
-    """`verifications/NAME.json`: what reading every byte of a checkpoint found.
+    """`verifications/NAME.json`: the result of a verification.
 
     Attributes:
-        name: The checkpoint.
-        verified_at: When it was done.
-        seconds: How long it took.
-        bytes: How many bytes were read.
-        tensors: How many tensors were checked.
-        files: Size, modification time in nanoseconds and inode of each file that was read. It
-            holds for exactly these files.
-        findings: What was wrong; with an error among them the checkpoint cannot be restored.
+        name: Name of the checkpoint.
+        verified_at: Time of the verification.
+        seconds: Its duration.
+        bytes: Number of bytes read.
+        tensors: Number of tensors checked.
+        files: Size, modification time in nanoseconds and inode of each file. The result is valid
+            only while these are unchanged.
+        findings: The problems found. An error among them prevents a restore.
     """
 
     name: str
@@ -180,5 +180,5 @@ class VerificationRecord(SealedDocument, frozen=True, kw_only=True):
 
     @property
     def fault(self) -> FoundFault | None:
-        """The first thing that keeps a restore from being right."""
+        """The first error; None if there is none."""
         return next((found for found in self.findings if found.severity == "error"), None)

@@ -1,4 +1,4 @@
-"""Commands to the trainer, and what becomes of them."""
+"""Commands to the trainer and their outcomes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfckpt_trainer.rundir.documents import Document
 
 
 class CommandKind(StrEnum):
-    """What a person or a script can ask of a live trainer."""
+    """Kinds of commands that a live trainer accepts."""
 
     SAVE = "save"
     RESTORE = "restore"
@@ -23,7 +23,7 @@ class CommandKind(StrEnum):
 
 
 class CommandState(StrEnum):
-    """The life of a command; each state is entered only when its evidence exists."""
+    """State of a command, in the order of its progress."""
 
     REQUESTED = "requested"
     SEEN = "seen"
@@ -36,7 +36,7 @@ class CommandState(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing follows it."""
+        """Whether the command is finished."""
         return self in _FINAL
 
 
@@ -44,7 +44,7 @@ _FINAL = {CommandState.DONE, CommandState.REFUSED, CommandState.FAILED, CommandS
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
-    """When a command entered a state, and what was known then."""
+    """When a command entered a state, and the message at that time."""
 
     state: CommandState
     at: float
@@ -52,17 +52,17 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(Document, frozen=True, kw_only=True):
-    """One request and what became of it.
+    """A command and its progress.
 
     Attributes:
         arguments: By kind. Restore: `name`. Stop: `save`. Prune: `names`. Undo: `trash`.
-        expires_at: If nobody took it by then it is never carried out.
-        requested_by: `user@host`, and through what.
-        seen_by: Indexes of the workers that know of it.
-        worker_count: Of how many.
-        step: The step at which all workers act.
-        message: The newest word on it, for a person.
-        result: What came of it: the checkpoint's name, bytes, counts, evidence.
+        expires_at: Time after which an unclaimed command is not carried out.
+        requested_by: The requester, as `USER@HOST, THROUGH`.
+        seen_by: Indexes of the workers that know the command.
+        worker_count: Number of workers of the run.
+        step: The step at which all workers carry out the command.
+        message: The newest message about its progress.
+        result: The result: name of the checkpoint, bytes, counts.
         history: All transitions, oldest first.
     """
 

@@ -1,4 +1,4 @@
-"""Lines of the journal and of the metric series."""
+"""Lines of the event log and of the metric series."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tfckpt_trainer.rundir.documents import Document
 
 
 class JournalKind(StrEnum):
-    """What the journal tells of."""
+    """Kinds of events in the event log."""
 
     START = "start"
     SAVE = "save"
@@ -33,7 +33,7 @@ class JournalKind(StrEnum):
 
 
 class JournalEntry(Document, frozen=True, kw_only=True):
-    """One line of `journal.jsonl`: what happened, when, who asked and why."""
+    """One event, a line of `journal.jsonl`."""
 
     at: float
     kind: JournalKind
@@ -46,7 +46,7 @@ class JournalEntry(Document, frozen=True, kw_only=True):
 
 
 class SeriesPoint(Document, frozen=True, kw_only=True):
-    """One line of `series.jsonl`: training at one moment; None stands for not-a-number."""
+    """One point of the metric series, a line of `series.jsonl`. None stands for NaN."""
 
     at: float
     step: int

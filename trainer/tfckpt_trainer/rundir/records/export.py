@@ -1,4 +1,4 @@
-"""What an export is asked to do, and what it reports."""
+"""Requests to an export process, and its reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tfckpt_trainer.rundir.documents import Document
 
 
 class ExportFormat(StrEnum):
-    """As what a model can be exported; the value is also what the command line calls it."""
+    """Export formats, named as on the command line."""
 
     KERAS = "keras"
     SAVED_MODEL = "saved-model"
@@ -16,23 +16,23 @@ class ExportFormat(StrEnum):
 
     @property
     def suffix(self) -> str:
-        """How names of such files end; a SavedModel is a directory."""
+        """File name extension; empty for a SavedModel, which is a directory."""
         return {"keras": ".keras", "weights": ".weights.h5"}.get(self.value, "")
 
 
 class ExportPhase(StrEnum):
-    """What a process that was started to export does."""
+    """The phases of an export, one process each: write the model, then load and check it."""
 
     WRITE = "write"
     CHECK = "check"
 
 
 class ExportRequest(Document, frozen=True, kw_only=True):
-    """What a training script is to export, in the place of training.
+    """A request to a training script to export a checkpoint instead of training.
 
     Attributes:
-        checkpoint: Its name.
-        file_name: Of what is written, beside this request.
+        checkpoint: Name of the checkpoint.
+        file_name: Name of the exported file, in the directory of this request.
     """
 
     checkpoint: str
@@ -42,14 +42,14 @@ class ExportRequest(Document, frozen=True, kw_only=True):
 
 
 class ExportReport(Document, frozen=True, kw_only=True):
-    """What became of one phase of an export.
+    """The result of one phase of an export.
 
     Attributes:
-        problem: Why it failed; empty if it did not.
-        step: Of the checkpoint.
-        examples: On which examples the answers were compared, in words.
-        outputs: How many numbers an answer has.
-        difference: The largest relative difference of the answers; 0 if they are equal.
+        problem: Why the phase failed; empty if it succeeded.
+        step: Step of the checkpoint.
+        examples: Description of the examples on which outputs were compared.
+        outputs: Number of output values.
+        difference: Largest relative difference of the outputs; 0 if they are equal.
     """
 
     problem: str = ""

@@ -1,4 +1,4 @@
-"""What a run directory says of its run: settings, history head, supervisor."""
+"""Records about a run: its description, its last restore and its supervisor."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ class RetentionRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunInfo(Document, frozen=True, kw_only=True):
-    """`run.json`: who runs here.
+    """`run.json`: description of the run.
 
     Attributes:
-        id: Names the run for good; it survives restarts.
-        created_at: Seconds since the epoch, as all times in the contract.
-        strategy: Class name of the `tf.distribute` strategy; empty until the chief started.
-        worker_count: Processes of the run that write heartbeats: the workers, and where there are
-            parameter servers also those and the chief.
-        replica_count: Replicas in sync over all workers; 0 until the chief started.
+        id: ID of the run. It does not change when the run is restarted.
+        created_at: Time of creation, in seconds since the epoch like all times.
+        strategy: Class name of the `tf.distribute` strategy; empty until the chief has started.
+        worker_count: Number of processes that write heartbeats. With the parameter server
+            strategy these are the workers, the parameter servers and the chief.
+        replica_count: Replicas in sync over all workers; 0 until the chief has started.
         cluster: Addresses by job, as in `TF_CONFIG`.
-        command: What each worker process runs; empty where nobody launched it through us.
-        working_directory: Where `command` runs.
-        total_steps: The step at which training ends by itself, if it does.
+        command: Command of the worker processes; empty if `tfckpt-tui` did not launch them.
+        working_directory: Directory in which `command` runs.
+        total_steps: The step at which training ends; None if it has no end.
         tensorboard: Directory of event files, relative to the run directory unless absolute.
-        host: Where the chief runs.
-        versions: Of Python, TensorFlow and Keras.
-        retention: By which the trainer prunes, if it does.
+        host: Host of the chief.
+        versions: Versions of Python, TensorFlow and Keras.
+        retention: The retention rules of the trainer; None if it does not prune.
     """
 
     id: str
@@ -67,13 +67,13 @@ class RunInfo(Document, frozen=True, kw_only=True):
 
 
 class Head(SealedDocument, frozen=True, kw_only=True):
-    """`head.json`: the last restore; later saves are newer than it by their sequence.
+    """`head.json`: the last restore.
 
     Attributes:
-        checkpoint: From which training went on.
+        checkpoint: Name of the restored checkpoint.
         step: Its step.
-        branch: On which what follows is saved.
-        sequence: Place in the order of all saves and restores of the run.
+        branch: The branch of later saves.
+        sequence: Position in the order of all saves and restores. Later saves have higher ones.
     """
 
     has_copy: ClassVar[bool] = True
@@ -85,7 +85,7 @@ class Head(SealedDocument, frozen=True, kw_only=True):
 
 
 class SupervisorState(StrEnum):
-    """What the supervisor does."""
+    """State of the supervisor."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -96,7 +96,7 @@ class SupervisorState(StrEnum):
 
 
 class WorkerProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker process as its supervisor sees it; `exit_code` is negative for a signal."""
+    """One worker process of a supervisor. `exit_code` is negative for a signal."""
 
     index: int
     pid: int
@@ -105,14 +105,14 @@ class WorkerProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SupervisorStatus(Document, frozen=True, kw_only=True):
-    """`status/supervisor.json`: heartbeat of the process that starts and restarts the workers.
+    """`status/supervisor.json`: heartbeat of the supervisor.
 
     Attributes:
-        attempt: 0 for the first start of the workers, then one more for each start after it.
-        restarts: Of `max_restarts`, how many are used; training well for long gives them back.
-        reason: Why it restarts, stopped or failed, in words for a person.
-        next_start_at: While restarting: when the workers are started again.
-        namespace: Among which processes `pid` counts: boot and PID namespace; empty if unknown.
+        attempt: Number of starts of the workers so far, not counting the first.
+        restarts: Number of used restarts, of `max_restarts`. A long healthy period resets it.
+        reason: Why the run is restarting, stopped or failed.
+        next_start_at: While restarting, the time at which the workers start again.
+        namespace: Boot and PID namespace of `pid`; empty if unknown.
     """
 
     pid: int

@@ -1,4 +1,4 @@
-"""What a trash manifest holds."""
+"""Records about the trash."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tfckpt_trainer.rundir.documents import Document, SealedDocument
 
 
 class ListEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """How TensorFlow's state file listed a checkpoint: as `path`, at `place` from the oldest."""
+    """The entry of a checkpoint in TensorFlow's state file; `place` counts from the oldest."""
 
     path: str
     place: int
@@ -18,16 +18,17 @@ class ListEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrashedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One checkpoint in the trash: its files by their names relative to the run directory.
+    """One checkpoint in the trash.
 
     Attributes:
-        files: In the order in which a prune moves them; an undo goes backwards.
-        identities: Of each file: size, time in nanoseconds, inode. What has others by now is
-            another file, and is left alone, unless its content is proven to be the same: in a
-            copy of a run directory times and inodes are others.
-        checksums: Of each file: CRC32C of its bytes, where it is small or a record tells it; of
-            a directory: CRC32C of the names and sizes in it. None where it is not known.
-        list_entry: How the state file listed it, where a prune took it off that list.
+        files: Names relative to the run directory, in the order in which a prune moves them. An
+            undo uses the reverse order.
+        identities: Size, modification time in nanoseconds and inode of each file. A file that
+            differs is another file and is not moved, unless its checksum is equal. Times and
+            inodes change when a run directory is copied.
+        checksums: CRC32C of each file, if it is small or recorded. For a directory, the CRC32C of
+            its names and sizes. None if unknown.
+        list_entry: Its entry in the state file, if a prune removed it from there.
     """
 
     name: str
@@ -42,7 +43,7 @@ class TrashedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrashPhase(StrEnum):
-    """How far a prune or an undo is; it tells what to finish after a crash."""
+    """Phase of a prune or an undo. It decides what to complete after a crash."""
 
     PRUNING = "pruning"
     TRASHED = "trashed"
@@ -50,12 +51,12 @@ class TrashPhase(StrEnum):
 
 
 class TrashManifest(SealedDocument, frozen=True, kw_only=True):
-    """`trash/ID/manifest.json`, written before the first file moves: what an undo brings back.
+    """`trash/ID/manifest.json`: the content of one prune, written before files are moved.
 
     Attributes:
-        update_state_file: Whether TensorFlow's state file follows what is moved.
-        sequence: Place in the order of all prunes of the run, whatever the clocks said; 0 in
-            manifests of version 0.1, which come before all others.
+        update_state_file: Whether TensorFlow's state file is updated too.
+        sequence: Position in the order of all prunes of the run, independent of clocks. 0 in
+            manifests of version 0.1, which come first.
     """
 
     id: str
@@ -68,6 +69,6 @@ class TrashManifest(SealedDocument, frozen=True, kw_only=True):
 
 
 class TrashOrder(Document, frozen=True, kw_only=True):
-    """`trash.json`: the highest sequence that a prune of the run has had."""
+    """`trash.json`: the highest sequence of any prune of the run."""
 
     sequence: int

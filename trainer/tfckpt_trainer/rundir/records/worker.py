@@ -1,4 +1,4 @@
-"""What a worker says of itself in its heartbeat."""
+"""The heartbeat of a worker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tfckpt_trainer.rundir.documents import Document
 
 
 class Activity(StrEnum):
-    """What a worker says of itself in its heartbeat."""
+    """What a worker is doing, by its own account."""
 
     STARTING = "starting"
     TRAINING = "training"
@@ -23,7 +23,7 @@ class Activity(StrEnum):
 
 
 class Phase(StrEnum):
-    """Where in its loop a worker is: waiting for input, in a step, or in the script between."""
+    """Part of the training loop: waiting for input, in a step, or between two steps."""
 
     INPUT = "input"
     STEP = "step"
@@ -31,7 +31,7 @@ class Phase(StrEnum):
 
 
 class Ending(StrEnum):
-    """Why a worker left, written with its last heartbeat."""
+    """Why a worker exited, written with its last heartbeat."""
 
     FINISHED = "finished"
     STOPPED = "stopped"
@@ -41,7 +41,7 @@ class Ending(StrEnum):
 
 
 class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU as seen by the worker that uses it; memory in bytes, use in percent."""
+    """One GPU of a worker. Memory in bytes, use in percent."""
 
     name: str
     memory_used: int
@@ -50,27 +50,29 @@ class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerStatus(Document, frozen=True, kw_only=True):
-    """`status/worker-N.json`: heartbeat and stats of one worker, replaced about once a second.
+    """`status/worker-N.json`: heartbeat of one worker, replaced about once a second.
 
     Attributes:
-        process_started_at: With `pid`, tells this process from a later one with the same number.
-        namespace: Among which processes `pid` counts: boot and PID namespace; empty if unknown.
-        job: Its job in TensorFlow's cluster: `worker`, `chief`, or `ps`, a parameter server.
-        interval_seconds: How often the worker writes this.
-        step_seconds: Median over the last window; p95 beside it. None before the first step.
-        input_wait_seconds: Median time a step waited for its input.
-        loss: The newest reported loss, mean over all replicas. None before the first step.
-        metrics: All newest reported metrics, `loss` among them.
-        examples_per_second: Over all workers, where the batch size is known.
-        cpu_percent: Of one core; two busy cores are 200.
+        process_started_at: Distinguishes the process from a later one with the same `pid`.
+        namespace: Boot and PID namespace of `pid`; empty if unknown.
+        job: Job in TensorFlow's cluster: `worker`, `chief` or `ps`.
+        interval_seconds: Interval between heartbeats.
+        step_seconds: Median step time in the last window; None before the first step.
+        step_seconds_p95: 95th percentile of the step time in the last window.
+        input_wait_seconds: Median time that a step waited for input.
+        loss: The newest reported loss, mean over all replicas; None before the first step.
+        metrics: The newest values of all reported metrics, including `loss`.
+        examples_per_second: Throughput over all workers; None if the batch size is unknown.
+        cpu_percent: CPU use in percent of one core; two busy cores are 200.
         memory_bytes: Resident memory of the process.
-        ending: Why it left, once `activity` is `exited`.
-        detail: What it is doing or what it died of, in words.
-        last_step_at: When the last step ended.
-        phase: Where in its loop it is; None before the first step.
-        phase_since: Since when.
-        cpu_stall_ratio: For which part of the last interval its threads were ready and not let
-            onto a processor, by others or by a limit; None where the system does not tell.
+        ending: Why the worker exited, if `activity` is `exited`.
+        detail: Description of what it is doing, or why it exited.
+        last_step_at: End of the last step.
+        phase: Its part of the training loop; None before the first step.
+        phase_since: Start of that part.
+        cpu_stall_ratio: Share of the last interval, from 0 to 1, in which ready threads waited for
+            a core. Causes are other processes and CPU limits. None if the system does not report
+            it.
     """
 
     index: int

@@ -17,7 +17,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
 from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError, in_words
-from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import JournalKind
@@ -82,7 +82,7 @@ class Janitor:
         self._housekeeping = housekeeping
         self._journal = journal
         self._catalog = Catalog(run)
-        self._box = CommandBox(run)
+        self._queue = CommandQueue(run)
         self._waits_for: frozenset[str] = frozenset()
         self._deleting: threading.Thread | None = None
         self._noted_problems: set[str] = set()
@@ -164,7 +164,7 @@ class Janitor:
 
     def _asked_for(self) -> frozenset[str]:
         """Returns to which checkpoints somebody asked to go back: that is done after the save."""
-        waiting = [*self._box.pending(), *self._box.working()]
+        waiting = [*self._queue.pending(), *self._queue.working()]
         return frozenset(
             str(command.arguments.get("name"))
             for command in waiting

@@ -13,10 +13,11 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfckpt_trainer.bundle.checksum import crc32c
+from tfckpt_trainer.bundle.dtypes import format_tensor
 from tfckpt_trainer.bundle.index import Index, TensorEntry, read_index
 from tfckpt_trainer.bundle.object_graph import Node, read_object_graph
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
-from tfckpt_trainer.bundle.stored import checksum_of_strings
+from tfckpt_trainer.bundle.tensor_checksums import checksum_of_strings
 from tfckpt_trainer.training.checkpoint.variables import (
     components,
     is_variable,
@@ -159,14 +160,9 @@ def _difference(key: str, variable: Any, index: Index) -> str:
     raw, entry = raw_variable(variable), index.entries.get(key)
     if entry is None:
         return f"{key} is in the object graph and not in the index of the checkpoint"
-    live = (raw.dtype.name, tuple(raw.shape.as_list()))
-    saved = (entry.dtype, tuple(entry.shape))
-    if live == saved:
-        return ""
-    return (
-        f"{key} is {saved[0]}{list(saved[1])} in the checkpoint and {live[0]}{list(live[1])} in "
-        "the model"
-    )
+    live = format_tensor(raw.dtype.name, raw.shape.as_list())
+    saved = format_tensor(entry.dtype, entry.shape)
+    return f"{key} is {saved} in the checkpoint and {live} in the model" if live != saved else ""
 
 
 def _has_checksum(value: npt.NDArray[Any], index: Index, entry: TensorEntry) -> bool:

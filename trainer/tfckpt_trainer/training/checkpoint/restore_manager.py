@@ -113,7 +113,7 @@ class RestoreManager:
                 f"No checkpoint in {self._run.root} can be restored: {refused[0]}. Train in "
                 "another directory, or move the checkpoints away to start from the beginning."
             )
-        self._telemetry.summaries.begin(0, 0)
+        self._telemetry.summaries.start_branch(0, 0)
         self._telemetry.note(JournalKind.START, "Started at step 0.")
 
     def find(self, name: str) -> RestoreTarget:
@@ -172,8 +172,10 @@ class RestoreManager:
         position.sequence += 1
         self._state.user.restore(outcome.record, worker_restored=outcome.worker_restored)
         self._telemetry.metrics.set_position(position.step, position.branch)
-        self._telemetry.summaries.begin(position.branch, position.step)
-        self._telemetry.summaries.mark(position.step, f"Restored {target.name}, left step {left}.")
+        self._telemetry.summaries.start_branch(position.branch, position.step)
+        self._telemetry.summaries.write_event(
+            position.step, f"Restored {target.name}, left step {left}."
+        )
         head = Head(
             checkpoint=target.name,
             step=position.step,

@@ -209,7 +209,7 @@ class SaveManager:
             step=request.step,
             checkpoint=request.name,
         )
-        self._telemetry.summaries.mark(
+        self._telemetry.summaries.write_event(
             request.step,
             f"{saved}.",
             [

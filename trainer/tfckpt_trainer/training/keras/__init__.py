@@ -1,4 +1,4 @@
-"""Keras: `fit`, the callback for `Model.fit`, and the state of callbacks.
+"""Keras support: `fit`, a callback for `Model.fit`, and the state of callbacks.
 
-Loops of one's own use `training.loop` directly.
+Code for custom training loops belongs in `training.loop`.
 """

@@ -1,4 +1,4 @@
-"""A callback for Keras's own `fit`: save, pause, stop and go back between two batches."""
+"""A callback that adds saving, restoring, pausing and stopping to `keras.Model.fit`."""
 
 from __future__ import annotations
 
@@ -16,39 +16,41 @@ from tfckpt_trainer.training.worker_group import (
 
 
 class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Makes `model.fit` steerable where it cannot be replaced by `tfckpt_trainer.training.fit`.
+    """Adds commands and checkpoints to `model.fit`. Prefer `tfckpt_trainer.training.fit`.
 
     ```python
     run = TrainingRun(run_dir, model=model, optimizer=model.optimizer, strategy=strategy)
     model.fit(data, epochs=9, callbacks=[SteeringCallback(run)])
     ```
 
-    Keras's `fit` owns its input and its count of epochs. So a restore in place brings back
-    weights, slots and step, and the input goes on where it is; a start from a checkpoint begins
-    the epoch anew in which it was saved. The journal says so. `tfckpt_trainer.training.fit` has
-    no such gap.
+    Keras controls the input pipeline and the epoch. So a restore in place does not restore the
+    iterator state, and a cold restore starts the epoch of the checkpoint from its beginning.
+    `tfckpt_trainer.training.fit` does not have these limits.
     """
 
     def __init__(self, run: TrainingRun) -> None:
-        """Takes the run, which has no dataset.
+        """Creates a callback.
+
+        Args:
+            run: A run without a dataset.
 
         Raises:
-            UsageError: It has several workers, on which Keras's own `fit` fails.
+            UsageError: The run has several workers, which `keras.Model.fit` does not support.
         """
         super().__init__()
         if run.worker_count > 1:
             raise UsageError(
-                "Keras's own fit does not work on several workers; use tfckpt_trainer.training.fit "
-                "in its place, which takes the same model, dataset and callbacks."
+                "keras.Model.fit does not support several workers. Use tfckpt_trainer.training.fit "
+                "instead, with the same model, dataset and callbacks."
             )
         self._run = run
         self._began = 0.0
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Restores the newest checkpoint, and has `fit` begin with its epoch.
+        """Restores the newest checkpoint and sets the initial epoch.
 
         Raises:
-            UsageError: Parameter servers keep the variables.
+            UsageError: The strategy uses parameter servers.
         """
         del logs
         if uses_parameter_servers(self.model.distribute_strategy):
@@ -59,20 +61,20 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._run.open()
         steps = self.params.get("steps")
         if steps and self._run.step:
-            # The way by which Keras's own BackupAndRestore resumes.
+            # Keras's own BackupAndRestore resumes in the same way.
             self.model._initial_epoch = self._run.step // steps
         self._run.note(
-            "Keras's own fit reads the input: after a restore in place it goes on where it is, "
-            "and a start begins the epoch of its checkpoint anew."
+            "keras.Model.fit controls the input pipeline: a restore in place does not restore the "
+            "iterator state, and a cold restore starts the epoch of the checkpoint again."
         )
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Takes the time."""
+        """Starts the timer of the step."""
         del batch, logs
         self._began = time.perf_counter()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Does what is due after the step."""
+        """Reports the metrics and ends the step."""
         del batch
         self._run.report(**(logs or {}))
         self._run.step_done(time.perf_counter() - self._began)
@@ -80,11 +82,11 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]
             self.model.stop_training = True
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Shows the metrics of the epoch."""
+        """Reports the validation metrics of the epoch."""
         del epoch
         self._run.report(**{name: v for name, v in (logs or {}).items() if name.startswith("val_")})
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Saves the last step."""
+        """Saves the last step and closes the run."""
         del logs
         self._run.close(finished=True)

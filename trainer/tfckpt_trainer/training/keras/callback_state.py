@@ -1,4 +1,4 @@
-"""What Keras's callbacks remember from batch to batch: their counters and best values so far."""
+"""Saves and restores the state of Keras callbacks, such as counters and best values."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import keras
 import numpy as np
 
-_PASSED_OVER = {"params", "model", "validation_data", "monitor_op", "min_delta"}
-"""Keras sets the last two at the first end of an epoch, together and in each process anew."""
+_SKIPPED = {"params", "model", "validation_data", "monitor_op", "min_delta"}
+"""Attributes that are not saved. Keras sets the last two together in each process."""
 
 
-class CallbackStates:
-    """Keeps the plain attributes of callbacks that training changes.
+class CallbackState:
+    """Saves and restores attributes of callbacks with JSON values.
 
-    What a person sets, such as a patience, stays as the script has it now: only attributes that
-    differ from what they were when training began are kept. Weights and open files are not.
+    Only attributes that changed since the start of training are saved. So options that the script
+    sets, such as the patience, keep the value in the script.
     """
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback]) -> None:
@@ -25,11 +25,11 @@ class CallbackStates:
         self._first: list[dict[str, Any]] = [{} for _ in self._callbacks]
 
     def begin(self) -> None:
-        """Notes the attributes with which training begins."""
+        """Records the attributes at the start of training."""
         self._first = [_plain_attributes(callback) for callback in self._callbacks]
 
     def text(self) -> str:
-        """Returns what differs now, as text; not-a-number and infinity are kept."""
+        """Returns the changed attributes as JSON. NaN and infinity are allowed."""
         return json.dumps(
             [
                 {
@@ -42,9 +42,9 @@ class CallbackStates:
         )
 
     def restore(self, text: str) -> None:
-        """Gives the callbacks back what `text` holds, and the rest as training began.
+        """Sets the attributes in `text`, and all others to their values at the start.
 
-        Where the script now has other callbacks, those that are in the same place are served.
+        If the script has other callbacks now, callbacks are matched by position.
         """
         kept = json.loads(text) if text else []
         kept += [{}] * (len(self._callbacks) - len(kept))
@@ -57,7 +57,7 @@ class CallbackStates:
 def _plain_attributes(callback: keras.callbacks.Callback) -> dict[str, Any]:
     found = {}
     for name, value in vars(callback).items():
-        if name in _PASSED_OVER or name.startswith("_"):
+        if name in _SKIPPED or name.startswith("_"):
             continue
         plain = _plain(value)
         if plain is not _NOT_PLAIN:
@@ -69,7 +69,7 @@ _NOT_PLAIN = object()
 
 
 def _plain(value: Any) -> Any:
-    """Returns a copy of a value that JSON has, or `_NOT_PLAIN`."""
+    """Returns a copy of a JSON value, or `_NOT_PLAIN` for other values."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, np.generic):

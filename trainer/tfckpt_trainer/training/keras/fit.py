@@ -1,8 +1,7 @@
-"""`fit`: Keras training that can be watched, saved, taken back and resumed in mid-epoch.
+"""`fit`: Keras training with checkpoints in the middle of an epoch and restores in place.
 
-Keras's own `fit` counts epochs and reads its input in variables of its own, so it cannot go back
-to a step, and with several workers it fails. This one runs the model's own `train_step` in the
-loop of a `TrainingRun`, with Keras's own callbacks.
+`keras.Model.fit` cannot return to an earlier step and fails with several workers. This function
+runs the model's `train_step` in the loop of a `TrainingRun`, with Keras callbacks.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import tensorflow as tf
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.checkpoint.variables import components
 from tfckpt_trainer.training.iterators import destroy_iterator
-from tfckpt_trainer.training.keras.callback_state import CallbackStates
+from tfckpt_trainer.training.keras.callback_state import CallbackState
 from tfckpt_trainer.training.loop.inputs import DatasetFunction, worker_dataset
 from tfckpt_trainer.training.loop.step_functions import mean_over_replicas
 from tfckpt_trainer.training.loop.training_run import TrainingRun
@@ -48,33 +47,33 @@ def fit(
     save_every_epochs: int | None = None,
     **options: Any,
 ) -> keras.callbacks.History:
-    """Trains a compiled model as `model.fit` does, under any strategy, and can be steered.
+    """Trains a compiled model like `model.fit`, with checkpoints and commands.
 
-    Call it on every worker. It restores the newest checkpoint first, goes on in the middle of an
-    epoch where it was saved there, and follows a restore into another epoch.
+    Call it on every worker. It first restores the newest checkpoint and continues in the middle
+    of an epoch if the checkpoint was saved there.
 
     Args:
-        model: Built and compiled within the scope of its strategy.
-        dataset: Batches of one replica, as `TrainingRun` takes them; it is repeated.
-        run_dir: The checkpoint directory; by default the one that the launcher gave.
-        epochs: Of the whole training, counted from 0.
-        steps_per_epoch: Steps of all replicas in one epoch; by default as many as the dataset
-            has whole groups of batches.
-        initial_epoch: Number of the first epoch where nothing is restored.
-        callbacks: Keras's own and yours; they are called on every worker with equal logs.
-        validation_data: Batches of one replica, read anew after an epoch.
-        validation_steps: How many of its groups of batches are used; by default all whole ones.
-        validation_freq: After how many epochs it is used.
-        verbose: 0 is silent, 1 a progress bar, 2 a line an epoch; on the chief only.
-        save_every_epochs: Save after so many epochs, beside what `options` say.
-        **options: As `TrainingRun` takes them, such as `save_every_steps` and `retention`.
+        model: A model that was compiled within the scope of its strategy.
+        dataset: Batches of one replica, as for `TrainingRun`. The dataset is repeated.
+        run_dir: The run directory; by default the one that the launcher set.
+        epochs: Total number of epochs.
+        steps_per_epoch: Number of steps per epoch; by default the number of complete steps in
+            the dataset. One step takes a batch for each replica.
+        initial_epoch: Number of the first epoch if nothing is restored.
+        callbacks: Keras callbacks. They are called on every worker with equal logs.
+        validation_data: Batches of one replica, read from the start after each epoch.
+        validation_steps: Number of validation steps; by default all complete steps.
+        validation_freq: Number of epochs between validations.
+        verbose: 0 prints nothing, 1 a progress bar, 2 a line per epoch. Only the chief prints.
+        save_every_epochs: Number of epochs between saves, in addition to those in `options`.
+        **options: Options of `TrainingRun`, such as `save_every_steps` and `retention`.
 
     Returns:
-        What Keras's `fit` returns, over all epochs, also those before a restart.
+        The history of all epochs, including those before a restart.
 
     Raises:
-        UsageError: The model is not compiled, or the length of an epoch cannot be known.
-        RefusedError: As `TrainingRun` does.
+        UsageError: The model is not compiled, or the length of an epoch is unknown.
+        RefusedError: See `TrainingRun`.
     """
     _check(model, callbacks)
     strategy = model.distribute_strategy
@@ -113,12 +112,12 @@ def fit(
         epochs=epochs,
         steps=steps,
     )
-    Fitting(run, group, model, listed, Epochs(steps, initial_epoch), validation).train()
+    FitLoop(run, group, model, listed, Epochs(steps, initial_epoch), validation).train()
     return next(c for c in listed.callbacks if isinstance(c, keras.callbacks.History))
 
 
 class Validation:
-    """Runs the model's own `test_step` over a dataset that each worker has."""
+    """Runs the model's `test_step` over a validation dataset."""
 
     def __init__(
         self,
@@ -128,10 +127,10 @@ class Validation:
         steps: int | None,
         every_epochs: int,
     ) -> None:
-        """Takes the dataset and agrees on the number of steps.
+        """Creates the dataset and agrees on the number of steps with all workers.
 
         Raises:
-            UsageError: That number cannot be known.
+            UsageError: The number of steps is unknown.
         """
         self._model = model
         self._replicas = group.local_replicas
@@ -147,7 +146,7 @@ class Validation:
         return (epoch + 1) % self._every_epochs == 0
 
     def run(self, callbacks: keras.callbacks.CallbackList) -> Logs:
-        """Returns the metrics, with `val_` before their names."""
+        """Returns the metrics, with names that start with `val_`."""
         self._model.reset_metrics()
         callbacks.on_test_begin()
         logs: Logs = {}
@@ -182,7 +181,7 @@ class Epochs:
         return epoch + self.initial, batch
 
 
-class Fitting:
+class FitLoop:
     """The loop of one `fit`: turns steps into epochs and batches, wherever a restore leads."""
 
     def __init__(
@@ -200,14 +199,14 @@ class Fitting:
         self._callbacks = callbacks
         self._epochs = epochs
         self._validation = validation
-        self._states = CallbackStates(callbacks.callbacks)
+        self._states = CallbackState(callbacks.callbacks)
         self._in_epoch = False
         self._step: Callable[[Any], Logs] = run.function(model.train_step)
         run.before_save(self._keep)
         run.after_restore(self._resume)
 
     def train(self) -> None:
-        """Trains until the last epoch is done or somebody ends it."""
+        """Trains until the last epoch, or until the run is stopped."""
         self._model.stop_training = False
         self._callbacks.on_train_begin()
         self._states.begin()
@@ -252,22 +251,22 @@ class Fitting:
 def _check(model: keras.Model, callbacks: Iterable[keras.callbacks.Callback]) -> None:
     if not isinstance(model, keras.Model) or not model.compiled:
         raise UsageError(
-            "fit needs a compiled keras.Model: call model.compile(...) within strategy.scope()."
+            "fit needs a compiled keras.Model. Call model.compile(...) within strategy.scope()."
         )
     if uses_parameter_servers(model.distribute_strategy):
         raise UsageError(WITHOUT_PARAMETER_SERVERS)
     for callback in callbacks:
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             raise UsageError(
-                "BackupAndRestore would restore another state beneath this one; leave it out: "
-                "fit resumes by itself."
+                "BackupAndRestore conflicts with fit, which restores checkpoints itself. Remove "
+                "BackupAndRestore from the callbacks."
             )
 
 
 def _agreed_steps(
     group: WorkerGroup, dataset: tf.data.Dataset, given: int | None, what: str, argument: str
 ) -> int:
-    """Returns how many groups of batches all workers have."""
+    """Returns the number of steps for which every worker has batches."""
     if given is not None:
         if given < 1:
             raise UsageError(f"{argument} is {given}; it must be at least 1.")
@@ -276,23 +275,23 @@ def _agreed_steps(
     counts = group.all_gather(mine)
     if min(counts) < 1:
         raise UsageError(
-            f"How many steps {what} is for cannot be known (it says {counts} for the workers): "
-            f"give {argument}."
+            f"The number of steps in {what} is unknown: the datasets of the workers report "
+            f"{counts}. Pass {argument}."
         )
     return min(counts)
 
 
 def _endless(dataset: tf.data.Dataset, elements: int, given: int | None) -> tf.data.Dataset:
-    """Returns the dataset without an end; without a given length, epochs begin at its beginning."""
+    """Returns the dataset repeated endlessly. If no length is given, each epoch starts over."""
     if given is None:
         dataset = dataset.take(elements)
     return dataset.repeat()
 
 
 def _build(model: keras.Model, strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> None:
-    """Creates all variables of model, optimizer and metrics, which no step may do later.
+    """Creates all variables of model, optimizer and metrics, before the first restore.
 
-    Keras does it itself in its `fit`, by the same private method.
+    `keras.Model.fit` uses the same private method.
     """
 
     def symbol(specification: Any) -> SimpleNamespace:

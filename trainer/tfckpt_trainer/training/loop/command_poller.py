@@ -7,7 +7,7 @@ import time
 from collections import deque
 
 from tfckpt_trainer.errors import TfckptError, in_words
-from tfckpt_trainer.rundir.command_queue import CommandBox, advance
+from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.records.command import Command, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
@@ -25,7 +25,7 @@ class CommandPoller:
         has_commands: Whether claimed commands are waiting for the next synchronization.
     """
 
-    def __init__(self, queue: CommandBox, telemetry: Telemetry) -> None:
+    def __init__(self, queue: CommandQueue, telemetry: Telemetry) -> None:
         self._queue = queue
         self._telemetry = telemetry
         self._cleaned_at = time.monotonic()

@@ -10,7 +10,7 @@ import msgspec
 from filelock import FileLock, Timeout
 
 from tfckpt_trainer.errors import RefusedError
-from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import load_if_there, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
@@ -25,7 +25,7 @@ LOCK_SECONDS = 30.0
 class RunOwnership:
     """Holds the trainer's lock of a run directory, on the chief only."""
 
-    def __init__(self, run: RunDirectory, queue: CommandBox, journal: JournalWriter) -> None:
+    def __init__(self, run: RunDirectory, queue: CommandQueue, journal: JournalWriter) -> None:
         self._run = run
         self._queue = queue
         self._journal = journal

@@ -18,11 +18,12 @@ import tensorflow as tf
 
 from tfckpt_trainer.catalog.retention.rules import Policy
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.command_queue import CommandBox
-from tfckpt_trainer.rundir.liveness import other_trainer_lives, refuse_another_trainer
+from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.liveness import find_other_trainer, refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
+from tfckpt_trainer.rundir.reserve import explain_disk_errors
 from tfckpt_trainer.training.checkpoint.automatic_prune import Housekeeping, Janitor
 from tfckpt_trainer.training.checkpoint.disk_space import DiskSpace
 from tfckpt_trainer.training.checkpoint.restore_manager import RestoreManager
@@ -37,7 +38,7 @@ from tfckpt_trainer.training.checkpoint.state import (
     UserState,
     WorkerState,
 )
-from tfckpt_trainer.training.export import carry_out, export_asked
+from tfckpt_trainer.training.export import export_request_path, run_export
 from tfckpt_trainer.training.iterators import keep_resources_at_exit
 from tfckpt_trainer.training.loop.command_handler import CommandHandler
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
@@ -49,14 +50,13 @@ from tfckpt_trainer.training.loop.save_schedule import Improvement, SaveSchedule
 from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFunction
 from tfckpt_trainer.training.process import (
     PREEMPTED,
+    exit_on_lost_peer,
     leave,
     on_signal,
     on_uncaught_error,
-    peers_watched,
+    sigterm_received,
     was_launched,
-    was_terminated,
 )
-from tfckpt_trainer.training.starting import disk_errors_explained
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import (
     WorkerGroup,
@@ -175,7 +175,7 @@ class TrainingRun:
         )
 
         # Metrics, heartbeat, event log.
-        queue = CommandBox(run)
+        queue = CommandQueue(run)
         self._telemetry = telemetry = Telemetry(
             run, group, queue, tensorboard=self._tensorboard, total_steps=total_steps
         )
@@ -200,13 +200,13 @@ class TrainingRun:
         handler = CommandHandler(run, group, state.position, telemetry, saves, self._restores)
         self._coordinator = Coordinator(group, telemetry, saves, schedule, self._poller, handler)
 
-        self._export = export_asked()
+        self._export = export_request_path()
         if self._export is None:
             self._handle_signals_and_errors()
 
     def _handle_signals_and_errors(self) -> None:
         on_signal(signal.SIGTERM, self._on_termination)
-        if was_terminated():
+        if sigterm_received():
             self._on_termination()
         on_signal(signal.SIGUSR1, self._on_save_signal)
         on_uncaught_error(self._end_failed, self._end_without_peer, alone=self._is_alone)
@@ -351,11 +351,11 @@ class TrainingRun:
             RefusedError: Another trainer uses this directory, or no checkpoint in it fits.
         """
         if self._export is not None:
-            carry_out(self._export, self._run, self._state.shared, self._model, self._inputs)
+            run_export(self._export, self._run, self._state.shared, self._model, self._inputs)
             leave(0)
         atexit.register(keep_resources_at_exit)
         with self._peers_watched():
-            with disk_errors_explained(self._run):
+            with explain_disk_errors(self._run):
                 if self._group.is_chief:
                     # The lock does not work on a file system that does not share locks.
                     refuse_another_trainer(self._run, 0)
@@ -467,7 +467,7 @@ class TrainingRun:
         """Whether another trainer uses this directory: its status file must not be replaced."""
         if self._telemetry.heartbeat.has_started:
             return False
-        return other_trainer_lives(self._run, self._group.index) is not None
+        return find_other_trainer(self._run, self._group.index) is not None
 
     def _on_termination(self) -> None:
         self._coordinator.stop_requested = Ending.PREEMPTED
@@ -484,7 +484,7 @@ class TrainingRun:
         return self._group.processes == 1
 
     def _peers_watched(self) -> AbstractContextManager[None]:
-        return peers_watched(self._is_alone, self._end_without_peer)
+        return exit_on_lost_peer(self._is_alone, self._end_without_peer)
 
 
 def _check_counts(**counts: int | None) -> None:
@@ -502,7 +502,7 @@ def _created_run_directory(run_dir: str | Path | None) -> RunDirectory:
         )
     # A symbolic link would give the run two names, for example in its manifests.
     run = RunDirectory(Path(os.path.realpath(run_dir)))
-    with disk_errors_explained(run):
+    with explain_disk_errors(run):
         run.create()
     return run
 

@@ -1,4 +1,4 @@
-"""What a worker reports of itself: metrics, heartbeat, summaries, journal.
+"""Reports of a worker: step metrics, heartbeat, TensorBoard summaries and the event log.
 
-Nothing here changes what the trainer does.
+Code that changes what the trainer does belongs in `loop` or `checkpoint`.
 """

@@ -1,4 +1,4 @@
-"""Whether this process is kept from its processors: by other processes, or by a limit."""
+"""Measures the CPU stall of this process: time in which ready threads wait for a core."""
 
 from __future__ import annotations
 
@@ -11,57 +11,59 @@ GROUPS = Path("/proc/self/cgroup")
 GROUP_ROOT = Path("/sys/fs/cgroup")
 
 
-class CpuPressure:
-    """Reads what Linux counts: time on the run queue, and time held back by a cgroup's limit."""
+class CpuStall:
+    """Reads time on the run queue and time throttled by a cgroup limit, on Linux."""
 
     def __init__(self) -> None:
         self._at = time.monotonic()
-        self._kept = kept_seconds()
+        self._stalled = stalled_seconds()
 
-    def share(self) -> float | None:
-        """Returns for which part of the time since the last call it was kept, from 0 to 1.
+    def ratio(self) -> float | None:
+        """Returns the share of the time since the last call that was stalled, from 0 to 1.
 
-        Of the thread that was kept longest: a loop waits for its slowest part.
+        The thread with the longest stall counts, because a step waits for its slowest thread.
         """
-        now, kept = time.monotonic(), kept_seconds()
-        before, self._kept = self._kept, kept
+        now, stalled = time.monotonic(), stalled_seconds()
+        before, self._stalled = self._stalled, stalled
         passed, self._at = now - self._at, now
-        if kept is None or before is None or passed <= 0:
+        if stalled is None or before is None or passed <= 0:
             return None
-        longest = max((kept[name] - before.get(name, kept[name]) for name in kept), default=0.0)
+        longest = max(
+            (stalled[name] - before.get(name, stalled[name]) for name in stalled), default=0.0
+        )
         return min(1.0, max(0.0, longest / passed))
 
 
-def kept_seconds() -> dict[str, float] | None:
-    """Returns how long each thread, and the group by its limit, was kept waiting; None elsewhere.
+def stalled_seconds() -> dict[str, float] | None:
+    """Returns the total stall of each thread, and of the cgroup as `limit`; None if not on Linux.
 
-    `schedstat` has, by thread, nanoseconds on the processor, nanoseconds on the run queue and a
-    count (Documentation/scheduler/sched-stats.rst of the kernel).
+    The fields of `schedstat` are nanoseconds on a core, nanoseconds on the run queue, and a count
+    (Documentation/scheduler/sched-stats.rst of the kernel).
     """
-    kept: dict[str, float] = {}
+    stalled: dict[str, float] = {}
     try:
         tasks = list(TASKS.iterdir())
     except OSError:
         return None
     for task in tasks:
-        # A thread may end while it is read.
+        # A thread may exit while it is read.
         with suppress(OSError, ValueError, IndexError):
-            kept[task.name] = int((task / "schedstat").read_text().split()[1]) / 1e9
+            stalled[task.name] = int((task / "schedstat").read_text().split()[1]) / 1e9
     with suppress(OSError, ValueError):
-        kept["limit"] = _throttled_seconds()
-    return kept
+        stalled["limit"] = _throttled_seconds()
+    return stalled
 
 
 def _throttled_seconds() -> float:
-    """Returns how long the control group (version 2) was held back by its limit.
+    """Returns the time for which the cgroup (version 2) was throttled.
 
     Raises:
-        OSError: There is no such group.
-        ValueError: It does not tell.
+        OSError: There is no such cgroup.
+        ValueError: The cgroup has no CPU statistics.
     """
     for line in GROUPS.read_text().splitlines():
         number, _, path = line.split(":", 2)
         if number == "0":
             counts = (GROUP_ROOT / path.lstrip("/") / "cpu.stat").read_text().split()
             return int(counts[counts.index("throttled_usec") + 1]) / 1e6
-    raise ValueError("no control group of version 2")
+    raise ValueError("no cgroup of version 2")

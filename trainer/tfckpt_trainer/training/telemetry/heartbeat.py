@@ -1,4 +1,4 @@
-"""The heartbeat: about once a second, from a thread of its own, how this worker is."""
+"""The heartbeat of a worker: a thread that writes its status file about once a second."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import msgspec
 import psutil
@@ -17,9 +16,10 @@ from tfckpt_trainer.errors import in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
-from tfckpt_trainer.rundir.records.worker import Activity, GpuStatus, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.statuses import store_status
-from tfckpt_trainer.training.telemetry.cpu_stall import CpuPressure
+from tfckpt_trainer.training.telemetry.cpu_stall import CpuStall
+from tfckpt_trainer.training.telemetry.gpus import GpuReader
 from tfckpt_trainer.training.telemetry.step_metrics import (
     StepMetrics,
     finite,
@@ -30,16 +30,14 @@ from tfckpt_trainer.training.telemetry.step_metrics import (
 INTERVAL_SECONDS = 1.0
 
 DISK_FULL = "The disk is full: nothing is saved. Free disk space."
-"""What a heartbeat says that no longer fits on the disk and is written over the last one."""
+"""Detail of a heartbeat that is written in place because the disk is full."""
 
 
 class Heartbeat:
-    """Writes one worker's status file until it is stopped.
+    """Writes the status file of one worker until it is stopped.
 
-    A full or failing disk must not end training. On a full disk a beat is written over the last
-    one, in place, and says so in `detail`. A beat that cannot be written at all is left out, and
-    the next one says so. Nothing else keeps a beat from being written: whoever
-    watches would take a worker for lost that trains.
+    Disk errors do not end training. On a full disk, the last heartbeat is overwritten in place
+    and `detail` says so. A heartbeat that cannot be written is skipped, and the next one says so.
     """
 
     def __init__(
@@ -62,7 +60,7 @@ class Heartbeat:
         self._cpu: float | None = None
         self._cpu_at = 0.0
         self._gpus = GpuReader()
-        self._pressure = CpuPressure()
+        self._cpu_stall = CpuStall()
         self._unwritten = ""
         self._stopping = threading.Event()
         self._beat_now = threading.Event()
@@ -71,17 +69,17 @@ class Heartbeat:
 
     @property
     def has_started(self) -> bool:
-        """Whether it ever wrote a beat of its own accord."""
+        """Whether the thread was started."""
         return self._thread.ident is not None
 
     def start(self) -> None:
-        """Writes the first beat and starts the thread."""
+        """Writes the first heartbeat and starts the thread."""
         self._measure_cpu()
         self.beat()
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread and writes the last beat."""
+        """Stops the thread and writes the last heartbeat."""
         self._stopping.set()
         self._beat_now.set()
         if self._thread.is_alive():
@@ -89,12 +87,12 @@ class Heartbeat:
         self.beat()
 
     def nudge(self) -> None:
-        """Asks for a beat at once: what this worker does has changed."""
+        """Requests a heartbeat now, because the activity of this worker changed."""
         self._beat_now.set()
 
     @contextmanager
     def doing(self, activity: Activity, detail: str) -> Iterator[None]:
-        """Shows what the worker does meanwhile; a step is not blamed for the time it takes."""
+        """Reports `activity` while the block runs."""
         metrics = self._metrics
         before = metrics.activity, metrics.detail
         metrics.activity, metrics.detail = activity, detail
@@ -110,7 +108,7 @@ class Heartbeat:
         with self._writing:
             trouble = self._do_chores() or self._unwritten
             status = self._status(trouble)
-            # An activity with a detail, such as the name of what is saved, keeps it.
+            # A detail of the activity, such as the checkpoint being saved, takes precedence.
             full = msgspec.structs.replace(status, detail=self._metrics.detail or DISK_FULL)
             try:
                 store_status(self._path, status, if_full=full)
@@ -119,15 +117,15 @@ class Heartbeat:
                 self._unwritten = f"an earlier heartbeat could not be written: {in_words(error)}"
 
     def _do_chores(self) -> str:
-        """Does what the loop leaves to the heartbeat; returns what troubles it."""
+        """Runs the tasks that the loop leaves to the heartbeat; returns a problem or nothing."""
         try:
             return self._every_beat()
         except Exception as error:
-            # Whatever it is: it is shown, and tried again with the next beat.
+            # Any error is reported in the heartbeat, and the tasks run again with the next one.
             return f"{type(error).__name__}: {in_words(error)}"
 
     def facts(self) -> WorkerFacts:
-        """Returns what a checkpoint's record says of this worker."""
+        """Returns the state of this worker for the record of a checkpoint."""
         metrics = self._metrics
         return WorkerFacts(
             index=self._index,
@@ -139,11 +137,11 @@ class Heartbeat:
         )
 
     def _measure_cpu(self) -> float | None:
-        """Returns the use of the processor; over a few milliseconds it would be any number."""
+        """Returns CPU use, measured over at least half an interval to limit noise."""
         now = time.monotonic()
         if now - self._cpu_at >= INTERVAL_SECONDS / 2:
             used = self._process.cpu_percent()
-            # The first call only begins the measurement.
+            # The first call only starts the measurement.
             self._cpu = used if self._cpu_at else None
             self._cpu_at = now
         return self._cpu
@@ -184,59 +182,5 @@ class Heartbeat:
             last_step_at=metrics.last_step_at,
             phase=metrics.phase,
             phase_since=metrics.phase_since,
-            cpu_stall_ratio=self._pressure.share(),
+            cpu_stall_ratio=self._cpu_stall.ratio(),
         )
-
-
-class GpuReader:
-    """Reads memory and use of the GPUs this process may use; none where there is no driver."""
-
-    def __init__(self) -> None:
-        self._library = _nvml()
-
-    def read(self) -> list[GpuStatus]:
-        """Returns one status for each visible GPU."""
-        if self._library is None:
-            return []
-        nvml = self._library
-        try:
-            return self._read_all(nvml)
-        except nvml.NVMLError:
-            # A GPU that fell off the bus must not silence the heartbeat that tells of it.
-            return []
-
-    def _read_all(self, nvml: Any) -> list[GpuStatus]:
-        statuses = []
-        for number in _visible(nvml.nvmlDeviceGetCount()):
-            handle = nvml.nvmlDeviceGetHandleByIndex(number)
-            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-            statuses.append(
-                GpuStatus(
-                    name=str(nvml.nvmlDeviceGetName(handle)),
-                    memory_used=int(memory.used),
-                    memory_total=int(memory.total),
-                    use_percent=float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
-                )
-            )
-        return statuses
-
-
-def _nvml() -> Any:
-    """Returns NVIDIA's management library, or None where it or its driver is not installed."""
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    return pynvml
-
-
-def _visible(count: int) -> list[int]:
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is None:
-        return list(range(count))
-    numbers = [int(part) for part in named.split(",") if part.strip().isdigit()]
-    return [number for number in numbers if number < count]

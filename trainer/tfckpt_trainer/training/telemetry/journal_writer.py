@@ -1,4 +1,4 @@
-"""What the chief writes about the run: journal and answers; a full disk only delays it."""
+"""Writes the event log and command outcomes of the chief, with retries on disk errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfckpt_trainer.errors import in_words
-from tfckpt_trainer.rundir.command_queue import CommandBox, advance
+from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.files import NotFlushedError
 from tfckpt_trainer.rundir.journal import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -20,20 +20,19 @@ _Queue = deque[Callable[[], None]]
 
 
 class JournalWriter:
-    """Writes what happened. Training never ends because a line cannot be written.
+    """Writes the event log, command outcomes and other files of the chief.
 
-    What the disk refuses is kept and tried again by `retry`, which the heartbeat calls. Lines of
-    the journal, answers to commands and other files keep their order, each apart from the
-    others: nobody waits for an answer because the journal cannot be written.
+    Disk errors do not end training: failed writes are queued, and the heartbeat calls `retry`.
+    Events, outcomes and other files have separate queues, so one does not delay the others.
 
     Attributes:
-        is_chief: Whether this worker writes at all.
-        trouble: What the disk did not flush of the last line of the journal.
+        is_chief: Whether this worker is the chief. Other workers write nothing.
+        trouble: Description of a flush error of the last event; empty if there was none.
     """
 
-    def __init__(self, run: RunDirectory, box: CommandBox, *, is_chief: bool) -> None:
+    def __init__(self, run: RunDirectory, queue: CommandQueue, *, is_chief: bool) -> None:
         self._run = run
-        self._box = box
+        self._queue = queue
         self.is_chief = is_chief
         self._lines: _Queue = deque()
         self._answers: _Queue = deque()
@@ -42,7 +41,7 @@ class JournalWriter:
         self.trouble = ""
 
     def note(self, kind: JournalKind, message: str, **fields: Any) -> None:
-        """Appends to the journal, as the chief; elsewhere it does nothing."""
+        """Appends an event to the event log."""
         entry = JournalEntry(at=time.time(), kind=kind, message=message, **fields)
         self._write(self._lines, lambda: self._append(entry))
 
@@ -52,20 +51,20 @@ class JournalWriter:
         """Writes the new state of a command; returns the command with it."""
         newer = advance(command, state, message, **changes)
         if state.is_final:
-            self._write(self._answers, lambda: self._box.finish(newer))
+            self._write(self._answers, lambda: self._queue.finish(newer))
         else:
-            self._write(self._answers, lambda: self._box.update(newer))
+            self._write(self._answers, lambda: self._queue.update(newer))
         return newer
 
     def later(self, action: Callable[[], None]) -> None:
-        """Writes something else of the chief's in its turn: now, or once the disk allows it."""
+        """Runs `action`, which writes another file, now or once the disk allows it."""
         self._write(self._files, action)
 
     def retry(self) -> None:
-        """Writes what could not be written before.
+        """Repeats failed writes.
 
         Raises:
-            OSError: The disk still refuses.
+            OSError: A write still fails.
         """
         refused: OSError | None = None
         with self._lock:
@@ -83,8 +82,8 @@ class JournalWriter:
         try:
             write_entry(self._run, entry)
         except NotFlushedError as error:
-            # The line is there, and must not be written again.
-            self.trouble = f"the journal may not survive a power loss: {in_words(error)}"
+            # The line was written and must not be written again.
+            self.trouble = f"the event log may not survive a power loss: {in_words(error)}"
         else:
             self.trouble = ""
 
@@ -95,5 +94,5 @@ class JournalWriter:
         try:
             self.retry()
         except OSError:
-            # It stays in the queue, and the heartbeat reports the disk's refusal.
+            # The action stays in the queue, and the heartbeat reports the error.
             return

@@ -1,4 +1,4 @@
-"""What a worker knows of its own progress, kept by the loop and read by the heartbeat."""
+"""Progress of a worker: written by the training loop, read by the heartbeat."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 
 WINDOW_STEPS = 100
-"""Steps over which medians and percentiles are taken."""
+"""Number of steps over which medians and percentiles are computed."""
 
-CURVE_STEPS = 10_000
-"""Steps that may wait to be drawn; older ones give way where nobody draws them."""
+MAX_PENDING_STEPS = 10_000
+"""Largest number of steps that wait for the summary writer. Older steps are dropped."""
 
 
 @dataclass(frozen=True)
 class StepFacts:
-    """One step for the curves."""
+    """One step, for the summary writer."""
 
     at: float
     step: int
@@ -31,15 +31,17 @@ class StepFacts:
 
 @dataclass
 class StepMetrics:
-    """Plain attributes: the loop sets them at no cost, the heartbeat reads them.
+    """The progress of a worker, as plain attributes because setting them is cheap.
 
     Attributes:
         reported: The newest value of every metric ever reported.
         fresh: What was reported in the present step.
         newest: What was reported in the last whole step.
         reduced: Names of metrics whose values come from an all-reduce.
-        phase: Where in its loop the worker is, and since when.
-        background: What goes on beside training, in words.
+        phase: The current part of the training loop.
+        phase_since: Start of that part.
+        background: Description of work in the background; empty if there is none.
+        finished_steps: Steps that the summary writer has not taken yet.
     """
 
     activity: Activity = Activity.STARTING
@@ -58,10 +60,12 @@ class StepMetrics:
     last_step_at: float | None = None
     step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW_STEPS))
     input_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW_STEPS))
-    curve: deque[StepFacts] = field(default_factory=lambda: deque(maxlen=CURVE_STEPS))
+    finished_steps: deque[StepFacts] = field(
+        default_factory=lambda: deque(maxlen=MAX_PENDING_STEPS)
+    )
 
     def step_done(self, step: int, seconds: float, input_seconds: float) -> None:
-        """Notes the end of a step that took `seconds`, of which it waited `input_seconds`."""
+        """Records a step that took `seconds`, including `input_seconds` of waiting for input."""
         now = time.time()
         fresh, self.fresh = self.fresh, {}
         self.newest = fresh
@@ -70,10 +74,10 @@ class StepMetrics:
         self.last_step_at = now
         self.step_seconds.append(seconds)
         self.input_seconds.append(input_seconds)
-        self.curve.append(StepFacts(now, step, self.branch, seconds, fresh))
+        self.finished_steps.append(StepFacts(now, step, self.branch, seconds, fresh))
 
     def enter(self, phase: Phase) -> None:
-        """Notes where in its loop the worker is."""
+        """Records the current part of the training loop."""
         self.phase = phase
         self.phase_since = time.time()
 
@@ -84,20 +88,20 @@ class StepMetrics:
         self.forget_steps()
 
     def forget_steps(self) -> None:
-        """Starts a new window: what was measured before belongs to another part of the run."""
+        """Clears the window of step times."""
         self.step_seconds.clear()
         self.input_seconds.clear()
 
-    def drain_curve(self) -> list[StepFacts]:
+    def take_finished_steps(self) -> list[StepFacts]:
         """Returns the steps since the last call, oldest first."""
         drained = []
-        while self.curve:
-            drained.append(self.curve.popleft())
+        while self.finished_steps:
+            drained.append(self.finished_steps.popleft())
         return drained
 
     @property
     def examples_per_second(self) -> float | None:
-        """Over all workers, in the window; None where it cannot be known."""
+        """Throughput over all workers in the window; None if it is unknown."""
         seconds = median(self.step_seconds)
         if seconds is None or not self.examples_per_step or seconds <= 0:
             return None
@@ -105,17 +109,17 @@ class StepMetrics:
 
 
 def median(values: deque[float]) -> float | None:
-    """Returns the median of what is in `values` now, None where that is nothing."""
+    """Returns the median of `values`; None if there are none."""
     now = values.copy()
     return statistics.median(now) if now else None
 
 
 def percentile_95(values: deque[float]) -> float | None:
-    """Returns the 95th percentile (nearest rank) of what is in `values` now."""
+    """Returns the 95th percentile of `values` (nearest rank); None if there are none."""
     now = sorted(values.copy())
     return now[math.ceil(0.95 * len(now)) - 1] if now else None
 
 
 def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """Returns metrics as JSON can carry them: None stands for not-a-number and infinity."""
+    """Returns metrics for JSON, with None for NaN and infinity."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}

@@ -1,4 +1,4 @@
-"""The curves of a run: event files for TensorBoard, and a small series for the terminal app."""
+"""Writes metrics: TensorBoard event files, and a metric series for the terminal app."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_trainer.training.telemetry.step_metrics import StepFacts, StepMetrics, finite
 
-POINTS_A_BEAT = 20
-"""Steps drawn for each heartbeat; of a faster loop, evenly chosen ones."""
+POINTS_PER_HEARTBEAT = 20
+"""Largest number of steps written per heartbeat. A faster loop is sampled evenly."""
 
 
-class Curves:
-    """Draws one worker's curves, each branch as a TensorBoard run of its own.
+class SummaryWriter:
+    """Writes one worker's TensorBoard summaries, with one TensorBoard run per branch.
 
-    The chief draws the metrics, which are means over all replicas; every worker its own step
-    time. Written by hand-made events: `tf.summary` would run operations in the training
-    process, in the middle of its steps. What the disk refuses ends nothing but what it concerns.
+    The chief writes the metrics, which are means over all replicas, and appends the metric series.
+    Every worker writes its own step time. Events are built by hand, because `tf.summary` would
+    run operations between training steps. A disk error stops the summaries, not training.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class Curves:
 
     @property
     def trouble(self) -> str:
-        """What cannot be written, as a sentence; empty if all can."""
+        """Description of what cannot be written; empty if there is no problem."""
         return self._writer_trouble or self._series_trouble
 
-    def begin(self, branch: int, step: int) -> None:
-        """Draws on as `branch` from `step`; what that run had beyond it gives way."""
+    def start_branch(self, branch: int, step: int) -> None:
+        """Continues as `branch` from `step`. TensorBoard discards later steps of that branch."""
         self.flush()
         if self._branch != branch:
             self.close()
@@ -59,18 +59,18 @@ class Curves:
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._add(event_pb2.Event(session_log=start, wall_time=time.time(), step=step + 1))
 
-    def draw_new_steps(self) -> None:
-        """Draws the steps since the last call; called by the heartbeat."""
-        steps = self._metrics.drain_curve()
-        chosen = steps[:: max(1, len(steps) // POINTS_A_BEAT)]
+    def write_new_steps(self) -> None:
+        """Writes the steps since the last call. The heartbeat calls this."""
+        steps = self._metrics.take_finished_steps()
+        chosen = steps[:: max(1, len(steps) // POINTS_PER_HEARTBEAT)]
         for facts in chosen:
             if facts.branch == self._branch:
                 self._add(self._step_event(facts))
         if steps and self._index == 0:
             self._append_to_series(steps)
 
-    def mark(self, step: int, text: str, scalars: Sequence[tuple[str, float]] = ()) -> None:
-        """Marks that something happened at `step`: a line of text, and figures with it."""
+    def write_event(self, step: int, text: str, scalars: Sequence[tuple[str, float]] = ()) -> None:
+        """Writes an event such as a save or a restore: a line of text, and scalars with it."""
         values = [_text("events", text)]
         values += [_scalar(tag, value) for tag, value in scalars]
         self._add(
@@ -80,13 +80,13 @@ class Curves:
         )
 
     def flush(self) -> None:
-        """Makes what was drawn readable."""
+        """Flushes the event file, so that TensorBoard sees all steps."""
         writer = self._writer
         if writer is not None:
             self._attempt(writer.flush)
 
     def close(self) -> None:
-        """Ends the event file."""
+        """Closes the event file."""
         writer, self._writer = self._writer, None
         if writer is not None:
             self._attempt(writer.close)
@@ -116,7 +116,7 @@ class Curves:
             append(self._run.series, point, durable=False)
             self._series_trouble = ""
         except OSError as error:
-            self._series_trouble = f"the charts' values cannot be written: {in_words(error)}"
+            self._series_trouble = f"chart data cannot be written: {in_words(error)}"
 
     def _add(self, event: event_pb2.Event) -> None:
         writer = self._writer
@@ -127,12 +127,12 @@ class Curves:
         self._writer = EventFileWriter(str(directory))
 
     def _attempt(self, act: Callable[[], None]) -> None:
-        """Curves are worth less than the training that they show: a full disk ends only them."""
+        """Runs `act`. On a disk error, stops writing summaries; training goes on."""
         try:
             act()
         except (OSError, tf.errors.OpError) as error:
             self._writer = None
-            self._writer_trouble = f"TensorBoard's curves cannot be written: {in_words(error)}"
+            self._writer_trouble = f"TensorBoard summaries cannot be written: {in_words(error)}"
 
 
 def _scalar(tag: str, value: float) -> summary_pb2.Summary.Value:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tfckpt_trainer.errors import in_words
-from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalKind
@@ -14,7 +14,7 @@ from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 from tfckpt_trainer.training.telemetry.save_overhead import SaveOverheadMeter
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
-from tfckpt_trainer.training.telemetry.summaries import Curves
+from tfckpt_trainer.training.telemetry.summaries import SummaryWriter
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
 
@@ -34,7 +34,7 @@ class Telemetry:
         self,
         run: RunDirectory,
         group: WorkerGroup,
-        queue: CommandBox,
+        queue: CommandQueue,
         *,
         tensorboard: Path,
         total_steps: int | None,
@@ -50,7 +50,7 @@ class Telemetry:
         """
         self.metrics = StepMetrics()
         self.journal = JournalWriter(run, queue, is_chief=group.is_chief)
-        self.summaries = Curves(run, tensorboard, group.index, self.metrics)
+        self.summaries = SummaryWriter(run, tensorboard, group.index, self.metrics)
         self.heartbeat = Heartbeat(
             run,
             group.index,
@@ -79,7 +79,7 @@ class Telemetry:
 
     def _write_pending(self) -> str:
         """Writes pending steps and lines; returns what cannot be written or read."""
-        self.summaries.draw_new_steps()
+        self.summaries.write_new_steps()
         self.summaries.flush()
         try:
             self.journal.retry()

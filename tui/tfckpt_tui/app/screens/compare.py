@@ -11,7 +11,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from tfckpt_trainer.bundle.analysis.compare import Change, Difference
+from tfckpt_trainer.bundle.analysis.compare import Difference, TensorChange
 from tfckpt_trainer.bundle.dtypes import is_inexact
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -178,7 +178,7 @@ def _unread(measured: Sequence[Measured]) -> list[Span]:
     return [("   ✗ ", "bad"), (f"{clean(problems[0])}{more}", "bad")]
 
 
-def _moved(found: Comparison, measured: Sequence[Change]) -> Span:
+def _moved(found: Comparison, measured: Sequence[TensorChange]) -> Span:
     """Says how far all together are apart; counters, such as the step, would drown the rest."""
     inexact = {t.name for t in found.tensors if t.after is not None and is_inexact(t.after.dtype)}
     measured = [one for one in measured if one.name in inexact]

@@ -14,7 +14,7 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.cluster import processes_in_words
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.command_queue import CommandBox
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind
@@ -282,10 +282,10 @@ class Steering:
 
     def _follow(self, command: Command) -> None:
         """Makes sure that a command which nobody takes is withdrawn in its time."""
-        box = CommandBox(self._run)
+        queue = CommandQueue(self._run)
         self._screen.tfckpt.start_job(
             command.kind.value,
-            lambda: box.wait(command, timeout=_FOLLOWED_SECONDS, poll=_FOLLOWING_SECONDS),
+            lambda: queue.wait(command, timeout=_FOLLOWED_SECONDS, poll=_FOLLOWING_SECONDS),
         )
 
     @property

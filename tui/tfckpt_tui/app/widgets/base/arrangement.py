@@ -19,7 +19,7 @@ _KEYS_HEIGHT = 1
 _LEAST_HISTORY = 6
 
 
-def is_short(size: Size) -> bool:
+def is_space_low(size: Size) -> bool:
     """Whether lines are scarce."""
     return size.height < SHORT
 
@@ -44,7 +44,7 @@ def arrange(
     width, height = size
     if width < SMALLEST.width or height < SMALLEST.height:
         return {"too-small": Region(0, 0, width, height)}
-    header = 2 if is_short(size) else 3
+    header = 2 if is_space_low(size) else 3
     progress = min(progress, max(0, height // 4))
     foot = height - _KEYS_HEIGHT
     places = {
@@ -57,10 +57,10 @@ def arrange(
     body = Region(0, header, width, foot - header)
     if files_only:
         places["history"] = body
-    elif width >= WIDE and not is_short(size):
+    elif width >= WIDE and not is_space_low(size):
         places |= _two_columns(body, workers)
     else:
-        places |= _one_column(body, workers, short=is_short(size))
+        places |= _one_column(body, workers, short=is_space_low(size))
     if filtering:
         places["history"], places["filter"] = places["history"].split_horizontal(-1)
     return places

@@ -105,6 +105,3 @@ PIN = "★"
 
 MARK = "▶"
 """Beside a marked checkpoint."""
-
-NOT_A_NUMBER = "✗"
-"""Where a metric was not a number."""

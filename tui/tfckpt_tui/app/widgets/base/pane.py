@@ -10,7 +10,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tfckpt_tui.app.widgets.base.arrangement import is_short
+from tfckpt_tui.app.widgets.base.arrangement import is_space_low
 from tfckpt_tui.app.widgets.base.painting import Line, Span, changed_region, line, spread, strip
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
@@ -102,7 +102,7 @@ class Pane(Widget):
         """What surrounds it: less where there is less room."""
         if not self.boxed:
             return Frame.NONE
-        return Frame.RULE if is_short(self.screen.size) else Frame.BOX
+        return Frame.RULE if is_space_low(self.screen.size) else Frame.BOX
 
     @property
     def inner_size(self) -> tuple[int, int]:

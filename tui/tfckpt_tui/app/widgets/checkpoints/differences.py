@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from rich.cells import cell_len
 
-from tfckpt_trainer.bundle.analysis.compare import Change, Compared, Difference
+from tfckpt_trainer.bundle.analysis.compare import Difference, TensorChange, TensorComparison
+from tfckpt_trainer.bundle.dtypes import format_tensor
 from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_tui.app.widgets.base.columns import GAP, Column, Layout, choose
 from tfckpt_tui.app.widgets.base.listing import Listing
@@ -39,17 +40,20 @@ class Differences(Listing):
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._tensors: Sequence[Compared] = ()
+        self._tensors: Sequence[TensorComparison] = ()
         self._titles: Mapping[str, str] = {}
         self._damage: Mapping[str, str] = {}
         self._longest = 0
-        self._changes: Mapping[str, Change] = {}
-        self._shown: list[Compared] = []
+        self._changes: Mapping[str, TensorChange] = {}
+        self._shown: list[TensorComparison] = []
         self._everything = False
         self._is_read = False
 
     def show_tensors(
-        self, tensors: Sequence[Compared], titles: Mapping[str, str], damage: Mapping[str, str]
+        self,
+        tensors: Sequence[TensorComparison],
+        titles: Mapping[str, str],
+        damage: Mapping[str, str],
     ) -> None:
         """Takes the tensors of both checkpoints, what people call them, and what is damaged."""
         self._tensors, self._titles, self._is_read = tensors, titles, True
@@ -104,7 +108,7 @@ class Differences(Listing):
             cells["difference"] = (("damaged", "bad"),)
         return layout.row(cells)
 
-    def _title(self, one: Compared) -> str:
+    def _title(self, one: TensorComparison) -> str:
         return clean(self._titles.get(one.name, one.name))
 
     def _layout(self, width: int) -> Layout:
@@ -129,7 +133,9 @@ class Differences(Listing):
         self.repaint()
 
 
-def _cells(one: Compared, name: str, change: Change | None) -> dict[str, Sequence[Span]]:
+def _cells(
+    one: TensorComparison, name: str, change: TensorChange | None
+) -> dict[str, Sequence[Span]]:
     sign, style, word = _SIGNS[one.difference]
     cells: dict[str, Sequence[Span]] = {
         "sign": ((sign, style),),
@@ -149,9 +155,7 @@ def _cells(one: Compared, name: str, change: Change | None) -> dict[str, Sequenc
 
 
 def _what(before: TensorEntry | None, after: TensorEntry | None) -> str:
-    sides = []
-    for entry in (before, after):
-        if entry is not None:
-            shape = "×".join(map(str, entry.shape)) or "scalar"
-            sides.append(f"{entry.dtype} {shape}")
+    sides = [
+        format_tensor(entry.dtype, entry.shape) for entry in (before, after) if entry is not None
+    ]
     return " → ".join(dict.fromkeys(sides))

@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.bundle.analysis.contents import Role, Variable
+from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_tui.app.widgets.base.columns import Column, choose
 from tfckpt_tui.app.widgets.base.listing import Listing
 from tfckpt_tui.app.widgets.base.painting import Line, Span, line, shorten, shorten_middle
@@ -53,11 +54,6 @@ class Variables(Listing):
     def selected(self) -> Variable | None:
         """The variable under the cursor; None on a group."""
         return self._rows[self.cursor].variable if self._rows else None
-
-    @property
-    def needle(self) -> str:
-        """The text that all shown variables have in their path."""
-        return self._needle
 
     def show_variables(self, variables: Sequence[Variable], damage: Mapping[str, str]) -> None:
         """Takes the variables of a checkpoint, and what is wrong with single tensors."""
@@ -174,11 +170,10 @@ def _cells(row: VariableRow, room: int) -> dict[str, Sequence[Span]]:
             "role": ((count, "muted"),),
         }
     entry = row.variable.entry
-    shape = "×".join(map(str, entry.shape)) or "scalar"
     return {
         "name": (*name, (label, "value")),
         "dtype": ((entry.dtype, "label"),),
-        "shape": ((shorten(shape, 14), "value"),),
+        "shape": ((shorten(format_shape(entry.shape), 14), "value"),),
         "size": (size,),
         "shard": (("parts" if entry.slices else str(entry.shard), "muted"),),
         "role": ((_role(row), _STYLES.get(row.variable.role, "muted")),),

@@ -23,11 +23,6 @@ class EventList(Listing):
         self._needle = ""
 
     @property
-    def needle(self) -> str:
-        """The words that all shown events have."""
-        return self._needle
-
-    @property
     def selected(self) -> JournalEntry | None:
         """The event under the cursor."""
         return self._entries[self.cursor] if self._entries else None

@@ -125,7 +125,7 @@ def _uses(status: WorkerStatus) -> Line:
         spans += [("cpu ", "label"), (f"{status.cpu_percent:.0f}% of a core", "value")]
     if status.cpu_stall_ratio is not None:
         style = "warn" if status.cpu_stall_ratio > 0.25 else "value"
-        spans += [_GAP, ("kept from it ", "label"), (f"{status.cpu_stall_ratio:.0%}", style)]
+        spans += [_GAP, ("CPU stall ", "label"), (f"{status.cpu_stall_ratio:.0%}", style)]
     if status.memory_bytes is not None:
         spans += _fact("memory", units.size(status.memory_bytes))
     return Line(tuple(spans))

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from tfckpt_trainer.rundir.records.worker import Activity, Phase, WorkerStatus
-from tfckpt_trainer.rundir.stragglers import holding_up, suspect
+from tfckpt_trainer.rundir.stragglers import find_straggler, likely_straggler
 from waiting import wait_until
 
 NOW = 1_000_000.0
@@ -39,47 +39,47 @@ def worker(index, **facts):
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
-        ({"updated_at": NOW - 9}, "gave no sign of life for 9 s"),
-        ({"phase": Phase.INPUT, "phase_since": NOW - 7}, "waits for its input, for 7 s"),
-        ({"phase": Phase.SCRIPT, "phase_since": NOW - 6}, "is in the script between two steps"),
-        ({"cpu_stall_ratio": 0.6}, "is kept from its processor for 60% of the time"),
-        ({"cpu_percent": 98.0}, "computes, and the others wait for it"),
+        ({"updated_at": NOW - 9}, "has sent no heartbeat for 9 s"),
+        ({"phase": Phase.INPUT, "phase_since": NOW - 7}, "has waited for input for 7 s"),
+        ({"phase": Phase.SCRIPT, "phase_since": NOW - 6}, "has run code between two steps for 6 s"),
+        ({"cpu_stall_ratio": 0.6}, "has a CPU stall of 60%"),
+        ({"cpu_percent": 98.0}, "is the only worker that computes"),
     ],
 )
 def test_the_one_that_differs_is_named_with_what_it_does(facts, words):
-    index, why = suspect([worker(0), worker(1, **facts), worker(2)], NOW)
+    index, why = likely_straggler([worker(0), worker(1, **facts), worker(2)], NOW)
     assert index == 1
     assert words in why
 
 
 def test_where_all_do_the_same_nobody_is_blamed():
-    assert suspect([worker(0), worker(1)], NOW) is None
+    assert likely_straggler([worker(0), worker(1)], NOW) is None
     busy = {"cpu_percent": 90.0}
-    assert suspect([worker(0, **busy), worker(1, **busy)], NOW) is None
+    assert likely_straggler([worker(0, **busy), worker(1, **busy)], NOW) is None
     slowed = {"cpu_stall_ratio": 0.7}
-    assert suspect([worker(0, **slowed), worker(1, **slowed)], NOW) is None
+    assert likely_straggler([worker(0, **slowed), worker(1, **slowed)], NOW) is None
 
 
 def test_silence_is_a_surer_sign_than_anything_else():
     waits = worker(0, phase=Phase.INPUT)
-    assert suspect([waits, worker(1, updated_at=NOW - 20)], NOW)[0] == 1
+    assert likely_straggler([waits, worker(1, updated_at=NOW - 20)], NOW)[0] == 1
 
 
 def test_a_run_that_goes_well_is_left_in_peace():
     fresh = {"last_step_at": NOW - 0.2}
-    assert holding_up([worker(0, **fresh), worker(1, phase=Phase.INPUT, **fresh)], NOW) is None
+    assert find_straggler([worker(0, **fresh), worker(1, phase=Phase.INPUT, **fresh)], NOW) is None
     slow = {"step_seconds": 30.0}
-    assert holding_up([worker(0, **slow), worker(1, phase=Phase.INPUT, **slow)], NOW) is None
+    assert find_straggler([worker(0, **slow), worker(1, phase=Phase.INPUT, **slow)], NOW) is None
 
 
-def test_a_worker_that_is_kept_from_its_processor_is_named_while_steps_go_on():
+def test_a_worker_with_a_cpu_stall_is_named_while_steps_go_on():
     fresh = {"last_step_at": NOW - 0.2}
     statuses = [worker(0, **fresh), worker(1, cpu_stall_ratio=0.5, **fresh)]
-    assert holding_up(statuses, NOW) == (1, "is kept from its processor for 50% of the time")
+    assert find_straggler(statuses, NOW) == (1, "has a CPU stall of 50%")
 
 
 def test_while_a_worker_saves_or_pauses_nobody_holds_it_up():
-    assert holding_up([worker(0), worker(1, activity=Activity.SAVING)], NOW) is None
+    assert find_straggler([worker(0), worker(1, activity=Activity.SAVING)], NOW) is None
 
 
 def test_a_process_that_was_stopped_by_a_signal_is_found_at_once():
@@ -87,8 +87,8 @@ def test_a_process_that_was_stopped_by_a_signal_is_found_at_once():
     try:
         os.kill(sleeper.pid, signal.SIGSTOP)
         mine = worker(1, host=socket.gethostname(), pid=sleeper.pid)
-        found = wait_until(lambda: suspect([worker(0), mine], NOW), 10, "a suspect")
-        assert found == (1, "is stopped by a signal; SIGCONT lets it go on")
+        found = wait_until(lambda: likely_straggler([worker(0), mine], NOW), 10, "a straggler")
+        assert found == (1, f"is stopped by a signal; resume it with `kill -CONT {mine.pid}`")
     finally:
         sleeper.kill()
         sleeper.wait()
@@ -97,9 +97,9 @@ def test_a_process_that_was_stopped_by_a_signal_is_found_at_once():
 def test_one_that_serves_holds_up_a_chief_that_makes_no_step():
     serving = {"activity": Activity.SERVING, "step": 0, "phase": None, "last_step_at": None}
     calm = [worker(0), worker(1, **serving), worker(2, **serving)]
-    assert holding_up([calm[0], calm[1], worker(2, **serving, updated_at=NOW - 9)], NOW) == (
+    assert find_straggler([calm[0], calm[1], worker(2, **serving, updated_at=NOW - 9)], NOW) == (
         2,
-        "gave no sign of life for 9 s",
+        "has sent no heartbeat for 9 s",
     )
     going = worker(0, last_step_at=NOW - 0.1)
-    assert holding_up([going, *calm[1:]], NOW) is None
+    assert find_straggler([going, *calm[1:]], NOW) is None

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tfckpt_trainer.errors import RefusedError
-from tfckpt_trainer.rundir.command_queue import CommandBox, advance, requester
+from tfckpt_trainer.rundir.command_queue import CommandQueue, advance, requester
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 
@@ -26,7 +26,7 @@ def run(tmp_path):
 
 @pytest.fixture
 def box(run):
-    return CommandBox(run)
+    return CommandQueue(run)
 
 
 def submit(box, **options):

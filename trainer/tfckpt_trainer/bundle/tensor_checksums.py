@@ -1,6 +1,6 @@
-"""The checksum that TensorFlow stores of a tensor, computed from its bytes as they stream by.
+"""Computes the checksum that TensorFlow stores for a tensor, in one streaming pass.
 
-Format: `WriteTensor`, `WriteStringTensor` and `WriteVariantTensor` of
+Format: `WriteTensor`, `WriteStringTensor` and `WriteVariantTensor` in
 `tensorflow/core/util/tensor_bundle/tensor_bundle.cc`.
 """
 
@@ -18,22 +18,21 @@ from tfckpt_trainer.errors import BundleError
 _LENGTHS_BLOCK = 64 << 10
 _LONGEST_VARINT = 10
 CHECKSUM_SIZE = 4
-"""Bytes of a checksum within a tensor of strings or variants."""
-
+"""Size in bytes of the checksums inside a string or variant tensor."""
 
 OnChunk = Callable[[bytes], None]
 
 
-def computed_checksum(shard: Shard, entry: TensorEntry, on_chunk: OnChunk) -> int:
-    """Reads a tensor and returns what TensorFlow would store of it.
+def compute_checksum(shard: Shard, entry: TensorEntry, on_chunk: OnChunk) -> int:
+    """Reads a tensor and returns the checksum that TensorFlow would store for it.
 
     Args:
-        shard: The data file that holds it.
-        entry: Which tensor.
-        on_chunk: Is given all its bytes in their order, some megabytes at a time.
+        shard: The data file that holds the tensor.
+        entry: The tensor.
+        on_chunk: Called with all bytes in order, at most `shard.CHUNK` at a time.
 
     Raises:
-        BundleError: The file ends before, or a tensor of strings or variants is damaged within.
+        BundleError: The file is too short, or a string or variant tensor is malformed.
     """
     if entry.dtype == "string":
         return _of_strings(shard, entry, on_chunk)
@@ -43,7 +42,7 @@ def computed_checksum(shard: Shard, entry: TensorEntry, on_chunk: OnChunk) -> in
 
 
 def checksum_of_strings(strings: Sequence[bytes]) -> int:
-    """Returns what TensorFlow would store of a tensor of these strings."""
+    """Returns the checksum that TensorFlow would store for a tensor of these strings."""
     value = crc32c(_packed([len(string) for string in strings]))
     value = crc32c(struct.pack("<I", mask(value)), value)
     for string in strings:
@@ -60,36 +59,36 @@ def _streamed(shard: Shard, offset: int, size: int, value: int, on_chunk: OnChun
 
 
 def _of_strings(shard: Shard, entry: TensorEntry, on_chunk: OnChunk) -> int:
-    """Covers the lengths as fixed-size integers, their own checksum, and the bytes."""
+    """Covers the lengths as fixed-size integers, the checksum of the lengths, and the bytes."""
     value, position, characters = 0, entry.offset, 0
     end = entry.offset + entry.size
     missing = entry.element_count
-    # Each string takes at least the byte of its length.
+    # Each string takes at least one byte for its length.
     if missing > entry.size:
         raise BundleError(shard.name, position, f"{entry.name} has more strings than bytes")
     while missing:
         block = shard.read(position, min(_LENGTHS_BLOCK, end - position))
         lengths, used = _lengths(block, missing)
         if not lengths:
-            raise BundleError(shard.name, position, f"{entry.name}: a length is cut off")
+            raise BundleError(shard.name, position, f"{entry.name}: a length is truncated")
         value = crc32c(_packed(lengths), value)
         on_chunk(block[:used])
         characters += sum(lengths)
         missing -= len(lengths)
         position += used
     if position + CHECKSUM_SIZE + characters != end:
-        problem = f"{entry.name}: lengths do not add up to its size"
+        problem = f"{entry.name}: string lengths do not add up to its size"
         raise BundleError(shard.name, entry.offset, problem)
     if _stored(shard, position) != value:
-        problem = f"{entry.name}: lengths do not match their checksum"
+        problem = f"{entry.name}: string lengths do not match their checksum"
         raise BundleError(shard.name, entry.offset, problem)
     return _streamed(shard, position, end - position, value, on_chunk)
 
 
 def _of_variants(shard: Shard, entry: TensorEntry, on_chunk: OnChunk) -> int:
-    """Covers of each element its length as a fixed-size integer, its bytes, and their checksum.
+    """Covers, per element, its length as a fixed-size integer, its bytes and their checksum.
 
-    The checksum of an element is part of what follows, such as the state of an iterator has it.
+    Iterator state, for example, is stored as a variant tensor.
     """
     value, position = 0, entry.offset
     end = entry.offset + entry.size
@@ -101,7 +100,7 @@ def _of_variants(shard: Shard, entry: TensorEntry, on_chunk: OnChunk) -> int:
             raise BundleError(shard.name, position, f"{entry.name}: {error}") from error
         stop = position + used + length
         if stop + CHECKSUM_SIZE > end:
-            raise BundleError(shard.name, position, f"{entry.name} is cut off")
+            raise BundleError(shard.name, position, f"{entry.name} is truncated")
         on_chunk(head[:used])
         value = crc32c(struct.pack("<Q", length), value)
         value = _streamed(shard, position + used, length, value, on_chunk)
@@ -114,7 +113,7 @@ def _of_variants(shard: Shard, entry: TensorEntry, on_chunk: OnChunk) -> int:
 
 
 def _lengths(block: bytes, most: int) -> tuple[list[int], int]:
-    """Returns the whole varints at the beginning of `block`, and how many bytes they take."""
+    """Returns the complete varints at the start of `block`, and how many bytes they take."""
     lengths: list[int] = []
     position = 0
     try:
@@ -122,7 +121,7 @@ def _lengths(block: bytes, most: int) -> tuple[list[int], int]:
             length, position = read_varint(block, position)
             lengths.append(length)
     except WireError:
-        # Cut by the end of the block; the next one begins with it.
+        # The end of the block splits this varint; the next block starts with it.
         return lengths, position
     return lengths, position
 

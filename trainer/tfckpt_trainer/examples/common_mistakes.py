@@ -1,9 +1,9 @@
-"""What is often said of saving distributed models and is not so, each with a proof to run.
+"""Common wrong claims about saving distributed models, each with a program that refutes it.
 
-    python -m tfckpt_trainer.examples.not_so            # all of them
-    python -m tfckpt_trainer.examples.not_so expect-partial
+    python -m tfckpt_trainer.examples.common_mistakes            # all claims
+    python -m tfckpt_trainer.examples.common_mistakes expect-partial
 
-docs/how-it-works/common-mistakes.md says what to do instead.
+See docs/how-it-works/common-mistakes.md for what to do instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import tensorflow as tf
 from tfckpt_trainer.launch.cluster import addresses, cluster_of, free_ports, tasks, tf_config
 
 HANG_SECONDS = 15.0
-"""How long a save that takes milliseconds is waited for."""
+"""Time after which a save that should take milliseconds counts as hanging."""
 
 
 def chief_only() -> str:
@@ -54,8 +54,8 @@ def chief_only() -> str:
                 worker.kill()
                 worker.wait()
     return (
-        "With one variable that is synchronised on read, as metrics are, the chief's write had "
-        f"not ended after {HANG_SECONDS:.0f} s: it waits for the others to take part in reading."
+        "With a variable that is synchronized on read, such as a metric, the chief's write did not "
+        f"end within {HANG_SECONDS:.0f} s. It waits for all workers to take part in the read."
     )
 
 
@@ -85,24 +85,24 @@ def strategy_run() -> str:
 
     strategy.run(save)
     assert sorted(calls) == [0, 1], calls
-    return f"It calls the function once for each replica: here on replicas {sorted(calls)}."
+    return f"It calls the function once per replica, here on replicas {sorted(calls)}."
 
 
 def get_rank() -> str:
     """`tf.distribute.get_rank()` tells which worker this is."""
     assert not hasattr(tf.distribute, "get_rank")
-    return "TensorFlow has no such function; it is PyTorch's."
+    return "TensorFlow has no such function. It exists in PyTorch."
 
 
 def expect_partial() -> str:
-    """`restore(...).expect_partial()` checks that what matters was restored."""
+    """`restore(...).expect_partial()` checks that all important variables were restored."""
     with tempfile.TemporaryDirectory() as directory:
         saved = tf.train.Checkpoint(encoder=tf.Variable(1.0))
         path = saved.write(f"{directory}/checkpoint")
         renamed = tf.Variable(0.0)
         tf.train.Checkpoint(encoder_v2=renamed).read(path).expect_partial()
         assert float(renamed) == 0.0
-    return "It silences the one warning there is: a renamed variable kept its initial value 0.0."
+    return "It silences the only warning. A renamed variable kept its initial value 0.0."
 
 
 def modification_time() -> str:
@@ -112,16 +112,16 @@ def modification_time() -> str:
             tf.train.Checkpoint(step=tf.Variable(0)), directory, max_to_keep=None
         )
         first, second = manager.save(), manager.save()
-        # As a copy, a backup or a look with the wrong tool leaves it.
+        # A copy or a backup changes modification times like this.
         os.utime(f"{first}.index", (time.time() + 60,) * 2)
         newest = max(Path(directory).glob("*.index"), key=lambda path: path.stat().st_mtime)
         assert newest == Path(f"{first}.index")
         assert tf.train.latest_checkpoint(directory) == second
-    return "By file times it is ckpt-1; TensorFlow, which reads its state file, goes on at ckpt-2."
+    return "The newest file belongs to ckpt-1. TensorFlow reads its state file and uses ckpt-2."
 
 
 def restore_in_the_loop() -> str:
-    """`checkpoint.restore(latest)` belongs into the training loop."""
+    """`checkpoint.restore(latest)` belongs in the training loop."""
     with tempfile.TemporaryDirectory() as directory:
         weight = tf.Variable(0.0)
         manager = tf.train.CheckpointManager(tf.train.Checkpoint(w=weight), directory, 3)
@@ -130,11 +130,11 @@ def restore_in_the_loop() -> str:
             manager.checkpoint.restore(manager.latest_checkpoint)
             weight.assign_add(1.0)
         assert float(weight) == 1.0
-    return "Five steps of +1 from 0 end at 1.0: each begins where the last save was."
+    return "Five steps of +1 from 0 end at 1.0, because each step starts from the last save."
 
 
 def whole_model() -> str:
-    """`tf.train.Checkpoint(model=model)` holds all that training depends on."""
+    """`tf.train.Checkpoint(model=model)` saves everything that training depends on."""
     with tempfile.TemporaryDirectory() as directory:
         model = keras.Sequential([keras.Input((4,)), keras.layers.Dropout(0.5)])
         seeds = [v.path for v in model.variables if "seed" in v.path]
@@ -142,7 +142,7 @@ def whole_model() -> str:
         kept = [name for name, _ in tf.train.list_variables(path) if "seed" in name]
         assert seeds
         assert not kept
-    return f"The model has {seeds}, which decides what Dropout drops next; the checkpoint has not."
+    return f"It does not save {seeds}, the random state of Dropout."
 
 
 PROOFS: dict[str, Callable[[], str]] = {
@@ -157,15 +157,15 @@ PROOFS: dict[str, Callable[[], str]] = {
 
 
 def main(names: list[str]) -> None:
-    """Runs the proofs that are named, or all."""
+    """Runs the proofs with these names, or all."""
     if names[:1] == ["--worker"]:
         _chief_only_worker(names[1])
         return
     _make_two_devices()
     for name in names or PROOFS:
         proof = PROOFS[name]
-        print(f"said:   {(proof.__doc__ or '').strip()}")
-        print(f"is so:  {proof()}\n", flush=True)
+        print(f"claim:  {(proof.__doc__ or '').strip()}")
+        print(f"fact:   {proof()}\n", flush=True)
 
 
 def _make_two_devices() -> None:

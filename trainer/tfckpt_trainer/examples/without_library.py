@@ -1,10 +1,10 @@
-"""A script that knows nothing of this library: it can be watched all the same.
+"""A training script that does not use this library. The terminal app can still open its directory.
 
-    python -m tfckpt_trainer.examples.untouched runs/theirs &
+    python -m tfckpt_trainer.examples.without_library runs/theirs &
     tfckpt-tui attach runs/theirs
 
-A directory of checkpoints is all that is needed to list, verify, inspect, compare and prune them.
-What only a trainer can do (save now, go back in place, pause) says so.
+Listing, verifying, inspecting, comparing and pruning need a directory of checkpoints only. Saving
+on request, restoring in place and pausing need a trainer that uses the library.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tensorflow as tf
 
 
 def main() -> None:
-    """Trains with a CheckpointManager, as TensorFlow's guide has it."""
+    """Trains with a CheckpointManager, as in the TensorFlow guide."""
     directory = sys.argv[1] if len(sys.argv) > 1 else "runs/theirs"
     saves = int(sys.argv[2]) if len(sys.argv) > 2 else 20
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(32), keras.layers.Dense(1)])

@@ -1,0 +1,70 @@
+"""The layout of the two packages: small folders, and one module per file name."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = [ROOT / "trainer" / "tfckpt_trainer", ROOT / "tui" / "tfckpt_tui"]
+LARGEST_FOLDER = 15
+
+SAME_VERB = "same verb, another layer"
+SAME_SUBJECT = "same subject, another layer"
+
+SHARED_NAMES = {
+    "tfckpt_trainer": {
+        "export.py": SAME_VERB,
+        "standby.py": SAME_SUBJECT,
+        "trash.py": SAME_SUBJECT,
+    },
+    "tfckpt_tui": {
+        "compare.py": SAME_VERB,
+        "config.py": SAME_SUBJECT,
+        "dashboard.py": SAME_SUBJECT,
+        "export.py": SAME_VERB,
+        "inspect.py": SAME_VERB,
+        "launch.py": SAME_VERB,
+        "logs.py": SAME_SUBJECT,
+        "prune.py": SAME_VERB,
+        "restore.py": SAME_VERB,
+        "tensorboard.py": SAME_VERB,
+        "verify.py": SAME_VERB,
+    },
+}
+"""File names that occur in several folders of a package, with the reason."""
+
+
+def modules(package: Path) -> list[Path]:
+    return [path for path in sorted(package.rglob("*.py")) if path.name != "__init__.py"]
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_no_folder_has_too_many_modules(package: Path) -> None:
+    counts = Counter(path.parent.relative_to(package) for path in modules(package))
+    assert {str(folder): n for folder, n in counts.items() if n > LARGEST_FOLDER} == {}
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_file_names_are_unique_except_for_verbs_with_one_home_per_layer(package: Path) -> None:
+    folders = defaultdict(list)
+    for path in modules(package):
+        folders[path.name].append(str(path.parent.relative_to(package)))
+    shared = {name: places for name, places in folders.items() if len(places) > 1}
+    allowed = SHARED_NAMES[package.name]
+    assert {name: places for name, places in shared.items() if name not in allowed} == {}
+    assert sorted(allowed.keys() - shared.keys()) == [], "These names are unique: remove them."
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_every_folder_says_what_belongs_there(package: Path) -> None:
+    folders = {path.parent for path in modules(package)}
+    missing = [
+        str(folder.relative_to(package.parent))
+        for folder in folders
+        if not (folder / "__init__.py").is_file()
+        or not (folder / "__init__.py").read_text(encoding="utf-8").startswith('"""')
+    ]
+    assert missing == []
