@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from tfckpt_trainer.user_directories import NO_HOME
 from tfckpt_tui.app.actions import ACTIONS
 from tfckpt_tui.cli.main import JsonOption
 from tfckpt_tui.cli.output import print_json, print_line, print_words
@@ -19,12 +20,15 @@ from tfckpt_tui.settings.config import Config, RetentionSection, config_path, re
 def config(as_json: bool) -> None:
     """Show the configuration: every setting, its value, and whether the file says so."""
     path, settings = config_path(), _settings(read_config())
-    exists = path.exists()
+    exists = path is not None and path.exists()
     if as_json:
-        print_json({"path": str(path), "exists": exists, "settings": settings})
+        where = str(path) if path is not None else None
+        print_json({"path": where, "exists": exists, "settings": settings})
         return
-    if not exists:
-        print_words(f"{path} does not exist: everything is as it is by default.")
+    if path is None:
+        print_words(f"These are the defaults. {NO_HOME}")
+    elif not exists:
+        print_words(f"{path} does not exist; these are the defaults.")
     else:
         print_line(f"# {path}")
     section = ""

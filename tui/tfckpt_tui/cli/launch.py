@@ -17,10 +17,11 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.strategy_names import StrategyName
+from tfckpt_trainer.user_directories import state_directory
 from tfckpt_tui.cli.main import JsonOption, PlaceArgument, RunArgument
 from tfckpt_tui.cli.output import print_json, print_words, why_no_app
 from tfckpt_tui.services.open_run import open_run
-from tfckpt_tui.settings.recent_runs import remember_run, state_directory
+from tfckpt_tui.settings.recent_runs import remember_run
 
 DEMO_MODULE = "tfckpt_trainer.examples.language_model"
 
@@ -78,7 +79,7 @@ def demo(
             "`pip install 'tfckpt-tui[cpu]'`."
         )
     _check_terminal(detach)
-    root = directory or state_directory() / time.strftime("demo-%Y%m%d-%H%M%S")
+    root = directory or _new_demo_directory()
     name = StrategyName(strategy)
     command = [sys.executable, "-m", DEMO_MODULE, "--strategy", name.value]
     command += ["--steps", str(steps)] if steps else []
@@ -258,6 +259,16 @@ def _stay(options: LaunchOptions, as_json: bool) -> int:
     if as_json:
         print_json({"directory": str(run.root), "supervisor_pid": status.pid})
     return stay(run, status, print_words)
+
+
+def _new_demo_directory() -> Path:
+    directory = state_directory()
+    if directory is None:
+        raise UsageError(
+            "There is no home directory for the run; name a directory: "
+            "`tfckpt-tui demo --dir ./demo`."
+        )
+    return directory / time.strftime("demo-%Y%m%d-%H%M%S")
 
 
 def _absolute(directory: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from tfckpt_trainer.catalog.retention.rules import Policy, policy_from
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RetentionRules, RunInfo
+from tfckpt_trainer.user_directories import config_directory
 from tfckpt_tui.app.actions import ACTIONS, Action
 
 _RENAMED_ACTIONS = {"remarks": "diagnostics"}
@@ -91,11 +91,14 @@ class Rules:
     trash_hours: float | None = None
 
 
-def config_path() -> Path:
-    """Returns where the configuration file is, whether it exists or not."""
-    # Not Path.home(), which raises for a user that no password file knows, as in containers.
-    place = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return Path(place) / "tfckpt-tui" / "config.toml"
+def config_path() -> Path | None:
+    """Returns the path of the configuration file, which may not exist.
+
+    Returns:
+        None without a home directory.
+    """
+    directory = config_directory()
+    return directory / "config.toml" if directory is not None else None
 
 
 def read_config(path: Path | None = None) -> Config:
@@ -108,6 +111,8 @@ def read_config(path: Path | None = None) -> Config:
         UsageError: It cannot be read, is no TOML, or has a key or a value that makes no sense.
     """
     place = path or config_path()
+    if place is None:
+        return Config()
     try:
         data = place.read_bytes()[:_SIZE_LIMIT]
         raw = tomllib.loads(data.decode())
@@ -142,7 +147,8 @@ def default_rules(info: RunInfo | None, config: Config) -> Rules:
     section = config.retention or RetentionSection()
     policy = policy_from(section)
     if policy.is_empty:
-        why = f"neither the trainer of this run nor {config_path()} has a rule"
+        where = config_path() or "a configuration file"
+        why = f"neither the trainer of this run nor {where} has a rule"
         return Rules(policy, why)
     return Rules(policy, "the configuration file", section.trash_hours)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.files import write_atomic
+from tfckpt_trainer.user_directories import NO_HOME
 from tfckpt_tui.settings.config import config_path, read_config
 
 
@@ -24,6 +25,8 @@ def write_settings(section: str, values: Mapping[str, object], path: Path | None
     import tomlkit
 
     place = path or config_path()
+    if place is None:
+        raise UsageError(NO_HOME)
     read_config(place if place.exists() else None)
     before = place.read_text(encoding="utf-8") if place.exists() else ""
     document = tomlkit.parse(before)

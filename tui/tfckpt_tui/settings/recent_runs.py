@@ -16,6 +16,7 @@ from tfckpt_trainer.rundir.files import make_directory
 from tfckpt_trainer.rundir.health import RunState, read_workers, run_state, worker_state
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.user_directories import state_directory
 
 MOST_RECENT = 50
 """Runs that are remembered."""
@@ -24,6 +25,7 @@ MOST_FOUND = 200
 """Runs that are looked for below a directory; more are no list for people."""
 
 _DEPTH = 3
+_FILE = "runs.json"
 
 
 class RecentRuns(Document, frozen=True, kw_only=True):
@@ -54,12 +56,6 @@ class RunGlance:
     loss: float | None
     strategy: str
     active_at: float
-
-
-def state_directory() -> Path:
-    """Returns where this user's runs of the demo and the list of recent runs are."""
-    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return Path(home) / "tfckpt-tui"
 
 
 def remember_run(root: Path) -> None:
@@ -149,17 +145,18 @@ def glances(roots: Iterable[Path], now: float) -> list[RunGlance]:
     return sorted((glance(root, now) for root in unique), key=lambda one: -one.active_at)
 
 
-def _recent_file() -> Path:
-    return state_directory() / "runs.json"
-
-
 def _recent() -> RecentRuns:
-    return load_if_there(_recent_file(), RecentRuns) or RecentRuns()
+    directory = state_directory()
+    if directory is None:
+        return RecentRuns()
+    return load_if_there(directory / _FILE, RecentRuns) or RecentRuns()
 
 
 def _keep(known: RecentRuns) -> None:
-    make_directory(state_directory())
-    store(_recent_file(), known, durable=False)
+    directory = state_directory()
+    if directory is not None:
+        make_directory(directory)
+        store(directory / _FILE, known, durable=False)
 
 
 def _step_of_state_file(run: RunDirectory) -> int | None:

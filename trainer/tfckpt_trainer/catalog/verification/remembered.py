@@ -9,11 +9,12 @@ from pathlib import Path
 
 from tfckpt_trainer.catalog.scan.checkpoint_files import FileFact, identity_of
 from tfckpt_trainer.catalog.scan.document_set import Documents
-from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.errors import DamagedFileError, UsageError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.files import make_directory
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
+from tfckpt_trainer.user_directories import NO_HOME, cache_directory
 
 
 class Verifications:
@@ -52,9 +53,10 @@ class Verifications:
         return max(found, key=lambda record: record.verified_at, default=None)
 
 
-def verification_places(run: RunDirectory) -> tuple[Path, Path]:
-    """Returns the directories in which verifications of a run may lie."""
-    return run.verifications_directory, _cache_of(run)
+def verification_places(run: RunDirectory) -> tuple[Path, ...]:
+    """Returns the directories in which verification results of a run are stored."""
+    cache = _cache_of(run)
+    return (run.verifications_directory, *([cache] if cache is not None else []))
 
 
 def holds_for(record: VerificationRecord, files: Iterable[FileFact], root: Path) -> bool:
@@ -91,17 +93,24 @@ def remember(run: RunDirectory, record: VerificationRecord, *, into_run: bool = 
         into_run: Whether it may be written into a run directory that is ours.
 
     Raises:
-        OSError: It can be written nowhere.
-        UsageError: A name in it is not UTF-8.
+        OSError: No directory can be written to.
+        UsageError: A name in it is not UTF-8, or there is no home directory.
     """
     if into_run and run.is_ours:
         try:
             _store(run.verifications_directory, record)
         except (OSError, DamagedFileError):
-            # Another person's run, or one on a read-only file system.
-            _store(_cache_of(run), record)
+            # The run of another user, or one on a read-only file system.
+            _store_in_cache(run, record)
         return
-    _store(_cache_of(run), record)
+    _store_in_cache(run, record)
+
+
+def _store_in_cache(run: RunDirectory, record: VerificationRecord) -> None:
+    cache = _cache_of(run)
+    if cache is None:
+        raise UsageError(NO_HOME)
+    _store(cache, record)
 
 
 def _store(directory: Path, record: VerificationRecord) -> None:
@@ -110,8 +119,8 @@ def _store(directory: Path, record: VerificationRecord) -> None:
     store(directory / f"{record.name}.json", record, durable=False)
 
 
-def _cache_of(run: RunDirectory) -> Path:
-    """Returns where this user's verifications of a directory are that is not ours to write in."""
-    place = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+def _cache_of(run: RunDirectory) -> Path | None:
+    """Returns the user's cache for a run directory that must not be written to."""
+    cache = cache_directory()
     key = hashlib.sha256(os.fsencode(os.path.realpath(run.root))).hexdigest()[:24]
-    return Path(place) / "tfckpt-tui" / "verifications" / key
+    return cache / "verifications" / key if cache is not None else None
