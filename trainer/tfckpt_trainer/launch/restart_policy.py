@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
+from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.records.worker import Ending
-
-RESTART_ME = 75
-"""Exit status of a worker that lost a peer and wants all to be started again."""
 
 LONGEST_PAUSE_SECONDS = 60.0
 
@@ -76,12 +74,12 @@ class Exit:
     @property
     def is_victim(self) -> bool:
         """Whether it only left because another worker was gone."""
-        return self.code == RESTART_ME
+        return self.code == ExitCode.RESTART_WORKERS
 
     @property
     def by_itself(self) -> bool:
         """Whether the script failed or crashed, rather than being killed from outside."""
-        return self.code != RESTART_ME and -self.code not in _FROM_OUTSIDE
+        return self.code != ExitCode.RESTART_WORKERS and -self.code not in _FROM_OUTSIDE
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from types import FrameType
 
 import msgspec
 
-from tfckpt_trainer.errors import LaunchError, TfckptError, in_words
+from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, in_words
 from tfckpt_trainer.launch.cluster import (
     addresses,
     cluster_of,
@@ -339,8 +339,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         state = Supervisor(run, load(run.launch_file, LaunchOptions)).run()
     except (TfckptError, OSError) as error:
         sys.stderr.write(f"{in_words(error)}\n")
-        return 1
-    return 1 if state is SupervisorState.FAILED else 0
+        return ExitCode.PROBLEM
+    return ExitCode.PROBLEM if state is SupervisorState.FAILED else ExitCode.DONE
 
 
 if __name__ == "__main__":

@@ -13,17 +13,8 @@ from typing import NoReturn
 
 import tensorflow as tf
 
-from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.errors import ExitCode, TfckptError
 from tfckpt_trainer.training.checkpoint.restorer import TornRestoreError
-
-RESTART_ME = 75
-"""Exit status (EX_TEMPFAIL) that asks the supervisor to start all workers again."""
-
-PREEMPTED = 143
-"""Exit status after SIGTERM, as shells count it (128 + 15): schedulers start it again."""
-
-FAILED = 1
-"""Exit status after an error of the script."""
 
 _terminated = threading.Event()
 
@@ -94,7 +85,7 @@ def leave(status: int) -> NoReturn:
 
 @contextmanager
 def peers_watched(alone: bool, before_leaving: Callable[[str], None]) -> Iterator[None]:
-    """Leaves with `RESTART_ME` when a collective fails because another worker is gone.
+    """Leaves with `RESTART_WORKERS` when a collective fails because another worker is gone.
 
     Args:
         alone: Whether there are no peers; then every error is one of the script.
@@ -104,12 +95,12 @@ def peers_watched(alone: bool, before_leaving: Callable[[str], None]) -> Iterato
         yield
     except TornRestoreError as error:
         before_leaving(str(error))
-        leave(RESTART_ME)
+        leave(ExitCode.RESTART_WORKERS)
     except PEER_ERRORS as error:
         if alone:
             raise
         before_leaving(f"Another worker is gone: {_last_word(error)}")
-        leave(RESTART_ME)
+        leave(ExitCode.RESTART_WORKERS)
 
 
 def on_uncaught_error(
@@ -134,10 +125,10 @@ def on_uncaught_error(
             earlier(kind, error, trace)
         if isinstance(error, PEER_ERRORS) and not alone:
             lose_peer(f"Another worker is gone: {_last_word(error)}")
-            leave(RESTART_ME)
+            leave(ExitCode.RESTART_WORKERS)
         fail(f"{kind.__name__}: {error}")
         if not alone:
-            leave(FAILED)
+            leave(ExitCode.PROBLEM)
 
     sys.excepthook = handle
 

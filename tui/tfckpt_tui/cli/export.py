@@ -10,14 +10,13 @@ from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
+from tfckpt_tui.cli.control import THROUGH
 from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
 from tfckpt_tui.cli.output import print_json, print_line, print_words
 from tfckpt_tui.services.choose import choose
 from tfckpt_tui.services.export import describe, export_checkpoint, script_of, target_for
 from tfckpt_tui.services.report import list_checkpoints
 from tfckpt_tui.services.request import DEFAULT_TIMEOUT, ask
-
-THROUGH = "command line"
 
 
 @click.command()

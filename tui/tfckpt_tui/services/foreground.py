@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
+from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.launch.orphans import living_supervisor, read_supervisor
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.journal import Tail
@@ -18,18 +19,12 @@ from tfckpt_trainer.rundir.records.worker import Ending
 
 LOOK_SECONDS = 0.2
 
-PREEMPTED = 143
-"""Exit status after SIGTERM, as shells count it: schedulers start such a job again."""
 
-FAILED = 1
-
-
-def stay(run: RunDirectory, supervisor: SupervisorStatus, tell: Callable[[str], None]) -> int:
+def stay(run: RunDirectory, supervisor: SupervisorStatus, tell: Callable[[str], None]) -> ExitCode:
     """Tells what the journal tells, until the run ends; SIGTERM and SIGINT end it with a save.
 
     Returns:
-        0 if training reached its end or somebody stopped it, 143 after a preemption, 1 after a
-        failure.
+        DONE if training finished or was stopped, PREEMPTED after a preemption, else PROBLEM.
     """
     asked: list[int] = []
 
@@ -46,11 +41,11 @@ def stay(run: RunDirectory, supervisor: SupervisorStatus, tell: Callable[[str], 
     _tell(journal, tell)
     ended = read_supervisor(run)
     if ended is None or ended.state is SupervisorState.FAILED:
-        return FAILED
+        return ExitCode.PROBLEM
     if ended.state is SupervisorState.FINISHED:
-        return 0
+        return ExitCode.DONE
     preempted = any(worker.ending is Ending.PREEMPTED for worker in read_workers(run))
-    return PREEMPTED if asked or preempted else 0
+    return ExitCode.PREEMPTED if asked or preempted else ExitCode.DONE
 
 
 def _tell(journal: Tail[JournalEntry], tell: Callable[[str], None]) -> None:

@@ -19,7 +19,7 @@ import tensorflow as tf
 from filelock import FileLock, Timeout
 
 from tfckpt_trainer.catalog.retention.rules import Policy
-from tfckpt_trainer.errors import RefusedError, UsageError, in_words
+from tfckpt_trainer.errors import ExitCode, RefusedError, UsageError, in_words
 from tfckpt_trainer.rundir.command_queue import CommandBox
 from tfckpt_trainer.rundir.documents import load_if_there, store
 from tfckpt_trainer.rundir.liveness import other_trainer_lives, refuse_another_trainer
@@ -53,7 +53,6 @@ from tfckpt_trainer.training.loop.worker_group import (
     uses_parameter_servers,
 )
 from tfckpt_trainer.training.process import (
-    PREEMPTED,
     leave,
     on_signal,
     on_uncaught_error,
@@ -116,7 +115,7 @@ class TrainingRun:
         trash_hours: float | None = 1.0,
         make_room: bool = False,
         partial: bool = False,
-        preempted_status: int = PREEMPTED,
+        preempted_status: int = ExitCode.PREEMPTED,
     ) -> None:
         """Takes the parts of a training loop.
 
