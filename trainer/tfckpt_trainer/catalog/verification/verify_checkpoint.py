@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,14 @@ from tfckpt_trainer.bundle.structure import UNREADABLE, Finding
 from tfckpt_trainer.bundle.verify import Progress, verify
 from tfckpt_trainer.catalog.scan.checkpoint_files import Identity, Look, identity_of
 from tfckpt_trainer.catalog.scan.history import entries_of
-from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError, UsageError
+from tfckpt_trainer.catalog.verification.remembered import remember
+from tfckpt_trainer.errors import (
+    BundleError,
+    DamagedFileError,
+    RefusedError,
+    TfckptError,
+    UsageError,
+)
 from tfckpt_trainer.rundir.documents import copy_of, damage_of, damage_of_copy, load_if_there
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import (
@@ -104,6 +112,22 @@ def verify_checkpoint(
         )
         return Verified(record, found.not_finite)
     raise RefusedError(f"{name} changes while it is read: it is being written. Try again later.")
+
+
+def record_damage(run: RunDirectory, name: str) -> None:
+    """Verifies a checkpoint that a restore refused, and stores the result if it is damaged.
+
+    The state of the checkpoint follows from that result. A result that cannot be stored changes
+    nothing: the journal has the refusal.
+
+    Args:
+        run: The run directory.
+        name: The checkpoint.
+    """
+    with suppress(TfckptError, OSError):
+        found = verify_checkpoint(run, name)
+        if found is not None and found.unread is None and found.record.fault is not None:
+            remember(run, found.record)
 
 
 def _identities(run: RunDirectory, files: Look, name: str) -> dict[str, Identity]:
