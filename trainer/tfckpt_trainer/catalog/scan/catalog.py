@@ -13,6 +13,7 @@ from tfckpt_trainer.catalog.retention.trash import TrashLook
 from tfckpt_trainer.catalog.scan.checkpoint_files import Files, Identity, Look, identity_of
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.scan.diagnostics import Condition, Diagnostic, diagnostics
+from tfckpt_trainer.catalog.scan.foreign_writers import trainer_is_gone
 from tfckpt_trainer.catalog.scan.history import (
     Continuation,
     History,
@@ -67,6 +68,7 @@ class Catalog:
         self._around = _Around(run)
         self._in_transit: frozenset[str] = frozenset()
         self._damaged: frozenset[str] = frozenset()
+        self._trainer_gone: bool | None = None
         self._known: dict[str, _Known] = {}
         self._result: tuple[Checkpoint, ...] = ()
         # Names to be judged: because something changed, because the state may pass by itself,
@@ -130,6 +132,7 @@ class Catalog:
         return self._known[name].evidence
 
     def _find_changes(self, in_haste: bool) -> None:
+        self._trainer_gone = None
         newest = [checkpoint.name for checkpoint in self._result[:NEWEST_WATCHED]]
         # Our commit goes from aside into view: looked at in this order, it is seen in one place.
         self._changed |= self._look_aside.refresh(newest, missing_ok=True)
@@ -186,8 +189,15 @@ class Catalog:
             # It matters only there; a list is written anew with each save.
             listed=files.index is None and name in self._around.listed,
             in_transit=name in self._in_transit,
+            trainer_gone=aside is not None and files.index is None and self._is_trainer_gone(),
             verification=self._verifications.of(name),
         )
+
+    def _is_trainer_gone(self) -> bool:
+        """Asks once per scan: it takes some file reads."""
+        if self._trainer_gone is None:
+            self._trainer_gone = trainer_is_gone(self._run)
+        return self._trainer_gone
 
     def _judge_one(self, evidence: Evidence, now: float, allowance: _Allowance) -> bool:
         """Returns whether it is another than it was."""

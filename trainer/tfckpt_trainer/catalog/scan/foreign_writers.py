@@ -21,8 +21,9 @@ from tfckpt_trainer.catalog.scan.states import quiet_seconds_of
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
-from tfckpt_trainer.rundir.health import process_lives
+from tfckpt_trainer.rundir.health import process_lives, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.processes import is_seen_from_here
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 
@@ -115,6 +116,23 @@ def foreign_writers(run: RunDirectory, now: float) -> Foreign:
         unseen_processes=unseen,
         other_machines=is_network_file_system(run.root),
         fresh_checkpoints=frozenset(fresh),
+    )
+
+
+def trainer_is_gone(run: RunDirectory) -> bool:
+    """Whether every process that trained here with this library has ended for certain.
+
+    That is certain only of processes of this machine, in a directory that no other machine
+    writes to. Without any heartbeat nothing is known.
+    """
+    if is_network_file_system(run.root):
+        return False
+    workers = read_workers(run)
+    return bool(workers) and not any(
+        not worker.namespace
+        or not is_seen_from_here(worker)
+        or process_lives(worker.pid, worker.process_started_at)
+        for worker in workers
     )
 
 
