@@ -17,7 +17,7 @@ from tfckpt_trainer.catalog.retention.protection import protections
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.catalog.retention.rules import Policy, plan, plan_of_names
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoint_files import Look
+from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
 from tfckpt_trainer.catalog.verification.remembered import remember
@@ -317,7 +317,7 @@ def test_no_prune_takes_a_file_that_a_link_leads_to(made, seed):
 
 def test_a_look_costs_no_open_file_and_no_write(history):
     before = len(os.listdir("/proc/self/fd")), contents(history.root)
-    look = Look(history.root)
+    look = FileScanner(history.root)
     for _ in range(3):
         look.refresh()
     assert (len(os.listdir("/proc/self/fd")), contents(history.root)) == before

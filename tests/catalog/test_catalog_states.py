@@ -291,7 +291,7 @@ class TestCorrupt:
         made.temporary("ckpt-1", age=LONG_AGO)
         found = made.scan()["ckpt-1"]
         assert found.state is CheckpointState.CORRUPT
-        assert "different saves" in found.problem
+        assert "index and data do not match" in found.problem
 
     def test_a_save_over_it_was_killed_before_its_data(self, made):
         made.tensorflow("ckpt-1", age=2 * LONG_AGO)

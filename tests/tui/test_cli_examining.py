@@ -33,7 +33,7 @@ from bundle_writing import (
 from command_running import BINARY, Said, Tool, run_binary
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.catalog.commit import point_state_file_at
-from tfckpt_trainer.catalog.scan.checkpoint_files import Look
+from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.documents import copy_of, store
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -906,6 +906,6 @@ def test_one_that_was_rotated_away_meanwhile_is_passed_over(tmp_path: Path) -> N
     (listed,) = list_checkpoints(made.run)
     for path in tmp_path.glob("ckpt-1.*"):
         path.unlink()
-    answer = _verified(made.run, listed, Look(tmp_path), finite=False)
+    answer = _verified(made.run, listed, FileScanner(tmp_path), finite=False)
     assert isinstance(answer, Checkpoint)
     assert "There is no checkpoint ckpt-1" in answer.problem

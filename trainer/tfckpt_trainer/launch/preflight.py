@@ -7,7 +7,7 @@ import shutil
 import time
 from pathlib import Path
 
-from tfckpt_trainer.catalog.scan.checkpoint_files import look
+from tfckpt_trainer.catalog.scan.checkpoint_files import scan_files
 from tfckpt_trainer.errors import LaunchError, UsageError
 from tfckpt_trainer.launch.cluster import check_ports
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -65,7 +65,7 @@ def check_directory(run: RunDirectory) -> None:
     try:
         root.mkdir(parents=True, exist_ok=True)
         content = sorted(name for name in os.listdir(root) if not name.startswith("."))
-        if content and not (run.is_ours or run.state_file.is_file() or look(root)):
+        if content and not (run.is_ours or run.state_file.is_file() or scan_files(root)):
             raise UsageError(
                 f"{root} holds something else ({content[0]}); choose an empty directory, or one "
                 "with TensorFlow checkpoints."

@@ -13,9 +13,9 @@ import click
 
 from tfckpt_trainer.bundle.analysis.finite import NotFinite
 from tfckpt_trainer.catalog.damage import head_findings
-from tfckpt_trainer.catalog.scan.checkpoint_files import Look
+from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.states import state_by
+from tfckpt_trainer.catalog.scan.states import state_for_fault
 from tfckpt_trainer.catalog.verification.bisect import Bisection, Outcome, Probe
 from tfckpt_trainer.catalog.verification.bisect import bisect as halve
 from tfckpt_trainer.catalog.verification.verify_checkpoint import (
@@ -65,7 +65,7 @@ def verify(
     chosen = [choose(checkpoints, name) for name in names] if names else list(checkpoints)
     passed_over = [one for one in chosen if not can_be_verified(one)]
     memory = None if finite or again else Memory(run)
-    files = Look(run.root)
+    files = FileScanner(run.root)
     results = []
     for checkpoint in chosen:
         if checkpoint not in passed_over:
@@ -139,7 +139,7 @@ def bisect(
 
 
 def _verified(
-    run: RunDirectory, checkpoint: Checkpoint, files: Look, *, finite: bool
+    run: RunDirectory, checkpoint: Checkpoint, files: FileScanner, *, finite: bool
 ) -> Verified | Checkpoint:
     """Returns what was found, or the checkpoint with the reason why it could not be read.
 
@@ -194,7 +194,7 @@ def _infinite(found: NotFinite) -> str:
 
 def _word(verified: Verified) -> str:
     if verified.record.fault is not None:
-        return state_by(verified.record.fault).value
+        return state_for_fault(verified.record.fault).value
     return "not finite" if verified.not_finite else "sound"
 
 
@@ -251,7 +251,7 @@ def _finite_check(run: RunDirectory) -> Callable[[str], Probe]:
         if found.not_finite:
             return Probe(name, Outcome.BAD, _not_finite_words(found.not_finite[0]))
         if found.record.fault is not None:
-            state = state_by(found.record.fault).value
+            state = state_for_fault(found.record.fault).value
             return Probe(name, Outcome.SKIPPED, f"{state}: {found.record.fault.message}")
         return Probe(name, Outcome.GOOD, f"all values of {found.record.tensors} tensors are finite")
 

@@ -186,12 +186,12 @@ class Look:
             and self._known_at - newest > RACY_SECONDS
             # A clock that was set back must not make what is known look fresh for hours.
             and 0 <= now - self._known_at < FULL_LOOK_SECONDS
-            and not self._catalog.put_off
+            and not self._catalog.deferred
             # What is written comes first; the passing of time alone makes it something else.
             and not any(c.state is CheckpointState.WRITING for c in self._known[:1])
         )
         if not settled:
-            found = self._try(lambda: self._catalog.scan(now, in_haste=True), None)
+            found = self._try(lambda: self._catalog.scan(now, quick=True), None)
             if found is not None:
                 self._known, self._known_signature, self._known_at = found, signature, now
                 self._diagnostics_are_old = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tfckpt_trainer.catalog.scan.checkpoint_files import look
+from tfckpt_trainer.catalog.scan.checkpoint_files import scan_files
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats import units
@@ -24,7 +24,7 @@ def open_run(directory: str | Path) -> RunDirectory:
         # Not the names at once: of ten thousand checkpoints they take a while.
         with os.scandir(root) as entries:
             next(entries, None)
-        if run.is_ours or run.state_file.exists() or look(root):
+        if run.is_ours or run.state_file.exists() or scan_files(root):
             return run
         names = os.listdir(root)
     except FileNotFoundError:

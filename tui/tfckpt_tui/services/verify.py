@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tfckpt_trainer.bundle.verify import Progress
-from tfckpt_trainer.catalog.scan.checkpoint_files import Look, look
+from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner, scan_files
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.verification.remembered import Verifications, holds_for, remember
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified, verify_checkpoint
@@ -24,7 +24,7 @@ class Memory:
 
     def __init__(self, run: RunDirectory) -> None:
         self._records = Verifications(run).look()
-        self._files = look(run.root)
+        self._files = scan_files(run.root)
         self._root = run.root
 
     def of(self, name: str) -> Verified | None:
@@ -48,7 +48,7 @@ def verify_and_remember(
     cancelled: Callable[[], bool] | None = None,
     finite: bool = False,
     into_run: bool = True,
-    files: Look | None = None,
+    files: FileScanner | None = None,
 ) -> tuple[Verified | None, str]:
     """Verifies a checkpoint and writes down what was found, if all of it could be read.
 

@@ -57,9 +57,14 @@ import msgspec
 from tfckpt_trainer.bundle.index import index_path, read_index, read_shard_count, shard_path
 from tfckpt_trainer.bundle.links import facts_inside
 from tfckpt_trainer.bundle.structure import UNREADABLE
-from tfckpt_trainer.catalog.scan.checkpoint_files import FileFact, Files, Identity, identity_of
+from tfckpt_trainer.catalog.scan.checkpoint_files import (
+    CheckpointFiles,
+    FileFact,
+    Identity,
+    identity_of,
+)
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.scan.linked import broken
+from tfckpt_trainer.catalog.scan.linked import link_problem
 from tfckpt_trainer.catalog.verification.remembered import holds_for
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
@@ -110,8 +115,8 @@ class Evidence(msgspec.Struct, frozen=True):
         verification: The newest stored verification result.
     """
 
-    files: Files
-    aside: Files | None = None
+    files: CheckpointFiles
+    aside: CheckpointFiles | None = None
     record: CheckpointRecord | None = None
     listed: bool = False
     in_transit: bool = False
@@ -132,7 +137,7 @@ class Verdict(msgspec.Struct, frozen=True):
     shards: int
     problem: str = ""
     holds: bool = True
-    put_off: bool = False
+    deferred: bool = False
     verified_at: float | None = None
 
 
@@ -141,7 +146,7 @@ def quiet_seconds_of(root: Path) -> float:
     return QUIET_SECONDS_NETWORK if is_network_file_system(root) else QUIET_SECONDS
 
 
-def judge(
+def derive_state(
     root: Path,
     evidence: Evidence,
     *,
@@ -176,7 +181,7 @@ def judge(
         return _unreadable(prefix, evidence, index, error, moment)
 
 
-def state_by(fault: FoundFault) -> CheckpointState:
+def state_for_fault(fault: FoundFault) -> CheckpointState:
     """Returns the state that an error found by a verification implies."""
     if fault.kind == UNREADABLE:
         return CheckpointState.UNREADABLE
@@ -201,7 +206,7 @@ def _without_index(evidence: Evidence, moment: _Moment) -> Verdict:
     if evidence.in_transit:
         problem = "Its prune or undo was interrupted. The next one finishes it."
         return _passing(evidence, CheckpointState.TRASHED, problem)
-    by_link = broken(files, f"{files.name}.index")
+    by_link = link_problem(files, f"{files.name}.index")
     if by_link is not None:
         return Verdict(by_link[0], len(files.shards), by_link[1])
     was_saved = evidence.record is not None or evidence.listed
@@ -231,7 +236,7 @@ def _with_index(
     """Judges a checkpoint with an index; `counted` is None if the index was not read."""
     files, record, shards = evidence.files, evidence.record, evidence.files.shards
     count = _likely_count(shards) if counted is None else counted
-    put_off = depth is Depth.NAMES
+    deferred = depth is Depth.NAMES
     if not index.size:
         return Verdict(CheckpointState.INCOMPLETE, count, f"{index.name} is empty.")
     present = []
@@ -240,21 +245,21 @@ def _with_index(
         if fact is None:
             name = shard_path(root / files.name, number, count).name
             missing = CheckpointState.INCOMPLETE, f"{name} is missing."
-            state, problem = broken(files, name) or missing
-            return Verdict(state, count, problem, put_off=put_off)
+            state, problem = link_problem(files, name) or missing
+            return Verdict(state, count, problem, deferred=deferred)
         present.append(fact)
     if _is_mixed(files, index, present):
         problem = "A later save of the same name was cut off: index and data do not match."
-        return Verdict(CheckpointState.CORRUPT, count, problem, put_off=put_off)
-    problem = _problem_of_worker_state(root, record) if record is not None and not put_off else ""
+        return Verdict(CheckpointState.CORRUPT, count, problem, deferred=deferred)
+    problem = _problem_of_worker_state(root, record) if record is not None and not deferred else ""
     if problem:
         return Verdict(CheckpointState.INCOMPLETE, count, problem)
     verified_at = _verified_at(root, evidence)
     if verified_at is not None:
         state = CheckpointState.VERIFIED
-        return Verdict(state, count, put_off=put_off, verified_at=verified_at)
+        return Verdict(state, count, deferred=deferred, verified_at=verified_at)
     if depth is not Depth.SIZES:
-        return Verdict(CheckpointState.COMPLETE, count, put_off=True)
+        return Verdict(CheckpointState.COMPLETE, count, deferred=True)
     for fact, size in zip(present, read_index(root / files.name).shard_sizes(), strict=True):
         if fact.size < size:
             problem = f"{fact.name} has {fact.size} bytes of {size}."
@@ -262,7 +267,7 @@ def _with_index(
     return Verdict(CheckpointState.COMPLETE, count)
 
 
-def _is_mixed(files: Files, index: FileFact, present: list[FileFact]) -> bool:
+def _is_mixed(files: CheckpointFiles, index: FileFact, present: list[FileFact]) -> bool:
     """Whether a save of the same name was killed after its data files and before its index."""
     if files.part_at is None or files.part_at <= index.modified_at:
         return False
@@ -285,7 +290,7 @@ def _found_fault(root: Path, evidence: Evidence) -> Verdict | None:
     if verification is None or fault is None:
         return None
     return Verdict(
-        state_by(fault),
+        state_for_fault(fault),
         len(evidence.files.shards),
         f"{fault.message.rstrip('.')}.",
         verified_at=verification.verified_at,
@@ -362,7 +367,7 @@ def _problem_of_worker_state(root: Path, record: CheckpointRecord) -> str:
     return ""
 
 
-def _as_recorded(files: Files, record: CheckpointRecord) -> bool:
+def _as_recorded(files: CheckpointFiles, record: CheckpointRecord) -> bool:
     recorded = {facts.name: facts.size for facts in record.files}
     latest = record.saved_at + CLOCK_SLACK_SECONDS
     return all(

@@ -14,7 +14,7 @@ from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.structure import UNREADABLE, Finding
 from tfckpt_trainer.bundle.verify import Progress, verify
-from tfckpt_trainer.catalog.scan.checkpoint_files import Identity, Look, identity_of
+from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner, Identity, identity_of
 from tfckpt_trainer.catalog.scan.history import entries_of
 from tfckpt_trainer.catalog.verification.remembered import remember
 from tfckpt_trainer.errors import (
@@ -68,7 +68,7 @@ def verify_checkpoint(
     on_progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
     finite: bool = False,
-    files: Look | None = None,
+    files: FileScanner | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Verified | None:
     """Reads every byte of checkpoint `name`; writes nothing.
@@ -90,7 +90,7 @@ def verify_checkpoint(
         UsageError: There is no such checkpoint.
         RefusedError: It is being written: it changed again and again while it was read.
     """
-    files = files if files is not None else Look(run.root)
+    files = files if files is not None else FileScanner(run.root)
     for _ in range(_ATTEMPTS):
         before = _identities(run, files, name)
         began, ticked = clock(), time.perf_counter()
@@ -130,7 +130,7 @@ def record_damage(run: RunDirectory, name: str) -> None:
             remember(run, found.record)
 
 
-def _identities(run: RunDirectory, files: Look, name: str) -> dict[str, Identity]:
+def _identities(run: RunDirectory, files: FileScanner, name: str) -> dict[str, Identity]:
     """Returns size, time and inode of every file of a checkpoint.
 
     The workers' own files, the record and its copy are among them.

@@ -10,7 +10,7 @@ from tfckpt_trainer.catalog.commit import finish_interrupted_saves, point_state_
 from tfckpt_trainer.catalog.damage import damage_at_start
 from tfckpt_trainer.catalog.lineage import Branches, branch_after_restore
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
-from tfckpt_trainer.catalog.scan.catalog import Catalog, continuation
+from tfckpt_trainer.catalog.scan.catalog import Catalog, resume_point
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.history import in_order_of_use, read_head
 from tfckpt_trainer.catalog.verification.verify_checkpoint import record_damage
@@ -216,7 +216,7 @@ class RestoreManager:
             self._journal.note(JournalKind.NOTE, sentence)
         found = in_order_of_use(Catalog(self._run).scan(time.time()), read_head(self._run))
         checkpoints = [c for c in found if c.step is not None]
-        resumed = continuation(self._run)
+        resumed = resume_point(self._run)
         first = resumed.checkpoint if resumed else None
         checkpoints.sort(key=lambda c: c.name != first)
         branches = Branches(self._run)
