@@ -20,7 +20,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
-from tfckpt_trainer.catalog.verification.remembered import remember
+from tfckpt_trainer.catalog.verification.stored_results import store_result
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
 from tfckpt_trainer.errors import RefusedError
 
@@ -74,7 +74,7 @@ class TestShown:
         found = verify_checkpoint(made.run, "best")
         assert found is not None
         assert found.ok
-        remember(made.run, found.record)
+        store_result(made.run, found.record)
         assert made.scan()["best"].state is CheckpointState.VERIFIED
         data = made.root / f"ckpt-1{DATA}"
         data.write_bytes(data.read_bytes())

@@ -14,7 +14,7 @@ from checkpoint_directory import CheckpointDirectory
 from bundle_writing import array, write
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner, scan_files
-from tfckpt_trainer.catalog.verification.remembered import holds_for
+from tfckpt_trainer.catalog.verification.stored_results import holds_for
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified, verify_checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import store
@@ -140,7 +140,7 @@ def test_a_damaged_record_is_a_warning(run: RunDirectory) -> None:
         ("warning", "record", f"{NAME}.json"),
         ("warning", "record", f"{NAME}.json.copy"),
     ]
-    assert "neither the input position nor random states" in found.record.findings[0].message
+    assert "but not the input position and the random states" in found.record.findings[0].message
 
 
 def test_a_damaged_copy_of_a_record_is_a_warning(run: RunDirectory) -> None:
@@ -231,7 +231,7 @@ def test_a_save_that_comes_between_is_waited_out(run: RunDirectory) -> None:
 
 def test_what_never_holds_still_is_refused(run: RunDirectory) -> None:
     save(run)
-    with pytest.raises(RefusedError, match="ckpt-7 changes while it is read"):
+    with pytest.raises(RefusedError, match="ckpt-7 changed while it was read"):
         verify_checkpoint(run, NAME, on_progress=Rewriter(run, times=99))
 
 

@@ -252,13 +252,13 @@ def _start(options: LaunchOptions) -> SupervisorStatus:
 
 
 def _stay(options: LaunchOptions, as_json: bool) -> int:
-    from tfckpt_tui.services.foreground import stay
+    from tfckpt_tui.services.foreground import follow_run
 
     run = RunDirectory(Path(options.run_directory))
     status = _start(options)
     if as_json:
         print_json({"directory": str(run.root), "supervisor_pid": status.pid})
-    return stay(run, status, print_words)
+    return follow_run(run, status, print_words)
 
 
 def _new_demo_directory() -> Path:

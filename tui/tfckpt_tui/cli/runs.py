@@ -12,7 +12,7 @@ from tfckpt_tui.cli.main import JsonOption, PlaceArgument
 from tfckpt_tui.cli.output import print_json, print_line, print_table
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.report import Json
-from tfckpt_tui.settings.recent_runs import RunGlance, glances, recent_runs, runs_below
+from tfckpt_tui.settings.recent_runs import RunSummary, recent_runs, runs_below, summarize_runs
 
 
 @click.command()
@@ -23,7 +23,7 @@ def runs(directory: Path | None, as_json: bool) -> None:
     if directory is not None and not directory.is_dir():
         raise UsageError(f"{directory} is not a directory; name one with runs below it.")
     now = time.time()
-    found = glances(runs_below(directory) if directory is not None else recent_runs(), now)
+    found = summarize_runs(runs_below(directory) if directory is not None else recent_runs(), now)
     if as_json:
         print_json({"runs": [_data(one) for one in found]})
         return
@@ -45,7 +45,7 @@ def runs(directory: Path | None, as_json: bool) -> None:
     print_table(("STATE", "STEP", "OF", "LOSS", "ACTIVE", "DIRECTORY"), rows, right={1, 2, 3, 4})
 
 
-def _data(one: RunGlance) -> Json:
+def _data(one: RunSummary) -> Json:
     return {
         "directory": str(one.root),
         "state": one.state.value,

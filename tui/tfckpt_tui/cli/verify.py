@@ -31,7 +31,7 @@ from tfckpt_tui.cli.output import Meter, print_json, print_line, print_words
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.choose import choose, row_for_bisecting
 from tfckpt_tui.services.report import Json, list_checkpoints
-from tfckpt_tui.services.verify import Memory, can_be_verified, verify_and_remember
+from tfckpt_tui.services.verify import CachedResults, can_be_verified, verify_and_store
 
 _SHOWN = 20
 """Findings of one checkpoint that are printed for people; JSON has all."""
@@ -64,7 +64,7 @@ def verify(
     checkpoints = list_checkpoints(run)
     chosen = [choose(checkpoints, name) for name in names] if names else list(checkpoints)
     passed_over = [one for one in chosen if not can_be_verified(one)]
-    memory = None if finite or again else Memory(run)
+    memory = None if finite or again else CachedResults(run)
     files = FileScanner(run.root)
     results = []
     for checkpoint in chosen:
@@ -147,7 +147,7 @@ def _verified(
     """
     meter = Meter(checkpoint.name)
     try:
-        found, problem = verify_and_remember(
+        found, problem = verify_and_store(
             run, checkpoint.name, on_progress=meter, finite=finite, files=files
         )
     except (UsageError, RefusedError) as error:

@@ -17,7 +17,7 @@ from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
-from tfckpt_trainer.catalog.verification.remembered import verification_places
+from tfckpt_trainer.catalog.verification.stored_results import result_directories
 from tfckpt_trainer.errors import TfckptError, in_words
 from tfckpt_trainer.rundir.command_queue import CommandBox
 from tfckpt_trainer.rundir.documents import DocumentT, load_if_there
@@ -177,7 +177,7 @@ class Look:
             run.head_file,
             run.state_file,
             run.saving_directory,
-            *verification_places(run),
+            *result_directories(run),
         )
         signature = _signature(watched)
         newest = max(changed for changed, _ in signature) / 1e9

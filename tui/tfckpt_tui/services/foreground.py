@@ -1,4 +1,4 @@
-"""Stays with a launched run until its end, as schedulers want it."""
+"""Follows a launched run in the foreground until its end, for schedulers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from tfckpt_trainer.rundir.records.worker import Ending
 LOOK_SECONDS = 0.2
 
 
-def stay(run: RunDirectory, supervisor: SupervisorStatus, tell: Callable[[str], None]) -> ExitCode:
-    """Tells what the journal tells, until the run ends; SIGTERM and SIGINT end it with a save.
+def follow_run(
+    run: RunDirectory, supervisor: SupervisorStatus, on_event: Callable[[str], None]
+) -> ExitCode:
+    """Reports new journal entries until the run ends; SIGTERM and SIGINT save and end it.
 
     Returns:
         DONE if training finished or was stopped, PREEMPTED after a preemption, else PROBLEM.
@@ -36,9 +38,9 @@ def stay(run: RunDirectory, supervisor: SupervisorStatus, tell: Callable[[str], 
         signal.signal(number, pass_on)
     journal = Tail(run.journal, JournalEntry)
     while living_supervisor(run, time.time()) is not None:
-        _tell(journal, tell)
+        _report(journal, on_event)
         time.sleep(LOOK_SECONDS)
-    _tell(journal, tell)
+    _report(journal, on_event)
     ended = read_supervisor(run)
     if ended is None or ended.state is SupervisorState.FAILED:
         return ExitCode.PROBLEM
@@ -48,6 +50,6 @@ def stay(run: RunDirectory, supervisor: SupervisorStatus, tell: Callable[[str], 
     return ExitCode.PREEMPTED if asked or preempted else ExitCode.DONE
 
 
-def _tell(journal: Tail[JournalEntry], tell: Callable[[str], None]) -> None:
+def _report(journal: Tail[JournalEntry], on_event: Callable[[str], None]) -> None:
     for entry in journal.read_new():
-        tell(f"{time.strftime('%H:%M:%S', time.localtime(entry.at))} {entry.message}")
+        on_event(f"{time.strftime('%H:%M:%S', time.localtime(entry.at))} {entry.message}")

@@ -16,7 +16,7 @@ from tfckpt_trainer.catalog.resumption import Returning, returning
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import BundleError, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.services.verify import remembered
+from tfckpt_tui.services.verify import cached_result
 
 GROUPS = ("model", "optimizer", "rest")
 
@@ -79,7 +79,7 @@ def damage_of(run: RunDirectory, name: str, index: Index) -> dict[str, str]:
 
     It is what a verification found that holds for these files, and what lies beyond their ends.
     """
-    found = remembered(run, name)
+    found = cached_result(run, name)
     findings = found.record.findings if found is not None else ()
     damage = {one.tensor: one.message for one in findings if one.tensor and one.severity == "error"}
     sizes = _shard_sizes(run.root / name, index.shard_count)

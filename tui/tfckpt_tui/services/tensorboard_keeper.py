@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfckpt_trainer.rundir.health import HAS_ENDED
-from tfckpt_tui.settings.recent_runs import glance
+from tfckpt_tui.settings.recent_runs import summarize_run
 
 LOOK_SECONDS = 2.0
 """How often the run is looked at; it has to have ended twice in a row."""
@@ -26,7 +26,7 @@ def keep(root: Path, command: Sequence[str], pause: float = LOOK_SECONDS) -> int
     process = subprocess.Popen(command)
     had_ended = False
     while process.poll() is None:
-        has_ended = glance(root, time.time()).state in HAS_ENDED
+        has_ended = summarize_run(root, time.time()).state in HAS_ENDED
         if has_ended and had_ended:
             process.terminate()
             try:

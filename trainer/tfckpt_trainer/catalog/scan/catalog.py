@@ -33,7 +33,7 @@ from tfckpt_trainer.catalog.scan.states import (
     derive_state,
     quiet_seconds_of,
 )
-from tfckpt_trainer.catalog.verification.remembered import Verifications
+from tfckpt_trainer.catalog.verification.stored_results import Verifications
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 
 INDEX_BYTES_PER_SCAN = 4 << 20
@@ -172,7 +172,7 @@ class Catalog:
             is_changed |= self._derive_one(evidence, now, budget)
         waiting = self._deferred
         self._deferred = {
-            evidence.files.name: None for evidence in due if self._is_put_off(evidence)
+            evidence.files.name: None for evidence in due if self._is_deferred(evidence)
         }
         # These are not new, so they must not delay the caller.
         budget = budget if quick else _Budget(quick=True)
@@ -180,7 +180,7 @@ class Catalog:
             evidence = self._known[name].evidence
             if not budget.is_spent:
                 is_changed |= self._derive_one(evidence, now, budget)
-            if self._is_put_off(evidence):
+            if self._is_deferred(evidence):
                 self._deferred[name] = None
         self._changed = set()
         return is_changed
@@ -224,7 +224,7 @@ class Catalog:
         self._known[name] = _Known(evidence, verdict, _describe(evidence, verdict))
         return True
 
-    def _is_put_off(self, evidence: Evidence) -> bool:
+    def _is_deferred(self, evidence: Evidence) -> bool:
         return self._known[evidence.files.name].verdict.deferred
 
     def _finished(self) -> tuple[Checkpoint, ...]:

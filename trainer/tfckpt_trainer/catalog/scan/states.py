@@ -65,7 +65,7 @@ from tfckpt_trainer.catalog.scan.checkpoint_files import (
 )
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.linked import link_problem
-from tfckpt_trainer.catalog.verification.remembered import holds_for
+from tfckpt_trainer.catalog.verification.stored_results import holds_for
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.paths import is_plain_name
@@ -129,7 +129,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     Attributes:
         holds: Whether it stays valid as long as no file changes.
-        put_off: Whether a deeper scan may find another state.
+        deferred: Whether a deeper scan may find another state.
         verified_at: When these files were last verified; None if never.
     """
 
