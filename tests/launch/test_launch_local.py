@@ -266,7 +266,7 @@ def test_a_chosen_port_that_is_taken_in_between_fails_with_advice(run: Run) -> N
             "in this order: chief 0, worker 0, worker 1, ps 0",
         ),
         ({"ports": (4242, 4242)}, "twice"),
-        ({"ports": (4242, 70000)}, "70000 is no port"),
+        ({"ports": (4242, 70000)}, "70000 is not a port"),
         ({"max_restarts": -1}, "negative"),
         ({"command": ("true", os.fsdecode(b"\xff"))}, "not valid UTF-8"),
     ],

@@ -1,1 +1,1 @@
-"""Starts workers, restarts them when one dies, and tells them where the others are."""
+"""Starts the workers of a run on this machine, supervises, restarts and stops them."""
