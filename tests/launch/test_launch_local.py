@@ -118,7 +118,7 @@ def test_of_two_launches_at_once_one_wins(run: Run, tmp_path: Path) -> None:
     said = [process.communicate(timeout=30)[1] for process in launches]
 
     assert sorted(process.returncode for process in launches) == [0, 1, 1], said
-    assert sum("A run is alive" in words for words in said) == 2
+    assert sum("A run is already running" in words for words in said) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGINT])

@@ -106,4 +106,4 @@ def test_a_directory_of_others_needs_the_name_of_the_script(tmp_path):
     write(tmp_path / "ckpt-1", {"a": array([1.0, 2.0])})
     done = tfckpt("export", tmp_path, "ckpt-1")
     assert done.returncode == 2
-    assert "its script is not known" in done.stderr
+    assert "its script is unknown" in done.stderr

@@ -98,7 +98,7 @@ def test_the_command_lists_them(tool: Tool, runs: Path) -> None:
     names = [Path(one["directory"]).name for one in said.json["runs"]]
     assert names == ["digits", "foreign"]
     assert "digits" in tool("runs", runs).data
-    assert tool("runs").data == "No run was open lately.\n"
+    assert tool("runs").data == "There are no recent runs.\n"
     assert tool("runs", runs / "nowhere").code == 2
 
 

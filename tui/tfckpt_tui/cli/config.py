@@ -1,4 +1,4 @@
-"""The `config` command: what is set, and where it comes from."""
+"""The `config` command: the settings and their sources."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfckpt_tui.settings.config import Config, RetentionSection, config_path, re
 @click.command()
 @JsonOption
 def config(as_json: bool) -> None:
-    """Show the configuration: every setting, its value, and whether the file says so."""
+    """Show every setting with its value, and whether the value comes from the file."""
     path, settings = config_path(), _settings(read_config())
     exists = path is not None and path.exists()
     if as_json:
@@ -73,5 +73,5 @@ def _setting(section: str, name: str, value: object, is_own: bool) -> dict[str, 
 
 def _assignment(setting: dict[str, Any]) -> str:
     name, value = setting["name"], setting["value"]
-    # TOML has no word for nothing.
+    # TOML has no null.
     return f"# {name} is not set" if value is None else f"{name} = {json.dumps(value)}"

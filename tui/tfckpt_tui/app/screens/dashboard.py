@@ -173,7 +173,7 @@ class DashboardScreen(Screen[None]):
             how = f"{units.count(record.tensors, 'tensor')}, {units.size(record.bytes)}"
             self.tell(f"{name} is sound: {how} in {units.duration(record.seconds)}.")
             if outcome.problem:
-                self.tell(f"The result is not remembered: {outcome.problem}")
+                self.tell(f"The result is not stored: {outcome.problem}")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Leaves the key that opens the filter to its line while that is open."""
