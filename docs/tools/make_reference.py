@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from tfckpt_trainer.errors import ExitCode
 from tfckpt_tui.app.actions import ACTIONS
 from tfckpt_tui.cli.main import cli
 
@@ -27,13 +28,9 @@ Data goes to standard output, messages go to standard error. Commands with `--js
 
 | exit code | meaning |
 |---|---|
-| 0 | done |
-| 1 | a problem was found, or the action failed |
-| 2 | usage error: no such directory, step or option |
-| 3 | no trainer answers |
-| 4 | refused: something would be lost, or nobody confirmed it |
-| 130 | interrupted with ctrl+c |
+"""
 
+COMMANDS_WORDS = """
 `RUN` is a run directory, or any directory of TensorFlow checkpoints. `tfckpt-tui RUN` is short for
 `tfckpt-tui attach RUN`. If a directory has the name of a command, write it as a path: `./demo`.
 """
@@ -69,7 +66,8 @@ def pages() -> dict[Path, str]:
 def commands() -> str:
     """Returns the reference of the commands as Markdown."""
     context = click.Context(cli, info_name="tfckpt-tui")
-    parts = [COMMANDS_HEAD]
+    codes = "".join(f"| {int(code)} | {code.meaning} |\n" for code in ExitCode)
+    parts = [COMMANDS_HEAD + codes + COMMANDS_WORDS]
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         assert command is not None

@@ -118,7 +118,7 @@ def measure(made: Directory, rounds: int) -> dict[str, list[float]]:
     for _ in range(rounds):
         timed("scandir with stat", partial(bare, made.run.root))
         hasty, full = Catalog(made.run), Catalog(made.run)
-        look_in_haste = partial(hasty.scan, time.time(), in_haste=True)
+        look_in_haste = partial(hasty.scan, time.time(), quick=True)
         timed("first look, in haste", look_in_haste)
         timed("the next in haste", look_in_haste)
         if LOOKS not in times:
@@ -133,7 +133,7 @@ def measure(made: Directory, rounds: int) -> dict[str, list[float]]:
 
 def looks_until_known(look_in_haste: Callable[[], object], catalog: Catalog) -> int:
     looks = 0
-    while catalog.put_off:
+    while catalog.deferred:
         look_in_haste()
         looks += 1
     return looks

@@ -26,7 +26,7 @@ from tfckpt_trainer.catalog.commit import (
     discard_save,
     finish_interrupted_saves,
 )
-from tfckpt_trainer.catalog.scan.catalog import Catalog, continuation
+from tfckpt_trainer.catalog.scan.catalog import Catalog, resume_point
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -319,7 +319,7 @@ def test_a_flipped_bit_in_a_record_does_not_move_the_start(tmp_path):
     whole = path.read_bytes()
     assert b'"sequence":7' in whole
     path.write_bytes(whole.replace(b'"sequence":7', b'"sequence":0'))
-    resumed = continuation(save.run)
+    resumed = resume_point(save.run)
     assert resumed is not None
     assert (resumed.checkpoint, resumed.sequence) == (NAME, 7)
     (found,) = [c for c in Catalog(save.run).scan(time.time()) if c.name == NAME]

@@ -7,7 +7,7 @@ from checkpoint_directory import NOW
 
 from tfckpt_trainer.catalog.commit import point_state_file_at
 from tfckpt_trainer.catalog.lineage import branch_of
-from tfckpt_trainer.catalog.scan.catalog import Catalog, continuation
+from tfckpt_trainer.catalog.scan.catalog import Catalog, resume_point
 from tfckpt_trainer.rundir.documents import copy_of
 
 
@@ -21,7 +21,7 @@ def damage(path):
 
 def start(made):
     """Returns checkpoint and branch of the next start, on which the catalog has to agree."""
-    resumed = continuation(made.run)
+    resumed = resume_point(made.run)
     heads = [found.name for found in made.scan().values() if found.is_head]
     assert heads == [resumed.checkpoint]
     return resumed.checkpoint, branch_of(made.run, resumed)

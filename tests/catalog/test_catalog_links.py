@@ -17,10 +17,10 @@ from tfckpt_trainer.catalog.retention.protection import protections
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.catalog.retention.rules import Policy, plan, plan_of_names
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoint_files import Look
+from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
-from tfckpt_trainer.catalog.verification.remembered import remember
+from tfckpt_trainer.catalog.verification.stored_results import store_result
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
 from tfckpt_trainer.errors import RefusedError
 
@@ -74,7 +74,7 @@ class TestShown:
         found = verify_checkpoint(made.run, "best")
         assert found is not None
         assert found.ok
-        remember(made.run, found.record)
+        store_result(made.run, found.record)
         assert made.scan()["best"].state is CheckpointState.VERIFIED
         data = made.root / f"ckpt-1{DATA}"
         data.write_bytes(data.read_bytes())
@@ -317,7 +317,7 @@ def test_no_prune_takes_a_file_that_a_link_leads_to(made, seed):
 
 def test_a_look_costs_no_open_file_and_no_write(history):
     before = len(os.listdir("/proc/self/fd")), contents(history.root)
-    look = Look(history.root)
+    look = FileScanner(history.root)
     for _ in range(3):
         look.refresh()
     assert (len(os.listdir("/proc/self/fd")), contents(history.root)) == before

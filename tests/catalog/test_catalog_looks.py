@@ -16,8 +16,8 @@ from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 
 @pytest.fixture
 def two_a_look(monkeypatch):
-    monkeypatch.setattr(scan_module, "INDEXES_IN_HASTE", 2)
-    monkeypatch.setattr(scan_module, "RECORDS_IN_HASTE", 2)
+    monkeypatch.setattr(scan_module, "QUICK_INDEXES", 2)
+    monkeypatch.setattr(scan_module, "QUICK_RECORDS", 2)
 
 
 def states(checkpoints) -> dict[str, str]:
@@ -35,9 +35,9 @@ class TestInHaste:
         catalog = Catalog(made.run)
         seen = []
         for left in (4, 2, 0, 0):
-            found = catalog.scan(NOW, in_haste=True)
+            found = catalog.scan(NOW, quick=True)
             seen.append([c.name for c in found if c.state is CheckpointState.CORRUPT])
-            assert catalog.put_off == left
+            assert catalog.deferred == left
         assert [len(names) for names in seen] == [2, 4, 6, 6]
         assert seen[0] == ["ckpt-6", "ckpt-5"]
 
@@ -55,7 +55,7 @@ class TestInHaste:
         for name in ("good", "short", "empty", "alone", "killed"):
             for path in made.root.glob(f"{name}.*"):
                 made.touch(path, LONG_AGO)
-        found = states(Catalog(made.run).scan(NOW, in_haste=True))
+        found = states(Catalog(made.run).scan(NOW, quick=True))
         names = ("good", "short", "empty", "alone", "killed")
         assert [found[name] for name in names] == [
             "complete",
@@ -75,8 +75,8 @@ class TestInHaste:
         made.tensorflow("other-3", shards=3)
         catalog = Catalog(made.run)
         looks = 0
-        while looks == 0 or catalog.put_off:
-            found = catalog.scan(NOW, in_haste=True)
+        while looks == 0 or catalog.deferred:
+            found = catalog.scan(NOW, quick=True)
             looks += 1
         assert found == Catalog(made.run).scan(NOW)
         assert 4 <= looks <= 10
@@ -85,33 +85,33 @@ class TestInHaste:
         for step in range(1, 9):
             made.tensorflow(f"ckpt-{step}", age=1000 - step)
         catalog = Catalog(made.run)
-        catalog.scan(NOW, in_haste=True)
+        catalog.scan(NOW, quick=True)
         made.tensorflow("ckpt-9", age=1)
         (made.root / "ckpt-9.index").write_bytes(b"\xff" * 100)
-        assert states(catalog.scan(NOW, in_haste=True))["ckpt-9"] == "corrupt"
+        assert states(catalog.scan(NOW, quick=True))["ckpt-9"] == "corrupt"
 
     def test_what_was_put_off_may_be_gone(self, made):
         for step in range(1, 9):
             made.ours(step, age=1000 - step)
         catalog = Catalog(made.run)
-        catalog.scan(NOW, in_haste=True)
+        catalog.scan(NOW, quick=True)
         for path in made.root.glob("ckpt-*"):
             path.unlink()
         shutil.rmtree(made.run.records_directory)
-        assert catalog.scan(NOW, in_haste=True) == ()
-        assert catalog.put_off == 0
+        assert catalog.scan(NOW, quick=True) == ()
+        assert catalog.deferred == 0
 
     def test_in_full_puts_nothing_off(self, made):
         for step in range(1, 9):
             made.ours(step, age=1000 - step)
         catalog = Catalog(made.run)
         catalog.scan(NOW)
-        assert catalog.put_off == 0
+        assert catalog.deferred == 0
 
 
 class TestVeryManyFiles:
     def test_a_file_changed_in_place_shows_when_its_turn_comes(self, made, monkeypatch):
-        monkeypatch.setattr(listing_module, "STATS_PER_LOOK", 4)
+        monkeypatch.setattr(listing_module, "STATS_PER_REFRESH", 4)
         monkeypatch.setattr(scan_module, "NEWEST_WATCHED", 1)
         for step in range(1, 11):
             made.tensorflow(f"ckpt-{step}", age=1000 - step)
@@ -126,7 +126,7 @@ class TestVeryManyFiles:
         assert states(catalog.scan(NOW))["ckpt-10"] == "incomplete"
 
     def test_a_file_replaced_shows_at_once(self, made, monkeypatch):
-        monkeypatch.setattr(listing_module, "STATS_PER_LOOK", 1)
+        monkeypatch.setattr(listing_module, "STATS_PER_REFRESH", 1)
         monkeypatch.setattr(scan_module, "NEWEST_WATCHED", 0)
         for step in range(1, 11):
             made.tensorflow(f"ckpt-{step}", age=1000 - step)
@@ -169,13 +169,13 @@ class TestWhatIsWhat:
 
     @pytest.mark.parametrize("opened", [0, 256])
     def test_a_name_that_counts_no_data_files(self, made, monkeypatch, opened):
-        monkeypatch.setattr(scan_module, "INDEXES_IN_HASTE", opened)
+        monkeypatch.setattr(scan_module, "QUICK_INDEXES", opened)
         made.tensorflow("ckpt-1")
         os.rename(
             made.root / "ckpt-1.data-00000-of-00001", made.root / "ckpt-1.data-00000-of-00000"
         )
-        for in_haste in (True, False):
-            assert states(Catalog(made.run).scan(NOW, in_haste=in_haste))["ckpt-1"] == "incomplete"
+        for quick in (True, False):
+            assert states(Catalog(made.run).scan(NOW, quick=quick))["ckpt-1"] == "incomplete"
 
     def test_a_directory_that_cannot_be_read_for_a_while(self, made: CheckpointDirectory):
         made.tensorflow("ckpt-1")

@@ -319,7 +319,7 @@ class TestAdviceThatCouldLoseSomething:
 
     def test_on_a_network_disk_the_machine_that_trains_is_asked(self, made, monkeypatch):
         monkeypatch.setattr(
-            "tfckpt_trainer.catalog.scan.seeing.is_network_file_system", lambda _: True
+            "tfckpt_trainer.catalog.scan.observation.is_network_file_system", lambda _: True
         )
         self.lost_newest(made)
         message = diagnostics(made)["latest-missing"].message
@@ -461,7 +461,7 @@ class TestAdviceThatCouldLoseSomething:
         made.touch(made.root / "checkpoint.tmp0123abcd", LONG_AGO)
         found = diagnostics(made)
         assert set(found) == {"state-file-missing", "state-file-temp"}
-        assert "may hold the list" in found["state-file-temp"].message
+        assert "may have its old content" in found["state-file-temp"].message
         assert advises_no_loss(found["state-file-temp"])
 
     def test_a_file_that_a_link_leads_to_is_no_stray(self, made):

@@ -9,7 +9,7 @@ from checkpoint_directory import NOW, CheckpointDirectory
 
 from tfckpt_trainer.catalog.retention.pins import pin, pinned_names, unpin
 from tfckpt_trainer.catalog.scan import catalog as scan_module
-from tfckpt_trainer.catalog.scan.catalog import Catalog, continuation
+from tfckpt_trainer.catalog.scan.catalog import Catalog, resume_point
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 
 
@@ -58,7 +58,7 @@ class TestHead:
         made.ours(500)
         made.ours(300, 1)
         assert heads(made) == ["ckpt-b1-300"]
-        resumed = continuation(made.run)
+        resumed = resume_point(made.run)
         assert (resumed.checkpoint, resumed.branch, resumed.sequence) == ("ckpt-b1-300", 1, 2)
 
     def test_the_last_restored(self, made):
@@ -66,7 +66,7 @@ class TestHead:
         made.ours(200)
         made.restored("ckpt-100", 100, 1)
         assert heads(made) == ["ckpt-100"]
-        resumed = continuation(made.run)
+        resumed = resume_point(made.run)
         assert (resumed.checkpoint, resumed.branch, resumed.sequence) == ("ckpt-100", 1, 3)
 
     def test_saved_after_the_last_restore(self, made):
@@ -80,7 +80,7 @@ class TestHead:
         made.ours(200)
         (made.root / "ckpt-200.index").unlink()
         assert heads(made) == ["ckpt-100"]
-        resumed = continuation(made.run)
+        resumed = resume_point(made.run)
         # Its place in the order is taken all the same.
         assert (resumed.checkpoint, resumed.sequence) == ("ckpt-100", 2)
 
@@ -102,7 +102,7 @@ class TestHead:
         made.tensorflow("ckpt-1", age=50)
         made.tensorflow("other-9", age=1, listed=False)
         assert heads(made) == ["ckpt-1"]
-        assert continuation(made.run).checkpoint == "ckpt-1"
+        assert resume_point(made.run).checkpoint == "ckpt-1"
 
     def test_a_state_file_that_names_nothing_there(self, made):
         made.tensorflow("ckpt-1")
@@ -120,7 +120,7 @@ class TestHead:
 
     def test_nothing_at_all(self, made):
         assert made.scan() == {}
-        assert continuation(made.run) is None
+        assert resume_point(made.run) is None
 
 
 class TestPins:

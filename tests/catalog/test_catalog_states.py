@@ -8,6 +8,7 @@ import shutil
 import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
 
+from beating import beating, end
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.rundir.documents import store
@@ -159,7 +160,8 @@ class TestOrphaned:
     def test_parts_that_nobody_writes_any_more(self, made):
         made.temporary("ckpt-1", age=LONG_AGO)
         found = made.scan()["ckpt-1"]
-        assert (found.state, found.problem) == (CheckpointState.ORPHANED, "Its save was cut off.")
+        assert found.state is CheckpointState.ORPHANED
+        assert found.problem == "Its save was cut off. Prune it to free its space."
 
     def test_killed_before_the_index(self, made):
         made.tensorflow("ckpt-1")
@@ -171,7 +173,35 @@ class TestOrphaned:
         made.ours(100)
         made.run.create()
         os.rename(made.root / "ckpt-100.index", made.run.saving_directory / "ckpt-100.index")
-        assert made.scan()["ckpt-100"].state is CheckpointState.ORPHANED
+        found = made.scan()["ckpt-100"]
+        assert found.state is CheckpointState.ORPHANED
+        assert found.problem == "Its save was cut off. The next start completes it or removes it."
+
+    def test_ours_is_orphaned_as_soon_as_its_trainer_was_killed(self, made):
+        catalog = Catalog(made.run)
+        with beating(made.run) as trainer:
+            made.tensorflow("ckpt-100", age=1, into=made.run.saving_directory, listed=False)
+            made.temporary("ckpt-200", age=1)
+            assert {c.state for c in catalog.scan(NOW)} == {CheckpointState.WRITING}
+            end(trainer)
+            found = {c.name: c.state for c in catalog.scan(NOW)}
+        # Another trainer may write what is not aside.
+        assert found["ckpt-200"] is CheckpointState.WRITING
+        assert found["ckpt-100"] is CheckpointState.ORPHANED
+
+    def test_of_several_trainers_all_have_to_be_gone(self, made):
+        made.run.create()
+        made.tensorflow("ckpt-100", age=1, into=made.run.saving_directory, listed=False)
+        with beating(made.run, 0) as first, beating(made.run, 1):
+            end(first)
+            assert made.scan()["ckpt-100"].state is CheckpointState.WRITING
+
+    def test_a_trainer_that_cannot_be_seen_may_be_writing(self, made):
+        made.run.create()
+        made.tensorflow("ckpt-100", age=1, into=made.run.saving_directory, listed=False)
+        with beating(made.run, hidden=True) as trainer:
+            end(trainer)
+            assert made.scan()["ckpt-100"].state is CheckpointState.WRITING
 
     def test_a_record_without_an_index(self, made):
         made.ours(100, age=5)
@@ -261,7 +291,7 @@ class TestCorrupt:
         made.temporary("ckpt-1", age=LONG_AGO)
         found = made.scan()["ckpt-1"]
         assert found.state is CheckpointState.CORRUPT
-        assert "different saves" in found.problem
+        assert "index and data do not match" in found.problem
 
     def test_a_save_over_it_was_killed_before_its_data(self, made):
         made.tensorflow("ckpt-1", age=2 * LONG_AGO)

@@ -9,9 +9,9 @@ from checkpoint_directory import NOW, CheckpointDirectory
 
 from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.checkpoint_files import look
+from tfckpt_trainer.catalog.scan.checkpoint_files import scan_files
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.verification.remembered import Verifications, remember
+from tfckpt_trainer.catalog.verification.stored_results import Verifications, store_result
 from tfckpt_trainer.rundir.records.checkpoint import FoundFault, VerificationRecord
 
 FLIPPED = "v00000 in ckpt-1.data-00000-of-00001 does not match its checksum"
@@ -27,10 +27,10 @@ def verified(
         seconds=0.1,
         bytes=8,
         tensors=1,
-        files={fact.name: fact.identity for fact in look(made.root)[name].facts},
+        files={fact.name: fact.identity for fact in scan_files(made.root)[name].facts},
         findings=list(faults),
     )
-    remember(made.run, record)
+    store_result(made.run, record)
     return record
 
 

@@ -13,8 +13,8 @@ from checkpoint_directory import CheckpointDirectory
 
 from bundle_writing import array, write
 from tfckpt_trainer.bundle.checksum import crc32c
-from tfckpt_trainer.catalog.scan.checkpoint_files import Look, look
-from tfckpt_trainer.catalog.verification.remembered import holds_for
+from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner, scan_files
+from tfckpt_trainer.catalog.verification.stored_results import holds_for
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified, verify_checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import store
@@ -80,14 +80,14 @@ def test_a_sound_one_leaves_a_record_of_exactly_these_files(run: RunDirectory) -
     assert found.ok
     assert (found.record.name, found.record.verified_at, found.record.tensors) == (NAME, 1234.0, 1)
     assert found.record.findings == []
-    facts = look(run.root)[NAME].facts
+    facts = scan_files(run.root)[NAME].facts
     assert holds_for(found.record, facts, run.root)
     own = run.worker_state_directory(NAME).glob("*")
     notes = [run.record(NAME), run.record_copy(NAME)]
     everything = [*run.root.glob(f"{NAME}.*"), *own, *notes]
     assert set(found.record.files) == {str(path.relative_to(run.root)) for path in everything}
     os.utime(run.root / f"{NAME}.index", (1, 1))
-    assert not holds_for(found.record, look(run.root)[NAME].facts, run.root)
+    assert not holds_for(found.record, scan_files(run.root)[NAME].facts, run.root)
 
 
 def test_another_save_of_the_same_size_is_not_what_was_recorded(run: RunDirectory) -> None:
@@ -140,7 +140,7 @@ def test_a_damaged_record_is_a_warning(run: RunDirectory) -> None:
         ("warning", "record", f"{NAME}.json"),
         ("warning", "record", f"{NAME}.json.copy"),
     ]
-    assert "neither the input position nor random states" in found.record.findings[0].message
+    assert "but not the input position and the random states" in found.record.findings[0].message
 
 
 def test_a_damaged_copy_of_a_record_is_a_warning(run: RunDirectory) -> None:
@@ -156,7 +156,7 @@ def test_a_finding_does_not_hold_once_a_record_or_its_copy_was_changed(
     run: RunDirectory, which: str
 ) -> None:
     save(run)
-    found, facts = verified(run), look(run.root)[NAME].facts
+    found, facts = verified(run), scan_files(run.root)[NAME].facts
     assert holds_for(found.record, facts, run.root)
     path = run.record(NAME) if which == "record" else run.record_copy(NAME)
     content = bytearray(path.read_bytes())
@@ -170,7 +170,7 @@ def test_a_verification_of_version_0_1_names_no_record_and_holds(run: RunDirecto
     found = verified(run).record
     files = {name: who for name, who in found.files.items() if "/records/" not in name}
     old = msgspec.structs.replace(found, files=files)
-    assert holds_for(old, look(run.root)[NAME].facts, run.root)
+    assert holds_for(old, scan_files(run.root)[NAME].facts, run.root)
 
 
 def test_no_flipped_bit_of_a_record_passes(run: RunDirectory) -> None:
@@ -226,12 +226,12 @@ def test_a_save_that_comes_between_is_waited_out(run: RunDirectory) -> None:
     assert found is not None
     assert found.ok
     assert rewriter.reads == 3
-    assert holds_for(found.record, look(run.root)[NAME].facts, run.root)
+    assert holds_for(found.record, scan_files(run.root)[NAME].facts, run.root)
 
 
 def test_what_never_holds_still_is_refused(run: RunDirectory) -> None:
     save(run)
-    with pytest.raises(RefusedError, match="ckpt-7 changes while it is read"):
+    with pytest.raises(RefusedError, match="ckpt-7 changed while it was read"):
         verify_checkpoint(run, NAME, on_progress=Rewriter(run, times=99))
 
 
@@ -248,14 +248,14 @@ def test_one_that_is_deleted_meanwhile_is_gone(run: RunDirectory) -> None:
 
 def test_a_look_that_is_kept_sees_what_changed(run: RunDirectory) -> None:
     save(run)
-    files = Look(run.root)
+    files = FileScanner(run.root)
     first = verify_checkpoint(run, NAME, files=files)
     save(run, 2.0)
     second = verify_checkpoint(run, NAME, files=files)
     assert first is not None
     assert second is not None
     assert first.record.files != second.record.files
-    assert holds_for(second.record, look(run.root)[NAME].facts, run.root)
+    assert holds_for(second.record, scan_files(run.root)[NAME].facts, run.root)
 
 
 def test_what_happens_to_a_workers_own_file_makes_it_unknown_again(tmp_path):
@@ -264,7 +264,7 @@ def test_what_happens_to_a_workers_own_file_makes_it_unknown_again(tmp_path):
     own = made.run.worker_state_directory(name) / "worker-0.index"
     found = verify_checkpoint(made.run, name)
     assert found is not None
-    facts = look(made.run.root)[name].facts
+    facts = scan_files(made.run.root)[name].facts
     assert holds_for(found.record, facts, made.run.root)
     content = bytearray(own.read_bytes())
     content[8] ^= 1

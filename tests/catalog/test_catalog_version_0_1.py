@@ -7,7 +7,7 @@ import time
 from tfckpt_trainer.catalog.commit import finish_interrupted_saves
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
 from tfckpt_trainer.catalog.retention.trash import list_trash
-from tfckpt_trainer.catalog.scan.catalog import Catalog, continuation
+from tfckpt_trainer.catalog.scan.catalog import Catalog, resume_point
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -57,7 +57,7 @@ def test_a_save_that_was_all_but_committed_is_completed(tmp_path):
     run = RunDirectory(unpacked(tmp_path, "run-cut-save"))
     assert finish_interrupted_saves(run).completed == ("ckpt-b1-6046",)
     assert scan(run)["ckpt-b1-6046"].state is CheckpointState.VERIFIED
-    resumed = continuation(run)
+    resumed = resume_point(run)
     assert resumed is not None
     assert resumed.checkpoint == "ckpt-b1-6046"
 
@@ -67,7 +67,7 @@ def test_a_save_of_which_data_is_missing_is_not_completed(tmp_path):
     (run.root / "ckpt-b1-6046.data-00000-of-00001").write_bytes(b"cut")
     assert finish_interrupted_saves(run).completed == ()
     assert not (run.root / "ckpt-b1-6046.index").exists()
-    resumed = continuation(run)
+    resumed = resume_point(run)
     assert resumed is not None
     assert resumed.checkpoint == "ckpt-b1-6000"
 

@@ -11,7 +11,7 @@ from steered import SteeredRun
 from real_file_systems import power_cut_disk
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.commit import finish_interrupted_saves
-from tfckpt_trainer.catalog.scan.catalog import Catalog, continuation
+from tfckpt_trainer.catalog.scan.catalog import Catalog, resume_point
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -54,6 +54,6 @@ def check(run: RunDirectory, acknowledged: list[str]) -> None:
         for facts in record.files:
             assert (run.root / facts.name).stat().st_size == facts.size
         assert states[name] is CheckpointState.VERIFIED
-    resumed = continuation(run)
+    resumed = resume_point(run)
     assert resumed is not None
     assert resumed.checkpoint == acknowledged[-1]

@@ -10,7 +10,7 @@ from cluster import Cluster
 
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.commit import finish_interrupted_saves
-from tfckpt_trainer.catalog.scan.catalog import Catalog, continuation
+from tfckpt_trainer.catalog.scan.catalog import Catalog, resume_point
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -54,7 +54,7 @@ def test_a_kill_before_each_rename_of_a_save_leaves_whole_checkpoints(tmp_path, 
         record = load(run.record(name), CheckpointRecord)
         assert all((run.root / facts.name).is_file() for facts in record.files)
     assert not list(run.saving_directory.iterdir())
-    resumed = continuation(run)
+    resumed = resume_point(run)
     assert resumed is not None
     assert resumed.checkpoint == max(after)
 

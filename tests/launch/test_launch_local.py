@@ -118,7 +118,7 @@ def test_of_two_launches_at_once_one_wins(run: Run, tmp_path: Path) -> None:
     said = [process.communicate(timeout=30)[1] for process in launches]
 
     assert sorted(process.returncode for process in launches) == [0, 1, 1], said
-    assert sum("A run is alive" in words for words in said) == 2
+    assert sum("A run is already running" in words for words in said) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGINT])
@@ -266,7 +266,7 @@ def test_a_chosen_port_that_is_taken_in_between_fails_with_advice(run: Run) -> N
             "in this order: chief 0, worker 0, worker 1, ps 0",
         ),
         ({"ports": (4242, 4242)}, "twice"),
-        ({"ports": (4242, 70000)}, "70000 is no port"),
+        ({"ports": (4242, 70000)}, "70000 is not a port"),
         ({"max_restarts": -1}, "negative"),
         ({"command": ("true", os.fsdecode(b"\xff"))}, "not valid UTF-8"),
     ],

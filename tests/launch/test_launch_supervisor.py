@@ -155,7 +155,7 @@ def test_a_worker_that_never_comes_up_is_named(run: Run) -> None:
     status = run.to_the_end(options)
 
     assert status.state is SupervisorState.FAILED
-    assert "Worker 1 gave no sign of life in 0.5 s" in status.reason
+    assert "Worker 1 wrote no heartbeat within 0.5 s" in status.reason
 
 
 def test_a_script_without_heartbeats_is_left_alone(run: Run) -> None:
@@ -261,7 +261,7 @@ def test_a_hang_beyond_the_limit_starts_all_again_and_names_who_is_at_fault(run:
     os.kill(stopped, signal.SIGSTOP)
     assert supervisor.wait(60) == 0
     (lost,) = run.journal(JournalKind.WORKER_LOST)
-    assert "No step was made in" in lost.message
+    assert "No worker made a step in" in lost.message
     assert "worker 1 is stopped by a signal" in lost.message
     assert lost.details["worker"] == 1
     assert run.status().attempt == 1

@@ -15,6 +15,8 @@ from cluster import SCRIPTS, Cluster
 from steered import SteeredRun
 
 from tfckpt_trainer.bundle.verify import verify
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.rundir.documents import copy_of, load
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
@@ -105,6 +107,12 @@ def test_going_back_starts_a_branch_and_overwrites_nothing(steered):
     assert back.result["branch"] == load(steered.run.record(newer), CheckpointRecord).branch
 
 
+def state_of(steered: SteeredRun, name: str) -> CheckpointState:
+    """Returns the state that `ls` shows."""
+    checkpoints = Catalog(steered.run).scan(time.time())
+    return next(found.state for found in checkpoints if found.name == name)
+
+
 def test_a_damaged_checkpoint_is_refused_and_training_goes_on(steered):
     name = steered.ask(CommandKind.SAVE).result["name"]
     (data,) = steered.run.root.glob(f"{name}.data-*")
@@ -116,6 +124,7 @@ def test_a_damaged_checkpoint_is_refused_and_training_goes_on(steered):
     assert "worker 0" in outcome.message
     assert "worker 1" in outcome.message
     assert "does not match its checksum" in outcome.message
+    assert state_of(steered, name) is CheckpointState.CORRUPT
     steered.progress()
     data.unlink()
 
@@ -130,6 +139,7 @@ def test_one_worker_that_cannot_read_its_own_state_keeps_all_from_moving(steered
     assert outcome.state is CommandState.REFUSED
     assert "worker 1: worker-1 is damaged" in outcome.message
     assert "worker 0" not in outcome.message
+    assert state_of(steered, name) is CheckpointState.CORRUPT
     steered.progress()
 
 
@@ -334,14 +344,17 @@ def test_a_cold_start_with_damaged_notes_goes_on_where_training_was_and_says_so(
         assert follows in said
 
 
-def test_a_cold_start_passes_over_a_damaged_checkpoint_and_overwrites_nothing(tmp_path):
+@pytest.mark.parametrize("state", [CheckpointState.INCOMPLETE, CheckpointState.CORRUPT])
+def test_a_cold_start_passes_over_a_damaged_checkpoint_and_overwrites_nothing(tmp_path, state):
     run_dir = tmp_path / "run"
     arguments = ["--steps", "40", "--save-every", "10"]
     with Cluster(run_dir, "steered.py", arguments, 1, "one-device") as cluster:
         assert cluster.wait() == [0], cluster.output()
     damaged = run_dir / "ckpt-40.data-00000-of-00001"
-    damaged.write_bytes(damaged.read_bytes()[:-7])
     content = damaged.read_bytes()
+    is_cut = state is CheckpointState.INCOMPLETE
+    content = content[:-7] if is_cut else bytes([content[0] ^ 1]) + content[1:]
+    damaged.write_bytes(content)
     with Cluster(run_dir, "steered.py", arguments, 1, "one-device") as cluster:
         assert cluster.wait() == [0], cluster.output()
     run = SteeredRun(cluster)
@@ -349,6 +362,7 @@ def test_a_cold_start_passes_over_a_damaged_checkpoint_and_overwrites_nothing(tm
     assert damaged.read_bytes() == content
     assert load(run.run.record("ckpt-b1-40"), CheckpointRecord).parent == "ckpt-30"
     assert run.journal().count("refused") == 1
+    assert state_of(run, "ckpt-40") is state
 
 
 def test_a_model_that_does_not_fit_is_refused_with_the_list(tmp_path):

@@ -33,7 +33,7 @@ from bundle_writing import (
 from command_running import BINARY, Said, Tool, run_binary
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.catalog.commit import point_state_file_at
-from tfckpt_trainer.catalog.scan.checkpoint_files import Look
+from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.documents import copy_of, store
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -225,7 +225,7 @@ def test_where_nothing_can_be_remembered_the_answer_is_right_all_the_same(
             flip(data_of(root, "ckpt-1"), 5)
         said = tool("verify", root, "--json")
         assert (said.code, reads_again(said)) == (int(damaged), [True])
-        assert "The result is not remembered: " in said.words
+        assert "The result is not stored: " in said.words
 
 
 def test_the_digests_of_our_record_are_checked_too(tool: Tool, tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_a_checkpoint_that_is_asked_for_and_cannot_be_read_yet_is_a_problem(
     assert tool("verify", tmp_path).code == 0
     said = tool("verify", tmp_path, "ckpt-2")
     assert said.code == 1
-    assert "ckpt-2 was passed over" in said.words
+    assert "ckpt-2 was skipped" in said.words
 
 
 def test_many_findings_are_cut_for_people_and_whole_in_json(tool: Tool, tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_many_findings_are_cut_for_people_and_whole_in_json(tool: Tool, tmp_path
     write(tmp_path / "ckpt-1", many)
     said = tool("verify", tmp_path)
     assert said.data.count("error: ") == 20
-    assert "    … and 10 more; --json tells all" in said.data
+    assert "    … and 10 more; --json prints all" in said.data
     assert len(tool("verify", tmp_path, "--json").json["checkpoints"][0]["findings"]) == 30
 
 
@@ -417,7 +417,7 @@ def test_a_damaged_index_is_one_message(tool: Tool, tmp_path: Path) -> None:
         said = tool(*words, tmp_path)
         assert (said.code, said.words) == (1, "")
         assert "problem     ckpt-1.index at byte 0: a block does not match" in said.data
-        assert "nobody knows what is in it" in said.data
+        assert "so its content is unknown" in said.data
     found = tool("inspect", tmp_path, "--json").json
     check("`inspect`", found)
     assert (found["object_graph"], found["tensors"]) == (None, [])
@@ -652,7 +652,7 @@ def test_a_checkpoint_of_no_utf_8_name_is_verified_without_a_note_of_it(
     for _ in range(2):
         said = tool("verify", tmp_path, "--json")
         assert (said.code, reads_again(said)) == (0, [True])
-        assert "The result is not remembered" in said.words
+        assert "The result is not stored" in said.words
 
 
 # bisect
@@ -680,7 +680,9 @@ def test_bisect_with_nothing_wrong_asks_once(tool: Tool, tmp_path: Path) -> None
     row_of(tmp_path, 100)
     said = tool("bisect", tmp_path, "--finite")
     assert said.code == 0
-    assert said.data.splitlines()[-1].startswith("ckpt-9 is good. Nothing before it was searched")
+    assert said.data.splitlines()[-1].startswith(
+        "ckpt-9 is good. Earlier checkpoints were not searched"
+    )
     said = tool("bisect", tmp_path, "--finite", "--json")
     assert (said.code, said.json["first_bad"], said.json["last_good"]) == (0, None, "ckpt-9")
     assert [probe["name"] for probe in said.json["checks"]] == ["ckpt-9"]
@@ -753,9 +755,9 @@ def test_what_the_check_prints_is_not_mixed_with_the_answer(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("script", "told"),
     [
-        ("import signal; os.kill(os.getpid(), signal.SIGKILL)", "was ended by signal 9"),
-        ("sys.exit(128 + 15)", "was ended by signal 15"),
-        ("sys.exit(200)", "ended with status 200, which says nothing"),
+        ("import signal; os.kill(os.getpid(), signal.SIGKILL)", "was killed by signal 9"),
+        ("sys.exit(128 + 15)", "was killed by signal 15"),
+        ("sys.exit(200)", "ended with status 200, which has no meaning"),
     ],
 )
 def test_a_check_that_is_killed_says_nothing(
@@ -817,7 +819,7 @@ def test_where_nothing_could_be_checked_nothing_is_said_to_be_good(
     row_of(tmp_path, 100, steps=3)
     said = tool("bisect", tmp_path, "--", "sh", "-c", "exit 125")
     assert said.code == 1
-    assert said.data.splitlines()[-1] == "Nothing could be decided: every check was skipped."
+    assert said.data.splitlines()[-1] == "No result: every check was skipped."
     said = tool(*checked_by(tmp_path, "sys.exit(125 * (step == 3))"))
     assert (said.code, said.json["undecided"], said.json["last_good"]) == (0, ["ckpt-3"], "ckpt-2")
 
@@ -906,6 +908,6 @@ def test_one_that_was_rotated_away_meanwhile_is_passed_over(tmp_path: Path) -> N
     (listed,) = list_checkpoints(made.run)
     for path in tmp_path.glob("ckpt-1.*"):
         path.unlink()
-    answer = _verified(made.run, listed, Look(tmp_path), finite=False)
+    answer = _verified(made.run, listed, FileScanner(tmp_path), finite=False)
     assert isinstance(answer, Checkpoint)
     assert "There is no checkpoint ckpt-1" in answer.problem

@@ -82,7 +82,7 @@ def test_a_script_that_does_not_come_to_its_loop_is_told_of(trained, tmp_path):
     command = ["--", sys.executable, "-c", "print('no model here'); raise SystemExit(3)"]
     done = tfckpt("export", trained.root, "ckpt-20", "--to", target, *command)
     assert done.returncode == 1
-    assert "ended with status 3 before it came to its training loop" in done.stderr
+    assert "ended with status 3 before its training loop" in done.stderr
     assert "'no model here'" in done.stderr
     assert not list(tmp_path.iterdir())
 
@@ -93,7 +93,7 @@ def test_a_script_that_does_not_come_to_its_loop_is_told_of(trained, tmp_path):
         (["ckpt-9"], "There is no checkpoint ckpt-9"),
         (["ckpt-20", "--to", "model.h5"], "must end in .keras"),
         (["ckpt-20", "--live"], "either a checkpoint or --live"),
-        (["ckpt-20", "--", "no-such-program"], "is no program that can be found"),
+        (["ckpt-20", "--", "no-such-program"], "is not a program that can be found"),
     ],
 )
 def test_what_makes_no_sense_is_refused(trained, arguments, words):
@@ -106,4 +106,4 @@ def test_a_directory_of_others_needs_the_name_of_the_script(tmp_path):
     write(tmp_path / "ckpt-1", {"a": array([1.0, 2.0])})
     done = tfckpt("export", tmp_path, "ckpt-1")
     assert done.returncode == 2
-    assert "its script is not known" in done.stderr
+    assert "its script is unknown" in done.stderr

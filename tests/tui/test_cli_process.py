@@ -295,7 +295,10 @@ def test_a_stop_names_what_outlives_it(tmp_path: Path) -> None:
         assert run_binary("launch", root, "--detach", "--", *endless).code == 0
         stopped = run_binary("stop", root, "--timeout", "4")
         assert stopped.code == 1
-        assert "Stopped after step 1. After 5 s these still live: supervisor (" in stopped.words
+        assert (
+            "Stopped after step 1. After 5 s these processes still run: supervisor ("
+            in stopped.words
+        )
         assert f"tfckpt-tui stop --force {root}" in stopped.words
     finally:
         assert run_binary("stop", root, "--force", "--timeout", "1").code == 0

@@ -101,12 +101,12 @@ def test_without_a_home_there_is_no_rule(monkeypatch: pytest.MonkeyPatch, place:
         ("[app]\npole = 1\n", "Keys of [app] are theme, poll, bell."),
         ("[app]\npoll = 0.01\n", "it must be 0.1 or more"),
         ("[app]\nbell = ['earthquake']\n", "earthquake"),
-        ("[keys]\nsleep = 'f9'\n", "'sleep' is no action; there are save, restore"),
+        ("[keys]\nsleep = 'f9'\n", "'sleep' is not an action. Actions are save, restore"),
         ("[keys]\nsave = 'r'\n", "r is the key of both save and restore"),
         ("[keys]\nsave = 'ctrl+c'\n", "ctrl+c cannot be used"),
         ("keep_last = 3", "keep_last"),
-        ("[retention", "is no TOML"),
-        ("\x00", "is no TOML"),
+        ("[retention", "is not valid TOML"),
+        ("\x00", "is not valid TOML"),
     ],
 )
 def test_what_makes_no_sense_is_told_with_the_file(home: Path, text: str, message: str) -> None:

@@ -18,10 +18,10 @@ from tfckpt_tui.app.widgets.run.run_list import RunList
 from tfckpt_tui.settings.config import Config
 from tfckpt_tui.settings.recent_runs import (
     MOST_RECENT,
-    glance,
     recent_runs,
     remember_run,
     runs_below,
+    summarize_run,
 )
 
 
@@ -86,9 +86,9 @@ def test_a_name_that_no_json_holds_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_glance_tells_how_a_run_is(runs: Path) -> None:
-    ours = glance(runs / "deep" / "digits", time.time())
+    ours = summarize_run(runs / "deep" / "digits", time.time())
     assert (ours.step, ours.total_steps, ours.loss) == (438, 5000, 2.144)
-    foreign = glance(runs / "foreign", time.time())
+    foreign = summarize_run(runs / "foreign", time.time())
     assert (foreign.state, foreign.step) == (RunState.UNATTENDED, 70)
 
 
@@ -98,7 +98,7 @@ def test_the_command_lists_them(tool: Tool, runs: Path) -> None:
     names = [Path(one["directory"]).name for one in said.json["runs"]]
     assert names == ["digits", "foreign"]
     assert "digits" in tool("runs", runs).data
-    assert tool("runs").data == "No run was open lately.\n"
+    assert tool("runs").data == "There are no recent runs.\n"
     assert tool("runs", runs / "nowhere").code == 2
 
 

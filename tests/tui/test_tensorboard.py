@@ -91,7 +91,7 @@ def test_one_that_does_not_come_up_shows_the_end_of_its_log(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tensorboard, "_MODULE", "tensorboard.no_such_module")
-    with pytest.raises(TfckptError, match=r"did not come up(.|\n)*No module named"):
+    with pytest.raises(TfckptError, match=r"did not start(.|\n)*No module named"):
         tensorboard.start(run)
     assert tensorboard.running(run) is None
 

@@ -7,13 +7,35 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of all commands; part of the public interface."""
+    """The exit codes of all commands and of training scripts; scripts may rely on them."""
 
     DONE = 0
     PROBLEM = 1
     USAGE = 2
     NO_TRAINER = 3
     REFUSED = 4
+    # EX_TEMPFAIL: only a worker uses it, and only its supervisor sees it.
+    RESTART_WORKERS = 75
+    # As shells count a signal: 128 + SIGINT, 128 + SIGTERM. Schedulers requeue the second.
+    INTERRUPTED = 130
+    PREEMPTED = 143
+
+    @property
+    def meaning(self) -> str:
+        """What it says, as one line of the reference."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    ExitCode.DONE: "done",
+    ExitCode.PROBLEM: "a problem was found, or the action failed",
+    ExitCode.USAGE: "usage error: no such directory, step or option",
+    ExitCode.NO_TRAINER: "no trainer answers",
+    ExitCode.REFUSED: "refused: something would be lost, or nobody confirmed it",
+    ExitCode.RESTART_WORKERS: "only from a worker: another worker was lost, restart all workers",
+    ExitCode.INTERRUPTED: "interrupted with ctrl+c",
+    ExitCode.PREEMPTED: "preempted: the run saved a checkpoint after SIGTERM",
+}
 
 
 class TfckptError(Exception):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tfckpt_trainer.catalog.retention.trash import list_trash
-from tfckpt_trainer.catalog.scan.checkpoint_files import Look, look_if_there
+from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner, scan_files_if_present
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.history import Continuation, Records, read_head
+from tfckpt_trainer.catalog.scan.history import Records, ResumePoint, read_head
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 
 
@@ -53,7 +53,7 @@ def branch_after_restore(run: RunDirectory, name: str) -> int:
     return Branches(run).after_restore(name)
 
 
-def branch_of(run: RunDirectory, resumed: Continuation) -> int:
+def branch_of(run: RunDirectory, resumed: ResumePoint) -> int:
     """Returns the branch on which a start goes on."""
     known = resumed.branch
     return known if known is not None else branch_after_restore(run, resumed.checkpoint)
@@ -75,8 +75,8 @@ def lineage(checkpoints: Sequence[Checkpoint], name: str) -> tuple[str, ...]:
 
 
 def _names(run: RunDirectory) -> Iterator[str]:
-    yield from look_if_there(Look(run.root))
-    yield from look_if_there(Look(run.saving_directory))
+    yield from scan_files_if_present(FileScanner(run.root))
+    yield from scan_files_if_present(FileScanner(run.saving_directory))
     for manifest in list_trash(run):
         for trashed in manifest.checkpoints:
             yield trashed.name

@@ -1,4 +1,4 @@
-"""Where the workers of a run find each other: free ports, and `TF_CONFIG` for each."""
+"""The TensorFlow cluster of a launched run: tasks, ports and `TF_CONFIG`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _PORT_TAKEN = re.compile(
 
 @dataclass(frozen=True)
 class Task:
-    """What one process is in a cluster of TensorFlow.
+    """The job and the index of one process in a TensorFlow cluster.
 
     Attributes:
-        job: `worker`, `chief` or `ps`, a parameter server.
-        index: Its number among those of the same job.
+        job: `worker`, `chief` or `ps` (parameter server).
+        index: Its number among the tasks of the same job.
     """
 
     job: str
@@ -33,7 +33,7 @@ class Task:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns `count` different ports of this machine that nobody uses now."""
+    """Returns `count` different ports of this machine that are free now."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -42,31 +42,31 @@ def free_ports(count: int) -> list[int]:
 
 
 def check_ports(ports: Sequence[int]) -> None:
-    """Makes sure that ports which a person chose exist, differ, and are used by nobody.
+    """Checks that ports are valid, different and free.
 
     Raises:
-        UsageError: They are no such ports.
-        LaunchError: Somebody uses one.
+        UsageError: A port is invalid or named twice.
+        LaunchError: A port is in use.
     """
     if len(set(ports)) < len(ports):
         raise UsageError(f"--ports names a port twice: {', '.join(map(str, ports))}.")
     for port in ports:
         if not 0 < port <= _LAST_PORT:
-            raise UsageError(f"{port} is no port; expected a number from 1 to {_LAST_PORT}.")
+            raise UsageError(f"{port} is not a port; expected a number from 1 to {_LAST_PORT}.")
         with socket.socket() as one:
-            # As servers do it: connections that linger from an earlier run do not count.
+            # As servers do: lingering connections of an earlier run do not count.
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 one.bind((LOOPBACK, port))
             except OSError as error:
                 raise LaunchError(
-                    f"Port {port} cannot be used: {error.strerror}. Choose others with --ports, "
-                    "or leave the choice to the launcher."
+                    f"Port {port} cannot be used: {error.strerror}. Choose other ports with "
+                    "--ports, or omit --ports to use free ones."
                 ) from None
 
 
 def says_port_taken(log: str) -> bool:
-    """Whether what a worker printed tells that another program had its port."""
+    """Whether the output of a worker says that its port was taken."""
     return _PORT_TAKEN.search(log) is not None
 
 
@@ -76,9 +76,9 @@ def addresses(ports: Sequence[int]) -> list[str]:
 
 
 def tasks(workers: int, parameter_servers: int = 0) -> tuple[Task, ...]:
-    """Returns what the processes of a run are, in the order of their numbers.
+    """Returns the tasks of a run's processes, in the order of their numbers.
 
-    With parameter servers one more process, the chief, tells the workers what to do.
+    With parameter servers, one more process is the chief that coordinates the workers.
     """
     own = tuple(Task("worker", index) for index in range(workers))
     if not parameter_servers:

@@ -1,4 +1,4 @@
-"""Exports a checkpoint as a model: has the training script write it, load it and compare."""
+"""Exports a checkpoint as a model: runs the training script to write, load and compare it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tfckpt_trainer.rundir.records.export import (
 )
 
 SECONDS = 600.0
-"""How long one phase may take: starting the script, building the model, writing it."""
+"""Time limit of one phase: start the script, build the model, write it."""
 
 _SAID = {
     ExportPhase.WRITE: "The script builds its model, restores {checkpoint} and writes it …",
@@ -43,15 +43,15 @@ class Script:
 
 @dataclass(frozen=True)
 class Exported:
-    """What was exported.
+    """A finished export.
 
     Attributes:
-        path: Where it is.
+        path: Its path.
         size: Bytes of all its files.
-        examples: On which examples its answers were compared with the model's, in words.
-        outputs: How many numbers an answer has.
+        examples: The examples on which its outputs were compared with the model's, in words.
+        outputs: Number of values in an output.
         difference: Their largest relative difference; 0 if they are equal.
-        seconds: How long it took.
+        seconds: Duration of the export.
     """
 
     path: Path
@@ -74,20 +74,24 @@ def export(
     *,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Exported:
-    """Writes the model of `checkpoint` to `target`, and proves that it answers as it should.
+    """Writes the model of `checkpoint` to `target`, and checks its outputs.
 
-    Nothing is at `target` until it is proven. The script runs on the processor alone: whatever
-    trains meanwhile keeps the accelerators.
+    `target` is created only after the check. The script runs on the CPU only, so that training
+    keeps the accelerators.
 
     Raises:
-        RefusedError: There is something at `target` already.
-        LaunchError: The script does not come to its training loop.
-        TfckptError: The model cannot be written, or does not answer the same when loaded.
+        RefusedError: `target` exists already.
+        LaunchError: The script ends before its training loop.
+        TfckptError: The model cannot be written, or its outputs differ when loaded.
     """
     if os.path.lexists(target):
-        raise RefusedError(f"{target} is there already; choose another --to, or move it away.")
+        raise RefusedError(
+            f"{target} exists already. Choose another path with --to, or move it away."
+        )
     if not target.parent.is_dir():
-        raise UsageError(f"{target.parent} is no directory; create it first.")
+        raise UsageError(
+            f"{target.parent} is not a directory. Create it: `mkdir -p {target.parent}`."
+        )
     began = time.monotonic()
     reports = {}
     with tempfile.TemporaryDirectory(prefix=".tfckpt-export-", dir=target.parent) as scratch:
@@ -152,8 +156,8 @@ def _run(
     if report is None:
         last = (last_lines(log, 1) or ["nothing"])[0]
         raise LaunchError(
-            f"The script ended with status {process.returncode} before it came to its training "
-            f"loop; it last printed {last!r}. See {log}."
+            f"The script ended with status {process.returncode} before its training loop; it "
+            f"last printed {last!r}. See {log}."
         )
     if report.problem:
         raise TfckptError(f"{report.problem} See {log}.")
@@ -165,7 +169,7 @@ def _wait(process: subprocess.Popen[bytes], log: Path) -> None:
         process.wait(SECONDS)
     except subprocess.TimeoutExpired:
         raise LaunchError(
-            f"The script did not come to its training loop in {SECONDS:.0f} s; see {log}."
+            f"The script did not reach its training loop within {SECONDS:.0f} s. See {log}."
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Launches a run on this machine: a detached supervisor, which starts the workers."""
+"""Launches a run on this machine: starts a detached supervisor, which starts the workers."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 
 SUPERVISOR_SECONDS = 30.0
-"""How long the supervisor has to come up and start its workers."""
+"""Time limit for the supervisor to start its workers."""
 
 SETTLE_SECONDS = 1.5
-"""How long a launch watches its workers, so that a script that fails at once is told of."""
+"""How long a launch watches its workers, to report a script that fails at once."""
 
 LEAVING_SECONDS = 3.0
-"""How long a supervisor that has told its end may take to be gone, lock and all."""
+"""Time limit for a supervisor that has ended to exit and release its lock."""
 
 POLL_SECONDS = 0.05
 
@@ -50,7 +50,7 @@ def launch(options: LaunchOptions) -> SupervisorStatus:
 
     Raises:
         UsageError: The command or the directory cannot be used.
-        LaunchError: The run is alive already, or it failed at once.
+        LaunchError: The run is already running, or it failed at once.
     """
     run = RunDirectory(Path(options.run_directory))
     check_options(options)
@@ -70,7 +70,7 @@ def launch(options: LaunchOptions) -> SupervisorStatus:
 
 
 def _write_run_file(run: RunDirectory, options: LaunchOptions) -> None:
-    """Names the run, or keeps the name that an earlier launch in this directory gave it."""
+    """Writes `run.json`; the id of an earlier launch in this directory stays."""
     known = load_if_there(run.run_file, RunInfo) or RunInfo(
         id=uuid.uuid4().hex[:12], created_at=time.time()
     )
@@ -86,7 +86,7 @@ def _write_run_file(run: RunDirectory, options: LaunchOptions) -> None:
 
 
 def _take_lock(run: RunDirectory) -> int | None:
-    """Takes the lock; waits a moment for a supervisor that is not at work any more."""
+    """Takes the lock; waits for a supervisor that has ended but not exited."""
     deadline = time.monotonic() + LEAVING_SECONDS
     while (lock := take_lock(run)) is None:
         status = read_supervisor(run)
@@ -98,8 +98,8 @@ def _take_lock(run: RunDirectory) -> int | None:
 
 
 def _start_supervisor(run: RunDirectory, options: LaunchOptions, lock: int) -> None:
-    """Starts the supervisor in a session of its own, as nobody's child, with the lock."""
-    # -P: the person's directory must not offer modules in the place of ours.
+    """Starts the supervisor detached, in its own session, and hands it the lock."""
+    # -P: modules in the working directory must not shadow those of this library.
     command = [sys.executable, "-P", "-m", "tfckpt_trainer.launch.supervisor"]
     command += ["--lock", str(lock), str(run.root)]
     with open_log(run.supervisor_log, 0, options.command) as log:
@@ -119,22 +119,22 @@ def _start_supervisor(run: RunDirectory, options: LaunchOptions, lock: int) -> N
         process.wait()
         code = None
     if code != 0:
-        raise _did_not_come_up(run)
+        raise _did_not_start(run)
 
 
 def _await_workers(run: RunDirectory) -> SupervisorStatus:
-    """Waits until all workers run and have lived for a moment, or tells why they do not."""
+    """Waits until all workers have run for a moment, or raises why they do not."""
     deadline = time.monotonic() + SUPERVISOR_SECONDS
     running_since: float | None = None
     while time.monotonic() < deadline:
         held = lock_is_held(run)
         status = read_supervisor(run)
         if status is not None and status.state in _ENDED:
-            # Until it is gone, the next launch would be told that a run is alive here.
+            # Until it has exited, the next launch would be refused.
             if not held:
                 return _ended(run, status)
         elif not held:
-            raise _did_not_come_up(run)
+            raise _did_not_start(run)
         elif status is not None and status.state is SupervisorState.RESTARTING:
             return status
         elif status is not None and status.state is SupervisorState.RUNNING:
@@ -143,14 +143,14 @@ def _await_workers(run: RunDirectory) -> SupervisorStatus:
                 return status
         time.sleep(POLL_SECONDS)
     raise LaunchError(
-        f"The supervisor has not started its workers in {SUPERVISOR_SECONDS:g} s and still tries. "
-        f"Watch it with `tfckpt-tui attach {run.root}`, or end it with "
+        f"The supervisor has not started its workers within {SUPERVISOR_SECONDS:g} s and is still "
+        f"trying. Watch it with `tfckpt-tui attach {run.root}`, or end it with "
         f"`tfckpt-tui stop --force {run.root}`."
     )
 
 
 def _ended(run: RunDirectory, status: SupervisorStatus) -> SupervisorStatus:
-    """Returns the status of a run that ended already, or raises why it failed."""
+    """Returns the status of a run that has ended, or raises why it failed."""
     if status.state is not SupervisorState.FAILED:
         return status
     lost = next(
@@ -164,13 +164,13 @@ def _ended(run: RunDirectory, status: SupervisorStatus) -> SupervisorStatus:
     if not isinstance(lost, int):
         raise LaunchError(status.reason)
     log = run.worker_log(lost)
-    said = "\n".join(f"  {line}" for line in last_lines(log))
-    raise LaunchError(f"{status.reason} The end of {log}:\n{said or '  (it is empty)'}")
+    lines = "\n".join(f"  {line}" for line in last_lines(log))
+    raise LaunchError(f"{status.reason} The end of {log}:\n{lines or '  (it is empty)'}")
 
 
-def _did_not_come_up(run: RunDirectory) -> LaunchError:
-    said = "\n".join(f"  {line}" for line in last_lines(run.supervisor_log))
+def _did_not_start(run: RunDirectory) -> LaunchError:
+    lines = "\n".join(f"  {line}" for line in last_lines(run.supervisor_log))
     return LaunchError(
-        f"The supervisor did not come up. The end of {run.supervisor_log}:\n"
-        f"{said or '  (it is empty)'}"
+        f"The supervisor did not start. The end of {run.supervisor_log}:\n"
+        f"{lines or '  (it is empty)'}"
     )

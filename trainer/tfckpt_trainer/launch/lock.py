@@ -1,4 +1,4 @@
-"""The supervisor's lock: taken by a launch, handed on to the supervisor, held for its life."""
+"""The supervisor's lock: a launch takes it, and the supervisor holds it until it exits."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 def take_lock(run: RunDirectory) -> int | None:
     """Takes the lock of a run's supervisor.
 
-    It is a `flock`, as `filelock` takes it too. It belongs to the open file, so a launch can
-    hand it to the supervisor, and at no moment in between could another launch take it.
+    It is a `flock`, as `filelock` uses it too. It belongs to the open file, so a launch can pass
+    it to the supervisor without releasing it.
 
     Returns:
-        The descriptor that holds the lock until its last copy is closed, or None where
-        somebody else holds it.
+        The descriptor that holds the lock until its last copy is closed, or None if another
+        process holds it.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     descriptor = os.open(run.supervisor_lock, flags, 0o644)
@@ -29,7 +29,7 @@ def take_lock(run: RunDirectory) -> int | None:
 
 
 def lock_is_held(run: RunDirectory) -> bool:
-    """Whether a supervisor lives, or a launch is about to start one."""
+    """Whether a supervisor runs, or a launch is about to start one."""
     if not run.supervisor_lock.exists():
         return False
     descriptor = take_lock(run)

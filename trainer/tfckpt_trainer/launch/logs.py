@@ -1,4 +1,4 @@
-"""The logs of processes we start: one file each, bounded, with a line between attempts."""
+"""The logs of launched processes: one bounded file each, with a line before each start."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import BinaryIO
 
 LOG_LIMIT = 32 << 20
-"""Bytes after which a log is put aside at the next start; one earlier log is kept."""
+"""Size in bytes above which the next start rotates a log; one old log is kept."""
 
 TAIL_BYTES = 16 << 10
-"""How much of the end of a log is read for its last lines."""
+"""Bytes that are read from the end of a log to find its last lines."""
 
 LINE_LIMIT = 300
-"""Characters of one line that are shown."""
+"""How many characters of a line are shown."""
 
 _SEPARATOR = re.compile(r"^--- \d{4}-\d\d-\d\d \d\d:\d\d:\d\d start \d+: .*$", re.MULTILINE)
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
 def open_log(path: Path, attempt: int, command: Sequence[str]) -> BinaryIO:
-    """Opens a log for appending and writes the line that begins a new attempt.
+    """Opens a log for appending, and writes the line before a new start.
 
-    A log that grew beyond `LOG_LIMIT` is put aside first, in the place of the one before it.
+    A log larger than `LOG_LIMIT` is rotated first.
 
     Raises:
         OSError: It cannot be opened.
@@ -39,16 +39,16 @@ def open_log(path: Path, attempt: int, command: Sequence[str]) -> BinaryIO:
     log = os.fdopen(os.open(path, flags, 0o644), "ab", buffering=0)
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
     line = f"--- {stamp} start {attempt}: {shlex.join(command)}".replace("\n", " ")
-    # A full disk must not keep a run from going on: only this line is missing then.
+    # A full disk must not prevent the start: only this line is missing then.
     with suppress(OSError):
         log.write(_missing_newline(log) + line.encode("utf-8", "replace") + b"\n")
     return log
 
 
 def last_lines(path: Path, count: int = 8) -> list[str]:
-    """Returns the last lines that the newest attempt printed, safe to show on a terminal.
+    """Returns the last lines since the newest start, safe to print on a terminal.
 
-    Empty lines are left out, and of a line that rewrote itself only its last state is kept.
+    Empty lines are left out. Of a line with carriage returns only the last part is kept.
     """
     try:
         with open(path, "rb") as file:
@@ -69,6 +69,6 @@ def _plain(line: str) -> str:
 
 
 def _missing_newline(log: BinaryIO) -> bytes:
-    """Returns the end that the last line lacks, where a worker was killed within it."""
+    """Returns a newline if the last line has none, because a worker was killed."""
     size = os.fstat(log.fileno()).st_size
     return b"\n" if size and os.pread(log.fileno(), 1, size - 1) != b"\n" else b""

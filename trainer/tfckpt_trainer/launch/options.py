@@ -1,4 +1,4 @@
-"""What a launch is told: which command, how many workers, how patient to be."""
+"""The options of a launch: the command, the number of workers, the timeouts."""
 
 from __future__ import annotations
 
@@ -7,27 +7,25 @@ from tfckpt_trainer.rundir.documents import Document
 
 
 class LaunchOptions(Document, frozen=True, kw_only=True):
-    """`launch.json`: what the supervisor was told; all times in seconds.
+    """`launch.json`: the options that the supervisor reads; all times in seconds.
 
     Attributes:
         run_directory: Absolute path of the run directory.
-        command: What each worker runs.
-        working_directory: Where it runs.
-        parameter_servers: How many processes keep the variables for all; with any, one more
-            process is the chief, which tells the workers what to do.
-        max_restarts: How often all workers are started again after one died.
-        pause_seconds: Before the first restart; it doubles with each further one.
-        grace_seconds: What workers have to save and end when they are asked to.
-        start_timeout: After this long, a worker without a heartbeat beside others that have
-            one did not come up.
-        peer_seconds: Silence of a worker after which the others of its strategy give up.
-        ports: Fixed ports for TensorFlow's cluster, one for each process; empty to choose.
-        standby: Whether a process that has imported TensorFlow waits beside training, to become
-            workers at once where they are started again.
-        hang_seconds: After this long without a step on any worker, while they train, all are
-            started again; None is never.
-        environment: Further variables for the workers. They are written to the run directory:
-            secrets belong into the environment of the launch itself, which workers inherit.
+        command: The command of each worker.
+        working_directory: The working directory of the command.
+        parameter_servers: Number of parameter servers. With any, one more process is the chief
+            that coordinates the workers.
+        max_restarts: How often all workers are restarted after one died.
+        pause_seconds: Pause before the first restart; it doubles with each further one.
+        grace_seconds: Time for workers to save and exit when they are asked to stop.
+        start_timeout: Time limit for a worker's first heartbeat, once others have one.
+        peer_seconds: Silence of a worker after which the others give up.
+        ports: Fixed ports of TensorFlow's cluster, one per process; empty to use free ones.
+        standby: Whether to keep a standby process that has imported TensorFlow, for fast restarts.
+        hang_seconds: Time without a step, while all train, after which all workers are restarted;
+            None for no limit.
+        environment: Additional environment variables of the workers. They are stored in the run
+            directory. Put secrets into the environment of the launch, which workers inherit.
     """
 
     run_directory: str
@@ -47,5 +45,5 @@ class LaunchOptions(Document, frozen=True, kw_only=True):
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """What each process is, in the order of their numbers."""
+        """The tasks of all processes, in the order of their numbers."""
         return tasks(self.workers, self.parameter_servers)

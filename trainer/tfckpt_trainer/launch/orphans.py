@@ -1,4 +1,4 @@
-"""What still runs of a run: its supervisor, and workers that outlived it."""
+"""Finds the processes of a run that still live: its supervisor, and workers without one."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class OrphanProcess:
     """A worker process that lives.
 
     Attributes:
-        pid: With `process_started_at`, tells it from a later one with the same number.
-        namespace: Among which processes `pid` counts; empty if unknown.
+        pid: Its process id; `process_started_at` distinguishes a later process with the same id.
+        namespace: The PID namespace of `pid`; empty if unknown.
     """
 
     index: int
@@ -37,12 +37,12 @@ class OrphanProcess:
 
     @property
     def lives(self) -> bool:
-        """Whether it still does, as far as this machine can tell."""
+        """Whether it still runs; assumed for processes of other machines."""
         return not self.is_here or process_lives(self.pid, self.process_started_at)
 
     @property
     def keeps_its_number(self) -> bool:
-        """Whether no other process has its number by now, so that its group may be signalled."""
+        """Whether no other process has got its id, so that its group may be signaled."""
         try:
             started_at = psutil.Process(self.pid).create_time()
         except psutil.NoSuchProcess:
@@ -55,10 +55,10 @@ class OrphanProcess:
 
 
 def read_supervisor(run: RunDirectory) -> SupervisorStatus | None:
-    """Returns the heartbeat of the supervisor; None where there is none that can be read.
+    """Returns the heartbeat of the supervisor; None if there is none or it is damaged.
 
-    It is not flushed to disk, so that after a power loss it may be torn: that must not block
-    a new launch.
+    It is not flushed to disk and may be damaged after a power loss. That must not prevent a
+    new launch.
     """
     try:
         return load_status(run.supervisor_status, SupervisorStatus)
@@ -67,15 +67,16 @@ def read_supervisor(run: RunDirectory) -> SupervisorStatus | None:
 
 
 def living_supervisor(run: RunDirectory, now: float) -> SupervisorStatus | None:
-    """Returns the heartbeat of the supervisor if it lives."""
+    """Returns the heartbeat of the supervisor if it runs."""
     status = read_supervisor(run)
     return status if status is not None and is_live(status, now) else None
 
 
 def orphan_processes(run: RunDirectory, now: float) -> list[OrphanProcess]:
-    """Returns the workers that live, by index: those the supervisor started and those that tell.
+    """Returns the live workers, sorted by index.
 
-    Scripts that do not use our library write no heartbeat; the supervisor's last one names them.
+    They come from the workers' heartbeats, and from the supervisor's last one: scripts that do
+    not use this library write none of their own.
     """
     found: dict[tuple[str, int], OrphanProcess] = {}
     for told in read_workers(run):

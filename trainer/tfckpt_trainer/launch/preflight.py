@@ -1,4 +1,4 @@
-"""What must hold before workers are started: a command, a directory, and nobody there yet."""
+"""Checks before a launch: the options, the directory, and that no worker runs there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 import time
 from pathlib import Path
 
-from tfckpt_trainer.catalog.scan.checkpoint_files import look
+from tfckpt_trainer.catalog.scan.checkpoint_files import scan_files
 from tfckpt_trainer.errors import LaunchError, UsageError
 from tfckpt_trainer.launch.cluster import check_ports
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -16,11 +16,11 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 
 
 def check_options(options: LaunchOptions) -> None:
-    """Makes sure that the options make sense and the command can be found.
+    """Checks that the options are valid and the command exists.
 
     Raises:
-        UsageError: They do not, or it cannot.
-        LaunchError: A port that was asked for is in use.
+        UsageError: An option is invalid, or the command does not exist.
+        LaunchError: A port is in use.
     """
     if options.workers < 1:
         raise UsageError(f"--workers is {options.workers}; a run has at least 1.")
@@ -30,34 +30,36 @@ def check_options(options: LaunchOptions) -> None:
         )
     if options.max_restarts < 0:
         raise UsageError(f"--max-restarts is {options.max_restarts}; it cannot be negative.")
-    # They are written down as JSON, which has no place for other bytes.
+    # They are stored as JSON, which has no other bytes.
     for text in (options.run_directory, options.working_directory, *options.command):
         if not _is_unicode(text):
-            raise UsageError(f"{text!r} is not valid UTF-8; rename it, or call it otherwise.")
+            raise UsageError(f"{text!r} is not valid UTF-8; rename it.")
     if not options.command:
-        raise UsageError("No command: name the script after `--`, as in `-- python train.py`.")
+        raise UsageError("There is no command. Add it after `--`, as in `-- python train.py`.")
     if not Path(options.working_directory).is_dir():
-        raise UsageError(f"{options.working_directory} is no directory to run a command in.")
+        raise UsageError(
+            f"{options.working_directory} is not a directory; start the launch in an existing one."
+        )
     if not _is_there(options):
         raise UsageError(
-            f"{options.command[0]!r} is no program that can be run here; check its name. A "
-            "script without execute permission needs its interpreter: `-- python train.py`."
+            f"{options.command[0]!r} is not a program that can be run; check its name. A script "
+            "without execute permission needs its interpreter: `-- python train.py`."
         )
     members = options.tasks
     if options.ports and len(options.ports) != len(members):
         jobs = ", ".join(f"{task.job} {task.index}" for task in members)
         raise UsageError(
-            f"--ports names {len(options.ports)} ports and there are {len(members)} processes; "
-            f"name one for each, in this order: {jobs}."
+            f"--ports names {len(options.ports)} ports, but there are {len(members)} processes. "
+            f"Name one for each, in this order: {jobs}."
         )
     check_ports(options.ports)
 
 
 def check_directory(run: RunDirectory) -> None:
-    """Makes sure that a run can live in a directory, and creates what is missing of it.
+    """Checks that a directory can be used for a run, and creates what is missing.
 
     Raises:
-        UsageError: It cannot be used, or it holds something else than a run.
+        UsageError: It cannot be used, or it has other content.
     """
     root = run.root
     if root.exists() and not root.is_dir():
@@ -65,10 +67,10 @@ def check_directory(run: RunDirectory) -> None:
     try:
         root.mkdir(parents=True, exist_ok=True)
         content = sorted(name for name in os.listdir(root) if not name.startswith("."))
-        if content and not (run.is_ours or run.state_file.is_file() or look(root)):
+        if content and not (run.is_ours or run.state_file.is_file() or scan_files(root)):
             raise UsageError(
-                f"{root} holds something else ({content[0]}); choose an empty directory, or one "
-                "with TensorFlow checkpoints."
+                f"{root} is not empty and has no checkpoints (it has {content[0]}). Choose an "
+                "empty directory, or one with TensorFlow checkpoints."
             )
         if not os.access(root, os.W_OK | os.X_OK):
             raise UsageError(f"{root} is not writable; choose another directory.")
@@ -81,28 +83,28 @@ def check_directory(run: RunDirectory) -> None:
 
 
 def already_alive(run: RunDirectory) -> LaunchError:
-    """Returns the error for a run whose supervisor lives."""
+    """Returns the error for a run whose supervisor still runs."""
     supervisor = living_supervisor(run, time.time())
-    who = f"supervisor: process {supervisor.pid}" if supervisor else "it is just being launched"
+    who = f"supervisor: process {supervisor.pid}" if supervisor else "it is being launched"
     return LaunchError(
-        f"A run is alive in {run.root} ({who}). Watch it with `tfckpt-tui attach {run.root}`, "
-        f"or end it with `tfckpt-tui stop {run.root}`."
+        f"A run is already running in {run.root} ({who}). Watch it with "
+        f"`tfckpt-tui attach {run.root}`, or end it with `tfckpt-tui stop {run.root}`."
     )
 
 
 def check_no_orphans(run: RunDirectory) -> None:
-    """Makes sure that no worker trains here without a supervisor.
+    """Checks that no worker trains here without a supervisor.
 
     Raises:
-        LaunchError: Some do; it names their processes and how to end them.
+        LaunchError: Some do. The message names their processes and how to end them.
     """
     alive = orphan_processes(run, time.time())
     if alive:
         raise LaunchError(
-            f"Still training in {run.root}, without a supervisor: "
-            f"{', '.join(map(str, alive))}. Watch with `tfckpt-tui attach {run.root}`, end with "
-            f"`tfckpt-tui stop {run.root}`, or with `tfckpt-tui stop --force {run.root}` where "
-            "nothing answers."
+            f"Workers still train in {run.root} without a supervisor: "
+            f"{', '.join(map(str, alive))}. Watch them with `tfckpt-tui attach {run.root}`. End "
+            f"them with `tfckpt-tui stop {run.root}`, or with "
+            f"`tfckpt-tui stop --force {run.root}` if they do not answer."
         )
 
 

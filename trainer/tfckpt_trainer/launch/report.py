@@ -1,4 +1,4 @@
-"""What a supervisor tells of itself: its heartbeat, the journal, its own log."""
+"""The output of a supervisor: its heartbeat, journal entries and its own log."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from tfckpt_trainer.rundir.statuses import store_status
 HEARTBEAT_SECONDS = 1.0
 
 BY = "supervisor"
-"""Who the journal names for what a supervisor did."""
+"""The author of a supervisor's journal entries."""
 
 
 class Reporter:
-    """Writes what a supervisor does where others look.
+    """Writes the heartbeat, the journal and the log of a supervisor.
 
-    A full or failing disk must end no training: what cannot be written is left out, and the
-    next heartbeat is tried again.
+    A full or failing disk must not end training: an entry that cannot be written is dropped, and
+    the next heartbeat is tried again.
 
     Attributes:
-        workers: The processes the heartbeat tells of.
-        attempt: Number of the start of all workers, from 0.
-        restarts: How many of `max_restarts` are used.
+        workers: The processes in the heartbeat.
+        attempt: Number of the current start of all workers, from 0.
+        restarts: Number of restarts used.
     """
 
     def __init__(self, run: RunDirectory, max_restarts: int) -> None:
@@ -51,13 +51,13 @@ class Reporter:
 
     @property
     def state(self) -> SupervisorState:
-        """What the supervisor does now."""
+        """The current state of the supervisor."""
         return self._state
 
     def enter(
         self, state: SupervisorState, reason: str = "", next_start_at: float | None = None
     ) -> None:
-        """Tells of a new state, and why it was entered."""
+        """Enters a new state and reports it with its reason."""
         self._state = state
         self._reason = reason
         self._next_start_at = next_start_at
@@ -65,14 +65,14 @@ class Reporter:
         self.beat()
 
     def note(self, kind: JournalKind, message: str, details: dict[str, Any] | None = None) -> None:
-        """Writes one entry of the journal."""
+        """Writes one journal entry."""
         entry = JournalEntry(
             at=time.time(), kind=kind, message=message, by=BY, details=details or {}
         )
         self._try(lambda: write_entry(self._run, entry), "the journal")
 
     def beat_if_due(self) -> None:
-        """Writes a heartbeat where the last one is old enough."""
+        """Writes a heartbeat if the last one is old enough."""
         if time.monotonic() - self._beat_at >= HEARTBEAT_SECONDS:
             self.beat()
 
@@ -107,4 +107,4 @@ class Reporter:
             sys.stdout.write(f"{time.strftime('%H:%M:%S')} {words}\n")
             sys.stdout.flush()
         except OSError:
-            return  # The log is on the disk that fails: there is no other place to tell of it.
+            return  # The log is on the failing disk; there is no other place to report it.

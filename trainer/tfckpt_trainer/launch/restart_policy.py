@@ -1,4 +1,4 @@
-"""What a supervisor does next: decided from what it sees, without touching a process."""
+"""Decides what a supervisor does next; pure functions that touch no process."""
 
 from __future__ import annotations
 
@@ -7,27 +7,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
+from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.records.worker import Ending
-
-RESTART_ME = 75
-"""Exit status of a worker that lost a peer and wants all to be started again."""
 
 LONGEST_PAUSE_SECONDS = 60.0
 
 AT_ONCE_SECONDS = 60.0
-"""A script that fails sooner than this, and without a heartbeat, failed at once."""
+"""A script that fails sooner than this, without a heartbeat, failed at once."""
 
 HEALTHY_SECONDS = 600.0
-"""Training for this long and saving a checkpoint gives back the restarts used before."""
+"""After this long, if a checkpoint was saved, the count of restarts begins again."""
 
 PORT_RETRIES = 3
-"""How often other ports are tried when another program took one in between."""
+"""How often other ports are tried after another program took one."""
 
 _FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
 class Next(Enum):
-    """The next move of a supervisor."""
+    """The next action of a supervisor."""
 
     WAIT = auto()
     FINISH = auto()
@@ -38,15 +36,15 @@ class Next(Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """How patient a supervisor is; times in seconds.
+    """The limits of a supervisor; see `LaunchOptions`. Times in seconds.
 
     Attributes:
-        max_restarts: How often all workers are started again after one died.
-        pause_seconds: Before the first restart; it doubles with each further one.
-        start_timeout: When a worker without a heartbeat, beside others with one, is given up.
-        hang_seconds: After this long without a step, while all train, they are started again;
-            None is never.
-        fixed_ports: Whether a person chose the ports, so that no others can be tried.
+        max_restarts: How often all workers are restarted after one died.
+        pause_seconds: Pause before the first restart; it doubles with each further one.
+        start_timeout: Time limit for a worker's first heartbeat, once others have one.
+        hang_seconds: Time without a step, while all train, after which all workers are restarted;
+            None for no limit.
+        fixed_ports: Whether the user chose the ports, so that no others can be tried.
     """
 
     max_restarts: int = 3
@@ -62,9 +60,9 @@ class Exit:
 
     Attributes:
         code: Exit status; negative for a signal.
-        ending: What the worker itself said at the end, if it uses our library.
-        detail: What it said it died of, or the last line of its log.
-        port_taken: Whether its log tells that another program had its port.
+        ending: The ending in the worker's last heartbeat, if it uses this library.
+        detail: The cause in its last heartbeat, or the last line of its log.
+        port_taken: Whether its log says that its port was taken.
     """
 
     index: int
@@ -75,28 +73,28 @@ class Exit:
 
     @property
     def is_victim(self) -> bool:
-        """Whether it only left because another worker was gone."""
-        return self.code == RESTART_ME
+        """Whether it exited only because another worker was lost."""
+        return self.code == ExitCode.RESTART_WORKERS
 
     @property
     def by_itself(self) -> bool:
-        """Whether the script failed or crashed, rather than being killed from outside."""
-        return self.code != RESTART_ME and -self.code not in _FROM_OUTSIDE
+        """Whether the script itself failed, instead of being killed from outside."""
+        return self.code != ExitCode.RESTART_WORKERS and -self.code not in _FROM_OUTSIDE
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """What is seen of one start of all workers.
+    """The observed state of one start of all workers.
 
     Attributes:
-        workers: How many there are.
-        seconds: Since they were started.
-        exits: Of those that ended, in the order in which they did.
-        heard: Indexes of those that ever wrote a heartbeat. A script that does not use our
+        workers: Number of workers.
+        seconds: Seconds since they were started.
+        exits: The workers that have ended, in that order.
+        heard: Indexes of workers that have written a heartbeat. A script that does not use this
             library writes none.
-        stepped: Whether any made a step.
+        stepped: Whether any worker made a step.
         saved: Whether a checkpoint was committed.
-        stands_for: Seconds since any of them made a step, where all train; else 0.
+        stands_for: Seconds since any worker made a step, if all train; else 0.
         suspect: The worker that seems to hold up the others, and why.
     """
 
@@ -111,18 +109,18 @@ class Attempt:
 
     @property
     def fruitless(self) -> bool:
-        """Whether it ended, as far as can be seen, before it did anything."""
+        """Whether it ended before any worker made a step, as far as can be observed."""
         return not self.stepped and (bool(self.heard) or self.seconds < AT_ONCE_SECONDS)
 
 
 @dataclass(frozen=True)
 class History:
-    """What counts of the attempts before.
+    """What earlier attempts left to consider.
 
     Attributes:
-        restarts: How many are used.
-        port_retries: How often other ports were tried in a row.
-        failure: How the attempt before failed, if it was fruitless.
+        restarts: Number of restarts used.
+        port_retries: How often in a row other ports were tried.
+        failure: How the previous attempt failed, if it made no step.
     """
 
     restarts: int = 0
@@ -132,13 +130,13 @@ class History:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do, and why, in words for a person.
+    """The next action and its reason.
 
     Attributes:
-        culprit: The worker that died first, where one did.
-        lost: Index of the worker that died or did not come up.
-        pause_seconds: Before a restart.
-        history: With which the next attempt is judged.
+        culprit: The worker that failed first, if one did.
+        lost: Index of the worker that died or did not start.
+        pause_seconds: Pause before a restart.
+        history: The history for the next attempt.
     """
 
     next: Next
@@ -150,11 +148,11 @@ class Decision:
 
 
 def decide(attempt: Attempt, history: History, limits: Limits) -> Decision:
-    """Decides what follows from what is seen of an attempt.
+    """Decides the next action for an attempt.
 
-    A worker that dies takes all down, and all are started again. Not worth a restart is a
-    script that fails at its very first start before any worker gave a sign of life, and one
-    that fails by itself twice in the same way without a step in between.
+    If a worker dies, all workers are restarted. There are two exceptions: a script that fails at
+    its first start before any heartbeat, and a script that fails by itself twice in the same way
+    without a step in between.
     """
     culprit = _culprit(attempt.exits)
     if culprit is not None:
@@ -163,10 +161,10 @@ def decide(attempt: Attempt, history: History, limits: Limits) -> Decision:
         stopped = {Ending.STOPPED, Ending.PREEMPTED}
         if any(ended.ending in stopped for ended in attempt.exits):
             return Decision(Next.STOP, "The run was stopped.", history=history)
-        return Decision(Next.FINISH, "All workers ended well.", history=history)
+        return Decision(Next.FINISH, "All workers finished.", history=history)
     silent = _silent(attempt, limits)
     if silent is not None:
-        reason = f"Worker {silent} gave no sign of life in {limits.start_timeout:g} s"
+        reason = f"Worker {silent} wrote no heartbeat within {limits.start_timeout:g} s"
         return replace(_again(reason, "silent", attempt, history, limits), lost=silent)
     if limits.hang_seconds is not None and attempt.stands_for > limits.hang_seconds:
         return _after_hang(attempt, history, limits)
@@ -174,7 +172,7 @@ def decide(attempt: Attempt, history: History, limits: Limits) -> Decision:
 
 
 def describe_exit(ended: Exit) -> str:
-    """Says how a worker ended, for a person."""
+    """Describes how a worker ended."""
     if ended.code < 0:
         return f"was killed by {signal_name(-ended.code)}"
     said = f": {ended.detail}" if ended.detail else ""
@@ -191,7 +189,7 @@ def signal_name(number: int) -> str:
 
 def pause_before(restart: int, base: float) -> float:
     """Returns how many seconds to wait before restart number `restart`, counted from 1."""
-    # The exponent is bounded because a float is not: the pause has long reached its limit.
+    # Bounded, because a float overflows; the pause has reached its limit long before.
     return min(base * 2.0 ** min(restart - 1, 64), LONGEST_PAUSE_SECONDS)
 
 
@@ -216,7 +214,7 @@ def _after_failure(culprit: Exit, attempt: Attempt, history: History, limits: Li
         decision = Decision(Next.FAIL, f"{_ended(reason)} It failed at once and is not restarted.")
     elif culprit.by_itself and attempt.fruitless and way == history.failure:
         decision = Decision(
-            Next.FAIL, f"{_ended(reason)} It was the second time in a row, without one step."
+            Next.FAIL, f"{_ended(reason)} It failed so twice in a row without a step."
         )
     else:
         decision = _again(reason, way, attempt, history, limits)
@@ -224,14 +222,14 @@ def _after_failure(culprit: Exit, attempt: Attempt, history: History, limits: Li
 
 
 def _after_hang(attempt: Attempt, history: History, limits: Limits) -> Decision:
-    index, why = attempt.suspect or (0, "no worker says why")
-    reason = f"No step was made in {attempt.stands_for:.0f} s: worker {index} {why}"
+    index, why = attempt.suspect or (0, "no worker reports a cause")
+    reason = f"No worker made a step in {attempt.stands_for:.0f} s: worker {index} {why}"
     return replace(_again(reason, "hang", attempt, history, limits), lost=index)
 
 
 def _after_port_clash(reason: str, history: History, limits: Limits) -> Decision:
     if limits.fixed_ports:
-        advice = "Choose other ports with --ports, or leave the choice to the launcher."
+        advice = "Choose other ports with --ports, or omit --ports to use free ones."
         return Decision(Next.FAIL, f"{_ended(reason)} {advice}")
     if history.port_retries >= PORT_RETRIES:
         return Decision(Next.FAIL, f"{_ended(reason)} Other ports were tried {PORT_RETRIES} times.")
@@ -252,7 +250,7 @@ def _again(reason: str, way: str, attempt: Attempt, history: History, limits: Li
     return Decision(
         Next.RESTART,
         _ended(reason),
-        # A first death after training may be anything; one after the other is a pattern.
+        # No pause after the first failure of a run that trained; repeated failures get one.
         pause_seconds=0.0
         if attempt.stepped and not restarts
         else pause_before(restarts + 1, limits.pause_seconds),

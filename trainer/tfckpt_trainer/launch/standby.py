@@ -1,4 +1,4 @@
-"""The supervisor's side of a process that has imported TensorFlow and waits to become workers."""
+"""The supervisor's side of the standby process, which has imported TensorFlow and forks workers."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from tfckpt_trainer.launch.workers import RunningWorker
 MODULE = "tfckpt_trainer.training.standby"
 
 ANSWER_SECONDS = 5.0
-"""How long a process that waits may take to fork."""
+"""Time limit for the standby process to fork a worker."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A command that such a process can become: a script or a module of this same Python."""
+    """A command that the standby process can run: a script or a module of this Python."""
 
     module: str
     arguments: tuple[str, ...]
 
 
 def as_program(command: Sequence[str]) -> Program | None:
-    """Returns what a command runs, or None where only the command itself can be run.
+    """Returns the program of a command, or None if the standby process cannot run it.
 
-    Options of the interpreter are not understood, but for `-u`: logs are never buffered.
+    Of the interpreter's options only `-u` is understood; logs are never buffered anyway.
     """
     words = list(command)
     if len(words) < 2 or sys.platform != "linux":
@@ -54,10 +54,10 @@ def as_program(command: Sequence[str]) -> Program | None:
 
 
 class Standby:
-    """One such process; it is started beside training, and used where workers are started again."""
+    """A standby process; it is started during training and used when workers are restarted."""
 
     def __init__(self, program: Program, environment: Mapping[str, str], log: Path) -> None:
-        """Starts it.
+        """Starts the process.
 
         Raises:
             OSError: It cannot be started.
@@ -81,7 +81,7 @@ class Standby:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has imported all and lives."""
+        """Whether it has imported TensorFlow and runs."""
         self._listen(0)
         return self._ready and not self._gone
 
@@ -94,10 +94,10 @@ class Standby:
         log: Path,
         attempt: int,
     ) -> RunningWorker:
-        """Has it become one more worker.
+        """Forks one more worker.
 
         Raises:
-            LaunchError: It does not answer.
+            LaunchError: The standby process does not answer.
             OSError: The log cannot be written.
         """
         open_log(log, attempt, command).close()
@@ -118,29 +118,29 @@ class Standby:
             self._listen(0.1)
         if len(self._started) == known:
             self._gone = True
-            raise LaunchError("The process that stands by does not answer.")
+            raise LaunchError("The standby process does not answer.")
         return RunningWorker(index, ForkedProcess(self, self._started[-1]))
 
     def code_of(self, pid: int, seconds: float = 0.0) -> int | None:
-        """Returns how a worker of it ended; None while it lives."""
+        """Returns the exit status of one of its workers; None while it runs."""
         if pid not in self._codes:
             self._listen(seconds)
         return self._codes.get(pid)
 
     @property
     def is_gone(self) -> bool:
-        """Whether it can tell no more of its workers."""
+        """Whether it can no longer report on its workers."""
         return self._gone
 
     def end(self) -> None:
-        """Ends it; its workers live on."""
+        """Ends the process; its workers go on."""
         self._ours.close()
         self._gone = True
         self._process.kill()
         self._process.wait()
 
     def _listen(self, seconds: float) -> None:
-        """Takes in what it said, waiting at most so long for more."""
+        """Reads its messages, and waits at most `seconds` for the first."""
         while not self._gone and select.select([self._ours], [], [], seconds)[0]:
             data = self._ours.recv(1 << 16)
             if not data:
@@ -160,27 +160,27 @@ class Standby:
 
 
 class ForkedProcess:
-    """A worker that a standing-by process became: its exit status comes from there."""
+    """A worker that a standby process forked; its exit status comes from there."""
 
     LOST = 1
-    """Exit status of one whose true status nobody can tell any more."""
+    """Exit status of a worker whose true status is unknown."""
 
     def __init__(self, standby: Standby, pid: int) -> None:
         self.pid = pid
         self._standby = standby
 
     def poll(self) -> int | None:
-        """Returns the exit status, negative for a signal; None while it lives."""
+        """Returns the exit status, negative for a signal; None while it runs."""
         code = self._standby.code_of(self.pid)
         if code is None and self._standby.is_gone and not _lives(self.pid):
             return self.LOST
         return code
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits for its end.
+        """Waits until it has ended.
 
         Raises:
-            subprocess.TimeoutExpired: It lives on.
+            subprocess.TimeoutExpired: It still runs.
         """
         deadline = time.monotonic() + (timeout if timeout is not None else float("inf"))
         while (code := self.poll()) is None:
@@ -201,6 +201,6 @@ def _lives(pid: int) -> bool:
 
 
 def _is_this_python(path: Path) -> bool:
-    """Whether a name such as `python3` in a virtual environment is the interpreter that runs."""
+    """Whether a name such as `python3` in a virtual environment is the running interpreter."""
     here = Path(sys.executable)
     return path.parent.resolve() == here.parent.resolve() and path.resolve() == here.resolve()

@@ -1,4 +1,4 @@
-"""Stops a run from outside, for when its trainer does not answer."""
+"""Stops the processes of a run from outside, if its trainer does not answer."""
 
 from __future__ import annotations
 
@@ -39,25 +39,26 @@ def wait_for_end(
     Args:
         run: The run directory.
         timeout: Seconds to wait.
-        while_waiting: Is given what still lives, in words, again and again.
+        while_waiting: Called repeatedly with descriptions of the remaining processes.
 
     Raises:
-        LaunchError: Some process still lives.
+        LaunchError: A process still runs.
     """
     deadline = time.monotonic() + timeout
     while alive := _alive(run):
         if time.monotonic() > deadline:
             raise LaunchError(
-                f"After {timeout:g} s these still live: {', '.join(alive)}. Until they end, "
-                f"a new launch in {run.root} is refused. Look at them with `tfckpt-tui logs "
-                f"{run.root}`, or end them with `tfckpt-tui stop --force {run.root}`."
+                f"After {timeout:g} s these processes still run: {', '.join(alive)}. Until they "
+                f"end, a new launch in {run.root} is refused. Read their logs with "
+                f"`tfckpt-tui logs {run.root}`, or end them with "
+                f"`tfckpt-tui stop --force {run.root}`."
             )
         while_waiting(alive)
         time.sleep(POLL_SECONDS)
 
 
 def _alive(run: RunDirectory) -> list[str]:
-    """Returns what keeps a new launch from being accepted."""
+    """Describes the processes that prevent a new launch."""
     now = time.time()
     alive = []
     if lock_is_held(run):
@@ -74,20 +75,20 @@ def stop_supervisor(
 ) -> bool:
     """Ends the supervisor and the workers of a run.
 
-    The supervisor is asked first: it has its workers save and end. What still lives after
-    `timeout` is killed, and so are workers that outlived their supervisor and did not end.
+    The supervisor is asked first: it makes its workers save and exit. Processes that still run
+    after `timeout` are killed, as are workers without a supervisor that do not exit.
 
     Args:
         run: The run directory.
-        timeout: Seconds that supervisor and workers have to save and end.
+        timeout: Seconds that supervisor and workers have to save and exit.
         by: Who asks, for the journal.
-        on_warning: Told what the disk refused once all processes had ended.
+        on_warning: Called if the end cannot be written to the disk.
 
     Returns:
-        Whether there was anything to end.
+        Whether any process ran.
 
     Raises:
-        LaunchError: It runs on another machine, belongs to somebody else, or cannot be killed.
+        LaunchError: It runs on another machine, belongs to another user, or cannot be killed.
     """
     deadline = time.monotonic() + timeout
     supervisor = living_supervisor(run, time.time())
@@ -99,7 +100,7 @@ def stop_supervisor(
         _signal(supervisor.pid, signal.SIGTERM)
         if not _wait(lambda: not is_live(supervisor, time.time()), deadline):
             _signal(supervisor.pid, signal.SIGKILL)
-        # It may have started others since it was looked at.
+        # It may have started others meanwhile.
         workers = orphan_processes(run, time.time())
     killed = _end(workers, deadline)
     if supervisor is None or killed:
@@ -125,35 +126,39 @@ def _check_workers_here(workers: Sequence[OrphanProcess]) -> None:
 
 
 def _end(workers: Sequence[OrphanProcess], deadline: float) -> bool:
-    """Asks workers to end and kills those that do not; returns whether any had to be killed."""
+    """Asks workers to exit and kills those that do not; returns whether any was killed."""
     _check_workers_here(workers)
     for worker in workers:
         _signal(worker.pid, signal.SIGTERM)
     ended = _wait(lambda: not any(worker.lives for worker in workers), deadline)
     for worker in workers:
-        # Also after a good end: what it started in its group may live.
+        # Also after a normal exit: processes that it started in its group may still run.
         if worker.keeps_its_number:
             _signal(worker.pid, signal.SIGKILL)
     _wait(lambda: not any(worker.lives for worker in workers), time.monotonic() + KILL_SECONDS)
     stuck = [str(worker) for worker in workers if worker.lives]
     if stuck:
-        raise LaunchError(f"Killed, and still there: {', '.join(stuck)}; look at them with ps.")
+        raise LaunchError(
+            f"These processes were killed but still run: {', '.join(stuck)}. Check them with "
+            f"`ps -fp {','.join(str(worker.pid) for worker in workers if worker.lives)}`."
+        )
     return not ended
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
-    """Signals a process, with all of its group where it leads one."""
+    """Signals a process, and all of its group if it leads one."""
     try:
         if os.getpgid(pid) == pid:
             signal_group(pid, number)
         else:
             os.kill(pid, number)
     except ProcessLookupError:
-        # The leader is gone; its number stays reserved for as long as its group has members.
+        # The leader has exited; its id stays reserved while its group has members.
         signal_group(pid, number)
     except PermissionError:
         raise LaunchError(
-            f"Process {pid} belongs to another user and cannot be ended by this one."
+            f"Process {pid} belongs to another user and cannot be ended by you. End it as "
+            f"that user: `kill {pid}`."
         ) from None
 
 
@@ -168,7 +173,7 @@ def _wait(condition: Callable[[], bool], deadline: float) -> bool:
 def _tell(
     run: RunDirectory, workers: Sequence[OrphanProcess], by: str, on_warning: Callable[[str], None]
 ) -> None:
-    """Writes the end that no process is left to write; the processes have ended in any case."""
+    """Records the end, because no process is left to do so."""
     message = "Stopped from outside"
     if workers:
         message += f", without their supervisor: {', '.join(map(str, workers))}"

@@ -1,7 +1,7 @@
-"""The supervisor: starts the workers of a run, restarts all of them when one dies.
+"""The supervisor: starts the workers of a run, and restarts all of them when one dies.
 
-It runs detached from any terminal: `python -m tfckpt_trainer.launch.supervisor RUN`. It tells
-what it does in `status/supervisor.json`, in the journal and in `logs/supervisor.log`.
+It runs detached from any terminal: `python -m tfckpt_trainer.launch.supervisor RUN`. It reports
+in `status/supervisor.json`, in the journal and in `logs/supervisor.log`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import FrameType
 
 import msgspec
 
-from tfckpt_trainer.errors import LaunchError, TfckptError, in_words
+from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, in_words
 from tfckpt_trainer.launch.cluster import (
     addresses,
     cluster_of,
@@ -55,13 +55,13 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
 
 PEERS_GRACE_SECONDS = 3.0
-"""What survivors of a lost worker have to leave: they cannot save without it."""
+"""Grace period of the other workers after one was lost; they cannot save without it."""
 
 OUR_PEERS_GRACE_SECONDS = 0.3
-"""The same where they use our library: what they know is on disk already."""
+"""The same for workers of this library: their state is on disk already."""
 
 CULPRIT_SECONDS = 1.0
-"""How long to look for the worker that died first, when one says it lost another."""
+"""How long to wait for the worker that died first, after one reports that it lost another."""
 
 _STATES = {
     Next.FINISH: SupervisorState.FINISHED,
@@ -106,7 +106,7 @@ class Supervisor:
         try:
             self._supervise()
         except BaseException as error:
-            # Whatever it is: nothing may stay behind, and nobody may believe that it still runs.
+            # On any error: no process may stay behind, and the run must not look as if it ran.
             end_workers(self._workers, PEERS_GRACE_SECONDS)
             self._report.enter(
                 SupervisorState.FAILED, f"The supervisor failed: {type(error).__name__}: {error}"
@@ -131,14 +131,18 @@ class Supervisor:
                 return
 
     def _attempt(self, history: History) -> Decision:
-        """Starts all workers, watches them until something is to be decided, and ends them."""
+        """Starts all workers, watches them until a decision is due, and ends them."""
         self._report.enter(SupervisorState.STARTING)
         try:
             self._start_workers()
         except LaunchError:
             end_workers(self._workers, 0)
-            # What stood by is gone; the next start does without it.
-            return Decision(Next.RESTART, "The workers are started from nothing.", history=history)
+            # The standby process has failed; the next start does without it.
+            return Decision(
+                Next.RESTART,
+                "The standby process failed; the workers are started without it.",
+                history=history,
+            )
         except OSError as error:
             end_workers(self._workers, 0)
             return self._end(Decision(Next.FAIL, f"The command cannot be run: {error}."))
@@ -162,7 +166,7 @@ class Supervisor:
         known = load_if_there(self._run.run_file, RunInfo)
         if known is not None:
             store(self._run.run_file, msgspec.structs.replace(known, cluster=cluster))
-        # A heartbeat of the past must not speak for a worker that is only starting.
+        # An old heartbeat must not be taken for that of a starting worker.
         for path in self._run.status_directory.glob("worker-*.json"):
             path.unlink(missing_ok=True)
         self._workers = []
@@ -172,7 +176,7 @@ class Supervisor:
             self._workers.append(self._start_worker(index, environment))
 
     def _start_worker(self, index: int, environment: Mapping[str, str]) -> RunningWorker:
-        """Starts one worker: of a process that stands by where one does, else from nothing."""
+        """Starts one worker, from the standby process if it is ready."""
         standby = self._standby
         start = start_worker
         if standby is not None and standby.is_ready:
@@ -187,7 +191,7 @@ class Supervisor:
         )
 
     def _prepare(self, attempt: Attempt) -> None:
-        """Has a process stand by for the next start, once training is under way."""
+        """Starts a standby process for the next restart, once training is under way."""
         if self._program is None or self._standby is not None or not attempt.stepped:
             return
         environment = {
@@ -198,7 +202,7 @@ class Supervisor:
         try:
             self._standby = Standby(self._program, environment, self._run.standby_log)
         except OSError:
-            # Without it a restart takes seconds longer; its log tells why.
+            # Without it a restart takes seconds longer; its log has the reason.
             self._program = None
 
     def _environment(self, place: str, index: int) -> dict[str, str]:
@@ -238,7 +242,7 @@ class Supervisor:
             self._asked_to_stop.wait(POLL_SECONDS)
 
     def _tick(self) -> None:
-        """Does what is due, in every wait."""
+        """Does the periodic work during every wait."""
         self._report.beat_if_due()
         self._log_clock.record_if_due(self._logs)
 
@@ -249,11 +253,11 @@ class Supervisor:
         )
 
     def _stop(self, attempt: Attempt) -> Decision:
-        """Has the workers save and end, because the supervisor was asked to."""
+        """Makes the workers save and exit, because the supervisor was asked to stop."""
         by = signal_name(self._asked_by or signal.SIGTERM)
         grace = self._options.grace_seconds
         if attempt.heard and not attempt.stepped:
-            # There is nothing to save, and a strategy that waits for its peers takes no signal.
+            # Nothing to save, and a strategy that waits for its peers handles no signal.
             grace = min(grace, PEERS_GRACE_SECONDS)
         self._report.enter(
             SupervisorState.RUNNING, f"Stopping: the workers have {grace:g} s to save and end."
@@ -266,7 +270,7 @@ class Supervisor:
         return Decision(Next.STOP, reason)
 
     def _pause(self, decision: Decision) -> bool:
-        """Waits before the next attempt; False if it was asked to stop meanwhile."""
+        """Waits before the next attempt; returns False if it was asked to stop."""
         seconds = decision.pause_seconds
         self._report.enter(SupervisorState.RESTARTING, decision.reason, time.time() + seconds)
         deadline = time.monotonic() + seconds
@@ -306,7 +310,7 @@ class Supervisor:
         )
 
     def _end(self, decision: Decision, *, told: bool = False) -> Decision:
-        """Tells of the end; in the journal only where the workers have not told it themselves."""
+        """Reports the end; in the journal only if the workers have not done so."""
         if decision.next is Next.FAIL or not told:
             self._report.note(_KINDS[decision.next], decision.reason)
         self._report.enter(_STATES[decision.next], decision.reason)
@@ -318,7 +322,7 @@ class Supervisor:
 
 
 def _only_victims(decision: Decision, attempt: Attempt) -> bool:
-    """Whether the one that died first may still show up."""
+    """Whether the worker that died first may not be known yet."""
     culprit = decision.culprit
     return culprit is not None and culprit.is_victim and len(attempt.exits) < attempt.workers
 
@@ -327,20 +331,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Supervises the run that `launch.json` in the run directory describes."""
     parser = argparse.ArgumentParser(prog="python -m tfckpt_trainer.launch.supervisor")
     parser.add_argument("run", type=Path, help="the run directory")
-    parser.add_argument("--lock", type=int, help="descriptor that holds the lock; goes on detached")
+    parser.add_argument("--lock", type=int, help="descriptor that holds the lock; runs detached")
     given = parser.parse_args(arguments)
     run = RunDirectory(Path(os.path.realpath(given.run)))
     if given.lock is not None and os.fork():
-        # The launch waits for this one: its child is nobody's, and dies with no one.
+        # The launch waits for this process only: its child runs on by itself.
         os._exit(0)
     try:
         if given.lock is None and take_lock(run) is None:
-            raise LaunchError(f"{run.root} has a supervisor already.")
+            raise LaunchError(f"{run.root} already has a supervisor.")
         state = Supervisor(run, load(run.launch_file, LaunchOptions)).run()
     except (TfckptError, OSError) as error:
         sys.stderr.write(f"{in_words(error)}\n")
-        return 1
-    return 1 if state is SupervisorState.FAILED else 0
+        return ExitCode.PROBLEM
+    return ExitCode.PROBLEM if state is SupervisorState.FAILED else ExitCode.DONE
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One start of all workers as its supervisor sees it: who ended how, who gave a sign of life."""
+"""Observes one start of all workers: exits, heartbeats, steps and saves."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.stragglers import likely_straggler
 
 LOOK_SECONDS = 1.0
-"""How often heartbeats are read while nothing happens."""
+"""Seconds between two reads of the heartbeats."""
 
 PORT_LINES = 60
-"""How many last lines of a log may tell that a port was taken: the end of a traceback."""
+"""How many last lines of a log are searched for a taken port: the end of a traceback."""
 
 
 class Watch:
-    """Gathers what is seen of the workers from their start on."""
+    """Observes the workers from their start on."""
 
     def __init__(self, run: RunDirectory, workers: Sequence[RunningWorker]) -> None:
         self._run = run
@@ -36,7 +36,7 @@ class Watch:
         self._attempt = self._gather()
 
     def look(self) -> Attempt:
-        """Returns what is seen now; cheap where no worker ended and the last look is fresh."""
+        """Returns the current state; cheap if no worker has ended and the last one is fresh."""
         ended = any(
             worker.exit_code is not None and worker.index not in self._exits
             for worker in self._workers
@@ -47,15 +47,17 @@ class Watch:
 
     def _gather(self) -> Attempt:
         self._looked_at = time.monotonic()
-        said = {status.index: status for status in read_workers(self._run, len(self._workers))}
-        self._heard.update(said)
-        self._stepped |= any((status.last_step_at or 0) >= self._began for status in said.values())
+        statuses = {status.index: status for status in read_workers(self._run, len(self._workers))}
+        self._heard.update(statuses)
+        self._stepped |= any(
+            (status.last_step_at or 0) >= self._began for status in statuses.values()
+        )
         for worker in self._workers:
             code = worker.exit_code
             if code is not None and worker.index not in self._exits:
-                # What a worker leaves in its group has lost its master.
+                # End the processes that it started in its group.
                 worker.kill()
-                self._exits[worker.index] = self._exit(worker, code, said.get(worker.index))
+                self._exits[worker.index] = self._exit(worker, code, statuses.get(worker.index))
         return Attempt(
             workers=len(self._workers),
             seconds=time.monotonic() - self._began_clock,
@@ -63,16 +65,16 @@ class Watch:
             heard=frozenset(self._heard),
             stepped=self._stepped,
             saved=self._saved(),
-            stands_for=self._stands_for(said.values()),
-            suspect=likely_straggler(list(said.values()), time.time()),
+            stands_for=self._stands_for(statuses.values()),
+            suspect=likely_straggler(list(statuses.values()), time.time()),
         )
 
-    def _stands_for(self, said: Collection[WorkerStatus]) -> float:
-        """Returns for how long all train and none makes a step; 0 where that is not so."""
-        training = [status for status in said if status.activity is not Activity.SERVING]
+    def _stands_for(self, statuses: Collection[WorkerStatus]) -> float:
+        """Returns for how long all workers train without a step; 0 if they do not all train."""
+        training = [status for status in statuses if status.activity is not Activity.SERVING]
         steps = [status.last_step_at for status in training if status.last_step_at is not None]
         trains = {status.activity for status in training} == {Activity.TRAINING}
-        is_whole = len(said) == len(self._workers) and len(steps) == len(training)
+        is_whole = len(statuses) == len(self._workers) and len(steps) == len(training)
         if not (trains and is_whole) or max(steps) < self._began:
             return 0.0
         return time.time() - max(steps)
@@ -81,17 +83,17 @@ class Watch:
         lines = last_lines(self._run.worker_log(worker.index), PORT_LINES)
         own = status if status is not None and status.pid == worker.pid else None
         final = own if own is not None and own.activity is Activity.EXITED else None
-        said = final.detail if final is not None else ""
+        cause = final.detail if final is not None else ""
         return Exit(
             index=worker.index,
             code=code,
             ending=final.ending if final is not None else None,
-            detail=said or (f"last printed {lines[-1]!r}" if lines else ""),
+            detail=cause or (f"last printed {lines[-1]!r}" if lines else ""),
             port_taken=says_port_taken("\n".join(lines)),
         )
 
     def _saved(self) -> bool:
-        """Whether TensorFlow's state file, which commits a checkpoint, is newer than the start."""
+        """Whether a checkpoint was committed since the start, by the time of the state file."""
         try:
             return self._run.state_file.stat().st_mtime > self._began
         except OSError:

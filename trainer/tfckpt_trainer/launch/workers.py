@@ -1,4 +1,4 @@
-"""Worker processes: started in groups of their own, watched, and ended without a trace."""
+"""Worker processes: each starts in its own process group, and the whole group is ended."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tfckpt_trainer.rundir.records.run import WorkerProcess
 POLL_SECONDS = 0.05
 
 KILL_SECONDS = 5.0
-"""How long a killed process is waited for; one that hangs in the kernel takes longer."""
+"""How long to wait for a killed process; one that hangs in the kernel takes longer."""
 
 
 class Process(Protocol):
-    """What is needed of a process: `subprocess.Popen` has it."""
+    """The part of `subprocess.Popen` that is used here."""
 
     pid: int
 
     def poll(self) -> int | None:
-        """Returns the exit status, negative for a signal; None while it lives."""
+        """Returns the exit status, negative for a signal; None while it runs."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits for its end, or raises `subprocess.TimeoutExpired`."""
+        """Waits until it has ended, or raises `subprocess.TimeoutExpired`."""
 
 
 class RunningWorker:
@@ -45,16 +45,16 @@ class RunningWorker:
 
     @property
     def exit_code(self) -> int | None:
-        """Exit status, negative for a signal; None while it lives."""
+        """Exit status, negative for a signal; None while it runs."""
         return self._process.poll()
 
     @property
     def group_lives(self) -> bool:
-        """Whether the worker or anything it started in its group lives."""
+        """Whether the worker or a process in its group still runs."""
         if self._process.poll() is None:
             return True
         if not self._group_gone:
-            # Once it is empty its number may be given to others: it is never looked at again.
+            # Once it is empty, others may get its id: it is never checked again.
             self._group_gone = not _has_members(self.pid)
         return not self._group_gone
 
@@ -64,16 +64,16 @@ class RunningWorker:
             signal_group(self.pid, number)
 
     def kill(self) -> None:
-        """Kills what lives of the group, and waits for the worker itself."""
+        """Kills the group, and waits for the worker itself."""
         self.signal(signal.SIGKILL)
         try:
             self._process.wait(KILL_SECONDS)
         except subprocess.TimeoutExpired:
-            return  # It hangs in the kernel; its facts go on telling that it did not end.
+            return  # It hangs in the kernel; the heartbeat goes on listing it as running.
         self._group_gone = True
 
     def facts(self) -> WorkerProcess:
-        """Returns what the supervisor's heartbeat says of it."""
+        """Returns its entry in the supervisor's heartbeat."""
         return WorkerProcess(
             index=self.index,
             pid=self.pid,
@@ -113,18 +113,18 @@ def end_workers(
     grace_seconds: float,
     while_waiting: Callable[[], None] = lambda: None,
 ) -> list[int]:
-    """Asks all workers to end, waits, and kills what is left of their process groups.
+    """Asks all workers to exit, waits, and kills the rest of their process groups.
 
-    What a worker started has the grace too: where the command is a shell script, the shell
-    leaves at once and its training process is the one that saves.
+    Processes that a worker started get the grace period too. If the command is a shell script,
+    the shell exits at once and its child is the one that saves.
 
     Args:
-        workers: All of a run.
-        grace_seconds: Between asking and killing; 0 kills without asking.
+        workers: All workers of a run.
+        grace_seconds: Seconds between the request and the kill; 0 kills at once.
         while_waiting: Called every `POLL_SECONDS`.
 
     Returns:
-        Indexes of the workers of which something had to be killed.
+        Indexes of the workers with a killed process.
     """
     if grace_seconds > 0:
         for worker in workers:
@@ -140,7 +140,7 @@ def end_workers(
 
 
 def signal_group(leader: int, number: signal.Signals) -> None:
-    """Signals the process group of `leader`; one that is gone is passed over."""
+    """Signals the process group of `leader`, if it still exists."""
     try:
         os.killpg(leader, number)
     except ProcessLookupError:
@@ -148,14 +148,14 @@ def signal_group(leader: int, number: signal.Signals) -> None:
 
 
 def _has_members(group: int) -> bool:
-    """Whether a process group has a member that is not dead."""
+    """Whether a process group has a member that is not a zombie."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    # The signal also reaches the dead that their parent has not collected yet.
+    # The signal also reaches zombies.
     return any(_lives_in(process, group) for process in psutil.process_iter())
 
 

@@ -13,17 +13,8 @@ from typing import NoReturn
 
 import tensorflow as tf
 
-from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.errors import ExitCode, TfckptError
 from tfckpt_trainer.training.checkpoint.restorer import TornRestoreError
-
-RESTART_ME = 75
-"""Exit code (EX_TEMPFAIL) that requests a restart of all workers from the supervisor."""
-
-PREEMPTED = 143
-"""Exit code after SIGTERM (128 + 15). Schedulers requeue jobs with this code."""
-
-FAILED = 1
-"""Exit code after an error in the script."""
 
 _terminated = threading.Event()
 
@@ -91,7 +82,7 @@ def leave(status: int) -> NoReturn:
 
 @contextmanager
 def exit_on_lost_peer(alone: bool, before_leaving: Callable[[str], None]) -> Iterator[None]:
-    """Exits with `RESTART_ME` if a collective fails because another worker is lost.
+    """Exits with `RESTART_WORKERS` if a collective fails because another worker is lost.
 
     Args:
         alone: Whether there are no other workers. Then all errors are raised.
@@ -101,12 +92,12 @@ def exit_on_lost_peer(alone: bool, before_leaving: Callable[[str], None]) -> Ite
         yield
     except TornRestoreError as error:
         before_leaving(str(error))
-        leave(RESTART_ME)
+        leave(ExitCode.RESTART_WORKERS)
     except PEER_ERRORS as error:
         if alone:
             raise
         before_leaving(f"Another worker was lost: {_cause(error)}")
-        leave(RESTART_ME)
+        leave(ExitCode.RESTART_WORKERS)
 
 
 def on_uncaught_error(
@@ -131,10 +122,10 @@ def on_uncaught_error(
             earlier(kind, error, trace)
         if isinstance(error, PEER_ERRORS) and not alone:
             lose_peer(f"Another worker was lost: {_cause(error)}")
-            leave(RESTART_ME)
+            leave(ExitCode.RESTART_WORKERS)
         fail(f"{kind.__name__}: {error}")
         if not alone:
-            leave(FAILED)
+            leave(ExitCode.PROBLEM)
 
     sys.excepthook = handle
 

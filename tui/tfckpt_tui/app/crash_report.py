@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.rundir.files import make_directory, write_atomic
+from tfckpt_trainer.user_directories import NO_HOME, state_directory
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.settings.recent_runs import state_directory
 
 _PACKAGES = ("tfckpt-tui", "textual", "rich", "watchdog")
 
@@ -44,7 +44,10 @@ def take_down(error: BaseException) -> Crash:
     report = None
     # What can be told without a file is told all the same.
     with suppress(OSError, TfckptError):
-        path = state_directory() / time.strftime("crash-%Y%m%d-%H%M%S.txt")
+        directory = state_directory()
+        if directory is None:
+            raise UsageError(NO_HOME)
+        path = directory / time.strftime("crash-%Y%m%d-%H%M%S.txt")
         make_directory(path.parent)
         write_atomic(path, ("\n".join(facts) + "\n\n" + trace).encode("utf-8", "replace"))
         report = path

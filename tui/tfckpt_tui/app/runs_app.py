@@ -19,7 +19,7 @@ from tfckpt_tui.app.widgets.base.keybar import KeyBar, KeyHint
 from tfckpt_tui.app.widgets.run.run_list import RunList
 from tfckpt_tui.services.launch import form_like
 from tfckpt_tui.settings.config import Config
-from tfckpt_tui.settings.recent_runs import RunGlance, glances, recent_runs, runs_below
+from tfckpt_tui.settings.recent_runs import RunSummary, recent_runs, runs_below, summarize_runs
 
 _LOOK_SECONDS = 2.0
 
@@ -27,7 +27,7 @@ _LOOK_SECONDS = 2.0
 class Looked(Message):
     """All runs were looked at."""
 
-    def __init__(self, found: Sequence[RunGlance], at: float) -> None:
+    def __init__(self, found: Sequence[RunSummary], at: float) -> None:
         super().__init__()
         self.found = found
         self.at = at
@@ -109,7 +109,7 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         while not self._left.is_set():
             now = time.time()
             below = runs_below(self._below) if self._below is not None else []
-            self.post_message(Looked(glances([*recent_runs(), *below], now), now))
+            self.post_message(Looked(summarize_runs([*recent_runs(), *below], now), now))
             self._left.wait(_LOOK_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""The `config` command: what is set, and where it comes from."""
+"""The `config` command: the settings and their sources."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from tfckpt_trainer.user_directories import NO_HOME
 from tfckpt_tui.app.actions import ACTIONS
 from tfckpt_tui.cli.main import JsonOption
 from tfckpt_tui.cli.output import print_json, print_line, print_words
@@ -17,14 +18,17 @@ from tfckpt_tui.settings.config import Config, RetentionSection, config_path, re
 @click.command()
 @JsonOption
 def config(as_json: bool) -> None:
-    """Show the configuration: every setting, its value, and whether the file says so."""
+    """Show every setting with its value, and whether the value comes from the file."""
     path, settings = config_path(), _settings(read_config())
-    exists = path.exists()
+    exists = path is not None and path.exists()
     if as_json:
-        print_json({"path": str(path), "exists": exists, "settings": settings})
+        where = str(path) if path is not None else None
+        print_json({"path": where, "exists": exists, "settings": settings})
         return
-    if not exists:
-        print_words(f"{path} does not exist: everything is as it is by default.")
+    if path is None:
+        print_words(f"These are the defaults. {NO_HOME}")
+    elif not exists:
+        print_words(f"{path} does not exist; these are the defaults.")
     else:
         print_line(f"# {path}")
     section = ""
@@ -69,5 +73,5 @@ def _setting(section: str, name: str, value: object, is_own: bool) -> dict[str, 
 
 def _assignment(setting: dict[str, Any]) -> str:
     name, value = setting["name"], setting["value"]
-    # TOML has no word for nothing.
+    # TOML has no null.
     return f"# {name} is not set" if value is None else f"{name} = {json.dumps(value)}"

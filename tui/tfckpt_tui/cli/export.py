@@ -1,4 +1,4 @@
-"""The command that makes a model file of a checkpoint."""
+"""The command `export`: options and output."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
+from tfckpt_tui.cli.control import THROUGH
 from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
 from tfckpt_tui.cli.output import print_json, print_line, print_words
 from tfckpt_tui.services.choose import choose
 from tfckpt_tui.services.export import describe, export_checkpoint, script_of, target_for
 from tfckpt_tui.services.report import list_checkpoints
 from tfckpt_tui.services.request import DEFAULT_TIMEOUT, ask
-
-THROUGH = "command line"
 
 
 @click.command()
@@ -30,14 +29,14 @@ THROUGH = "command line"
     type=click.Choice([form.value for form in ExportFormat]),
     default=ExportFormat.KERAS.value,
     show_default=True,
-    help="As a Keras file, a SavedModel, or the weights alone.",
+    help="Export format: a Keras file, a SavedModel, or the weights only.",
 )
-@click.option("--live", is_flag=True, help="Save now, and export that.")
+@click.option("--live", is_flag=True, help="Save now, and export the new checkpoint.")
 @click.option(
     "--to",
     "target",
     type=click.Path(path_type=Path),
-    help="Where to; by default RUN/exports/CKPT with the ending of the format.",
+    help="Target path; by default RUN/exports/CKPT with the suffix of the format.",
 )
 @JsonOption
 @acting_on_run
@@ -50,11 +49,11 @@ def export(
     target: Path | None,
     as_json: bool,
 ) -> None:
-    """Make a model file of a checkpoint, and prove that it answers as the model does.
+    """Export a checkpoint as a model file, and check that its outputs equal the model's.
 
-    The newest one that can be restored, unless CKPT or a step is named. The script that trains is
-    started once more, beside whatever runs: it builds the model, and does not train. Name it where
-    the run was not launched by us: tfckpt-tui export RUN ckpt-500 -- python train.py
+    CKPT is a name or a step; by default the newest checkpoint that can be restored. The training
+    script is started once more to build the model, and does not train. If the run was not started
+    by `tfckpt-tui launch`, name the script: tfckpt-tui export RUN ckpt-500 -- python train.py
     """
     if live and checkpoint is not None:
         raise click.UsageError("Give either a checkpoint or --live.")

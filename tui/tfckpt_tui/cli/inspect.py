@@ -1,4 +1,4 @@
-"""The commands that look into checkpoints: inspect, compare."""
+"""The commands `inspect` and `compare`: options and output."""
 
 from __future__ import annotations
 
@@ -39,15 +39,23 @@ Figures = dict[str, Statistics | None]
 @click.command()
 @RunArgument
 @click.argument("name", required=False, metavar="[CKPT]")
-@click.option("--filter", "wanted", metavar="TEXT", default="", help="Only paths with this text.")
-@click.option("--stats", is_flag=True, help="Read the tensors: extremes, mean, norm, …")
+@click.option(
+    "--filter",
+    "wanted",
+    metavar="TEXT",
+    default="",
+    help="Only variables with this text in their path.",
+)
+@click.option(
+    "--stats", is_flag=True, help="Read the tensors, and print minimum, maximum, mean and norm."
+)
 @JsonOption
 @acting_on_run
 def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_json: bool) -> int:
-    """Show what is in a checkpoint, and what resuming from it brings back.
+    """Show the content of a checkpoint, and what a resume from it brings back.
 
-    CKPT is a name or a step; by default the one that a start would go on from. Exit 1 when it
-    cannot be restored, or something in it cannot be read.
+    CKPT is a name or a step; by default the one that a start would resume from. Exits 1 if it
+    cannot be restored, or if part of it cannot be read.
     """
     found = look_into(run, choose(list_checkpoints(run), name))
     variables = in_families(matching(found.variables, wanted))
@@ -65,17 +73,19 @@ def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_js
 @RunArgument
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
-@click.option("--norms", is_flag=True, help="Read what changed, and say by how much.")
+@click.option(
+    "--norms", is_flag=True, help="Read the changed tensors, and print by how much they changed."
+)
 @click.option("--all", "everything", is_flag=True, help="List equal tensors too.")
 @JsonOption
 @acting_on_run
 def compare(
     run: RunDirectory, before: str, after: str, norms: bool, everything: bool, as_json: bool
 ) -> int:
-    """Say what changed from checkpoint A to checkpoint B; each is a name or a step.
+    """Show what changed from checkpoint A to checkpoint B; each is a name or a step.
 
-    Without --norms only the indexes are read, however large the checkpoints are. Exit 1 when
-    one of them cannot be restored, or a tensor is damaged or cannot be read.
+    Without --norms only the indexes are read, which is fast for any size. Exits 1 if one of them
+    cannot be restored, or if a tensor is damaged or cannot be read.
     """
     checkpoints = list_checkpoints(run)
     found = compare_checkpoints(run, choose(checkpoints, before), choose(checkpoints, after))
@@ -95,7 +105,7 @@ def compare(
 def _measured(
     run: RunDirectory, found: Inspection, variables: Sequence[Variable]
 ) -> tuple[Figures, dict[str, str]]:
-    """Returns the figures of all that can be read, and why the others cannot."""
+    """Returns the statistics of readable tensors, and why the others cannot be read."""
     figures: Figures = {}
     unread: dict[str, str] = {}
     for variable in variables:
@@ -128,7 +138,7 @@ def _print_inspection(
         print_line("kind        saved by name, as TensorFlow 1 does: no object graph")
     print_line()
     if found.index is None:
-        print_line("Its index cannot be read: nobody knows what is in it.")
+        print_line("Its index cannot be read, so its content is unknown.")
     else:
         if variables or not wanted:
             _print_variables(found, variables, figures)
@@ -146,7 +156,7 @@ def _print_inspection(
 
 
 def _print_workers(record: CheckpointRecord) -> None:
-    """Prints what each worker said of itself, and what the script kept with the checkpoint."""
+    """Prints the statistics of each worker, and the values that the script saved."""
     if record.workers:
         print_line()
         rows = [
@@ -259,7 +269,7 @@ def _tensor_data(found: Inspection, variable: Variable, figures: Figures | None)
 
 
 def statistics_data(found: Statistics) -> Json:
-    """Returns the figures of a tensor; what is not finite is null."""
+    """Returns the statistics of a tensor as JSON; values that are not finite are null."""
     histogram = found.histogram
     return {
         "elements": found.elements,

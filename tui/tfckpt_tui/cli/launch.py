@@ -1,4 +1,4 @@
-"""Commands that start a run or open the app: demo, launch, attach."""
+"""Commands that start a run or open the app: demo, launch, attach, browse."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.strategy_names import StrategyName
+from tfckpt_trainer.user_directories import state_directory
 from tfckpt_tui.cli.main import JsonOption, PlaceArgument, RunArgument
 from tfckpt_tui.cli.output import print_json, print_words, why_no_app
 from tfckpt_tui.services.open_run import open_run
-from tfckpt_tui.settings.recent_runs import remember_run, state_directory
+from tfckpt_tui.settings.recent_runs import remember_run
 
 DEMO_MODULE = "tfckpt_trainer.examples.language_model"
 
@@ -30,7 +31,7 @@ RestartsOption = click.option(
     type=click.IntRange(min=0),
     default=3,
     show_default=True,
-    help="How often all workers are started again after one died.",
+    help="How often all workers are restarted after one died.",
 )
 
 
@@ -40,14 +41,14 @@ RestartsOption = click.option(
     type=click.IntRange(1, 64),
     default=2,
     show_default=True,
-    help="How many worker processes, where the strategy takes several.",
+    help="Number of worker processes, if the strategy has several.",
 )
 @click.option(
     "--strategy",
     type=click.Choice([name.value for name in StrategyName]),
     default=StrategyName.MULTI_WORKER.value,
     show_default=True,
-    help="How it is distributed; all but two of them train in one process.",
+    help="Distribution strategy; all but two train in one process.",
 )
 @click.option(
     "--dir",
@@ -78,7 +79,7 @@ def demo(
             "`pip install 'tfckpt-tui[cpu]'`."
         )
     _check_terminal(detach)
-    root = directory or state_directory() / time.strftime("demo-%Y%m%d-%H%M%S")
+    root = directory or _new_demo_directory()
     name = StrategyName(strategy)
     command = [sys.executable, "-m", DEMO_MODULE, "--strategy", name.value]
     command += ["--steps", str(steps)] if steps else []
@@ -100,50 +101,50 @@ def demo(
     type=click.IntRange(1, 256),
     default=1,
     show_default=True,
-    help="How many worker processes.",
+    help="Number of worker processes.",
 )
 @click.option(
     "--parameter-servers",
     type=click.IntRange(min=0, max=64),
     default=0,
-    help="How many processes keep the variables, beside a chief, for ParameterServerStrategy.",
+    help="Number of parameter servers, for ParameterServerStrategy; adds a chief.",
 )
 @RestartsOption
 @click.option(
     "--ports",
     metavar="P0,P1,…",
-    help="Ports of TensorFlow's cluster, one a process, as in 9001,9002.",
+    help="Ports of TensorFlow's cluster, one per process, as in 9001,9002.",
 )
 @click.option(
     "--hang-seconds",
     type=click.FloatRange(min=1),
-    help="Start all again after this long without a step, while they train; never by default.",
+    help="Restart all workers after this long without a step; never by default.",
 )
 @click.option(
     "--peer-seconds",
     type=click.FloatRange(min=1),
     default=10.0,
     show_default=True,
-    help="Silence of a worker after which the others give up.",
+    help="How long a worker may be silent before the others give up.",
 )
 @click.option(
     "--start-seconds",
     type=click.FloatRange(min=1),
     default=180.0,
     show_default=True,
-    help="How long a worker may take to give a sign of life, once others have.",
+    help="Time limit for a worker's first heartbeat, once others have one.",
 )
 @click.option(
     "--grace-seconds",
     type=click.FloatRange(min=0),
     default=30.0,
     show_default=True,
-    help="What the workers have to save and end when they are asked to.",
+    help="Time for the workers to save and exit when they are asked to stop.",
 )
 @click.option(
     "--standby/--no-standby",
     default=True,
-    help="Keep a process ready that has imported TensorFlow, for quick restarts (default).",
+    help="Keep a standby process that has imported TensorFlow, for fast restarts (default).",
 )
 @DetachOption
 @click.option(
@@ -203,7 +204,7 @@ def launch(
     "--poll",
     type=click.FloatRange(min=0.1),
     metavar="SECONDS",
-    help="Look every so many seconds instead of waiting for file events.",
+    help="Scan at this interval instead of waiting for file events.",
 )
 def attach(directory: Path, read_only: bool, poll: float | None) -> int:
     """Open the app on a run, or on any directory of TensorFlow checkpoints."""
@@ -215,13 +216,13 @@ def attach(directory: Path, read_only: bool, poll: float | None) -> int:
 @click.command()
 @PlaceArgument
 def browse(directory: Path | None) -> int:
-    """Choose a run from a list: of those that were open lately, and those below DIRECTORY."""
+    """Choose a run from a list of recent runs, or of the runs below DIRECTORY."""
     from tfckpt_tui.app.runs_app import RunsApp
     from tfckpt_tui.settings.config import read_config
 
     _check_terminal(detach=False)
     if directory is not None and not directory.is_dir():
-        raise UsageError(f"{directory} is not a directory; name one with runs below it.")
+        raise UsageError(f"{directory} is not a directory; name one that contains runs.")
     chosen = RunsApp(directory, read_config()).run()
     if isinstance(chosen, LaunchOptions):
         return _launch(chosen, detach=False, as_json=False)
@@ -234,7 +235,7 @@ def _launch(options: LaunchOptions, detach: bool, as_json: bool) -> int:
     if as_json:
         print_json({"directory": str(run.root), "supervisor_pid": status.pid})
     if detach:
-        print_words(f"Training goes on by itself. Watch it: tfckpt-tui attach {run.root}")
+        print_words(f"Training runs in the background. Watch it: tfckpt-tui attach {run.root}")
         print_words(f"Stop it: tfckpt-tui stop {run.root}")
         return 0
     code = _open_app(run, read_only=False, poll=None)
@@ -251,13 +252,23 @@ def _start(options: LaunchOptions) -> SupervisorStatus:
 
 
 def _stay(options: LaunchOptions, as_json: bool) -> int:
-    from tfckpt_tui.services.foreground import stay
+    from tfckpt_tui.services.foreground import follow_run
 
     run = RunDirectory(Path(options.run_directory))
     status = _start(options)
     if as_json:
         print_json({"directory": str(run.root), "supervisor_pid": status.pid})
-    return stay(run, status, print_words)
+    return follow_run(run, status, print_words)
+
+
+def _new_demo_directory() -> Path:
+    directory = state_directory()
+    if directory is None:
+        raise UsageError(
+            "There is no home directory for the run; name a directory: "
+            "`tfckpt-tui demo --dir ./demo`."
+        )
+    return directory / time.strftime("demo-%Y%m%d-%H%M%S")
 
 
 def _absolute(directory: Path) -> str:
@@ -265,7 +276,7 @@ def _absolute(directory: Path) -> str:
 
 
 def _open_app(run: RunDirectory, *, read_only: bool, poll: float | None) -> int:
-    # Nothing of what is imported and built for the first frame is garbage; the app switches it on.
+    # Imports and the first frame create no garbage; the app enables collection afterwards.
     gc.disable()
     from tfckpt_tui.app.app import main as open_app
 
@@ -274,7 +285,7 @@ def _open_app(run: RunDirectory, *, read_only: bool, poll: float | None) -> int:
 
 
 def _check_terminal(detach: bool) -> None:
-    """Refuses where the app could not be drawn, before anything is started for it."""
+    """Refuses a terminal that cannot show the app, before anything is started."""
     problem = "" if detach else why_no_app()
     if problem:
         raise UsageError(problem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -24,15 +25,17 @@ _WORKER_LOG = re.compile(r"worker-(\d{1,9})")
 
 @click.command()
 @RunArgument
-@click.option("--worker", type=click.IntRange(min=0), help="Only this worker; all by default.")
-@click.option("--supervisor", is_flag=True, help="What the supervisor did, instead.")
-@click.option("--follow", "-f", is_flag=True, help="Go on printing what comes, until ctrl+c.")
+@click.option(
+    "--worker", type=click.IntRange(min=0), help="Only this worker; all workers by default."
+)
+@click.option("--supervisor", is_flag=True, help="Print the log of the supervisor instead.")
+@click.option("--follow", "-f", is_flag=True, help="Print new lines until ctrl+c.")
 @click.option(
     "--lines",
     type=click.IntRange(min=0),
     default=20,
     show_default=True,
-    help="How many of the last lines of each log.",
+    help="Number of lines from the end of each log.",
 )
 @JsonOption
 @acting_on_run
@@ -44,7 +47,7 @@ def logs(
     lines: int,
     as_json: bool,
 ) -> None:
-    """Print what the workers printed."""
+    """Print the output of the workers."""
     if supervisor and worker is not None:
         raise click.UsageError("Give either --worker or --supervisor.")
     paths = _chosen(run, worker, supervisor)
@@ -88,12 +91,12 @@ def _worker_logs(run: RunDirectory) -> list[Path]:
 
 
 def _last(path: Path, tail: LogTail, count: int, with_unfinished: bool) -> list[LogLine]:
-    """The last lines of a log; one without an end only where its end is not waited for."""
+    """Returns the last lines of a log, with an unfinished one if `with_unfinished` is set."""
     lines = tail.read_new()
     if lines is None:
         raise TfckptError(
-            f"{path} cannot be read: it is no plain file, or belongs to somebody else. Look at it "
-            "with `ls -l`."
+            f"{path} cannot be read: it is not a regular file, or belongs to another user. Check "
+            f"it with `ls -l {shlex.quote(str(path))}`."
         )
     if with_unfinished and tail.unfinished:
         lines.append(tail.unfinished)

@@ -15,9 +15,6 @@ from tfckpt_trainer.errors import ExitCode, TfckptError, UsageError, in_words
 from tfckpt_tui.cli.output import drop_output, prepare_streams, print_error, print_json, why_no_app
 from tfckpt_tui.services.open_run import open_run
 
-INTERRUPTED = 130
-"""Exit status after ctrl+c, as shells have it: 128 and the number of SIGINT."""
-
 # Not `readable`: `open_run` says better what is wrong.
 _RUN = click.Path(path_type=Path, readable=False)
 RunArgument = click.argument("directory", type=_RUN, metavar="RUN")
@@ -123,7 +120,7 @@ def run(arguments: list[str]) -> int:
         words = arguments or (["--help"] if why_no_app() else ["browse"])
         return int(cli.main(words, prog_name="tfckpt-tui", standalone_mode=False) or 0)
     except click.Abort:
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     except click.UsageError as error:
         return _report(_as_usage(error), as_json)
     except TfckptError as error:

@@ -1,4 +1,4 @@
-"""The `runs` command: which runs there are, and how they are."""
+"""The `runs` command: runs and their states."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from tfckpt_tui.cli.main import JsonOption, PlaceArgument
 from tfckpt_tui.cli.output import print_json, print_line, print_table
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.report import Json
-from tfckpt_tui.settings.recent_runs import RunGlance, glances, recent_runs, runs_below
+from tfckpt_tui.settings.recent_runs import RunSummary, recent_runs, runs_below, summarize_runs
 
 
 @click.command()
 @PlaceArgument
 @JsonOption
 def runs(directory: Path | None, as_json: bool) -> None:
-    """List the runs below DIRECTORY, or those that were open lately, and how they are."""
+    """List the runs below DIRECTORY, or else the recent runs, with their states."""
     if directory is not None and not directory.is_dir():
-        raise UsageError(f"{directory} is not a directory; name one with runs below it.")
+        raise UsageError(f"{directory} is not a directory; name one that contains runs.")
     now = time.time()
-    found = glances(runs_below(directory) if directory is not None else recent_runs(), now)
+    found = summarize_runs(runs_below(directory) if directory is not None else recent_runs(), now)
     if as_json:
         print_json({"runs": [_data(one) for one in found]})
         return
     if not found:
-        where = f"below {directory}" if directory is not None else "was open lately"
-        print_line(f"No run {where}.")
+        where = f"There is no run below {directory}."
+        print_line(where if directory is not None else "There are no recent runs.")
         return
     rows = [
         (
@@ -45,7 +45,7 @@ def runs(directory: Path | None, as_json: bool) -> None:
     print_table(("STATE", "STEP", "OF", "LOSS", "ACTIVE", "DIRECTORY"), rows, right={1, 2, 3, 4})
 
 
-def _data(one: RunGlance) -> Json:
+def _data(one: RunSummary) -> Json:
     return {
         "directory": str(one.root),
         "state": one.state.value,

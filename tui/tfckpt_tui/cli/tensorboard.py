@@ -14,15 +14,21 @@ from tfckpt_tui.services.report import Json
 
 @click.command()
 @RunArgument
-@click.option("--port", type=click.IntRange(1024, 65535), help="Port; 6006 if it is free.")
+@click.option(
+    "--port", type=click.IntRange(1024, 65535), help="Port; by default 6006 if it is free."
+)
 @click.option(
     "--host",
     metavar="ADDRESS",
-    help="Listen on this address, as 0.0.0.0: whoever reaches it sees all. Loopback by default.",
+    help="Address to listen on; loopback by default. On 0.0.0.0 other machines can see all data.",
 )
-@click.option("--with-run", is_flag=True, help="End it when the run ends; it stays by default.")
-@click.option("--stop", "stopping", is_flag=True, help="Stop the one that runs for this run.")
-@click.option("--status", "asking", is_flag=True, help="Only say whether one runs; exit 1 if not.")
+@click.option(
+    "--with-run", is_flag=True, help="Stop TensorBoard when the run ends; by default it goes on."
+)
+@click.option("--stop", "stopping", is_flag=True, help="Stop the TensorBoard of this run.")
+@click.option(
+    "--status", "asking", is_flag=True, help="Only show whether it runs. Exits 1 if it does not."
+)
 @JsonOption
 @acting_on_run
 def tensorboard(
@@ -34,21 +40,21 @@ def tensorboard(
     asking: bool,
     as_json: bool,
 ) -> int:
-    """Start TensorBoard on this run, reachable from this machine only unless told otherwise."""
+    """Start TensorBoard for this run, by default reachable from this machine only."""
     if stopping and (asking or with_run or port is not None or host is not None):
-        raise click.UsageError("--stop goes with none of the other options.")
+        raise click.UsageError("--stop cannot be combined with other options.")
     if stopping:
         stopped = board.stop(run)
         if as_json:
             print_json({"stopped": stopped})
         else:
-            print_line("Stopped." if stopped else "None was running.")
+            print_line("Stopped." if stopped else "TensorBoard was not running.")
         return int(ExitCode.DONE)
     found = board.running(run) if asking else board.start(run, port, host, with_run=with_run)
     if as_json:
         print_json(_report(found))
     elif found is None:
-        print_line("None is running.")
+        print_line("TensorBoard is not running.")
     else:
         print_line(found.url)
         if board.is_remote():

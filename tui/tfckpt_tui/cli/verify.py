@@ -1,4 +1,4 @@
-"""The commands that check checkpoints: verify, bisect."""
+"""The commands `verify` and `bisect`: options, output and exit codes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import click
 
 from tfckpt_trainer.bundle.analysis.finite import NotFinite
 from tfckpt_trainer.catalog.damage import head_findings
-from tfckpt_trainer.catalog.scan.checkpoint_files import Look
+from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.states import state_by
+from tfckpt_trainer.catalog.scan.states import state_for_fault
 from tfckpt_trainer.catalog.verification.bisect import Bisection, Outcome, Probe
 from tfckpt_trainer.catalog.verification.bisect import bisect as halve
 from tfckpt_trainer.catalog.verification.verify_checkpoint import (
@@ -31,41 +31,41 @@ from tfckpt_tui.cli.output import Meter, print_json, print_line, print_words
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.choose import choose, row_for_bisecting
 from tfckpt_tui.services.report import Json, list_checkpoints
-from tfckpt_tui.services.verify import Memory, can_be_verified, verify_and_remember
+from tfckpt_tui.services.verify import CachedResults, can_be_verified, verify_and_store
 
 _SHOWN = 20
-"""Findings of one checkpoint that are printed for people; JSON has all."""
+"""How many findings of one checkpoint are printed; JSON has all."""
 
 _WORTH_A_RATE = 10_000_000
-"""Bytes below which a rate says nothing."""
+"""Bytes below which no rate is printed."""
 
 _SKIP = 125
 """Exit status of a check that cannot tell, as in `git bisect run`."""
 
 _LAST_STATUS = 127
-"""Beyond it a shell reports signals: the check did not come to an end of its own."""
+"""Above it, a shell reports a signal: the check did not exit by itself."""
 
 
 @click.command()
 @RunArgument
 @click.argument("names", nargs=-1, metavar="[CKPT]...")
-@click.option("--finite", is_flag=True, help="Look for values that are not a number or infinite.")
-@click.option("--again", is_flag=True, help="Read again what was verified and did not change.")
+@click.option("--finite", is_flag=True, help="Look for NaN and infinite values.")
+@click.option("--again", is_flag=True, help="Verify again, even if a stored result is valid.")
 @JsonOption
 @acting_on_run
 def verify(
     run: RunDirectory, names: tuple[str, ...], finite: bool, again: bool, as_json: bool
 ) -> int:
-    """Read checkpoints and hold every byte against its checksum; all of them by default.
+    """Read checkpoints and compare every byte with its checksum; all checkpoints by default.
 
-    CKPT is a name or a step. Without any, the note of the last restore is checked too. Exit 1
-    when anything is wrong that matters to a restore, or when a CKPT cannot be read yet.
+    CKPT is a name or a step. Without CKPT, the record of the last restore is checked too. Exits 1
+    if a checkpoint is damaged, or if a CKPT cannot be read yet.
     """
     checkpoints = list_checkpoints(run)
     chosen = [choose(checkpoints, name) for name in names] if names else list(checkpoints)
     passed_over = [one for one in chosen if not can_be_verified(one)]
-    memory = None if finite or again else Memory(run)
-    files = Look(run.root)
+    memory = None if finite or again else CachedResults(run)
+    files = FileScanner(run.root)
     results = []
     for checkpoint in chosen:
         if checkpoint not in passed_over:
@@ -99,9 +99,11 @@ def verify(
 @click.command(context_settings={"ignore_unknown_options": False})
 @RunArgument
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
-@click.option("--finite", is_flag=True, help="Find the first with values that are not finite.")
-@click.option("--from", "first", metavar="CKPT", help="Begin here; with the oldest by default.")
-@click.option("--to", "last", metavar="CKPT", help="End here; at the current one by default.")
+@click.option(
+    "--finite", is_flag=True, help="Find the first checkpoint with NaN or infinite values."
+)
+@click.option("--from", "first", metavar="CKPT", help="First checkpoint; the oldest by default.")
+@click.option("--to", "last", metavar="CKPT", help="Last checkpoint; the current one by default.")
 @JsonOption
 @acting_on_run
 def bisect(
@@ -112,11 +114,11 @@ def bisect(
     last: str | None,
     as_json: bool,
 ) -> int:
-    """Find the first checkpoint in which a check fails, by halving.
+    """Find the first checkpoint for which a check fails, by bisection.
 
-    The check is --finite, or COMMAND, run with the path of a checkpoint as its last argument:
-    exit status 0 is good, 125 cannot tell, any other to 127 is bad. What is known to be damaged
-    is not checked. Exit 1 when one was found, or when nothing could be checked.
+    The check is --finite, or COMMAND with the path of a checkpoint as its last argument. Exit
+    status 0 means good, 125 undecided, any other up to 127 bad. Damaged checkpoints are not
+    checked. Exits 1 if a bad checkpoint was found, or if none could be checked.
     """
     if finite == bool(command):
         raise click.UsageError("Give either --finite or -- COMMAND.")
@@ -139,15 +141,15 @@ def bisect(
 
 
 def _verified(
-    run: RunDirectory, checkpoint: Checkpoint, files: Look, *, finite: bool
+    run: RunDirectory, checkpoint: Checkpoint, files: FileScanner, *, finite: bool
 ) -> Verified | Checkpoint:
-    """Returns what was found, or the checkpoint with the reason why it could not be read.
+    """Returns the result, or the checkpoint with the reason why it could not be read.
 
-    Beside a live trainer one may be rotated away, or written anew, after they were listed.
+    A live trainer may delete or overwrite a checkpoint after it was listed.
     """
     meter = Meter(checkpoint.name)
     try:
-        found, problem = verify_and_remember(
+        found, problem = verify_and_store(
             run, checkpoint.name, on_progress=meter, finite=finite, files=files
         )
     except (UsageError, RefusedError) as error:
@@ -156,7 +158,7 @@ def _verified(
         meter.close()
     assert found is not None, "nothing cancels it"
     if problem:
-        print_words(f"The result is not remembered: {problem}")
+        print_words(f"The result is not stored: {problem}")
     return found
 
 
@@ -175,7 +177,7 @@ def _print_verified(verified: Verified) -> None:
         print_line(f"    {_not_finite_words(tensor)}")
     more = max(0, len(record.findings) - _SHOWN) + max(0, len(verified.not_finite) - _SHOWN)
     if more:
-        print_line(f"    … and {more:,} more; --json tells all")
+        print_line(f"    … and {more:,} more; --json prints all")
 
 
 def _not_finite_words(found: NotFinite) -> str:
@@ -194,7 +196,7 @@ def _infinite(found: NotFinite) -> str:
 
 def _word(verified: Verified) -> str:
     if verified.record.fault is not None:
-        return state_by(verified.record.fault).value
+        return state_for_fault(verified.record.fault).value
     return "not finite" if verified.not_finite else "sound"
 
 
@@ -203,7 +205,7 @@ def _print_summary(results: Sequence[Verified], passed_over: Sequence[Checkpoint
     parts = [f"{words.count(word):,} {word}" for word in dict.fromkeys(["sound", *words])]
     print_line(f"{units.count(len(results), 'checkpoint')}: {', '.join(parts)}.")
     for checkpoint in passed_over:
-        print_words(f"{checkpoint.name} was passed over ({checkpoint.problem})")
+        print_words(f"{checkpoint.name} was skipped ({checkpoint.problem})")
 
 
 def _verified_data(verified: Verified) -> Json:
@@ -251,7 +253,7 @@ def _finite_check(run: RunDirectory) -> Callable[[str], Probe]:
         if found.not_finite:
             return Probe(name, Outcome.BAD, _not_finite_words(found.not_finite[0]))
         if found.record.fault is not None:
-            state = state_by(found.record.fault).value
+            state = state_for_fault(found.record.fault).value
             return Probe(name, Outcome.SKIPPED, f"{state}: {found.record.fault.message}")
         return Probe(name, Outcome.GOOD, f"all values of {found.record.tensors} tensors are finite")
 
@@ -263,7 +265,7 @@ def _command_check(
 ) -> Callable[[str], Probe]:
     def check(name: str) -> Probe:
         if name in broken:
-            # It would fail of the damage, and not of what it is to find.
+            # It would fail because of the damage, not for the reason that is searched.
             return Probe(
                 name, Outcome.SKIPPED, f"{broken[name].state.value}: {broken[name].problem}"
             )
@@ -292,10 +294,10 @@ def _ended_words(status: int) -> str:
     # A shell adds 128 to the signal that ended what it ran.
     number = -status if status < 0 else status - 128
     if number in signal.valid_signals():
-        return f"was ended by signal {number}; nothing can be concluded."
+        return f"was killed by signal {number}, so its result is unknown. Run it again."
     return (
-        f"ended with status {status}, which says nothing: 0 is good, {_SKIP} cannot tell, any "
-        f"other to {_LAST_STATUS} is bad."
+        f"ended with status {status}, which has no meaning: 0 is good, {_SKIP} undecided, any "
+        f"other up to {_LAST_STATUS} bad."
     )
 
 
@@ -317,15 +319,11 @@ def _print_bisection(found: Bisection) -> None:
 
 def _without_bad(found: Bisection) -> str:
     if found.last_good is None:
-        return "Nothing could be decided: every check was skipped."
-    behind = (
-        f"; what comes after it was skipped: {', '.join(found.undecided)}"
-        if found.undecided
-        else ""
-    )
+        return "No result: every check was skipped."
+    behind = f"; later ones were skipped: {', '.join(found.undecided)}" if found.undecided else ""
     return (
-        f"{found.last_good} is good{behind}. Nothing before it was searched: what fails once is "
-        "taken to fail from there on."
+        f"{found.last_good} is good{behind}. Earlier checkpoints were not searched: bisect "
+        "assumes that all checkpoints after a bad one are bad."
     )
 
 

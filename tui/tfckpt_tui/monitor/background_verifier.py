@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified
 from tfckpt_trainer.errors import TfckptError, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.services.verify import verify_and_remember
+from tfckpt_tui.services.verify import verify_and_store
 
 _LOWEST_PRIORITY = 19
 
@@ -176,7 +176,7 @@ class _Queue:
                 last = time.monotonic()
 
         try:
-            found, problem = verify_and_remember(
+            found, problem = verify_and_store(
                 self._run,
                 name,
                 on_progress=advance,

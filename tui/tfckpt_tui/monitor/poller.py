@@ -17,7 +17,7 @@ from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
-from tfckpt_trainer.catalog.verification.remembered import verification_places
+from tfckpt_trainer.catalog.verification.stored_results import result_directories
 from tfckpt_trainer.errors import TfckptError, in_words
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import DocumentT, load_if_there
@@ -177,7 +177,7 @@ class Look:
             run.head_file,
             run.state_file,
             run.saving_directory,
-            *verification_places(run),
+            *result_directories(run),
         )
         signature = _signature(watched)
         newest = max(changed for changed, _ in signature) / 1e9
@@ -186,12 +186,12 @@ class Look:
             and self._known_at - newest > RACY_SECONDS
             # A clock that was set back must not make what is known look fresh for hours.
             and 0 <= now - self._known_at < FULL_LOOK_SECONDS
-            and not self._catalog.put_off
+            and not self._catalog.deferred
             # What is written comes first; the passing of time alone makes it something else.
             and not any(c.state is CheckpointState.WRITING for c in self._known[:1])
         )
         if not settled:
-            found = self._try(lambda: self._catalog.scan(now, in_haste=True), None)
+            found = self._try(lambda: self._catalog.scan(now, quick=True), None)
             if found is not None:
                 self._known, self._known_signature, self._known_at = found, signature, now
                 self._diagnostics_are_old = True

@@ -1,4 +1,4 @@
-"""What changed between two checkpoints."""
+"""Compares two checkpoints tensor by tensor."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tfckpt_tui.services.inspect import describe_damage, variables_of
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two checkpoints and how each of their tensors differs.
+    """Two checkpoints and the difference of each tensor.
 
     Attributes:
-        titles: What tensors are in the program that saved them, by their names.
-        damage: What is known to be wrong with single tensors on either side, by their names.
+        titles: The variables' paths in the program that saved them, by tensor name.
+        damage: The known damage of tensors on either side, by name.
     """
 
     before: Checkpoint
@@ -38,7 +38,7 @@ class Comparison:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Says which of the two cannot be restored, and why."""
+        """Which of the two cannot be restored, and why."""
         return tuple(
             f"{one.name} is {one.state.value}: {one.problem}"
             for one in (self.before, self.after)
@@ -46,16 +46,16 @@ class Comparison:
         )
 
     def count(self, difference: Difference) -> int:
-        """Returns how many tensors differ in this way."""
+        """Returns how many tensors have this difference."""
         return sum(one.difference is difference for one in self.tensors)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """How far a tensor moved.
+    """How much a tensor changed.
 
     Attributes:
-        change: None where it has no numbers, or could not be read.
+        change: None if it has no numbers or could not be read.
         problem: Why it could not be read; empty if it could.
     """
 
@@ -65,11 +65,11 @@ class Measured:
 
 
 def compare_checkpoints(run: RunDirectory, before: Checkpoint, after: Checkpoint) -> Comparison:
-    """Compares two checkpoints by their indexes; beside them only object graphs are read.
+    """Compares two checkpoints; reads only their indexes and object graphs.
 
     Raises:
         BundleError: An index is damaged.
-        TfckptError: There is none.
+        TfckptError: An index is missing.
         OSError: It cannot be read.
     """
     indexes = _index(run, before), _index(run, after)
@@ -77,7 +77,7 @@ def compare_checkpoints(run: RunDirectory, before: Checkpoint, after: Checkpoint
     damage: dict[str, str] = {}
     for checkpoint, index in zip((before, after), indexes, strict=True):
         for variable in variables_of(run.root / checkpoint.name, index):
-            # Where one object graph cannot be read, the other still tells what the tensors are.
+            # If one object graph cannot be read, the other one still has the paths.
             if variable.role is not Role.UNKNOWN:
                 titles[variable.entry.name] = variable.title
         damage |= describe_damage(run, checkpoint.name, index)
@@ -94,7 +94,7 @@ def _index(run: RunDirectory, checkpoint: Checkpoint) -> Index:
 
 
 def measure(run: RunDirectory, compared: Comparison) -> Iterator[Measured]:
-    """Reads what changed and says by how much, tensor by tensor."""
+    """Reads the changed tensors, and yields by how much each one changed."""
     prefixes = run.root / compared.before.name, run.root / compared.after.name
     for one in compared.tensors:
         if one.difference is Difference.CHANGED:
@@ -107,7 +107,7 @@ def measure(run: RunDirectory, compared: Comparison) -> Iterator[Measured]:
 def worst_first(
     damage: Mapping[str, str], changes: Mapping[str, TensorChange], compared: TensorComparison
 ) -> tuple[bool, bool, bool, float]:
-    """Returns what to sort tensors by: damaged, then not finite, then by how far they moved."""
+    """Returns a sort key: damaged tensors first, then not finite ones, then the most changed."""
     change = changes.get(compared.name)
     not_finite, relative = change.rank if change is not None else (False, 0.0)
     return compared.name not in damage, not not_finite, change is None, -relative

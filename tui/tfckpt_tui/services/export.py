@@ -1,4 +1,4 @@
-"""Exporting: which checkpoint, by which script, to which place."""
+"""Exports a checkpoint: finds the script and the target, and writes the journal entry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
 
 DIRECTORY = "exports"
-"""Where exports go within the run directory, unless a person says otherwise."""
+"""The default directory of exports, within the run directory."""
 
 
 def script_of(run: RunDirectory, command: tuple[str, ...] = ()) -> Script:
@@ -26,39 +26,41 @@ def script_of(run: RunDirectory, command: tuple[str, ...] = ()) -> Script:
 
     Args:
         run: The run directory.
-        command: As a person gave it; by default as the run was launched.
+        command: The command that the user gave; by default the one of the launch.
 
     Raises:
-        UsageError: Neither is known, or its program is not there.
+        UsageError: No command is known, or its program does not exist.
     """
     options = load_if_there(run.launch_file, LaunchOptions)
     words = command or (options.command if options else ())
     if not words:
         raise UsageError(
-            f"{run.root} was not started by `tfckpt-tui launch`, so its script is not known; name "
-            f"it: tfckpt-tui export {run.root} -- python train.py"
+            f"{run.root} was not started by `tfckpt-tui launch`, so its script is unknown. Name "
+            f"it: `tfckpt-tui export {run.root} -- python train.py`."
         )
-    # A person's own command is for where they are; a launch's for where it was started.
+    # The user's command runs in the current directory, a launch's in its own.
     launched = options is not None and not command
     directory = Path(options.working_directory) if options and launched else Path.cwd()
     if shutil.which(words[0]) is None and not (directory / words[0]).is_file():
-        raise UsageError(f"{words[0]!r} is no program that can be found.")
+        raise UsageError(
+            f"{words[0]!r} is not a program that can be found. Check the command after `--`."
+        )
     environment = dict(options.environment) if options and launched else {}
     return Script(words, directory, environment)
 
 
 def default_target(run: RunDirectory, checkpoint: str, form: ExportFormat) -> Path:
-    """Returns where an export goes unless a person says otherwise; makes that directory."""
+    """Returns the default target of an export, and creates its directory."""
     directory = run.root / DIRECTORY
     directory.mkdir(exist_ok=True)
     return directory / f"{checkpoint}{form.suffix}"
 
 
 def target_for(path: Path, form: ExportFormat) -> Path:
-    """Returns where a person wants an export, with the ending that Keras insists on.
+    """Returns the absolute path of a target that the user named.
 
     Raises:
-        UsageError: It ends otherwise.
+        UsageError: It has not the suffix that Keras requires.
     """
     target = path.expanduser().absolute()
     if form.suffix and not target.name.endswith(form.suffix):
@@ -76,19 +78,19 @@ def export_checkpoint(
     through: str,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Exported:
-    """Exports one checkpoint of a run, and notes it in the journal.
+    """Exports one checkpoint of a run, and writes a journal entry.
 
     Args:
         run: The run directory.
         checkpoint: Its name.
-        form: As what.
-        target: Where to; by default within the run directory.
-        command: How the script is started; by default as the run was launched.
-        through: Which front end asks, for the journal.
-        on_progress: Told in words what goes on.
+        form: The format.
+        target: The target path; by default within the run directory.
+        command: The command of the script; by default the one of the launch.
+        through: The front end that asks, for the journal.
+        on_progress: Called with a description of each phase.
 
     Raises:
-        TfckptError: As `tfckpt_trainer.launch.export.export` does.
+        TfckptError: See `tfckpt_trainer.launch.export.export`.
     """
     script = script_of(run, command)
     place = target_for(target, form) if target else default_target(run, checkpoint, form)
@@ -107,7 +109,7 @@ def export_checkpoint(
 
 
 def describe(done: Exported) -> str:
-    """Says what was exported, and how that is known to be right."""
+    """Describes an export and how its outputs were checked."""
     same = "exactly" if done.difference == 0 else f"within {done.difference:.1e}"
     return (
         f"{done.checkpoint} is exported to {done.path}: loaded in another process, it answers as "

@@ -1,4 +1,4 @@
-"""Stays with a launched run until its end, as schedulers want it."""
+"""Follows a launched run in the foreground until its end, for schedulers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
+from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.launch.orphans import living_supervisor, read_supervisor
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.journal import Tail
@@ -18,18 +19,14 @@ from tfckpt_trainer.rundir.records.worker import Ending
 
 LOOK_SECONDS = 0.2
 
-PREEMPTED = 143
-"""Exit status after SIGTERM, as shells count it: schedulers start such a job again."""
 
-FAILED = 1
-
-
-def stay(run: RunDirectory, supervisor: SupervisorStatus, tell: Callable[[str], None]) -> int:
-    """Tells what the journal tells, until the run ends; SIGTERM and SIGINT end it with a save.
+def follow_run(
+    run: RunDirectory, supervisor: SupervisorStatus, on_event: Callable[[str], None]
+) -> ExitCode:
+    """Reports new journal entries until the run ends; SIGTERM and SIGINT save and end it.
 
     Returns:
-        0 if training reached its end or somebody stopped it, 143 after a preemption, 1 after a
-        failure.
+        DONE if training finished or was stopped, PREEMPTED after a preemption, else PROBLEM.
     """
     asked: list[int] = []
 
@@ -41,18 +38,18 @@ def stay(run: RunDirectory, supervisor: SupervisorStatus, tell: Callable[[str], 
         signal.signal(number, pass_on)
     journal = Tail(run.journal, JournalEntry)
     while living_supervisor(run, time.time()) is not None:
-        _tell(journal, tell)
+        _report(journal, on_event)
         time.sleep(LOOK_SECONDS)
-    _tell(journal, tell)
+    _report(journal, on_event)
     ended = read_supervisor(run)
     if ended is None or ended.state is SupervisorState.FAILED:
-        return FAILED
+        return ExitCode.PROBLEM
     if ended.state is SupervisorState.FINISHED:
-        return 0
+        return ExitCode.DONE
     preempted = any(worker.ending is Ending.PREEMPTED for worker in read_workers(run))
-    return PREEMPTED if asked or preempted else 0
+    return ExitCode.PREEMPTED if asked or preempted else ExitCode.DONE
 
 
-def _tell(journal: Tail[JournalEntry], tell: Callable[[str], None]) -> None:
+def _report(journal: Tail[JournalEntry], on_event: Callable[[str], None]) -> None:
     for entry in journal.read_new():
-        tell(f"{time.strftime('%H:%M:%S', time.localtime(entry.at))} {entry.message}")
+        on_event(f"{time.strftime('%H:%M:%S', time.localtime(entry.at))} {entry.message}")

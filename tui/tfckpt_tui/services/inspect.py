@@ -1,4 +1,4 @@
-"""What is in a checkpoint, and what resuming from it brings back."""
+"""Reads the content of a checkpoint, and what a resume from it brings back."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tfckpt_trainer.catalog.resumption import Returning, returning
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import BundleError, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.services.verify import remembered
+from tfckpt_tui.services.verify import cached_result
 
 GROUPS = ("model", "optimizer", "rest")
 
 
 @dataclass(frozen=True)
 class Total:
-    """How many tensors, elements and bytes a part of a checkpoint has."""
+    """The number of tensors and bytes in one part of a checkpoint."""
 
     group: str
     tensors: int
@@ -36,15 +36,15 @@ class Total:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is in a checkpoint, as far as it can be read.
+    """The content of a checkpoint, as far as it can be read.
 
     Attributes:
-        index: None where it cannot be read: nothing is known of the tensors then.
-        has_graph: Whether it has an object graph; what TensorFlow 1 saves by name has none. None
-            where that, or the graph, cannot be read.
-        returning: What resuming from it brings back and what not.
-        damage: What is known to be wrong with single tensors, by their names.
-        problem: Why its index or its object graph cannot be read; empty if they can.
+        index: None if it cannot be read; then nothing is known about the tensors.
+        has_graph: Whether it has an object graph; name-based checkpoints of TensorFlow 1 have
+            none. None if that is unknown.
+        returning: What a resume brings back, and what it does not.
+        damage: The known damage of tensors, by name.
+        problem: Why its index or its object graph cannot be read; empty if both can.
     """
 
     checkpoint: Checkpoint
@@ -57,14 +57,14 @@ class Inspection:
 
     @property
     def totals(self) -> tuple[Total, ...]:
-        """Sums for the model, the optimizer and the rest; none where nothing is known."""
+        """Totals of the model, the optimizer and the rest; none if the index cannot be read."""
         if self.index is None:
             return ()
         return tuple(_total(group, self.variables) for group in GROUPS)
 
 
 def inspect(run: RunDirectory, checkpoint: Checkpoint) -> Inspection:
-    """Reads what is in a checkpoint, without its tensors."""
+    """Reads the content of a checkpoint, without its tensors."""
     prefix = run.root / checkpoint.name
     try:
         index = read_index(prefix)
@@ -81,9 +81,9 @@ def inspect(run: RunDirectory, checkpoint: Checkpoint) -> Inspection:
 def describe_damage(run: RunDirectory, name: str, index: Index) -> dict[str, str]:
     """Returns what is known to be wrong with single tensors, by their names.
 
-    It is what a verification found that holds for these files, and what lies beyond their ends.
+    It comes from a valid verification result, and from tensors beyond the end of a data file.
     """
-    found = remembered(run, name)
+    found = cached_result(run, name)
     findings = found.record.findings if found is not None else ()
     damage = {one.tensor: one.message for one in findings if one.tensor and one.severity == "error"}
     sizes = _shard_sizes(run.root / name, index.shard_count)
@@ -97,12 +97,12 @@ def describe_damage(run: RunDirectory, name: str, index: Index) -> dict[str, str
 
 
 def variables_of(prefix: Path, index: Index) -> tuple[Variable, ...]:
-    """Says of each tensor what it is for, as far as the object graph can be read."""
+    """Returns the variables, with their roles if the object graph can be read."""
     return _variables(prefix, index)[0]
 
 
 def _shard_sizes(prefix: Path, count: int) -> list[tuple[str, int | None]]:
-    """Returns the names of the data files, and their sizes where they are there."""
+    """Returns the names of the data files with their sizes, None for missing files."""
     sizes = []
     for number in range(count):
         path = shard_path(prefix, number, count)
@@ -115,7 +115,7 @@ def _shard_sizes(prefix: Path, count: int) -> list[tuple[str, int | None]]:
 
 
 def _variables(prefix: Path, index: Index) -> tuple[tuple[Variable, ...], str]:
-    """Returns them, and why the object graph cannot be read; empty if it can."""
+    """Returns the variables, and why the object graph cannot be read; empty if it can."""
     if KEY not in index.entries:
         return describe_tensors(index, None), ""
     try:
@@ -125,10 +125,10 @@ def _variables(prefix: Path, index: Index) -> tuple[tuple[Variable, ...], str]:
 
 
 def statistics_of(run: RunDirectory, found: Inspection, variable: Variable) -> Statistics | None:
-    """Reads a tensor and returns its figures; None where its elements are no numbers.
+    """Reads a tensor and returns its statistics; None if its elements are not numbers.
 
     Raises:
-        BundleError: It is not where it should be, or damaged.
+        BundleError: It is missing or damaged.
         FileNotFoundError: A data file is missing.
     """
     if found.index is None or not is_numeric(variable.entry):
@@ -142,7 +142,7 @@ def _total(group: str, variables: Sequence[Variable]) -> Total:
 
 
 def in_families(variables: Sequence[Variable]) -> list[Variable]:
-    """Returns the variables with the slot variables of each right behind it."""
+    """Returns the variables, each followed by its slot variables."""
     paths = {variable.path for variable in variables}
     slots: dict[str, list[Variable]] = {}
     for variable in variables:

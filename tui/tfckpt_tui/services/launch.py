@@ -1,4 +1,4 @@
-"""What a form says of a launch, and what it begins with."""
+"""The launch form: its fields, their defaults, and the launch options they give."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 
 @dataclass(frozen=True)
 class LaunchForm:
-    """What a person types, as text.
+    """The fields of the form, as text.
 
     Attributes:
-        first: What the launch before had, for all that the form does not ask.
+        first: The options of the previous launch, for all options without a field.
     """
 
     directory: str
@@ -33,17 +33,17 @@ class LaunchForm:
     first: LaunchOptions | None = None
 
     def options(self) -> LaunchOptions:
-        """Returns what is to be launched.
+        """Returns the options of the launch.
 
         Raises:
-            UsageError: A field makes no sense.
+            UsageError: A field is invalid.
         """
         if not self.directory.strip():
             raise UsageError("Name the run directory: a new one, or one with checkpoints.")
         try:
             command = tuple(shlex.split(self.command))
         except ValueError as error:
-            raise UsageError(f"The command cannot be taken apart: {error}.") from error
+            raise UsageError(f"The command cannot be parsed: {error}. Check its quotes.") from error
         if not command:
             raise UsageError("Type the command of each worker, such as: python train.py")
         changes = {
@@ -63,7 +63,7 @@ class LaunchForm:
 
 
 def form_of(run: RunDirectory) -> LaunchForm:
-    """Returns a form with what the last launch of a run was told; an empty one where none was."""
+    """Returns a form with the options of the last launch; an empty one if there was none."""
     try:
         first = load_if_there(run.launch_file, LaunchOptions)
     except TfckptError:
@@ -82,7 +82,7 @@ def form_of(run: RunDirectory) -> LaunchForm:
 
 
 def form_like(run: RunDirectory | None) -> LaunchForm:
-    """Returns a form for a new run with the options of another, beside it."""
+    """Returns a form for a new run beside `run`, with the same options."""
     stamp = time.strftime("run-%Y%m%d-%H%M%S")
     if run is None:
         return LaunchForm(str(Path.cwd() / stamp), working_directory=os.getcwd())

@@ -1,11 +1,11 @@
-"""Finds out what a directory is before anything is done with it."""
+"""Opens a run directory, or explains why a directory is not one."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from tfckpt_trainer.catalog.scan.checkpoint_files import look
+from tfckpt_trainer.catalog.scan.checkpoint_files import scan_files
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats import units
@@ -15,16 +15,16 @@ def open_run(directory: str | Path) -> RunDirectory:
     """Returns the run in `directory`, which may be any directory of TensorFlow checkpoints.
 
     Raises:
-        UsageError: It does not exist, is empty, cannot be read, or holds something else.
+        UsageError: It does not exist, cannot be read, or has no checkpoints.
     """
-    # Resolved once, here: what is moved below it never goes through a link.
+    # Resolved here, so that no later move goes through a symbolic link.
     root = Path(os.path.realpath(Path(directory).expanduser()))
     run = RunDirectory(root)
     try:
-        # Not the names at once: of ten thousand checkpoints they take a while.
+        # Not all names: with ten thousand checkpoints they take a while.
         with os.scandir(root) as entries:
             next(entries, None)
-        if run.is_ours or run.state_file.exists() or look(root):
+        if run.is_ours or run.state_file.exists() or scan_files(root):
             return run
         names = os.listdir(root)
     except FileNotFoundError:
@@ -34,7 +34,7 @@ def open_run(directory: str | Path) -> RunDirectory:
         ) from None
     except NotADirectoryError:
         raise UsageError(
-            f"{root} is not a directory; name the one with the checkpoints, which is perhaps "
+            f"{root} is not a directory; name the directory of the checkpoints. That may be "
             f"{root.parent}."
         ) from None
     except OSError as error:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfckpt_trainer.catalog.lineage import branch_of
-from tfckpt_trainer.catalog.scan.catalog import Catalog, continuation
+from tfckpt_trainer.catalog.scan.catalog import Catalog, resume_point
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
-from tfckpt_trainer.catalog.scan.history import Continuation
+from tfckpt_trainer.catalog.scan.history import ResumePoint
 from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.rundir.documents import SCHEMA, load_if_there
 from tfckpt_trainer.rundir.health import (
@@ -78,7 +78,7 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
     ]
     state = run_state(workers, supervisor, now)
     chief = next((status for status, _ in workers if status.index == 0), None)
-    resumed = continuation(run)
+    resumed = resume_point(run)
     saved = list_checkpoints(run, now)
     head = next((checkpoint for checkpoint in saved if checkpoint.is_head), None)
     step = chief.step if chief else head.step if head else None
@@ -154,7 +154,7 @@ def _reason(
 def _branch(
     run: RunDirectory,
     chief: WorkerStatus | None,
-    resumed: Continuation | None,
+    resumed: ResumePoint | None,
     head: Checkpoint | None,
 ) -> int:
     """Returns the branch on which training goes on, or would where no worker was seen."""

@@ -1,4 +1,4 @@
-"""TensorBoard beside a run: started detached on loopback, or adopted where it runs already."""
+"""Starts, finds and stops the TensorBoard of a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
 
 START_SECONDS = 60.0
-"""TensorBoard imports TensorFlow where there is one; beside a training that takes a while."""
+"""Time limit for the start; TensorBoard imports TensorFlow, which is slow during training."""
 
 STOP_SECONDS = 5.0
 POLL_SECONDS = 0.1
@@ -51,8 +51,8 @@ class TensorBoard:
     """A TensorBoard that answers.
 
     Attributes:
-        started: Whether it was started just now.
-        host: The address it listens on: of this machine alone, unless somebody said otherwise.
+        started: Whether this call started it.
+        host: The address it listens on; loopback by default.
         with_run: Whether it ends when the run does.
     """
 
@@ -65,33 +65,33 @@ class TensorBoard:
 
     @property
     def url(self) -> str:
-        """Where a browser on this machine finds it."""
+        """The address for a browser on this machine."""
         return f"http://{_reached_at(self.host)}:{self.port}/"
 
     def url_of(self, branch: int) -> str:
-        """Where a browser finds the curves of one branch; no address of TensorBoard has a step."""
+        """Returns the address of the curves of one branch; TensorBoard has no address of a step."""
         return f"{self.url}?runFilter=branch-{branch}%24#timeseries"
 
     @property
     def forward_line(self) -> str:
-        """What to type on one's own machine to reach it over SSH."""
+        """The command that forwards its port to the user's own machine over SSH."""
         port = self.port
         return f"ssh -N -L {port}:{LOOPBACK}:{port} {socket.gethostname()}"
 
 
 def is_remote() -> bool:
-    """Whether the person sits at another machine."""
+    """Whether the user is connected over SSH."""
     return "SSH_CONNECTION" in os.environ
 
 
 def event_directory(run: RunDirectory) -> Path:
-    """Returns where the event files of `run` are; beside the checkpoints in foreign ones."""
+    """Returns the directory of the event files; the run directory if `run.json` is missing."""
     info = load_if_there(run.run_file, RunInfo)
     return run.root if info is None else run.root / info.tensorboard
 
 
 def running(run: RunDirectory) -> TensorBoard | None:
-    """Returns the TensorBoard of `run`, if it lives and answers."""
+    """Returns the TensorBoard of `run` if it runs and answers."""
     known = load_if_there(_file(run), TensorBoardProcess)
     if known is None or not _is_tensorboard(known) or not _answers(known.host, known.port):
         return None
@@ -112,34 +112,34 @@ def start(
     *,
     with_run: bool = False,
 ) -> TensorBoard:
-    """Starts TensorBoard for `run`, or adopts the one that runs.
+    """Starts TensorBoard for `run`, or returns the one that already runs.
 
     Args:
         run: The run directory.
-        port: Which port; by default the usual one, or another if that is taken.
-        host: The address to listen on; by default no other machine can reach it.
-        with_run: Whether it is to end when the run does.
+        port: The port; by default 6006, or a free one if that is taken.
+        host: The address to listen on; loopback by default.
+        with_run: Whether it ends when the run does.
 
     Raises:
-        TfckptError: It is not installed, the port is taken, or it did not come up.
+        TfckptError: It is not installed, the port is taken, or it did not start.
     """
     adopted = running(run)
     if adopted is not None:
         if port not in (None, adopted.port) or host not in (None, adopted.host):
             raise TfckptError(
-                f"TensorBoard runs on {adopted.url} for this run already; stop it first with "
+                f"TensorBoard already runs on {adopted.url} for this run. Stop it first: "
                 f"`tfckpt-tui tensorboard --stop {run.root}`."
             )
         return adopted
     place = host or LOOPBACK
     if port is not None and not _is_free(place, port):
-        raise TfckptError(f"Port {port} is taken; choose another, or leave --port out.")
+        raise TfckptError(f"Port {port} is taken. Choose another one, or omit --port.")
     if importlib.util.find_spec("tensorboard") is None:
         raise TfckptError("TensorBoard is not installed; run `pip install tensorboard`.")
     chosen = port or (USUAL_PORT if _is_free(place, USUAL_PORT) else free_ports(1)[0])
     directory = event_directory(run)
     run.create()
-    # -P: no module that lies in the directory of the person is taken for TensorBoard's own.
+    # -P: modules in the working directory must not shadow those of TensorBoard.
     command = [sys.executable, "-P", "-m", _MODULE, "--logdir", str(directory)]
     command += ["--host", place, "--port", str(chosen), "--reload_interval", "5"]
     if with_run:
@@ -153,7 +153,7 @@ def start(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    # Written before it answers: a start that is cut short leaves nothing that cannot be stopped.
+    # Written before it answers, so that an interrupted start can be stopped.
     store(
         _file(run),
         TensorBoardProcess(
@@ -172,7 +172,7 @@ def start(
 
 
 def stop(run: RunDirectory) -> bool:
-    """Ends the TensorBoard of `run`; returns whether there was one.
+    """Stops the TensorBoard of `run`; returns whether it ran.
 
     Raises:
         TfckptError: It does not end.
@@ -190,11 +190,13 @@ def stop(run: RunDirectory) -> bool:
                 _file(run).unlink(missing_ok=True)
                 return True
             time.sleep(POLL_SECONDS)
-    raise TfckptError(f"TensorBoard (process {known.pid}) does not end; look at it with ps.")
+    raise TfckptError(
+        f"TensorBoard (process {known.pid}) does not end. Check it: `ps -fp {known.pid}`."
+    )
 
 
 def _is_tensorboard(known: TensorBoardProcess) -> bool:
-    """Whether a recorded process lives and is what it is said to be: it will be signalled."""
+    """Whether a recorded process runs and is TensorBoard, so that it may be signaled."""
     if not process_lives(known.pid, known.process_started_at):
         return False
     try:
@@ -212,11 +214,11 @@ def _await(process: subprocess.Popen[bytes], host: str, port: int, log: Path) ->
     process.kill()
     process.wait()
     said = "\n".join(f"  {line}" for line in last_lines(log, LOG_LINES))
-    raise TfckptError(f"TensorBoard did not come up on port {port}. The end of {log}:\n{said}")
+    raise TfckptError(f"TensorBoard did not start on port {port}. The end of {log}:\n{said}")
 
 
 def _reached_at(host: str) -> str:
-    """Returns the address for a browser on this machine, also where all are listened on."""
+    """Returns the address for this machine, even if TensorBoard listens on all addresses."""
     return LOOPBACK if host in {"0.0.0.0", "::"} else host  # noqa: S104
 
 

@@ -1,4 +1,4 @@
-"""Keeps TensorBoard while a run goes on: `python -m tfckpt_tui.services.tensorboard_keeper`."""
+"""A process that runs TensorBoard until the run has ended; it runs detached from the app."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfckpt_trainer.rundir.health import HAS_ENDED
-from tfckpt_tui.settings.recent_runs import glance
+from tfckpt_tui.settings.recent_runs import summarize_run
 
 LOOK_SECONDS = 2.0
-"""How often the run is looked at; it has to have ended twice in a row."""
+"""Seconds between two checks; the run has to have ended in two of them."""
 
 END_SECONDS = 5.0
 
 
 def keep(root: Path, command: Sequence[str], pause: float = LOOK_SECONDS) -> int:
-    """Runs a command until it ends by itself or the run in `root` has ended.
+    """Runs a command until it exits or the run in `root` has ended.
 
     Returns:
         The exit status of the command.
@@ -26,7 +26,7 @@ def keep(root: Path, command: Sequence[str], pause: float = LOOK_SECONDS) -> int
     process = subprocess.Popen(command)
     had_ended = False
     while process.poll() is None:
-        has_ended = glance(root, time.time()).state in HAS_ENDED
+        has_ended = summarize_run(root, time.time()).state in HAS_ENDED
         if has_ended and had_ended:
             process.terminate()
             try:

@@ -1,46 +1,50 @@
-"""Whether checkpoints are sound: read now, or remembered where no file changed since."""
+"""Verifies checkpoints for the commands and the app, and stores or looks up the results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from tfckpt_trainer.bundle.verify import Progress
-from tfckpt_trainer.catalog.scan.checkpoint_files import Look, look
+from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner, scan_files
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.verification.remembered import Verifications, holds_for, remember
+from tfckpt_trainer.catalog.verification.stored_results import (
+    Verifications,
+    holds_for,
+    store_result,
+)
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified, verify_checkpoint
 from tfckpt_trainer.errors import TfckptError, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 
 def can_be_verified(checkpoint: Checkpoint) -> bool:
-    """Whether there is something to read that nobody is writing or moving."""
+    """Whether a checkpoint has files to read, and none is being written or moved."""
     passing = {CheckpointState.WRITING, CheckpointState.TRASHED, CheckpointState.ORPHANED}
     return checkpoint.state not in passing
 
 
-class Memory:
-    """What verifying found before of the checkpoints of a run, as it was when this was made."""
+class CachedResults:
+    """Cached verification results, read when this object was created."""
 
     def __init__(self, run: RunDirectory) -> None:
         self._records = Verifications(run).look()
-        self._files = look(run.root)
+        self._files = scan_files(run.root)
         self._root = run.root
 
     def of(self, name: str) -> Verified | None:
-        """Returns what was found of checkpoint `name`, if no file of it changed since."""
+        """Returns the result of checkpoint `name` if it is still valid."""
         record, files = self._records.get(name), self._files.get(name)
         if record is None or files is None or not holds_for(record, files.facts, self._root):
             return None
         return Verified(record, remembered=True)
 
 
-def remembered(run: RunDirectory, name: str) -> Verified | None:
-    """Returns what verifying found before, if no file of the checkpoint changed since."""
-    return Memory(run).of(name)
+def cached_result(run: RunDirectory, name: str) -> Verified | None:
+    """Returns the cached result of one checkpoint if it is still valid."""
+    return CachedResults(run).of(name)
 
 
-def verify_and_remember(
+def verify_and_store(
     run: RunDirectory,
     name: str,
     *,
@@ -48,21 +52,21 @@ def verify_and_remember(
     cancelled: Callable[[], bool] | None = None,
     finite: bool = False,
     into_run: bool = True,
-    files: Look | None = None,
+    files: FileScanner | None = None,
 ) -> tuple[Verified | None, str]:
-    """Verifies a checkpoint and writes down what was found, if all of it could be read.
+    """Verifies a checkpoint, and stores the result if all files could be read.
 
     Args:
         run: The run directory.
         name: The checkpoint.
-        on_progress: Told bytes done and bytes in all, every few megabytes.
-        cancelled: Asked as often.
-        finite: Whether to look for elements that are not a number or infinite.
-        into_run: Whether it may be written into the run directory, if that is ours.
-        files: Looks at the run directory; kept by whoever verifies many.
+        on_progress: Called with bytes done and bytes in total, every few megabytes.
+        cancelled: Called as often; True ends the verification.
+        finite: Whether to look for NaN and infinite values.
+        into_run: Whether the run directory may be written to if this library trains there.
+        files: A scanner of the run directory, to share between several checkpoints.
 
     Returns:
-        What was found, None if it was cancelled; and why it could not be written down, if so.
+        The result, None if it was cancelled; and why it could not be stored, else empty.
 
     Raises:
         UsageError: There is no such checkpoint.
@@ -74,7 +78,7 @@ def verify_and_remember(
     if found is None or found.unread is not None:
         return found, ""
     try:
-        remember(run, found.record, into_run=into_run)
+        store_result(run, found.record, into_run=into_run)
     except (TfckptError, OSError) as error:
         return found, in_words(error)
     return found, ""

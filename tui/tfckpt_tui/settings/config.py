@@ -1,8 +1,7 @@
-"""The configuration file: `config.toml` at the XDG place, checked with clear errors."""
+"""Reads and checks the configuration file, `config.toml`."""
 
 from __future__ import annotations
 
-import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +13,15 @@ from tfckpt_trainer.catalog.retention.rules import Policy, policy_from
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RetentionRules, RunInfo
+from tfckpt_trainer.user_directories import config_directory
 from tfckpt_tui.app.actions import ACTIONS, Action
 
 _RENAMED_ACTIONS = {"remarks": "diagnostics"}
-"""Actions of version 0.1 that have another name today."""
+"""Actions of version 0.1 that have been renamed."""
 
 _SIZE_LIMIT = 1 << 20
 _TAKEN_KEYS = {"ctrl+c": "it ends programs", "ctrl+z": "it suspends them"}
-"""Keys that a person means for the terminal, and why they stay that."""
+"""Keys that the terminal needs, and why."""
 
 
 class RetentionSection(RetentionRules, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,9 +32,9 @@ class AppSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """How the app looks and behaves.
 
     Attributes:
-        theme: One of ours, or any of Textual's.
-        poll: Look every so many seconds instead of waiting for file events.
-        bell: Events for which the terminal's bell rings, by their kinds in the journal.
+        theme: A theme of this app or of Textual.
+        poll: Seconds between scans; None to wait for file events.
+        bell: Kinds of journal entries for which the terminal's bell rings.
     """
 
     theme: str = "tfckpt-dark"
@@ -43,12 +43,13 @@ class AppSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class ThemeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A theme of the person's own: another one with other colours, as `#rrggbb` or by name.
+    """A custom theme: another theme with some colours replaced.
 
     Attributes:
-        based_on: The theme that has all colours which are not given.
-        dark: Whether its ground is dark, where that is not as in the other one.
-        colours: By their names: `primary`, `success`, `background`, …, `branch-0`.
+        based_on: The theme that provides all other colours.
+        dark: Whether its background is dark; None to take that from `based_on`.
+        colours: The colours by name (`primary`, `success`, `background`, …, `branch-0`), each as
+            `#rrggbb` or a colour name.
     """
 
     based_on: str = "tfckpt-dark"
@@ -57,13 +58,13 @@ class ThemeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a person set for all runs.
+    """The settings for all runs.
 
     Attributes:
-        retention: Which checkpoints `prune` keeps where neither it nor the run says otherwise.
+        retention: Which checkpoints `prune` keeps if neither its options nor the run says so.
         app: How the app looks and behaves.
-        keys: Other keys for actions, by the names of these; several with commas between them.
-        themes: Themes of the person's own, by their names.
+        keys: Keys of actions, by action; several keys are separated by commas.
+        themes: Custom themes by name.
     """
 
     retention: RetentionSection | None = None
@@ -72,7 +73,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     themes: dict[str, ThemeSection] = {}
 
     def key_of(self, action: Action) -> str:
-        """Returns the key of an action, the first where it has several; empty if it has none."""
+        """Returns the first key of an action; empty if it has none."""
         return self.keys.get(action.name, action.key).split(",")[0].strip()
 
 
@@ -91,27 +92,32 @@ class Rules:
     trash_hours: float | None = None
 
 
-def config_path() -> Path:
-    """Returns where the configuration file is, whether it exists or not."""
-    # Not Path.home(), which raises for a user that no password file knows, as in containers.
-    place = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return Path(place) / "tfckpt-tui" / "config.toml"
+def config_path() -> Path | None:
+    """Returns the path of the configuration file, which may not exist.
+
+    Returns:
+        None without a home directory.
+    """
+    directory = config_directory()
+    return directory / "config.toml" if directory is not None else None
 
 
 def read_config(path: Path | None = None) -> Config:
     """Reads a configuration file.
 
     Args:
-        path: The one at the XDG place by default, which need not exist.
+        path: The file; by default the user's own, which may not exist.
 
     Raises:
-        UsageError: It cannot be read, is no TOML, or has a key or a value that makes no sense.
+        UsageError: It cannot be read, is not TOML, or has an invalid key or value.
     """
     place = path or config_path()
+    if place is None:
+        return Config()
     try:
         data = place.read_bytes()[:_SIZE_LIMIT]
         raw = tomllib.loads(data.decode())
-        config = _with_today_names(msgspec.convert(raw, Config))
+        config = _with_current_names(msgspec.convert(raw, Config))
     except (FileNotFoundError, NotADirectoryError):
         if path is None:
             return Config()
@@ -119,7 +125,7 @@ def read_config(path: Path | None = None) -> Config:
     except OSError as error:
         raise UsageError(f"{place} cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{place} is no TOML: {error}.") from error
+        raise UsageError(f"{place} is not valid TOML: {error}.") from error
     except msgspec.ValidationError as error:
         raise UsageError(f"{place}: {error}. {_known_keys(raw)}") from error
     _check(place, config.retention or RetentionSection())
@@ -142,13 +148,14 @@ def default_rules(info: RunInfo | None, config: Config) -> Rules:
     section = config.retention or RetentionSection()
     policy = policy_from(section)
     if policy.is_empty:
-        why = f"neither the trainer of this run nor {config_path()} has a rule"
+        where = config_path() or "a configuration file"
+        why = f"neither the trainer of this run nor {where} has a rule"
         return Rules(policy, why)
     return Rules(policy, "the configuration file", section.trash_hours)
 
 
 def _known_keys(raw: dict[str, Any]) -> str:
-    """Returns what there is to be set, in the sections that a file has."""
+    """Returns the keys of the sections that a file has, for an error message."""
     sections = {
         "retention": [n for n in RetentionRules.__struct_fields__ if n != "make_room"],
         "app": list(AppSection.__struct_fields__),
@@ -159,8 +166,8 @@ def _known_keys(raw: dict[str, Any]) -> str:
     return " ".join(told) or f"Sections are {', '.join(Config.__struct_fields__)}."
 
 
-def _with_today_names(config: Config) -> Config:
-    """Returns the configuration with actions named as today, wherever version 0.1 wrote it."""
+def _with_current_names(config: Config) -> Config:
+    """Returns the configuration with the current names of renamed actions."""
     keys = {_RENAMED_ACTIONS.get(name, name): key for name, key in config.keys.items()}
     return msgspec.structs.replace(config, keys=keys)
 
@@ -172,7 +179,7 @@ def _check_app(place: Path, config: Config) -> None:
     unknown = sorted(config.keys.keys() - set(names))
     if unknown:
         raise UsageError(
-            f"{place}, [keys]: {unknown[0]!r} is no action; there are {', '.join(names)}."
+            f"{place}, [keys]: {unknown[0]!r} is not an action. Actions are {', '.join(names)}."
         )
     taken: dict[str, str] = {}
     for action in ACTIONS:

@@ -1,4 +1,4 @@
-"""Changes settings in the configuration file, and leaves all else in it as it was written."""
+"""Changes settings in the configuration file; comments and all other content stay."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ from pathlib import Path
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.files import write_atomic
+from tfckpt_trainer.user_directories import NO_HOME
 from tfckpt_tui.settings.config import config_path, read_config
 
 
 def write_settings(section: str, values: Mapping[str, object], path: Path | None = None) -> Path:
-    """Sets values in `[section]`; None takes a name out, so that the default holds again.
+    """Sets values in `[section]`; None removes a key, which restores its default.
 
     Returns:
         The file.
 
     Raises:
-        UsageError: The file makes no sense; it stays as it is.
+        UsageError: The file is invalid, and stays unchanged; or there is no home directory.
         OSError: It cannot be written.
     """
-    # Imported when something is changed: nothing else needs to write TOML.
+    # Imported late: only a change needs it.
     import tomlkit
 
     place = path or config_path()
+    if place is None:
+        raise UsageError(NO_HOME)
     read_config(place if place.exists() else None)
     before = place.read_text(encoding="utf-8") if place.exists() else ""
     document = tomlkit.parse(before)
@@ -31,13 +34,13 @@ def write_settings(section: str, values: Mapping[str, object], path: Path | None
         document[section] = tomlkit.table()
     table = document[section]
     if not isinstance(table, dict):
-        raise UsageError(f"{place}: [{section}] is no section; make it one by hand.")
+        raise UsageError(f"{place}: [{section}] is not a table; edit the file to make it one.")
     for name, value in values.items():
         if value is None:
             table.pop(name, None)
         else:
             table[name] = value
     place.parent.mkdir(parents=True, exist_ok=True)
-    # A file that is a link, as in a directory of dotfiles, stays one.
+    # If the file is a symbolic link, as with dotfiles, it stays one.
     write_atomic(place.resolve(), tomlkit.dumps(document).encode())
     return place

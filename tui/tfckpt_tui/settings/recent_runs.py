@@ -1,4 +1,4 @@
-"""The runs a person had open, and those below a directory: how each is, at a glance."""
+"""The list of recent runs, and one-line summaries of runs."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ from tfckpt_trainer.rundir.files import make_directory
 from tfckpt_trainer.rundir.health import RunState, read_workers, run_state, worker_state
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.user_directories import state_directory
 
 MOST_RECENT = 50
-"""Runs that are remembered."""
+"""How many recent runs are kept."""
 
 MOST_FOUND = 200
-"""Runs that are looked for below a directory; more are no list for people."""
+"""How many runs a search below a directory returns at most."""
 
 _DEPTH = 3
+_FILE = "runs.json"
 
 
 class RecentRuns(Document, frozen=True, kw_only=True):
-    """`runs.json` in the state directory: what was opened.
+    """`runs.json` in the state directory: the recent runs.
 
     Attributes:
-        directories: Newest first.
-        selected: For each the checkpoint that the cursor was on, where it was not the newest.
+        directories: The run directories, newest first.
+        selected: The checkpoint under the cursor, by run directory, unless it was the newest.
     """
 
     directories: list[str] = []
@@ -39,12 +41,12 @@ class RecentRuns(Document, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class RunGlance:
-    """One run as a line tells of it.
+class RunSummary:
+    """One line about a run.
 
     Attributes:
-        step: Of the chief's last heartbeat, else of the checkpoint that the state file names.
-        active_at: When something last happened there, in seconds since the epoch.
+        step: The step in the chief's last heartbeat, or else of the newest checkpoint.
+        active_at: Time of the last heartbeat or save, in seconds since the epoch.
     """
 
     root: Path
@@ -56,14 +58,8 @@ class RunGlance:
     active_at: float
 
 
-def state_directory() -> Path:
-    """Returns where this user's runs of the demo and the list of recent runs are."""
-    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return Path(home) / "tfckpt-tui"
-
-
 def remember_run(root: Path) -> None:
-    """Puts a run first in the list of recent ones; where that cannot be written it is left."""
+    """Puts a run first in the list of recent runs; write errors are ignored."""
     path = os.path.abspath(root)
     with suppress(OSError, TfckptError):
         known = _recent()
@@ -72,7 +68,7 @@ def remember_run(root: Path) -> None:
 
 
 def remember_selection(root: Path, name: str | None) -> None:
-    """Keeps on which checkpoint of a run the cursor was; None where it was on the newest."""
+    """Stores the checkpoint under the cursor of a run; None for the newest."""
     path = os.path.abspath(root)
     with suppress(OSError, TfckptError):
         known = _recent()
@@ -85,23 +81,23 @@ def remember_selection(root: Path, name: str | None) -> None:
 
 
 def last_selection(root: Path) -> str | None:
-    """Returns on which checkpoint of a run the cursor was; None for the newest."""
+    """Returns the stored checkpoint under the cursor of a run; None for the newest."""
     with suppress(OSError, TfckptError):
         return _recent().selected.get(os.path.abspath(root))
     return None
 
 
 def recent_runs() -> list[Path]:
-    """Returns the runs that were opened and are still there, newest first."""
+    """Returns the recent runs that still exist, newest first."""
     with suppress(OSError, TfckptError):
         return [Path(known) for known in _recent().directories if os.path.isdir(known)]
     return []
 
 
 def runs_below(directory: Path) -> list[Path]:
-    """Returns the directories with checkpoints at and below `directory`, by name.
+    """Returns the run directories at and below `directory`, by name.
 
-    What lies inside a run is part of it, and hidden directories are none.
+    Directories inside a run and hidden directories are skipped.
     """
     found: list[Path] = []
     waiting = [(directory, 0)]
@@ -121,8 +117,8 @@ def runs_below(directory: Path) -> list[Path]:
     return found
 
 
-def glance(root: Path, now: float) -> RunGlance:
-    """Looks at one run, without its checkpoints."""
+def summarize_run(root: Path, now: float) -> RunSummary:
+    """Summarizes one run without scanning its checkpoints."""
     run = RunDirectory(root)
     info, supervisor = None, None
     with suppress(OSError, TfckptError):
@@ -130,7 +126,7 @@ def glance(root: Path, now: float) -> RunGlance:
     workers = read_workers(run, info.worker_count if info is not None else None)
     state = run_state([(w, worker_state(w, now)) for w in workers], supervisor, now)
     chief = next((worker for worker in workers if worker.index == 0), None)
-    return RunGlance(
+    return RunSummary(
         root=root,
         state=state,
         step=chief.step if chief is not None else _step_of_state_file(run),
@@ -143,30 +139,31 @@ def glance(root: Path, now: float) -> RunGlance:
     )
 
 
-def glances(roots: Iterable[Path], now: float) -> list[RunGlance]:
-    """Looks at several runs, each once; the one in which something happened last comes first."""
+def summarize_runs(roots: Iterable[Path], now: float) -> list[RunSummary]:
+    """Summarizes several runs, the one with the latest activity first."""
     unique = dict.fromkeys(Path(os.path.abspath(root)) for root in roots)
-    return sorted((glance(root, now) for root in unique), key=lambda one: -one.active_at)
-
-
-def _recent_file() -> Path:
-    return state_directory() / "runs.json"
+    return sorted((summarize_run(root, now) for root in unique), key=lambda one: -one.active_at)
 
 
 def _recent() -> RecentRuns:
-    return load_if_there(_recent_file(), RecentRuns) or RecentRuns()
+    directory = state_directory()
+    if directory is None:
+        return RecentRuns()
+    return load_if_there(directory / _FILE, RecentRuns) or RecentRuns()
 
 
 def _keep(known: RecentRuns) -> None:
-    make_directory(state_directory())
-    store(_recent_file(), known, durable=False)
+    directory = state_directory()
+    if directory is not None:
+        make_directory(directory)
+        store(directory / _FILE, known, durable=False)
 
 
 def _step_of_state_file(run: RunDirectory) -> int | None:
     with suppress(OSError, TfckptError):
         state = read_state_file(run.state_file)
-        said = parse_checkpoint_name(state.latest_name or "") if state is not None else None
-        return said.step if said is not None else None
+        parsed = parse_checkpoint_name(state.latest_name or "") if state is not None else None
+        return parsed.step if parsed is not None else None
     return None
 
 

@@ -1,4 +1,4 @@
-"""One look at the names in a run directory: which files belong to which checkpoint."""
+"""Groups the files of a directory by the checkpoint that they belong to."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _ONLY_DATA = ".data-00000-of-00001"
 _DATA_LENGTH = len(_ONLY_DATA)
 
 
-class Files(msgspec.Struct, frozen=True):
+class CheckpointFiles(msgspec.Struct, frozen=True):
     """The files of one checkpoint in one directory.
 
     Attributes:
-        facts: Of all of them, by name: data files come before the index. For a symbolic link
-            that leads to a regular file of the directory, the facts of that file.
-        temporary_at: The newest time of `NAME_temp`, where a save of TensorFlow's goes on, and
-            of what is in it; None where there is none.
-        part_at: The newest time of what is in it; None where nothing is.
-        links: Those of its files that are symbolic links, wherever they lead.
+        facts: All files, sorted by name: data files come before the index. A symbolic link to a
+            regular file of the directory has the facts of that file.
+        temporary_at: The newest modification time of `NAME_temp`, where TensorFlow writes, and
+            of its content; None if it does not exist.
+        part_at: The newest modification time of its content; None if it is empty.
+        links: The files that are symbolic links, wherever they lead.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Files(msgspec.Struct, frozen=True):
 
     @property
     def shards(self) -> dict[tuple[int, int], FileFact]:
-        """Data files by number and count, as their names say."""
+        """Data files by number and count, as in their names."""
         found = {}
         for fact in self.facts:
             if not fact.name.endswith(_INDEX):
@@ -56,16 +56,16 @@ class Files(msgspec.Struct, frozen=True):
 
     @property
     def index_first(self) -> list[FileFact]:
-        """All plain ones, the index before the others: without it the rest means nothing."""
+        """All regular files, the index first: without it the others have no meaning."""
         return sorted(self._plain, key=lambda fact: (not fact.name.endswith(_INDEX), fact.name))
 
     @property
     def size(self) -> int:
-        """Bytes of all plain ones; what a link leads to takes no space of its own."""
+        """Bytes of all regular files; a link takes no space."""
         return sum([fact.size for fact in self._plain])
 
     def link(self, name: str) -> Link | None:
-        """Returns the symbolic link of this name, if one of the files is that."""
+        """Returns the symbolic link with this name, if there is one."""
         return next((link for link in self.links if link.name == name), None)
 
     @property
@@ -75,20 +75,20 @@ class Files(msgspec.Struct, frozen=True):
         return [fact for fact in self.facts if self.link(fact.name) is None]
 
 
-class Look:
-    """Looks at one directory again and again; see `Listing` for what it costs.
+class FileScanner:
+    """Scans one directory repeatedly; see `Listing` for the cost.
 
     Attributes:
-        files: Of every checkpoint that it saw, by its name.
+        files: The files of every checkpoint, by its name.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._listing = Listing(directory, lambda name: owner_of(name) != "")
-        self.files: dict[str, Files] = {}
+        self.files: dict[str, CheckpointFiles] = {}
 
-    def take(self) -> dict[str, Files]:
-        """Returns the files of every checkpoint in the directory, by its name.
+    def scan(self) -> dict[str, CheckpointFiles]:
+        """Scans, and returns the files of every checkpoint by its name.
 
         Raises:
             OSError: The directory cannot be read.
@@ -97,14 +97,14 @@ class Look:
         return dict(self.files)
 
     def refresh(self, watched: Iterable[str] = (), *, missing_ok: bool = False) -> set[str]:
-        """Looks again.
+        """Scans again.
 
         Args:
-            watched: Names of checkpoints to look at whatever their turn.
-            missing_ok: Whether a directory that is not there is an empty one.
+            watched: Checkpoints whose files are always checked.
+            missing_ok: Whether a missing directory counts as empty.
 
         Returns:
-            The names of the checkpoints of which files are new, gone or changed.
+            The checkpoints with files that are new, gone or changed.
 
         Raises:
             OSError: The directory cannot be read.
@@ -115,26 +115,26 @@ class Look:
         for file in self._listing.refresh(names, missing_ok=missing_ok):
             changes.setdefault(owner_of(file), []).append(file)
         for directory in self._listing.directories:
-            # A save that goes on in it does not always show in the directory's own time.
+            # A save in it does not always change the directory's own time.
             changes.setdefault(owner_of(directory), [])
         return {name for name, files in changes.items() if self._assemble(name, files)}
 
-    def strays(self) -> dict[str, FileFact]:
-        """Returns the plain files that the last look saw and that are of no checkpoint."""
+    def unowned(self) -> dict[str, FileFact]:
+        """Returns the regular files that belong to no checkpoint."""
         owned = {fact.name for files in self.files.values() for fact in files.facts}
         lone = {name: fact for name, fact in self._listing.facts.items() if name not in owned}
         return {**self._listing.others(), **lone}
 
     def names(self) -> Iterable[str]:
-        """Returns the names of everything in the directory that the last look saw."""
+        """Returns the names of everything in the directory, as of the last scan."""
         return self._listing.names()
 
     def link_targets(self) -> frozenset[str]:
-        """Returns the names of the files to which symbolic links of the directory lead."""
+        """Returns the names of the files that symbolic links of the directory lead to."""
         return frozenset(found.link.file for found in self._listing.links.values())
 
     def _assemble(self, name: str, changed: list[str]) -> bool:
-        """Returns whether checkpoint `name` has other files than it had."""
+        """Groups the files of a checkpoint again; returns whether they changed."""
         before, known = self.files.get(name), self._listing.facts
         names = {f"{name}{_META}", *changed}
         if before is not None:
@@ -145,12 +145,12 @@ class Look:
         if self._listing.links:
             links = _add_links(facts, names, self._listing.links)
         temporary_at, part_at = self._temporary(name)
-        # A `.meta` belongs to a checkpoint of TensorFlow 1, and makes none by itself.
+        # A `.meta` alone is no checkpoint.
         is_graph = all(fact.name.endswith(_META) for fact in facts)
         if is_graph and temporary_at is None and all(link.name.endswith(_META) for link in links):
             return self.files.pop(name, None) is not None
         facts.sort()
-        files = Files(name, tuple(facts), temporary_at, part_at, tuple(links))
+        files = CheckpointFiles(name, tuple(facts), temporary_at, part_at, tuple(links))
         self.files[name] = files
         return files != before
 
@@ -162,7 +162,7 @@ class Look:
 
 
 def size_of_directory(directory: Path) -> int:
-    """Returns how many bytes the files in a directory have, as far as it can be read."""
+    """Returns the bytes of all files below a directory that can be read."""
     size = 0
     for place, _, names in os.walk(directory):
         for name in names:
@@ -171,19 +171,19 @@ def size_of_directory(directory: Path) -> int:
     return size
 
 
-def look(directory: Path) -> dict[str, Files]:
-    """Looks once; see `Look.take`."""
-    return Look(directory).take()
+def scan_files(directory: Path) -> dict[str, CheckpointFiles]:
+    """Scans once; see `FileScanner.scan`."""
+    return FileScanner(directory).scan()
 
 
-def look_if_there(look: Look) -> dict[str, Files]:
-    """Looks at a directory that need not exist."""
-    look.refresh(missing_ok=True)
-    return dict(look.files)
+def scan_files_if_present(scanner: FileScanner) -> dict[str, CheckpointFiles]:
+    """Scans a directory that may not exist."""
+    scanner.refresh(missing_ok=True)
+    return dict(scanner.files)
 
 
 def identity_of(path: Path) -> Identity | None:
-    """Returns size, time and inode of what `path` itself is, or None where nothing is."""
+    """Returns size, time and inode of `path`, without following a link; None if it is missing."""
     try:
         facts = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -192,7 +192,7 @@ def identity_of(path: Path) -> Identity | None:
 
 
 def owner_of(name: str) -> str:
-    """Returns to which checkpoint a file named `name` belongs, or nothing."""
+    """Returns the checkpoint that a file named `name` belongs to; empty if none."""
     if name.endswith(_INDEX):
         return name[: -len(_INDEX)]
     if name.endswith(_ONLY_DATA):
@@ -209,7 +209,7 @@ def owner_of(name: str) -> str:
 def _add_links(
     facts: list[FileFact], names: Iterable[str], known: Mapping[str, LinkFact]
 ) -> list[Link]:
-    """Returns the symbolic links among `names`, and adds the facts of what they lead to."""
+    """Returns the symbolic links among `names`, and adds the facts of their targets."""
     links = []
     for name in names:
         found = known.get(name)
@@ -223,7 +223,7 @@ def _add_links(
 def place_of(name: str) -> tuple[int, int] | None:
     """Returns number and count of the data file `name`: `NAME.data-00000-of-00001`."""
     if name.endswith(_ONLY_DATA):
-        # Most have but one; this is asked of every file of a directory.
+        # The usual case first: this runs for every file of a directory.
         return 0, 1
     if name[-20:-14] != ".data-" or name[-9:-5] != "-of-" or len(name) == _DATA_LENGTH:
         return None
@@ -234,7 +234,7 @@ def place_of(name: str) -> tuple[int, int] | None:
 
 
 def _times(directory: str) -> tuple[float | None, float | None]:
-    """Returns the newest time of a directory and what is in it, and that of the latter alone."""
+    """Returns the newest time of a directory with its content, and of the content alone."""
     newest: float | None = None
     try:
         own = os.lstat(directory).st_mtime
@@ -243,23 +243,23 @@ def _times(directory: str) -> tuple[float | None, float | None]:
                 with suppress(FileNotFoundError):
                     newest = max(newest or 0.0, entry.stat(follow_symlinks=False).st_mtime)
     except FileNotFoundError:
-        # Its save just ended.
+        # Its save has just ended.
         return None, None
     except OSError:
-        # It is not ours to read: its own time says enough.
+        # It may not be read: use its own time.
         return own, own
     return max(own, newest or 0.0), newest
 
 
 __all__ = [
+    "CheckpointFiles",
     "FileFact",
-    "Files",
+    "FileScanner",
     "Identity",
-    "Look",
     "identity_of",
-    "look",
-    "look_if_there",
     "owner_of",
     "place_of",
+    "scan_files",
+    "scan_files_if_present",
     "size_of_directory",
 ]

@@ -1,4 +1,4 @@
-"""A checkpoint as a watcher sees it: what it is, where it stands, what state it is in."""
+"""The record of one checkpoint as a scan found it: identity, place in the history, state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 
 
 class CheckpointState(StrEnum):
-    """What is known of the files of a checkpoint."""
+    """The state of the files of a checkpoint; `states` has the rules."""
 
     WRITING = "writing"
     COMPLETE = "complete"
@@ -24,31 +24,30 @@ class CheckpointState(StrEnum):
 
     @property
     def restorable(self) -> bool:
-        """Whether a restore may be tried."""
-        # Not membership in a set: it is asked of ten thousand at once, and hashing is slow.
+        """Whether it can be restored."""
+        # Not membership in a set: this runs for ten thousand checkpoints, and hashing is slow.
         return self is CheckpointState.COMPLETE or self is CheckpointState.VERIFIED
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One checkpoint of a directory at the moment of a look.
+    """One checkpoint at the time of a scan.
 
     Attributes:
-        step: From its record or its name; None where neither says.
-        parent: The checkpoint from which training reached it.
-        sequence: Place in the order of all saves and restores; None without a record.
+        step: From its record or its name; None if neither has it.
+        parent: The checkpoint that training continued from.
+        sequence: Position in the order of all saves and restores; None without a record.
         size: Bytes of all its files.
-        shards: Data files.
-        saved_at: Seconds since the epoch; from the record, or the index file's time.
-        pinned: Whether a person said that it is never to be pruned.
-        is_head: Whether a cold start goes on from it.
-        listed: Whether TensorFlow's state file names it.
-        let_go: Whether a manager of TensorFlow's writes that file and does not name it, as it
-            does with what it keeps for good; no manager ever deletes it.
-        problem: Why it cannot be restored, in words; empty if it can.
-        verified_at: When all bytes of these very files were last read and compared, whatever
-            was found; None if never, as far as is known.
-        links: Those of its files that are symbolic links.
+        shards: Number of data files.
+        saved_at: Seconds since the epoch, from the record or else from the index file.
+        pinned: Whether the user protected it from prunes.
+        is_head: Whether a cold start restores it.
+        listed: Whether TensorFlow's state file lists it.
+        let_go: Whether a `tf.train.CheckpointManager` writes the state file and does not list it.
+            No manager will delete it.
+        problem: Why it cannot be restored; empty if it can.
+        verified_at: When these files were last verified, whatever the result; None if never.
+        links: The files that are symbolic links.
     """
 
     name: str
@@ -73,5 +72,5 @@ class Checkpoint:
 
     @property
     def restorable(self) -> bool:
-        """Whether a restore may be tried; of what has links, the checkpoint they lead to is."""
+        """Whether it can be restored under this name; a checkpoint with links cannot."""
         return self.state.restorable and not self.links

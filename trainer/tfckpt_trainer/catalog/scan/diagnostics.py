@@ -1,9 +1,9 @@
 """Diagnostics of a checkpoint directory, beyond the state of each checkpoint.
 
-`diagnostics` is a pure function of one look. What it says TensorFlow would do was tried with
-TensorFlow 2.21 (`latest_checkpoint`, `CheckpointManager`). Advice loses nothing where the look
-was stale or incomplete: a file that any known format could own is never called garbage, and what
-is garbage is moved aside and not deleted.
+`diagnostics` is a pure function of one observation. What a message says about TensorFlow was
+tested with TensorFlow 2.21 (`latest_checkpoint`, `CheckpointManager`). Advice is safe even if the
+observation was stale or partial: a file that could belong to any known format is never called a
+leftover, and leftovers are moved, not deleted.
 """
 
 from __future__ import annotations
@@ -16,45 +16,50 @@ from tfckpt_trainer.bundle.links import Link, LinkEnd
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.diagnostics_state_file import StateFileDiagnostics
 from tfckpt_trainer.catalog.scan.directory_listing import FileFact
-from tfckpt_trainer.catalog.scan.linked import file_names, shown
-from tfckpt_trainer.catalog.scan.seen import Condition, Diagnostic, Lookup, Seen, look_up, these
+from tfckpt_trainer.catalog.scan.linked import file_names, shorten_target
+from tfckpt_trainer.catalog.scan.observation import (
+    Diagnostic,
+    Observation,
+    StateFileCondition,
+    join_names,
+)
 from tfckpt_trainer.catalog.scan.states import CLOCK_SLACK_SECONDS, QUIET_SECONDS
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 
 _STATE_TEMPORARY = re.compile(r"checkpoint\.tmp[0-9a-f]+")
 _PART_TEMPORARY = re.compile(r".*\.tempstate\d+", re.DOTALL)
-_OF_A_SAVE = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")
+_CHECKPOINT_PART = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")
 
 
 def diagnostics(
-    seen: Seen, now: float, quiet_seconds: float = QUIET_SECONDS
+    observed: Observation, now: float, quiet_seconds: float = QUIET_SECONDS
 ) -> tuple[Diagnostic, ...]:
-    """Returns the diagnostics, the most important first.
+    """Returns the diagnostics, warnings first.
 
     Args:
-        seen: One look at the directory.
+        observed: One observation of the directory.
         now: Seconds since the epoch.
-        quiet_seconds: After so long without a change nobody writes any more.
+        quiet_seconds: Seconds without a change after which no save is under way.
     """
     before = now - quiet_seconds
     found = [
-        *StateFileDiagnostics(seen, now, quiet_seconds).find(),
-        *_of_links(seen),
-        *_of_two_prefixes(seen),
-        *_of_one_step(seen),
-        *_of_mixtures(seen),
-        *_of_version_one(seen),
-        *_of_the_unlisted(seen, before),
-        *_of_extra_data(seen, before),
-        *_of_temporaries(seen, before),
-        *_of_strays(seen, before),
+        *StateFileDiagnostics(observed, now, quiet_seconds).find(),
+        *_links(observed),
+        *_two_prefixes(observed),
+        *_same_step(observed),
+        *_data_newer_than_index(observed),
+        *_version_one(observed),
+        *_unlisted(observed, before),
+        *_extra_data(observed, before),
+        *_leftover_directories(observed, before),
+        *_unowned_files(observed, before),
     ]
     return tuple(sorted(found, key=lambda diagnostic: diagnostic.severity == "note"))
 
 
-def _of_links(seen: Seen) -> Iterator[Diagnostic]:
+def _links(observed: Observation) -> Iterator[Diagnostic]:
     by_end: dict[LinkEnd, list[Link]] = {}
-    for checkpoint in seen.checkpoints:
+    for checkpoint in observed.checkpoints:
         for link in checkpoint.links:
             by_end.setdefault(link.end, []).append(link)
     outside = by_end.pop(LinkEnd.OUTSIDE, [])
@@ -62,67 +67,68 @@ def _of_links(seen: Seen) -> Iterator[Diagnostic]:
     dead = sorted(link for links in by_end.values() for link in links)
     if dead:
         message = (
-            f"Symbolic links that lead to no file: {_shown_links(dead)}. Their checkpoints cannot "
+            f"Symbolic links that lead to no file: {_link_words(dead)}. Their checkpoints cannot "
             "be restored. If the files will not come back, remove the link: "
-            f"`cd {shlex.quote(seen.directory)} && rm {file_names([dead[0].name])}`."
+            f"`cd {shlex.quote(observed.directory)} && rm {file_names([dead[0].name])}`."
         )
         yield Diagnostic("link-dead", "warning", dead[0].name, message)
     if outside:
         message = (
-            f"Symbolic links that lead out of this directory: {_shown_links(outside)}. TensorFlow "
+            f"Symbolic links that lead out of this directory: {_link_words(outside)}. TensorFlow "
             "follows them, and this program does not. It neither reads nor prunes their "
             "checkpoints."
         )
         yield Diagnostic("link-outside", "note", outside[0].name, message)
 
 
-def _shown_links(links: list[Link]) -> str:
-    return these([f"{link.name} -> {shown(link.target)}" for link in links])
+def _link_words(links: list[Link]) -> str:
+    return join_names([f"{link.name} -> {shorten_target(link.target)}" for link in links])
 
 
-def _of_two_prefixes(seen: Seen) -> Iterator[Diagnostic]:
-    """Two managers on one directory share its state file, and lose what the other saved."""
-    if seen.condition is Condition.MISSING:
+def _two_prefixes(observed: Observation) -> Iterator[Diagnostic]:
+    """Two checkpoint managers in one directory overwrite each other's state file."""
+    if observed.condition is StateFileCondition.MISSING:
         return
     first: dict[str, str] = {}
-    for checkpoint in seen.checkpoints:
-        said = parse_checkpoint_name(checkpoint.name)
-        if said is not None and checkpoint.restorable:
-            first.setdefault(said.prefix, checkpoint.name)
+    for checkpoint in observed.checkpoints:
+        parsed = parse_checkpoint_name(checkpoint.name)
+        if parsed is not None and checkpoint.restorable:
+            first.setdefault(parsed.prefix, checkpoint.name)
     if len(first) > 1:
         message = (
-            f"{these(list(first.values()))} have {len(first)} prefixes and one state file: a "
-            "manager that starts here takes for its own what the other listed last, and deletes "
-            "it in time. At the next start, let one of them save into another directory, and copy "
-            "its newest checkpoint there first. Leave the files that are here."
+            f"{join_names(list(first.values()))} have {len(first)} prefixes and share one state "
+            "file. A manager that starts here takes over the checkpoints that the other one "
+            "listed, and deletes them in time. At the next start, let one of them save to another "
+            "directory, and copy its newest checkpoint there first. Leave the files that are here."
         )
         yield Diagnostic("two-prefixes", "warning", next(iter(first.values())), message)
 
 
-def _of_one_step(seen: Seen) -> Iterator[Diagnostic]:
+def _same_step(observed: Observation) -> Iterator[Diagnostic]:
     by_step: dict[tuple[int, int], list[str]] = {}
-    for checkpoint in seen.restorable:
+    for checkpoint in observed.restorable:
         if checkpoint.step is not None:
             by_step.setdefault((checkpoint.branch, checkpoint.step), []).append(checkpoint.name)
-    doubled = {place: names for place, names in by_step.items() if len(names) > 1}
-    if doubled:
-        (_, step), names = next(iter(doubled.items()))
-        rest = len(doubled) - 1
+    several = {place: names for place, names in by_step.items() if len(names) > 1}
+    if several:
+        (_, step), names = next(iter(several.items()))
+        rest = len(several) - 1
         more = (
             f", and {rest} more step{'s have' if rest > 1 else ' has'} several too" if rest else ""
         )
         message = (
-            f"{these(names)} are all of step {step}{more}. Name the checkpoint, not the step, to "
-            "restore one; compare them to see whether they differ."
+            f"{join_names(names)} all have step {step}{more}. To restore one, use its name instead "
+            "of the step. To see whether they differ, run "
+            f"`tfckpt-tui compare {shlex.quote(observed.directory)} {file_names(names[:2])}`."
         )
         yield Diagnostic("same-step", "note", names[0], message)
 
 
-def _of_mixtures(seen: Seen) -> Iterator[Diagnostic]:
-    """TensorFlow writes the index last; a copy may have turned the times round."""
+def _data_newer_than_index(observed: Observation) -> Iterator[Diagnostic]:
+    """TensorFlow writes the index last, but a copy may change the order of the times."""
     mixed = []
-    for checkpoint in seen.checkpoints:
-        files = seen.files.get(checkpoint.name)
+    for checkpoint in observed.checkpoints:
+        files = observed.files.get(checkpoint.name)
         index = files.index if files is not None else None
         if checkpoint.state is not CheckpointState.COMPLETE or checkpoint.links:
             continue
@@ -132,50 +138,53 @@ def _of_mixtures(seen: Seen) -> Iterator[Diagnostic]:
                 mixed.append(checkpoint.name)
     if mixed:
         message = (
-            f"The data of {these(mixed)} is newer than the index: it was copied, or it is of "
-            "another save, which TensorFlow finds out only while it restores. Verify it."
+            f"The data of {join_names(mixed)} is newer than the index. Either it was copied, or "
+            "it belongs to another save, which TensorFlow notices only during a restore. Verify "
+            f"it: `tfckpt-tui verify {shlex.quote(observed.directory)} {file_names(mixed[:1])}`."
         )
         yield Diagnostic("data-newer", "warning", mixed[0], message)
 
 
-def _of_version_one(seen: Seen) -> Iterator[Diagnostic]:
-    if not seen.version_one:
+def _version_one(observed: Observation) -> Iterator[Diagnostic]:
+    if not observed.version_one:
         return
-    first = seen.version_one[0]
-    names = these([one.name for one in seen.version_one])
-    be = "are" if len(seen.version_one) > 1 else "is"
+    first = observed.version_one[0]
+    names = join_names([one.name for one in observed.version_one])
+    be = "are" if len(observed.version_one) > 1 else "is"
     message = (
         f"{names} {be} in TensorFlow's V1 format. This program does not read that format: it does "
-        f"not list, verify, restore or prune them. Keep their files: {these(first.files)}. To "
-        "convert one, load it in TensorFlow with "
+        f"not list, verify, restore or prune them. Keep their files: {join_names(first.files)}. "
+        "To convert one, load it in TensorFlow with "
         "`saver = tf.compat.v1.train.import_meta_graph(...)` and "
-        f"`saver.restore(session, {seen.directory + '/' + first.path!r})`, and save it in the V2 "
-        "format with `tf.compat.v1.train.Saver().save(session, ...)` into another directory."
+        f"`saver.restore(session, {observed.directory + '/' + first.path!r})`, and save it in the "
+        "V2 format with `tf.compat.v1.train.Saver().save(session, ...)` into another directory."
     )
     yield Diagnostic("v1-format", "note", first.name, message)
 
 
-def _of_the_unlisted(seen: Seen, before: float) -> Iterator[Diagnostic]:
-    if seen.state is None:
+def _unlisted(observed: Observation, before: float) -> Iterator[Diagnostic]:
+    if observed.state is None:
         return
-    # The newest may be of a save that has yet to write the state file.
+    # The newest may be part of a save that has not written the state file yet.
     unlisted = [
-        c for c in seen.restorable[1:] if not c.listed and c.record is None and c.saved_at <= before
+        c
+        for c in observed.restorable[1:]
+        if not c.listed and c.record is None and c.saved_at <= before
     ]
     if unlisted:
         message = (
-            f"{these([c.name for c in unlisted])} can be restored and the state file does not "
-            "list them: a manager kept them for good (keep_checkpoint_every_n_hours), or forgot "
-            "them, or another one saved them. No manager deletes them. To move one to the trash: "
-            f" `tfckpt-tui prune {shlex.quote(seen.directory)} NAME`."
+            f"{join_names([c.name for c in unlisted])} can be restored, but the state file does "
+            "not list them. A manager kept them permanently (keep_checkpoint_every_n_hours) or "
+            "lost track of them, or another one saved them. No manager deletes them. To move one "
+            f"to the trash, run `tfckpt-tui prune {shlex.quote(observed.directory)} NAME`."
         )
         size = sum(checkpoint.size for checkpoint in unlisted)
         yield Diagnostic("unlisted", "note", unlisted[0].name, message, size)
 
 
-def _of_extra_data(seen: Seen, before: float) -> Iterator[Diagnostic]:
-    for checkpoint in seen.restorable:
-        files = seen.files.get(checkpoint.name)
+def _extra_data(observed: Observation, before: float) -> Iterator[Diagnostic]:
+    for checkpoint in observed.restorable:
+        files = observed.files.get(checkpoint.name)
         index = files.index if files is not None else None
         if files is None or index is None:
             continue
@@ -183,25 +192,25 @@ def _of_extra_data(seen: Seen, before: float) -> Iterator[Diagnostic]:
         if not extra or any(fact.modified_at > before for fact in extra):
             continue
         names = [fact.name for fact in extra]
-        said = (
-            f"{these(names)} are not of {checkpoint.name}, which has {checkpoint.shards} data "
-            f"file{'' if checkpoint.shards == 1 else 's'}"
+        what = (
+            f"{join_names(names)} {_do(names)} not belong to {checkpoint.name}, which has "
+            f"{checkpoint.shards} data file{'' if checkpoint.shards == 1 else 's'}"
         )
-        # Data comes before its index: what is newer may be of a save of which that is to come.
+        # Data is written before its index: newer data may be part of a save that goes on.
         if any(fact.modified_at > index.modified_at - CLOCK_SLACK_SECONDS for fact in extra):
-            cure = "They are as new as its index: a save or a copy may be under way. Keep them."
+            advice = "They are as new as its index: a save or a copy may be under way. Keep them."
         else:
-            cure = (
-                "An earlier save of that name in other parts was cut off. "
-                f"{_moving_away(seen, names)}"
+            advice = (
+                "An earlier save of that name with another number of data files was cut off. "
+                f"{_move_advice(observed, names)}"
             )
         size = sum(fact.size for fact in extra)
-        yield Diagnostic("extra-data", "note", names[0], f"{said}. {cure}", size)
+        yield Diagnostic("extra-data", "note", names[0], f"{what}. {advice}", size)
 
 
-def _of_temporaries(seen: Seen, before: float) -> Iterator[Diagnostic]:
-    for checkpoint in seen.restorable:
-        files = seen.files.get(checkpoint.name)
+def _leftover_directories(observed: Observation, before: float) -> Iterator[Diagnostic]:
+    for checkpoint in observed.restorable:
+        files = observed.files.get(checkpoint.name)
         if files is None or files.temporary_at is None or files.temporary_at > before:
             continue
         name, index = f"{checkpoint.name}_temp", files.index
@@ -209,77 +218,80 @@ def _of_temporaries(seen: Seen, before: float) -> Iterator[Diagnostic]:
             files.part_at is not None and index is not None and files.part_at > index.modified_at
         )
         if is_newer:
-            cure = (
-                f"has parts of a later save of {checkpoint.name}, which was cut off. The parts may "
-                "be complete. Keep it until a newer checkpoint is saved."
+            message = (
+                f"{name} has parts of a later save of {checkpoint.name}, which was cut off. The "
+                "parts may be complete. Keep it until a newer checkpoint is saved."
             )
         else:
-            cure = (
-                f"is left of a save that was killed; {checkpoint.name} does not need it, and "
-                f"TensorFlow never removes it. {_moving_away(seen, [name])}"
+            message = (
+                f"{name} is left from a killed save. {checkpoint.name} does not need it, and "
+                f"TensorFlow never removes it. {_move_advice(observed, [name])}"
             )
-        size = seen.temporary_bytes.get(checkpoint.name, 0)
-        yield Diagnostic("leftover-temp", "note", name, f"{name} {cure}", size)
+        size = observed.temporary_bytes.get(checkpoint.name, 0)
+        yield Diagnostic("leftover-temp", "note", name, message, size)
 
 
-def _of_strays(seen: Seen, before: float) -> Iterator[Diagnostic]:
-    known = {name for one in seen.version_one for name in one.files}
+def _unowned_files(observed: Observation, before: float) -> Iterator[Diagnostic]:
+    known = {name for one in observed.version_one for name in one.files}
     facts = [
         fact
-        for name, fact in sorted(seen.strays.items())
+        for name, fact in sorted(observed.unowned.items())
         if name not in known and fact.modified_at <= before
     ]
-    lists = [fact for fact in facts if _STATE_TEMPORARY.fullmatch(fact.name)]
+    state_files = [fact for fact in facts if _STATE_TEMPORARY.fullmatch(fact.name)]
     parts = [fact for fact in facts if _PART_TEMPORARY.fullmatch(fact.name)]
-    others = [fact for fact in facts if _OF_A_SAVE.search(fact.name)]
-    if lists:
-        yield _of_state_temporaries(seen, lists)
+    others = [fact for fact in facts if _CHECKPOINT_PART.search(fact.name)]
+    if state_files:
+        yield _state_temporaries(observed, state_files)
     if parts:
         names = [fact.name for fact in parts]
         message = (
-            f"{these(names)} {_are(names)} left of saves that were killed, and TensorFlow reads "
-            f"no such file. {_moving_away(seen, names)}"
+            f"{join_names(names)} {_are(names)} left from killed saves. TensorFlow does not read "
+            f"such files. {_move_advice(observed, names)}"
         )
         yield Diagnostic("part-temp", "note", names[0], message, _size(parts))
     if others:
         names = [fact.name for fact in others]
         message = (
-            f"{these(names)} {_are(names)} named like parts of a checkpoint, and no checkpoint "
-            "here has such a part. Its other files may be elsewhere, or another program may have "
-            "written it. Keep them, unless you know what wrote them."
+            f"{join_names(names)} {_are(names)} named like part of a checkpoint, but no checkpoint "
+            "here has such a part. The other files may be elsewhere, or another program may have "
+            "written it. Keep them, unless you know which program wrote them."
         )
         yield Diagnostic("stray", "note", names[0], message, _size(others))
 
 
-def _of_state_temporaries(seen: Seen, facts: list[FileFact]) -> Diagnostic:
+def _state_temporaries(observed: Observation, facts: list[FileFact]) -> Diagnostic:
     names = [fact.name for fact in facts]
-    said = (
-        f"{these(names)} {_are(names)} left of saves that were killed while they wrote the state "
-        "file"
+    what = (
+        f"{join_names(names)} {_are(names)} left from saves that were killed while they wrote the "
+        "state file"
     )
-    if seen.condition is Condition.GOOD:
-        cure = f"Nothing reads them. {_moving_away(seen, names)}"
+    if observed.condition is StateFileCondition.GOOD:
+        advice = f"No program reads them. {_move_advice(observed, names)}"
     else:
-        cure = (
-            f"The state file is {seen.condition}, and one of them may hold the list that it had. "
+        advice = (
+            f"The state file is {observed.condition}, and one of them may have its old content. "
             "Keep them until the state file is repaired."
         )
-    return Diagnostic("state-file-temp", "note", names[0], f"{said}. {cure}", _size(facts))
+    return Diagnostic("state-file-temp", "note", names[0], f"{what}. {advice}", _size(facts))
 
 
-def _moving_away(seen: Seen, names: list[str]) -> str:
-    """Returns how to be rid of garbage, so that a mistake can be undone."""
-    where = " on the machine that trains" if seen.is_network else ""
-    said = f"If no trainer runs, move them away{where}: {seen.moving_away(names)}."
-    return said if len(names) > 1 else said.replace("them", "it", 1)
+def _move_advice(observed: Observation, names: list[str]) -> str:
+    where = " on the machine that trains" if observed.is_network else ""
+    them = "them" if len(names) > 1 else "it"
+    return f"If no trainer runs, move {them} away{where}: {observed.move_command(names)}."
 
 
 def _are(names: list[str]) -> str:
     return "are" if len(names) > 1 else "is"
 
 
+def _do(names: list[str]) -> str:
+    return "do" if len(names) > 1 else "does"
+
+
 def _size(facts: list[FileFact]) -> int:
     return sum(fact.size for fact in facts)
 
 
-__all__ = ["Condition", "Diagnostic", "Lookup", "Seen", "diagnostics", "look_up"]
+__all__ = ["Diagnostic", "diagnostics"]

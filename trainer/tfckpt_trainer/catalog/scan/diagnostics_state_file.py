@@ -1,8 +1,9 @@
-"""Diagnostics of TensorFlow's state file: what it names, and what is there.
+"""Diagnostics of TensorFlow's state file: the checkpoints it names against those that exist.
 
-To write an older name into it loses work: the next start goes on from the older checkpoint and
-saves over the newer one. So that is advised only where the newer one was asked for by its name
-and does not exist, nothing changes any more, and nothing here could be newer.
+Writing an older name into the state file loses work: the next start continues from the older
+checkpoint and overwrites the newer one. So the advice to do that is given only if the named
+checkpoint does not exist when asked for by its name, nothing changes any more, and no checkpoint
+here could be newer.
 """
 
 from __future__ import annotations
@@ -14,165 +15,179 @@ from dataclasses import dataclass
 
 from tfckpt_trainer.bundle.state_file import state_line
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.scan.seen import Condition, Diagnostic, Lookup, Seen, these
+from tfckpt_trainer.catalog.scan.observation import (
+    Diagnostic,
+    Observation,
+    Presence,
+    StateFileCondition,
+    join_names,
+)
 
 _LOST = {CheckpointState.CORRUPT, CheckpointState.ORPHANED, CheckpointState.TRASHED}
-"""States of what no later look makes restorable."""
+"""States that a later scan never turns into a restorable one."""
 
 _EFFECTS = {
-    Condition.EMPTY: "a trainer that starts here stops with a ValueError",
-    Condition.DAMAGED: "TensorFlow ignores it: a trainer starts anew, and counts from 1",
-    Condition.MISSING: "a trainer that looks for the newest finds none: it starts anew, and "
-    "counts from 1",
+    StateFileCondition.EMPTY: "a trainer that starts here stops with a ValueError",
+    StateFileCondition.DAMAGED: "TensorFlow ignores it: a trainer starts anew, at step 1",
+    StateFileCondition.MISSING: "a trainer that looks for the newest checkpoint finds none: it "
+    "starts anew, at step 1",
 }
+
+
+_NO_FALLBACK = (
+    "TensorFlow does not fall back to another checkpoint: a trainer stops, or starts anew."
+)
 
 
 @dataclass(frozen=True)
 class StateFileDiagnostics:
-    """What is wrong with the state file, and with what it lists.
+    """Checks the state file and the checkpoints that it lists.
 
     Attributes:
-        seen: One look at the directory.
+        observed: One observation of the directory.
         now: Seconds since the epoch.
-        quiet_seconds: After so long without a change nobody writes any more.
+        quiet_seconds: Seconds without a change after which no save is under way.
     """
 
-    seen: Seen
+    observed: Observation
     now: float
     quiet_seconds: float
 
     def find(self) -> Iterator[Diagnostic]:
         """Yields the diagnostics."""
-        yield from self._of_the_file()
-        state = self.seen.state
+        yield from self._unusable_file()
+        state = self.observed.state
         if state is not None and state.latest and state.latest_name:
-            yield from self._of_the_latest(state.latest, state.latest_name)
-            yield from self._of_the_listed(state.latest_name)
+            yield from self._latest(state.latest, state.latest_name)
+            yield from self._listed_without_files(state.latest_name)
 
-    def _of_the_file(self) -> Iterator[Diagnostic]:
-        seen, newest = self.seen, self._newest
-        effect = _EFFECTS.get(seen.condition)
+    def _unusable_file(self) -> Iterator[Diagnostic]:
+        observed, newest = self.observed, self._newest
+        effect = _EFFECTS.get(observed.condition)
         if newest is None or effect is None:
             return
-        if seen.condition is Condition.MISSING and seen.state_file is not Lookup.GONE:
-            # It came after the listing was read, or the listing lags.
+        if (
+            observed.condition is StateFileCondition.MISSING
+            and observed.state_file is not Presence.ABSENT
+        ):
+            # It was written after the listing was read, or the listing lags.
             return
         advice = self._advice_to_name(newest.name)
-        message = f"The state file `checkpoint` is {seen.condition}; {effect}. {advice}"
-        yield Diagnostic(f"state-file-{seen.condition}", "warning", "checkpoint", message)
+        message = f"The state file `checkpoint` is {observed.condition}; {effect}. {advice}"
+        yield Diagnostic(f"state-file-{observed.condition}", "warning", "checkpoint", message)
 
-    def _of_the_latest(self, latest: str, name: str) -> Iterator[Diagnostic]:
-        seen = self.seen
-        checkpoint = next((c for c in seen.checkpoints if c.name == name), None)
-        place = os.path.dirname(os.path.normpath(os.path.join(seen.directory, latest)))
-        if place != seen.directory:
-            yield self._of_another_place(name, place, checkpoint)
+    def _latest(self, latest: str, name: str) -> Iterator[Diagnostic]:
+        observed = self.observed
+        checkpoint = next((c for c in observed.checkpoints if c.name == name), None)
+        place = os.path.dirname(os.path.normpath(os.path.join(observed.directory, latest)))
+        if place != observed.directory:
+            yield self._latest_elsewhere(name, place, checkpoint)
         elif checkpoint is not None and checkpoint.state is not CheckpointState.WRITING:
             if not checkpoint.state.restorable:
-                yield self._of_a_damaged_latest(checkpoint)
+                yield self._damaged_latest(checkpoint)
         elif checkpoint is None and name not in self._version_one:
-            yield self._of_a_missing_latest(name)
+            yield self._missing_latest(name)
 
-    def _of_a_damaged_latest(self, checkpoint: Checkpoint) -> Diagnostic:
+    def _damaged_latest(self, checkpoint: Checkpoint) -> Diagnostic:
         name = checkpoint.name
-        said = f"The state file names {name} as the newest, which is {checkpoint.state.value}"
+        what = f"The state file names {name} as the newest, which is {checkpoint.state.value}"
         if checkpoint.state is CheckpointState.UNREADABLE:
             message = (
-                f"{said} here: {checkpoint.problem} A trainer may be able to read it. Look at it "
-                f"as the user who trains: `ls -lL {self.seen.path(name)}.*`."
+                f"{what} here: {checkpoint.problem} A trainer may be able to read it. Check as "
+                f"the user who trains: `ls -lL {self.observed.path(name)}.*`."
             )
         else:
-            message = (
-                f"{said}: {checkpoint.problem} TensorFlow does not fall back to another one: a "
-                f"trainer stops, or starts anew. {self._advice_instead()}"
-            )
+            message = f"{what}: {checkpoint.problem} {_NO_FALLBACK} {self._advice_instead()}"
         return Diagnostic("latest-missing", "warning", name, message)
 
-    def _of_a_missing_latest(self, name: str) -> Diagnostic:
-        seen = self.seen
-        said = f"The state file names {name} as the newest"
-        if seen.latest_index is Lookup.THERE:
+    def _missing_latest(self, name: str) -> Diagnostic:
+        observed = self.observed
+        what = f"The state file names {name} as the newest"
+        if observed.latest_index is Presence.PRESENT:
             message = (
-                f"{said}, and {name}.index exists, but the listing of the directory does not show "
+                f"{what}, and {name}.index exists, but the listing of the directory does not show "
                 "it: the listing is out of date. Look again later, and change nothing until then."
             )
             return Diagnostic("listing-stale", "note", name, message)
-        if seen.latest_index is Lookup.UNKNOWN:
+        if observed.latest_index is Presence.UNKNOWN:
             message = (
-                f"{said}, and the system does not tell whether it exists. Look at it as the user "
-                f"who trains: `ls -l {seen.path(name)}.*`."
+                f"{what}, and the system does not say whether it exists. Check as the user who "
+                f"trains: `ls -l {observed.path(name)}.*`."
             )
-        elif seen.latest_others:
+        elif observed.latest_others:
             message = (
-                f"{said}. It has no index, but {these(seen.latest_others)} may belong to it, in a "
-                "format that this program does not know. Do not change the state file."
+                f"{what}. It has no index, but {join_names(observed.latest_others)} may belong to "
+                "it, in a format that this program does not know. Do not change the state file."
             )
         else:
-            message = (
-                f"{said}, which is not there; TensorFlow does not fall back to another one: a "
-                f"trainer stops, or starts anew. {self._advice_instead()}"
-            )
+            message = f"{what}, which is not there. {_NO_FALLBACK} {self._advice_instead()}"
         return Diagnostic("latest-missing", "warning", name, message)
 
-    def _of_another_place(self, name: str, place: str, here: Checkpoint | None) -> Diagnostic:
+    def _latest_elsewhere(self, name: str, place: str, here: Checkpoint | None) -> Diagnostic:
         if here is None:
-            cure = "Nothing of that name is here."
+            advice = "No checkpoint of that name is here."
         elif not here.state.restorable:
-            cure = f"The {name} that is here is {here.state.value}: {here.problem}"
+            advice = f"The {name} that is here is {here.state.value}: {here.problem}"
         else:
-            cure = f"A {name} is here."
+            advice = f"A {name} is here."
         is_here = here is not None and here.state.restorable
-        lookup = self.seen.latest_index
-        if lookup is Lookup.THERE:
-            effect = "and it is there: that one is restored, and not what is here"
+        index = self.observed.latest_index
+        if index is Presence.PRESENT:
+            effect = "and it is there: that one is restored, and not one that is here"
             if is_here:
-                cure += f" To go on from this one, stop the trainer and run {self._command(name)}."
-        elif lookup is Lookup.UNKNOWN:
+                advice += (
+                    " To continue from this one, stop the trainer and run "
+                    f"{self._name_command(name)}."
+                )
+        elif index is Presence.UNKNOWN:
             effect = "where this program cannot look; it may be there"
             if is_here:
-                cure += " Look there as the user who trains before you change anything."
+                advice += " Look there as the user who trains before you change anything."
         else:
-            effect = "where it is not: a trainer stops, or starts anew"
+            effect = "where it does not exist: a trainer stops, or starts anew"
             if is_here:
-                cure += (
+                advice += (
                     f" If {place} is on a disk that is not mounted, mount it first. "
                     f"{self._advice_to_name(name)}"
                 )
-        message = f"The state file names {name} in {place}, {effect}. {cure}"
+        message = f"The state file names {name} in {place}, {effect}. {advice}"
         return Diagnostic("other-place", "warning", name, message)
 
-    def _of_the_listed(self, latest: str) -> Iterator[Diagnostic]:
-        state, known = self.seen.state, {checkpoint.name for checkpoint in self.seen.checkpoints}
+    def _listed_without_files(self, latest: str) -> Iterator[Diagnostic]:
+        state, known = (
+            self.observed.state,
+            {checkpoint.name for checkpoint in self.observed.checkpoints},
+        )
         known |= {latest, *self._version_one}
         gone = [name for name in state.names if name not in known] if state is not None else []
         if gone:
             message = (
-                f"The state file lists {these(gone)}, which have no files. A manager still counts "
+                f"The state file lists {join_names(gone)}, which have no files. A manager counts "
                 "them among those that it keeps, until it drops them. No action is needed."
             )
             yield Diagnostic("listed-missing", "note", gone[0], message)
 
     @property
     def _newest(self) -> Checkpoint | None:
-        return next(iter(self.seen.restorable), None)
+        return next(iter(self.observed.restorable), None)
 
     @property
     def _version_one(self) -> frozenset[str]:
-        return frozenset(n for one in self.seen.version_one for n in (one.name, one.path))
+        return frozenset(n for one in self.observed.version_one for n in (one.name, one.path))
 
     def _advice_instead(self) -> str:
         newest = self._newest
         if newest is None:
-            return "Nothing else here can be restored."
+            return "No other checkpoint here can be restored."
         return self._advice_to_name(newest.name)
 
     def _advice_to_name(self, name: str) -> str:
-        """Returns how to make `name` the newest, or what is to be found out before."""
-        seen = self.seen
-        if seen.version_one:
+        """Returns how to make `name` the newest, or what to find out before that."""
+        observed = self.observed
+        if observed.version_one:
             return (
-                f"{seen.version_one[0].name}, in TensorFlow's V1 format, may be newer than {name}: "
-                "find out which is the newest before you name one."
+                f"{observed.version_one[0].name}, in TensorFlow's V1 format, may be newer than "
+                f"{name}: find out which is the newest before you name one."
             )
         doubtful = self._newer_than(name)
         if doubtful is not None:
@@ -180,28 +195,29 @@ class StateFileDiagnostics:
                 f"{doubtful.name} is newer than {name}, and {doubtful.state.value}: "
                 f"{doubtful.problem} Find out first whether that one can be restored."
             )
-        if not seen.is_settled(self.now, self.quiet_seconds):
+        if not observed.is_settled(self.now, self.quiet_seconds):
             return "A save or a copy may be under way: look again in a minute, and change nothing."
-        if seen.is_network:
+        if observed.is_network:
             return (
                 "This is a network file system, which may show an old state. Run "
-                f"`ls -l {shlex.quote(seen.directory)}` on the machine that trains. If it shows "
-                f"nothing newer than {name}, and no trainer runs: {self._command(name)}."
+                f"`ls -l {shlex.quote(observed.directory)}` on the machine that trains. If it "
+                f"shows nothing newer than {name}, and no trainer runs: "
+                f"{self._name_command(name)}."
             )
-        return f"If no trainer runs, name {name} as the newest: {self._command(name)}."
+        return f"If no trainer runs, name {name} as the newest: {self._name_command(name)}."
 
     def _newer_than(self, name: str) -> Checkpoint | None:
-        """Returns a checkpoint that is newer and that may yet turn out to be whole."""
-        for checkpoint in self.seen.checkpoints:
+        """Returns a newer checkpoint that may still turn out to be restorable."""
+        for checkpoint in self.observed.checkpoints:
             if checkpoint.name == name:
                 return None
             if not checkpoint.state.restorable and checkpoint.state not in _LOST:
                 return checkpoint
         return None
 
-    def _command(self, name: str) -> str:
-        file = self.seen.path("checkpoint")
+    def _name_command(self, name: str) -> str:
+        file = self.observed.path("checkpoint")
         write = f"printf '%s\\n' {shlex.quote(state_line(name))} > {file}"
-        if self.seen.condition in {Condition.MISSING, Condition.EMPTY}:
+        if self.observed.condition in {StateFileCondition.MISSING, StateFileCondition.EMPTY}:
             return f"`{write}`"
-        return f"`cp -p {file} {self.seen.path('checkpoint.before')} && {write}`"
+        return f"`cp -p {file} {self.observed.path('checkpoint.before')} && {write}`"

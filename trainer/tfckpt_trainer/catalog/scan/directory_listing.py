@@ -1,10 +1,10 @@
-"""What is in one directory, looked at again and again: only what changed is told.
+"""Lists one directory repeatedly and reports what changed.
 
-Reading the names is cheap, asking for the size and time of each file is not. What was replaced
-shows by its inode, which comes with the name. So each look asks for what is new or has another
-inode, for what the caller watches, and for `STATS_PER_LOOK` of the rest in turn: a file that is
-changed in place, which nobody who writes checkpoints does once they are complete, is noticed
-some looks later in a directory of more files.
+Reading the names is cheap, asking for the size and time of each file is not. A replaced file has
+another inode, which comes with the name. So each refresh asks about files that are new or have
+another inode, files that the caller watches, and `STATS_PER_REFRESH` of the others in turn. In a
+larger directory a file that is changed in place is noticed some refreshes later. Programs that
+write checkpoints do not change complete ones in place.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import msgspec
 
 from tfckpt_trainer.bundle.links import Link, follow_link
 
-STATS_PER_LOOK = 1024
-"""Files known from before whose size and time are asked for again in one look."""
+STATS_PER_REFRESH = 1024
+"""How many known files one refresh asks about again."""
 
 Identity = tuple[int, int, int]
 """Size, modification time in nanoseconds, inode."""
 
 
 class FileFact(msgspec.Struct, frozen=True, order=True, gc=False):
-    """One file: its name, its size, and what tells that it was changed or replaced."""
+    """One file: its name, its size, and what changes when it is modified or replaced."""
 
     name: str
     size: int
@@ -38,20 +38,20 @@ class FileFact(msgspec.Struct, frozen=True, order=True, gc=False):
 
     @property
     def modified_at(self) -> float:
-        """When its content was last changed, in seconds since the epoch."""
+        """Modification time in seconds since the epoch."""
         return self.modified_ns / 1e9
 
     @property
     def identity(self) -> Identity:
-        """Another file, or another content, has another one."""
+        """Differs if the file was modified or replaced."""
         return self.size, self.modified_ns, self.inode
 
 
 class LinkFact(msgspec.Struct, frozen=True, gc=False):
-    """A symbolic link, and the facts of the regular file to which it leads in its directory.
+    """A symbolic link, and the facts of the regular file it leads to in the same directory.
 
     Attributes:
-        file: Under the name of the link; None if it leads to no such file.
+        file: Has the name of the link; None if the link leads to no such file.
     """
 
     link: Link
@@ -59,56 +59,56 @@ class LinkFact(msgspec.Struct, frozen=True, gc=False):
 
 
 class Listing:
-    """The plain files, the symbolic links and the directories in one directory.
+    """The regular files, symbolic links and subdirectories of one directory.
 
     Attributes:
-        facts: Of the plain files that matter, by name.
-        links: Of the symbolic links that matter, by name.
-        directories: The names of the directories that matter.
+        facts: The facts of the relevant regular files, by name.
+        links: The facts of the relevant symbolic links, by name.
+        directories: The names of the relevant subdirectories.
     """
 
-    def __init__(self, directory: Path, matters: Callable[[str], bool]) -> None:
+    def __init__(self, directory: Path, is_relevant: Callable[[str], bool]) -> None:
         self._directory = os.fspath(directory)
-        self._matters = matters
+        self._is_relevant = is_relevant
         self._inodes: dict[str, int] = {}
         self._changed: set[str] = set()
-        self._strange: set[str] = set()
+        self._unsettled: set[str] = set()
         self._turn: Iterator[str] = iter(())
         self.facts: dict[str, FileFact] = {}
         self.links: dict[str, LinkFact] = {}
         self.directories: set[str] = set()
 
     def refresh(self, watched: Iterable[str] = (), *, missing_ok: bool = False) -> set[str]:
-        """Looks again.
+        """Lists the directory again.
 
         Args:
-            watched: Names of files to look at whatever their turn.
-            missing_ok: Whether a directory that is not there is an empty one.
+            watched: Files to ask about even if it is not their turn.
+            missing_ok: Whether a missing directory counts as empty.
 
         Returns:
-            The names of what is new, gone, or another than it was.
+            The names that are new, gone or changed.
 
         Raises:
-            OSError: The directory cannot be read; the next look tells what this one did not.
+            OSError: The directory cannot be read. The next refresh reports the missed changes.
         """
         inodes = self._read_names(missing_ok)
-        # The inode of a link that was deleted may be that of the file that took its name.
-        suspects = {*watched, *self._whose_turn_it_is(), *self._strange}
+        # A file that replaced a deleted link may have got its inode.
+        suspects = {*watched, *self._next_in_turn(), *self._unsettled}
         if inodes != self._inodes:
             suspects |= self._inodes.keys() - inodes.keys()
             known = self._inodes.get
             suspects.update([name for name, inode in inodes.items() if known(name) != inode])
-        self._changed.update([name for name in suspects if self._look_at(name, name in inodes)])
-        # Not before: what could not be looked at is as unknown as it was.
+        self._changed.update([name for name in suspects if self._check(name, name in inodes)])
+        # Last: after an error the next refresh has to find the same changes.
         self._inodes = inodes
         changed, self._changed = self._changed, set()
         return changed
 
     def others(self) -> dict[str, FileFact]:
-        """Looks at the plain files that do not matter; there are few of them."""
+        """Returns the regular files that are not relevant; there are few of them."""
         found = {}
         for name in self._inodes:
-            if not self._matters(name):
+            if not self._is_relevant(name):
                 with suppress(FileNotFoundError, NotADirectoryError):
                     seen = os.lstat(f"{self._directory}/{name}")
                     if stat.S_ISREG(seen.st_mode):
@@ -116,7 +116,7 @@ class Listing:
         return found
 
     def names(self) -> Iterable[str]:
-        """Returns the names of everything that the last look saw."""
+        """Returns the names of all entries at the last refresh."""
         return self._inodes.keys()
 
     def _read_names(self, missing_ok: bool) -> dict[str, int]:
@@ -128,23 +128,23 @@ class Listing:
                 raise
             return {}
 
-    def _whose_turn_it_is(self) -> list[str]:
-        names = list(islice(self._turn, STATS_PER_LOOK))
-        if len(names) < STATS_PER_LOOK:
+    def _next_in_turn(self) -> list[str]:
+        names = list(islice(self._turn, STATS_PER_REFRESH))
+        if len(names) < STATS_PER_REFRESH:
             self._turn = iter(tuple(self.facts))
-            names += islice(self._turn, STATS_PER_LOOK - len(names))
+            names += islice(self._turn, STATS_PER_REFRESH - len(names))
         return names
 
-    def _look_at(self, name: str, is_listed: bool) -> bool:
-        """Returns whether something else is there than was known."""
-        if not self._matters(name):
+    def _check(self, name: str, is_listed: bool) -> bool:
+        """Asks about one name; returns whether it changed."""
+        if not self._is_relevant(name):
             return False
         if not is_listed:
             return self._forget(name)
         try:
             seen = os.lstat(f"{self._directory}/{name}")
         except (FileNotFoundError, NotADirectoryError):
-            # It was deleted since the names were read.
+            # It was deleted after the names were read.
             return self._forget(name)
         if stat.S_ISREG(seen.st_mode):
             fact = _fact(name, seen)
@@ -154,24 +154,24 @@ class Listing:
             self.facts[name] = fact
             return True
         if stat.S_ISLNK(seen.st_mode):
-            return self._look_at_link(name)
+            return self._check_link(name)
         forgotten = self._forget(name)
-        self._strange.add(name)
+        self._unsettled.add(name)
         if stat.S_ISDIR(seen.st_mode):
             self.directories.add(name)
             return True
-        # A pipe, a device: nothing that anybody saved.
+        # A pipe or a device.
         return forgotten
 
-    def _look_at_link(self, name: str) -> bool:
-        """Returns whether the link, or the file at its end, is another than was known."""
+    def _check_link(self, name: str) -> bool:
+        """Follows a link; returns whether the link or its target changed."""
         try:
             link, seen = follow_link(self._directory, name)
         except (FileNotFoundError, NotADirectoryError):
             return self._forget(name)
         except OSError as error:
             if error.errno == errno.EINVAL:
-                # Another file took its place; the next look sees that by its inode.
+                # Another file took its place; the next refresh sees the new inode.
                 return self._forget(name)
             raise
         fact = LinkFact(link, _fact(name, seen) if seen is not None else None)
@@ -179,15 +179,15 @@ class Listing:
             return False
         self._forget(name)
         self.links[name] = fact
-        # The file at its end may change and the link not: each look follows it again.
-        self._strange.add(name)
+        # Its target may change while the link does not, so each refresh follows it again.
+        self._unsettled.add(name)
         return True
 
     def _forget(self, name: str) -> bool:
-        """Returns whether it was known."""
+        """Drops a name; returns whether it was known."""
         was_directory = name in self.directories
         self.directories.discard(name)
-        self._strange.discard(name)
+        self._unsettled.discard(name)
         was_link = self.links.pop(name, None) is not None
         return self.facts.pop(name, None) is not None or was_directory or was_link
 

@@ -1,4 +1,4 @@
-"""The documents that lie in one directory, one for each checkpoint, as `NAME.json`."""
+"""Reads a directory with one JSON document per checkpoint, `NAME.json`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SUFFIX = ".json"
 
 
 class Documents(Generic[DocumentT]):
-    """The documents of one directory, read again only where a file was replaced.
+    """The documents of one directory; a file is read again only after it was replaced.
 
     Attributes:
-        found: Those that could be read, by the name of the checkpoint.
-        damaged: The checkpoints whose document is there and cannot be read.
+        found: The readable documents, by checkpoint.
+        damaged: Checkpoints whose document exists and cannot be read.
     """
 
     def __init__(self, directory: Path, kind: type[DocumentT]) -> None:
@@ -35,30 +35,30 @@ class Documents(Generic[DocumentT]):
         self.damaged: set[str] = set()
 
     @property
-    def put_off(self) -> int:
-        """How many were not read yet."""
+    def deferred(self) -> int:
+        """How many documents are not read yet."""
         return len(self._unread)
 
     def look(self) -> Mapping[str, DocumentT]:
-        """Returns all of them by the name of the checkpoint.
+        """Refreshes, and returns all documents by checkpoint.
 
         Raises:
-            OSError: Their directory cannot be read.
+            OSError: The directory cannot be read.
         """
         self.refresh()
         return self.found
 
     def refresh(self, at_most: int | None = None) -> set[str]:
-        """Looks again, and reads what is new, the newest first.
+        """Reads new and replaced documents, the newest first.
 
         Args:
-            at_most: How many to read; the rest is put off to the next looks.
+            at_most: How many to read; later refreshes read the others.
 
         Returns:
-            Of which checkpoints the document is another than before, or gone.
+            The checkpoints whose document changed or is gone.
 
         Raises:
-            OSError: Their directory cannot be read.
+            OSError: The directory cannot be read.
         """
         self._unread |= self._listing.refresh(missing_ok=True)
         facts = self._listing.facts

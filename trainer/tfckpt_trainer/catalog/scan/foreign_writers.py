@@ -1,8 +1,9 @@
-"""Whether somebody writes in a directory who does not use our library, as well as can be known.
+"""Which processes may be writing to a directory: trainers with and without this library.
 
-TensorFlow opens the files of a checkpoint only while it writes or reads it, so a trainer between
-two saves shows by what else it writes there, such as event files, or not at all: no evidence is
-no proof. Processes of other machines, and of other users unless we are root, are not seen.
+TensorFlow opens the files of a checkpoint only while it writes or reads them. Between two saves a
+trainer shows only by other files that it writes, such as event files. So without evidence there
+may still be a trainer. Processes of other machines are not visible, nor those of other users
+unless this process runs as root.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from typing import NamedTuple
 
 import psutil
 
-from tfckpt_trainer.catalog.scan.checkpoint_files import Files, look, owner_of
+from tfckpt_trainer.catalog.scan.checkpoint_files import CheckpointFiles, owner_of, scan_files
 from tfckpt_trainer.catalog.scan.states import quiet_seconds_of
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
-from tfckpt_trainer.rundir.health import process_lives
+from tfckpt_trainer.rundir.health import process_lives, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.processes import pids_are_visible
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 
@@ -32,11 +34,11 @@ _TEMPORARY = "_temp"
 
 
 class WritingProcess(NamedTuple):
-    """A process of this machine that has a file of the directory open to write.
+    """A process of this machine that has a file of the directory open for writing.
 
     Attributes:
-        command: How it was started.
-        file: One of those that it writes, relative to the directory.
+        command: Its command line.
+        file: One of the files, relative to the directory.
     """
 
     pid: int
@@ -47,15 +49,16 @@ class WritingProcess(NamedTuple):
 
 @dataclass(frozen=True)
 class Foreign:
-    """The evidence that somebody else writes in a directory.
+    """The evidence that a trainer without this library writes to a directory.
 
     Attributes:
-        processes: That write there now; neither this one nor the workers of our library.
-        fresh_seconds: How long ago a file of a checkpoint was last changed, by whomever; None
-            where all has been quiet for so long that no save can be under way.
-        open_checkpoints: Those of which any other process has a file open, be it to read.
-        fresh_checkpoints: Those that changed so lately that a save of them may be under way.
-        unseen_processes: Of how many processes the open files may not be looked at.
+        processes: Processes that write there now, other than this one and workers of this
+            library.
+        fresh_seconds: Seconds since a checkpoint file last changed; None if that is so long ago
+            that no save can be under way.
+        open_checkpoints: Checkpoints with a file that another process has open, even for reading.
+        fresh_checkpoints: Checkpoints that changed so recently that a save may be under way.
+        unseen_processes: Number of processes whose open files may not be listed.
         other_machines: Whether processes of other machines may write there.
     """
 
@@ -68,17 +71,17 @@ class Foreign:
 
     @property
     def in_use(self) -> frozenset[str]:
-        """What it may be reading or writing: these are not touched."""
+        """Checkpoints that a trainer may be reading or writing; a prune leaves them alone."""
         return self.open_checkpoints | self.fresh_checkpoints
 
     @property
     def is_likely(self) -> bool:
-        """Whether anything speaks for a live trainer."""
+        """Whether there is evidence of a live trainer."""
         return bool(self.processes) or self.fresh_seconds is not None
 
 
 class _Open(NamedTuple):
-    """A file below the directory that a process has open, relative to it."""
+    """A file that a process has open; its path is relative to the directory."""
 
     pid: int
     file: str
@@ -86,7 +89,7 @@ class _Open(NamedTuple):
 
 
 def foreign_writers(run: RunDirectory, now: float) -> Foreign:
-    """Looks for evidence; it takes some milliseconds for a few hundred processes.
+    """Collects the evidence; a few hundred processes take some milliseconds.
 
     Args:
         run: The directory.
@@ -101,10 +104,10 @@ def foreign_writers(run: RunDirectory, now: float) -> Foreign:
     control = f"{run.control.name}/"
     writers: dict[int, _Open] = {}
     for opened in found:
-        # What lies in our own directory is written by our library, or by what we launched.
+        # Files in `.tfckpt/` are written by this library or by processes that it launched.
         if opened.writes and opened.pid not in ours and not opened.file.startswith(control):
             writers.setdefault(opened.pid, opened)
-    files = look(run.root)
+    files = scan_files(run.root)
     names = {_checkpoint_of(opened.file) for opened in found if opened.pid != os.getpid()}
     quiet = quiet_seconds_of(run.root)
     fresh = {name: age for name, found in files.items() if (age := _age(found, now)) <= quiet}
@@ -118,15 +121,32 @@ def foreign_writers(run: RunDirectory, now: float) -> Foreign:
     )
 
 
+def trainer_is_gone(run: RunDirectory) -> bool:
+    """Whether every process that trained here with this library has ended for certain.
+
+    That is certain only of processes of this machine, in a directory that no other machine
+    writes to. Without any heartbeat nothing is known.
+    """
+    if is_network_file_system(run.root):
+        return False
+    workers = read_workers(run)
+    return bool(workers) and not any(
+        not worker.namespace
+        or not pids_are_visible(worker)
+        or process_lives(worker.pid, worker.process_started_at)
+        for worker in workers
+    )
+
+
 def _open_files(root: str) -> tuple[list[_Open], int]:
-    """Returns what is open below `root`, and of how many processes that could not be seen."""
+    """Returns the open files below `root`, and how many processes could not be checked."""
     found: list[_Open] = []
     unseen = 0
     for pid in psutil.pids():
         try:
             found += _of_process(pid, root) if _PROC.is_dir() else _of_process_elsewhere(pid, root)
         except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
-            # It ended meanwhile.
+            # It has ended.
             continue
         except (OSError, psutil.Error):
             unseen += 1
@@ -134,7 +154,7 @@ def _open_files(root: str) -> tuple[list[_Open], int]:
 
 
 def _of_process(pid: int, root: str) -> Iterator[_Open]:
-    """Reads `/proc`, and touches no file that is open: one on a dead server would hang us."""
+    """Reads `/proc` only: touching an open file on a dead server would hang."""
     for number in os.listdir(f"/proc/{pid}/fd"):
         try:
             path = os.readlink(f"/proc/{pid}/fd/{number}")
@@ -142,7 +162,7 @@ def _of_process(pid: int, root: str) -> Iterator[_Open]:
                 file = path.removeprefix(f"{root}/").removesuffix(_DELETED)
                 yield _Open(pid, file, _writes(f"/proc/{pid}/fdinfo/{number}"))
         except FileNotFoundError:
-            # It was closed meanwhile.
+            # It has been closed.
             continue
 
 
@@ -157,13 +177,13 @@ def _writes(info: str) -> bool:
 def _of_process_elsewhere(pid: int, root: str) -> Iterator[_Open]:
     for opened in psutil.Process(pid).open_files():
         if opened.path.startswith(f"{root}/"):
-            # Only Linux tells how it was opened.
+            # Only Linux reports the mode.
             mode = getattr(opened, "mode", "r+")
             yield _Open(pid, opened.path.removeprefix(f"{root}/"), mode != "r")
 
 
 def _our_pids(run: RunDirectory) -> Iterator[int]:
-    """Yields the processes of our library; who they are does not matter where they are gone."""
+    """Yields the live processes of this library."""
     if run.status_directory.is_dir():
         for path in run.status_directory.glob("*.json"):
             try:
@@ -183,7 +203,7 @@ def _describe(opened: _Open) -> WritingProcess:
         process = psutil.Process(opened.pid)
         name, command = process.name(), " ".join(process.cmdline())
     except psutil.Error:
-        # It ended, or is another user's: its number is evidence enough.
+        # It has ended, or belongs to another user: its number is enough.
         pass
     return WritingProcess(opened.pid, name, command, opened.file)
 
@@ -193,10 +213,10 @@ def _checkpoint_of(file: str) -> str:
     return first.removesuffix(_TEMPORARY) if rest else owner_of(first)
 
 
-def _age(files: Files, now: float) -> float:
-    """Returns how long ago a checkpoint was last changed."""
+def _age(files: CheckpointFiles, now: float) -> float:
+    """Returns the seconds since a checkpoint last changed."""
     times = [fact.modified_at for fact in files.facts]
     if files.temporary_at is not None:
         times.append(files.temporary_at)
-    # A time in the future is that of a clock that was set back, or of another machine's.
+    # A time in the future comes from a clock that was set back, or from another machine.
     return min((abs(now - at) for at in times), default=math.inf)

@@ -1,4 +1,4 @@
-"""What was noted of saves and restores: records, the last restore, and where a start goes on."""
+"""The recorded history of saves and restores, and which checkpoint a cold start resumes from."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tfckpt_trainer.rundir.records.run import Head
 
 
 @dataclass(frozen=True)
-class Continuation:
-    """Where a cold start goes on: from which checkpoint, on which branch.
+class ResumePoint:
+    """The checkpoint and the branch that a cold start resumes from.
 
     Attributes:
-        branch: None where no note tells it: the branch that a restore of it leads to.
-        sequence: The highest place in the order of saves and restores so far.
+        branch: None if it is not recorded; then it is the branch that a restore creates.
+        sequence: The highest position in the order of saves and restores so far.
     """
 
     checkpoint: str
@@ -38,14 +38,14 @@ class Continuation:
 
 @dataclass(frozen=True)
 class History:
-    """The notes of saves and restores, and which of them are damaged.
+    """All records of saves and restores, and which of them are damaged.
 
     Attributes:
-        records: By name.
+        records: The records of saves, by checkpoint.
         head: The last restore.
         state: TensorFlow's state file.
-        damaged: The names whose record and its copy cannot be read.
-        head_is_damaged: Whether the note of the last restore and its copy cannot be read.
+        damaged: Checkpoints whose record and its copy cannot be read.
+        head_is_damaged: Whether `head.json` and its copy cannot be read.
     """
 
     records: Mapping[str, CheckpointRecord]
@@ -56,25 +56,22 @@ class History:
 
     @property
     def latest(self) -> str:
-        """The checkpoint that TensorFlow's state file points at; empty if there is none."""
+        """The newest checkpoint according to TensorFlow's state file; empty if there is none."""
         return (self.state.latest_name or "") if self.state is not None else ""
 
     @property
     def names(self) -> AbstractSet[str]:
-        """All checkpoints that the notes name."""
+        """All checkpoints that are mentioned anywhere in the history."""
         return {*self.records, *self.damaged, *filter(None, [self.latest])}
 
     @property
     def needs_state_file(self) -> bool:
-        """Whether the damage may hide that the state file's latest was used last."""
+        """Whether damage may hide that the newest one in the state file was used last."""
         return self.head_is_damaged or self.latest in self.damaged
 
 
 class Records(Documents[CheckpointRecord]):
-    """The records of a run, read again only where a file was replaced.
-
-    To each is added what was measured after it was written.
-    """
+    """The records of a run, each with the save overhead that was measured after the save."""
 
     def __init__(self, run: RunDirectory) -> None:
         super().__init__(run.records_directory, CheckpointRecord)
@@ -82,7 +79,7 @@ class Records(Documents[CheckpointRecord]):
         self._overheads: dict[tuple[str, int], SaveOverhead] = {}
 
     def refresh(self, at_most: int | None = None) -> set[str]:
-        """Looks again; see `Documents.refresh`."""
+        """Reads new and replaced records; see `Documents.refresh`."""
         changed = super().refresh(at_most)
         measured = set()
         for overhead in self._new_overheads.read_new():
@@ -101,20 +98,19 @@ class Records(Documents[CheckpointRecord]):
         return changed | (measured & self.found.keys())
 
 
-def continuation(run: RunDirectory) -> Continuation | None:
-    """Returns where a cold start goes on, or None where there is nothing to go on from.
+def resume_point(run: RunDirectory) -> ResumePoint | None:
+    """Returns what a cold start resumes from, or None if there is no checkpoint.
 
-    It is the checkpoint that was saved or restored last, of those that were committed. Where
-    the note of that is damaged, and in a directory without records, it is the one that
-    TensorFlow's state file points at. Whether it can be restored is for the start to find out:
-    the next one to try is the next newest of the catalog.
+    It is the committed checkpoint that was saved or restored last. If the history is damaged or
+    there are no records, it is the newest one in TensorFlow's state file. It may be damaged: the
+    start then tries the next newest checkpoint of the catalog.
     """
     history = read_history(run)
-    return continuation_from(history, committed_names(run, history))
+    return resume_point_from(history, committed_names(run, history))
 
 
 def read_history(run: RunDirectory) -> History:
-    """Reads the notes of a run."""
+    """Reads the history of a run."""
     records = Records(run)
     records.refresh()
     head, head_is_damaged = look_at_head(run)
@@ -122,41 +118,41 @@ def read_history(run: RunDirectory) -> History:
 
 
 def committed_names(run: RunDirectory, history: History) -> AbstractSet[str]:
-    """Returns the checkpoints with an index, of those that the notes name."""
+    """Returns the checkpoints of a history that have an index."""
     return {name for name in history.names if index_path(run.root / name).is_file()}
 
 
-def continuation_from(history: History, committed: Container[str]) -> Continuation | None:
-    """The rule of `continuation`, from what was read.
+def resume_point_from(history: History, committed: Container[str]) -> ResumePoint | None:
+    """Applies the rule of `resume_point` to a history.
 
     Args:
-        history: The notes.
-        committed: The names that have an index: a record alone is a save that was cut off.
+        history: The history.
+        committed: The checkpoints with an index. A record alone is left from a killed save.
     """
     used_last = _used_last(history, committed)
     if history.needs_state_file and history.latest in committed:
         if used_last is not None and used_last.checkpoint == history.latest:
             return used_last
-        # Every save and every restore points the state file at its checkpoint.
-        return Continuation(history.latest, None, _highest_sequence(history))
+        # Every save and every restore makes its checkpoint the newest in the state file.
+        return ResumePoint(history.latest, None, _highest_sequence(history))
     if used_last is not None:
         return used_last
     if history.latest:
         said = parse_checkpoint_name(history.latest)
         branch = said.branch if said else 0
-        return Continuation(history.latest, branch, _highest_sequence(history))
+        return ResumePoint(history.latest, branch, _highest_sequence(history))
     return None
 
 
-def _used_last(history: History, committed: Container[str]) -> Continuation | None:
-    """Returns what was saved or restored last, as far as the notes can be read."""
+def _used_last(history: History, committed: Container[str]) -> ResumePoint | None:
+    """Returns what was saved or restored last, according to the readable records."""
     head, records, highest = history.head, history.records, _highest_sequence(history)
     saves = [record for record in records.values() if record.name in committed]
     newest = max(saves, key=lambda record: (record.sequence, record.name), default=None)
     if head is not None and (newest is None or head.sequence > newest.sequence):
-        return Continuation(head.checkpoint, head.branch, highest)
+        return ResumePoint(head.checkpoint, head.branch, highest)
     if newest is not None:
-        return Continuation(newest.name, newest.branch, highest)
+        return ResumePoint(newest.name, newest.branch, highest)
     return None
 
 
@@ -168,10 +164,10 @@ def _highest_sequence(history: History) -> int:
 
 
 def in_order_of_use(checkpoints: Sequence[Checkpoint], head: Head | None) -> list[Checkpoint]:
-    """Returns checkpoints in the order in which a start tries them, if the first choice is bad.
+    """Returns checkpoints in the order in which a start tries them.
 
-    That is newest first, but the one that was restored last comes before all that had been saved
-    before that restore: training had given those up for it.
+    The newest comes first. But the one that was restored last comes before all checkpoints that
+    were saved before that restore, because the restore abandoned them.
 
     Args:
         checkpoints: Newest first.
@@ -188,12 +184,12 @@ def in_order_of_use(checkpoints: Sequence[Checkpoint], head: Head | None) -> lis
 
 
 def read_head(run: RunDirectory) -> Head | None:
-    """Returns the last restore, or None where there was none or its note is damaged."""
+    """Returns the last restore, or None if there was none or its document is damaged."""
     return look_at_head(run)[0]
 
 
 def look_at_head(run: RunDirectory) -> tuple[Head | None, bool]:
-    """Returns the last restore, if its note can be read, and whether that note is damaged."""
+    """Returns the last restore if it can be read, and whether its document is damaged."""
     try:
         return load_if_there(run.head_file, Head), False
     except DamagedFileError:
@@ -201,7 +197,7 @@ def look_at_head(run: RunDirectory) -> tuple[Head | None, bool]:
 
 
 def read_list(run: RunDirectory) -> StateFile | None:
-    """Returns TensorFlow's list of checkpoints, or None where there is none to be used."""
+    """Returns TensorFlow's state file, or None if it is missing or damaged."""
     try:
         return read_state_file(run.state_file)
     except DamagedFileError:
@@ -209,7 +205,7 @@ def read_list(run: RunDirectory) -> StateFile | None:
 
 
 def entries_of(directory: Path) -> list[os.DirEntry[str]]:
-    """Returns what is in `directory`, which need not exist."""
+    """Returns the entries of `directory`; none if it does not exist."""
     try:
         with os.scandir(directory) as entries:
             return list(entries)

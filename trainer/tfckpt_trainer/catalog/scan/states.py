@@ -1,49 +1,47 @@
-"""The rules that decide the state of a checkpoint from what lies in the directory.
+"""Derives the state of a checkpoint from the files of its directory.
 
-Let I be an index file of which every block matches its checksum, T the temporary directory in
-which TensorFlow writes (`NAME_temp`), S the files that our library writes aside (`saving/`).
-*Fresh* is what was changed in the last minute, on a network file system in the last ten. The
-first rule that applies decides.
+Terms: I is an index file whose blocks all match their checksums. T is the temporary directory in
+which TensorFlow writes (`NAME_temp`). S are the files that this library writes in `saving/`.
+A file is *fresh* if it changed in the last minute, or in the last ten on a network file system.
+The first rule that applies decides:
 
-1. *trashed*: no index, and a prune or an undo that was cut off has it in hand.
+1. *trashed*: no index, and an interrupted prune or undo has moved it.
 2. *writing*: T or S is fresh, and there is no index, or no I, or a file in T is newer than the
-   index (a save of the same name goes on). Or there are fresh data files alone, which come first,
-   and TensorFlow's state file does not list it, which is written last.
-3. *orphaned*: no index, and it is a save that was killed: T or S is there, or our record, which
-   is written just before the commit.
+   index (a save under the same name). Without T, S counts only while its trainer may live. Also:
+   fresh data files without an index that TensorFlow's state file does not list. TensorFlow writes
+   data files first and the state file last.
+3. *orphaned*: no index, and T, S or a record is left of a killed save. The record is written just
+   before the commit.
 4. *incomplete*: no index, or an empty one.
-5. A verification of ours that holds, which is one that read exactly the files that are there,
-   and none was changed or replaced since: with an error among its findings *corrupt*, or
-   *incomplete* where that is a missing or cut file. It beats the record: damage may come later.
-6. *unreadable*: the operating system does not give the index to whoever looks (its permissions,
-   a failing disk). What is in it is unknown, and each look asks again.
-7. *corrupt*: an index that is not I, or whose content makes no sense; or a file in T and a data
-   file are newer than the index: a save of the same name was killed midway, and index and data
-   are of different saves.
-8. *incomplete*: a data file that I counts is missing or shorter than I needs, or a worker's own
-   state that our record names is.
-9. *verified*: a verification that holds found no error; or our record, which is written only
-   after every byte was read back and matched, has the sizes that the files have now, and none
-   of them is newer than it.
-10. *complete*: the rest.
+5. *corrupt* or *incomplete*: a stored verification result of exactly these files has an error;
+   incomplete if a file is missing or too short. It overrides the record: damage may come later.
+6. *unreadable*: the operating system refuses to read the index (permissions, a failing disk).
+   Each scan tries again.
+7. *corrupt*: the index is not I, or its content is invalid. Or a file in T and a data file are
+   newer than the index: a save under the same name was killed, and index and data do not match.
+8. *incomplete*: a data file that I counts is missing or too short, or a worker's own state that
+   the record names.
+9. *verified*: a stored verification result of these files has no error. Or the record has the
+   sizes that the files have now, and no file is newer than it. A record is written only after
+   all bytes were read back and matched.
+10. *complete*: everything else.
 
-A symbolic link counts as the file of the same directory to which it leads. One that leads to
-none is a missing file, and one that leads out of the directory an unreadable file. A checkpoint
-of which all files are links to those of another has the state of that one, and is not restored
-by its own name: the link may lead somewhere else by then.
+A symbolic link counts as the file that it leads to in the same directory. A link to no file is a
+missing file, and a link out of the directory an unreadable one. A checkpoint whose files are all
+links to those of another checkpoint has the state of that one. It is not restored under its own
+name, because the link may change before the restore reads it.
 
-Only complete and verified can be restored. The content of data files is not read here; that is
-what verifying is for, and rules 5 and 9 go by what it wrote down.
+Only complete and verified checkpoints can be restored. A scan never reads data files: rules 5 and
+9 use stored results.
 
-How far a look goes is up to who looks, see `Depth`: reading a whole index takes long where
-there are thousands of tensors, and opening ten thousand of them takes most of a second. What
-was put off is marked in the verdict, and the state is then what the names, the sizes and our
-own notes say: complete where all data files that one of them counts are there, verified where
-a note says so, and the rest waits for a later look. A killed save, a missing file and an empty
-index show in the names and sizes already; damage within an index does not.
+The caller chooses how deep a scan goes, see `Depth`. Reading a whole index takes long with
+thousands of tensors, and opening ten thousand indexes takes most of a second. A verdict says if
+it put something off. Until a later scan, its state follows from names, sizes and stored results:
+complete if all counted data files are present, verified if a stored result says so. Names and
+sizes show killed saves, missing files and empty indexes. They do not show damage within an index.
 
-Sources: the write order of TensorFlow, observed system call by system call and kill by kill,
-and that of `tfckpt_trainer.training.checkpoint.saver`.
+The rules follow the write order of TensorFlow, observed by system call and by killing it at each
+step, and that of `tfckpt_trainer.training.checkpoint.saver`.
 """
 
 from __future__ import annotations
@@ -59,10 +57,15 @@ import msgspec
 from tfckpt_trainer.bundle.index import index_path, read_index, read_shard_count, shard_path
 from tfckpt_trainer.bundle.links import stat_inside
 from tfckpt_trainer.bundle.structure import UNREADABLE
-from tfckpt_trainer.catalog.scan.checkpoint_files import FileFact, Files, Identity, identity_of
+from tfckpt_trainer.catalog.scan.checkpoint_files import (
+    CheckpointFiles,
+    FileFact,
+    Identity,
+    identity_of,
+)
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.scan.linked import broken
-from tfckpt_trainer.catalog.verification.remembered import holds_for
+from tfckpt_trainer.catalog.scan.linked import link_problem
+from tfckpt_trainer.catalog.verification.stored_results import holds_for
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.paths import is_plain_name
@@ -85,63 +88,65 @@ _CUT = {
     "index-missing", "index-empty", "shard-missing", "shard-not-plain", "shard-short",
     "record-missing", "record-short",
 }  # fmt: skip
-"""Kinds of findings that speak of missing bytes and not of wrong ones."""
+"""Kinds of findings about missing bytes rather than wrong ones."""
 
 
 class Depth(IntEnum):
-    """How much of an index is read."""
+    """How much of an index a scan reads."""
 
     NAMES = 0
     """Nothing."""
     BLOCKS = 1
-    """Its checksums and its header, which takes a tenth of a millisecond."""
+    """Its checksums and its header: about a tenth of a millisecond."""
     SIZES = 2
-    """All of it, where that is needed to know how long the data files must be."""
+    """All of it, if that is needed to know the sizes of the data files."""
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """What is known of one checkpoint without opening a file of it.
+    """What is known about one checkpoint before its files are opened.
 
     Attributes:
-        files: In the run directory.
-        aside: In our `saving/` directory, where a save of our library is under way or was cut.
-        record: Ours, where there is one.
+        files: Its files in the run directory.
+        aside: Its files in `saving/`, from a running or interrupted save of this library.
+        record: Its record, if there is one.
         listed: Whether TensorFlow's state file lists it.
-        in_transit: Whether a prune or an undo that was cut off has it in hand.
-        verification: What reading all of it found, if that was of these files.
+        in_transit: Whether an interrupted prune or undo has moved some of its files.
+        trainer_gone: Whether the trainer that wrote `aside` has certainly ended.
+        verification: The newest stored verification result.
     """
 
-    files: Files
-    aside: Files | None = None
+    files: CheckpointFiles
+    aside: CheckpointFiles | None = None
     record: CheckpointRecord | None = None
     listed: bool = False
     in_transit: bool = False
+    trainer_gone: bool = False
     verification: VerificationRecord | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The state of a checkpoint, how many data files it has, and what is wrong with it.
+    """The state of a checkpoint, its number of data files, and its problem if it has one.
 
     Attributes:
-        holds: Whether it stays true as long as no file changes.
-        put_off: Whether a deeper look may come to another state.
-        verified_at: When all its bytes were last read and compared, if these files ever were.
+        holds: Whether it stays valid as long as no file changes.
+        deferred: Whether a deeper scan may find another state.
+        verified_at: When these files were last verified; None if never.
     """
 
     state: CheckpointState
     shards: int
     problem: str = ""
     holds: bool = True
-    put_off: bool = False
+    deferred: bool = False
     verified_at: float | None = None
 
 
 def quiet_seconds_of(root: Path) -> float:
-    """Returns after how long without a change nobody writes any more in a directory."""
+    """Returns for how many seconds after its last change a file counts as fresh."""
     return QUIET_SECONDS_NETWORK if is_network_file_system(root) else QUIET_SECONDS
 
 
-def judge(
+def derive_state(
     root: Path,
     evidence: Evidence,
     *,
@@ -153,10 +158,10 @@ def judge(
 
     Args:
         root: The run directory.
-        evidence: What lies there.
+        evidence: What is known about the checkpoint.
         now: Seconds since the epoch.
-        quiet: After so many seconds without a change nobody writes any more.
-        depth: How much may be read to find out.
+        quiet: Seconds for which a file is fresh after its last change.
+        depth: How much may be read.
     """
     index, moment = evidence.files.index, _Moment(now, quiet)
     if index is None:
@@ -176,22 +181,22 @@ def judge(
         return _unreadable(prefix, evidence, index, error, moment)
 
 
-def state_by(fault: FoundFault) -> CheckpointState:
-    """Returns the state of a checkpoint in which verifying found this error."""
+def state_for_fault(fault: FoundFault) -> CheckpointState:
+    """Returns the state that an error found by a verification implies."""
     if fault.kind == UNREADABLE:
         return CheckpointState.UNREADABLE
     return CheckpointState.INCOMPLETE if fault.kind in _CUT else CheckpointState.CORRUPT
 
 
 class _Moment(NamedTuple):
-    """When a look is taken, and how much earlier nothing is fresh any more."""
+    """The time of a scan, and for how many seconds before it a change is fresh."""
 
     now: float
     quiet: float
 
     def is_recent(self, at: float) -> bool:
-        """Whether a change at that time may be part of what still goes on."""
-        # A time far in the future is a clock that was set back, not a write.
+        """Whether a change at that time may be part of a running save."""
+        # A time far in the future comes from a clock that was set back.
         return abs(self.now - at) <= self.quiet
 
 
@@ -199,22 +204,28 @@ def _without_index(evidence: Evidence, moment: _Moment) -> Verdict:
     files, aside = evidence.files, evidence.aside
     under_way = aside is not None or files.temporary_at is not None
     if evidence.in_transit:
-        problem = "A prune or an undo of it was cut off; the next one finishes it."
+        problem = "Its prune or undo was interrupted. The next one finishes it."
         return _passing(evidence, CheckpointState.TRASHED, problem)
-    by_link = broken(files, f"{files.name}.index")
+    by_link = link_problem(files, f"{files.name}.index")
     if by_link is not None:
         return Verdict(by_link[0], len(files.shards), by_link[1])
     was_saved = evidence.record is not None or evidence.listed
-    if (under_way or not was_saved) and _is_fresh(evidence, moment):
+    cut_off = evidence.trainer_gone and files.temporary_at is None
+    if (under_way or not was_saved) and not cut_off and _is_fresh(evidence, moment):
         return _passing(evidence, CheckpointState.WRITING, "It is being written.")
     if under_way or evidence.record is not None:
-        return _passing(evidence, CheckpointState.ORPHANED, "Its save was cut off.")
+        # A start finishes what is in `saving/`, and nothing else.
+        follows = "Prune it to free its space."
+        if aside is not None:
+            follows = "The next start completes it or removes it."
+        problem = f"Its save was cut off. {follows}"
+        return _passing(evidence, CheckpointState.ORPHANED, problem)
     problem = f"{files.name}.index is missing."
     return _passing(evidence, CheckpointState.INCOMPLETE, problem)
 
 
 def _is_being_written_again(evidence: Evidence, index: FileFact, moment: _Moment) -> bool:
-    # Not the time of the directory itself: that changes once more when the parts are removed.
+    # Not the time of the directory itself, which changes when TensorFlow removes the parts.
     at = evidence.files.part_at
     return at is not None and at > index.modified_at and moment.is_recent(at)
 
@@ -222,10 +233,10 @@ def _is_being_written_again(evidence: Evidence, index: FileFact, moment: _Moment
 def _with_index(
     root: Path, evidence: Evidence, index: FileFact, counted: int | None, depth: Depth
 ) -> Verdict:
-    """Judges by the number of data files that the index has, where that is known."""
+    """Judges a checkpoint with an index; `counted` is None if the index was not read."""
     files, record, shards = evidence.files, evidence.record, evidence.files.shards
     count = _likely_count(shards) if counted is None else counted
-    put_off = depth is Depth.NAMES
+    deferred = depth is Depth.NAMES
     if not index.size:
         return Verdict(CheckpointState.INCOMPLETE, count, f"{index.name} is empty.")
     present = []
@@ -234,21 +245,21 @@ def _with_index(
         if fact is None:
             name = shard_path(root / files.name, number, count).name
             missing = CheckpointState.INCOMPLETE, f"{name} is missing."
-            state, problem = broken(files, name) or missing
-            return Verdict(state, count, problem, put_off=put_off)
+            state, problem = link_problem(files, name) or missing
+            return Verdict(state, count, problem, deferred=deferred)
         present.append(fact)
     if _is_mixed(files, index, present):
-        problem = "A later save over it was cut off: index and data are of different saves."
-        return Verdict(CheckpointState.CORRUPT, count, problem, put_off=put_off)
-    problem = _problem_of_worker_state(root, record) if record is not None and not put_off else ""
+        problem = "A later save of the same name was cut off: index and data do not match."
+        return Verdict(CheckpointState.CORRUPT, count, problem, deferred=deferred)
+    problem = _problem_of_worker_state(root, record) if record is not None and not deferred else ""
     if problem:
         return Verdict(CheckpointState.INCOMPLETE, count, problem)
     verified_at = _verified_at(root, evidence)
     if verified_at is not None:
         state = CheckpointState.VERIFIED
-        return Verdict(state, count, put_off=put_off, verified_at=verified_at)
+        return Verdict(state, count, deferred=deferred, verified_at=verified_at)
     if depth is not Depth.SIZES:
-        return Verdict(CheckpointState.COMPLETE, count, put_off=True)
+        return Verdict(CheckpointState.COMPLETE, count, deferred=True)
     for fact, size in zip(present, read_index(root / files.name).shard_sizes(), strict=True):
         if fact.size < size:
             problem = f"{fact.name} has {fact.size} bytes of {size}."
@@ -256,15 +267,15 @@ def _with_index(
     return Verdict(CheckpointState.COMPLETE, count)
 
 
-def _is_mixed(files: Files, index: FileFact, present: list[FileFact]) -> bool:
-    """Whether a save of the same name put data in place, and was killed before its index."""
+def _is_mixed(files: CheckpointFiles, index: FileFact, present: list[FileFact]) -> bool:
+    """Whether a save of the same name was killed after its data files and before its index."""
     if files.part_at is None or files.part_at <= index.modified_at:
         return False
     return any(fact.modified_ns > index.modified_ns for fact in present)
 
 
 def _likely_count(shards: Mapping[tuple[int, int], FileFact]) -> int:
-    """Returns of how many data files a checkpoint is, as far as their names tell."""
+    """Returns the number of data files that the file names imply."""
     if len(shards) == 1 and (0, 1) in shards:
         return 1
     counts = Counter([count for _, count in shards])
@@ -273,13 +284,13 @@ def _likely_count(shards: Mapping[tuple[int, int], FileFact]) -> int:
 
 
 def _found_fault(root: Path, evidence: Evidence) -> Verdict | None:
-    """Returns what a verification that holds says against a checkpoint."""
+    """Returns the verdict of a stored verification result with an error."""
     verification = _holding_verification(root, evidence)
     fault = verification.fault if verification is not None else None
     if verification is None or fault is None:
         return None
     return Verdict(
-        state_by(fault),
+        state_for_fault(fault),
         len(evidence.files.shards),
         f"{fault.message.rstrip('.')}.",
         verified_at=verification.verified_at,
@@ -307,10 +318,10 @@ def _unreadable(
     if evidence.files.temporary_at is not None and _is_fresh(evidence, moment):
         return _passing(evidence, CheckpointState.WRITING, "It is being written.")
     if _identity_at_end(index_path(prefix)) != index.identity:
-        # It was replaced or deleted while it was read; the next look tells.
-        return _passing(evidence, CheckpointState.WRITING, "It changed while it was looked at.")
+        # It was replaced or deleted while it was read.
+        return _passing(evidence, CheckpointState.WRITING, "It changed during the scan.")
     if isinstance(error, OSError):
-        # What an operating system refuses it may grant later, with no file changed.
+        # Permissions may change without a change of the file.
         problem = f"{index.name} cannot be read: {error.strerror}."
         return _passing(evidence, CheckpointState.UNREADABLE, problem)
     state = CheckpointState.INCOMPLETE if index.size == 0 else CheckpointState.CORRUPT
@@ -318,7 +329,7 @@ def _unreadable(
 
 
 def _identity_at_end(path: Path) -> Identity | None:
-    """Returns the identity of a file, or of the file to which it is a link."""
+    """Returns the identity of a file, after following a symbolic link."""
     try:
         seen = stat_inside(path)
     except FileNotFoundError:
@@ -344,7 +355,7 @@ def _is_fresh(evidence: Evidence, moment: _Moment) -> bool:
 
 
 def _problem_of_worker_state(root: Path, record: CheckpointRecord) -> str:
-    """Returns which file of a worker's own state is not there as recorded, or nothing."""
+    """Returns which file of a worker's own state differs from the record; empty if none does."""
     place = f".tfckpt/workers/{record.name}/"
     for facts in record.files:
         if facts.name.startswith(place) and is_plain_name(facts.name.removeprefix(place)):
@@ -356,7 +367,7 @@ def _problem_of_worker_state(root: Path, record: CheckpointRecord) -> str:
     return ""
 
 
-def _as_recorded(files: Files, record: CheckpointRecord) -> bool:
+def _as_recorded(files: CheckpointFiles, record: CheckpointRecord) -> bool:
     recorded = {facts.name: facts.size for facts in record.files}
     latest = record.saved_at + CLOCK_SLACK_SECONDS
     return all(

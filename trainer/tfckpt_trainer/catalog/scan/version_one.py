@@ -1,4 +1,4 @@
-"""Checkpoints in TensorFlow's V1 format, which this library recognises and does not read.
+"""Recognizes checkpoints in TensorFlow's V1 format, which this library does not read.
 
 `tf.compat.v1.train.Saver(write_version=SaverDef.V1)` writes the data of `model.ckpt-100` into a
 file of that name, or in shards into `model.ckpt-100-00000-of-00002`, and the graph into
@@ -26,9 +26,9 @@ class VersionOne:
     """One checkpoint in the V1 format.
 
     Attributes:
-        name: Without the number of a shard.
-        path: As TensorFlow is told to restore it.
-        files: The names of its data files, and of its graph where that is there.
+        name: The name without the number of a shard.
+        path: The path that TensorFlow restores it by.
+        files: The names of its data files, and of its graph file if there is one.
         size: Bytes of all of them.
     """
 
@@ -38,8 +38,8 @@ class VersionOne:
     size: int
 
 
-class VersionOneLook:
-    """Looks for checkpoints in the V1 format; a file is opened again only after it changed."""
+class VersionOneScanner:
+    """Finds checkpoints in the V1 format; a file is opened again only after it changed."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -49,7 +49,7 @@ class VersionOneLook:
         """Returns the checkpoints in the V1 format, by name.
 
         Args:
-            files: Plain files that may belong to one, by name.
+            files: Regular files that may belong to one, by name.
             listed: The names in TensorFlow's state file.
         """
         names = {_without_shards(name) for name in listed}
@@ -67,7 +67,7 @@ class VersionOneLook:
             try:
                 is_data = is_table(self._directory / fact.name)
             except (DamagedFileError, OSError):
-                # What cannot be read may be one; its name is in the state file or beside a graph.
+                # It may be one: the state file or a graph file has its name.
                 is_data = True
             known = self._known[fact.name] = fact.identity, is_data
         return known[1]

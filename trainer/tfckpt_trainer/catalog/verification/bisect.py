@@ -1,4 +1,4 @@
-"""Finds the first checkpoint of a row in which a check fails, by halving."""
+"""Finds the first checkpoint for which a check fails, by bisection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """What a check said of one checkpoint."""
+    """The result of a check of one checkpoint."""
 
     GOOD = "good"
     BAD = "bad"
@@ -17,7 +17,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Probe:
-    """One check: of which checkpoint, what it said, and in words why."""
+    """One check: the checkpoint, the result, and the reason."""
 
     name: str
     outcome: Outcome
@@ -26,16 +26,15 @@ class Probe:
 
 @dataclass(frozen=True)
 class Bisection:
-    """Where a row of checkpoints goes from good to bad.
+    """Where a sequence of checkpoints changes from good to bad.
 
     Attributes:
-        probes: Every check, in the order in which they were made.
-        last_good: The last known good one before the first bad; None if the row begins bad. Where
-            none is bad, the last that could be checked; None if none could.
-        first_bad: None if the last that could be checked is good: nothing before it was looked
-            at then.
-        undecided: Skipped ones between the two, or behind the last good one: the first bad may
-            be any of them.
+        probes: All checks, in order.
+        last_good: The last good checkpoint before the first bad one; None if the first is bad. If
+            none is bad, the last one that could be checked; None if none could.
+        first_bad: The first bad checkpoint; None if the last one that could be checked is good.
+        undecided: Skipped checkpoints after `last_good` and before `first_bad`. Any of them may
+            be the first bad one.
     """
 
     probes: tuple[Probe, ...]
@@ -49,34 +48,34 @@ def bisect(
     check: Callable[[str], Probe],
     on_probe: Callable[[Probe, int], None] = lambda probe, left: None,
 ) -> Bisection:
-    """Checks the last, then the first, then halves what lies between.
+    """Checks the last checkpoint, then the first, then bisects those in between.
 
-    What fails once is taken to fail from there on. Where that is not so, the answer is still a
-    good one followed by a bad one, but perhaps not the first such pair.
+    It assumes that all checkpoints after a bad one are bad. Otherwise the result is still a good
+    checkpoint followed by a bad one, but there may be an earlier such pair.
 
     Args:
-        names: The row, oldest first.
-        check: Looks at one of them.
-        on_probe: Told each check, and how many checkpoints are still in question.
+        names: The checkpoints, oldest first.
+        check: Checks one of them.
+        on_probe: Called after each check with the number of checkpoints still in question.
     """
-    row = _Row(names, check, on_probe)
-    last = row.last()
+    search = _Search(names, check, on_probe)
+    last = search.last()
     if last is None:
-        return row.result(-1, None)
-    if row.known[last] is Outcome.GOOD:
-        return row.result(last, None)
-    good, bad = row.first(last)
+        return search.result(-1, None)
+    if search.known[last] is Outcome.GOOD:
+        return search.result(last, None)
+    good, bad = search.first(last)
     while True:
-        middle = row.between(good, bad)
+        middle = search.between(good, bad)
         if middle is None:
-            return row.result(good, bad)
-        outcome = row.ask(middle)
+            return search.result(good, bad)
+        outcome = search.ask(middle)
         good = middle if outcome is Outcome.GOOD else good
         bad = middle if outcome is Outcome.BAD else bad
-        row.tell(bad - good - 1)
+        search.tell(bad - good - 1)
 
 
-class _Row:
+class _Search:
     def __init__(
         self,
         names: Sequence[str],
@@ -96,11 +95,11 @@ class _Row:
         return probe.outcome
 
     def tell(self, left: int) -> None:
-        """Hands on the last check, and how many are in question after it."""
+        """Reports the last check and how many checkpoints are still in question."""
         self._on_probe(self._probes[-1], left)
 
     def last(self) -> int | None:
-        """Returns the last that could be checked."""
+        """Returns the last checkpoint that could be checked."""
         for place in reversed(range(len(self._names))):
             outcome = self.ask(place)
             self.tell(0 if outcome is Outcome.GOOD else place)
@@ -109,9 +108,9 @@ class _Row:
         return None
 
     def first(self, last: int) -> tuple[int, int]:
-        """Returns the first if it is good, and the first bad one that is known.
+        """Returns the first checkpoint if it is good, and the first known bad one.
 
-        What is before all stands for a good one where the row begins bad.
+        If the first one is bad, the good one is at -1.
         """
         for place in range(last):
             outcome = self.ask(place)
@@ -121,7 +120,7 @@ class _Row:
         return -1, last
 
     def between(self, good: int, bad: int) -> int | None:
-        """Returns what to check next: the nearest to the middle that was not tried yet."""
+        """Returns the unchecked one nearest to the middle; None if there is none."""
         middle = (good + bad) / 2
         untried = [place for place in range(good + 1, bad) if place not in self.known]
         return min(untried, key=lambda place: abs(place - middle), default=None)

@@ -1,9 +1,11 @@
-"""Verifies a checkpoint of a run: TensorFlow's checksums, and the digests in its record."""
+"""Verifies one checkpoint of a run: TensorFlow's checksums and the digests in its record."""
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +15,16 @@ from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.structure import UNREADABLE, Finding
 from tfckpt_trainer.bundle.verify import Progress, verify
-from tfckpt_trainer.catalog.scan.checkpoint_files import Identity, Look, identity_of
+from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner, Identity, identity_of
 from tfckpt_trainer.catalog.scan.history import entries_of
-from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError, UsageError
+from tfckpt_trainer.catalog.verification.stored_results import store_result
+from tfckpt_trainer.errors import (
+    BundleError,
+    DamagedFileError,
+    RefusedError,
+    TfckptError,
+    UsageError,
+)
 from tfckpt_trainer.rundir.documents import (
     copy_of,
     describe_copy_damage,
@@ -35,12 +44,12 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Verified:
-    """What verifying one checkpoint found.
+    """The result of verifying one checkpoint.
 
     Attributes:
-        record: To be remembered.
-        not_finite: Tensors with values that are not finite, where that was asked for.
-        remembered: Whether it was found before, and no file changed since.
+        record: The result in the form in which it is stored.
+        not_finite: Tensors with values that are not finite, if that was checked.
+        remembered: Whether it is a stored result of an earlier verification.
     """
 
     record: VerificationRecord
@@ -49,12 +58,12 @@ class Verified:
 
     @property
     def unread(self) -> FoundFault | None:
-        """The first file that could not be read; what was found holds for nothing then."""
+        """The first file that could not be read; the result is then invalid."""
         return next((found for found in self.record.findings if found.kind == UNREADABLE), None)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found that a restore would suffer from, or that was looked for."""
+        """Whether the checkpoint is sound, and finite if that was checked."""
         return self.record.fault is None and not self.not_finite
 
 
@@ -65,7 +74,7 @@ def verify_checkpoint(
     on_progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
     finite: bool = False,
-    files: Look | None = None,
+    files: FileScanner | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Verified | None:
     """Reads every byte of checkpoint `name`; writes nothing.
@@ -73,21 +82,21 @@ def verify_checkpoint(
     Args:
         run: The run directory.
         name: The checkpoint.
-        on_progress: Told bytes done and bytes in all, every few megabytes.
-        cancelled: Asked as often.
-        finite: Whether to look for elements that are not a number or infinite.
-        files: Looks at the run directory; kept by whoever verifies many, because a first look
-            at many files takes long.
-        clock: Seconds since the epoch.
+        on_progress: Called with bytes done and bytes in total, every few megabytes.
+        cancelled: Called as often; True ends the verification.
+        finite: Whether to look for NaN and infinite values.
+        files: A scanner of the run directory. Pass the same one for several checkpoints, because
+            the first scan of a large directory takes long.
+        clock: Returns seconds since the epoch.
 
     Returns:
-        What was found; None if it was cancelled.
+        The result; None if it was cancelled.
 
     Raises:
         UsageError: There is no such checkpoint.
-        RefusedError: It is being written: it changed again and again while it was read.
+        RefusedError: It changed each time it was read: it is being written.
     """
-    files = files if files is not None else Look(run.root)
+    files = files if files is not None else FileScanner(run.root)
     for _ in range(_ATTEMPTS):
         before = _identities(run, files, name)
         began, ticked = clock(), time.perf_counter()
@@ -96,7 +105,7 @@ def verify_checkpoint(
             return None
         findings = [*found.findings, *_record_findings(run, name)]
         if _identities(run, files, name) != before:
-            # A save or a rotation came between: what was found is of no checkpoint at all.
+            # It was saved again or deleted meanwhile: the findings mix two states.
             continue
         record = VerificationRecord(
             name=name,
@@ -108,10 +117,26 @@ def verify_checkpoint(
             findings=[fault_of(finding) for finding in findings],
         )
         return Verified(record, found.not_finite)
-    raise RefusedError(f"{name} changes while it is read: it is being written. Try again later.")
+    raise RefusedError(f"{name} changed while it was read: it is being written. Try again later.")
 
 
-def _identities(run: RunDirectory, files: Look, name: str) -> dict[str, Identity]:
+def record_damage(run: RunDirectory, name: str) -> None:
+    """Verifies a checkpoint that a restore refused, and stores the result if it is damaged.
+
+    The state of the checkpoint follows from that result. A result that cannot be stored changes
+    nothing: the journal has the refusal.
+
+    Args:
+        run: The run directory.
+        name: The checkpoint.
+    """
+    with suppress(TfckptError, OSError):
+        found = verify_checkpoint(run, name)
+        if found is not None and found.unread is None and found.record.fault is not None:
+            store_result(run, found.record)
+
+
+def _identities(run: RunDirectory, files: FileScanner, name: str) -> dict[str, Identity]:
     """Returns size, time and inode of every file of a checkpoint.
 
     The workers' own files, the record and its copy are among them.
@@ -119,7 +144,10 @@ def _identities(run: RunDirectory, files: Look, name: str) -> dict[str, Identity
     files.refresh([name])
     found = files.files.get(name)
     if found is None:
-        raise UsageError(f"There is no checkpoint {name}; list them with `tfckpt-tui ls`.")
+        raise UsageError(
+            f"There is no checkpoint {name}; list the checkpoints with "
+            f"`tfckpt-tui ls {shlex.quote(str(run.root))}`."
+        )
     identities = {fact.name: fact.identity for fact in found.facts}
     own = run.worker_state_directory(name)
     for entry in entries_of(own):
@@ -135,7 +163,7 @@ def _identities(run: RunDirectory, files: Look, name: str) -> dict[str, Identity
 
 
 def fault_of(finding: Finding) -> FoundFault:
-    """Returns a finding as it is written down."""
+    """Returns a finding in the form in which it is stored."""
     return FoundFault(
         severity=finding.severity,
         kind=finding.kind,
@@ -146,10 +174,10 @@ def fault_of(finding: Finding) -> FoundFault:
 
 
 def _record_findings(run: RunDirectory, name: str) -> Iterator[Finding]:
-    """Holds the files against the digests that were recorded when they were saved.
+    """Compares the files with the digests in the record.
 
-    Every data file is covered by the digest of the index, which has the checksums of all
-    tensors; so only sizes are compared of them, and nothing large is read twice.
+    The digest of the index covers the data files, because the index has the checksums of all
+    tensors. So only sizes of data files are compared, and nothing large is read twice.
     """
     record, damage = _read_record(run, name)
     if damage:
@@ -172,42 +200,42 @@ def _record_findings(run: RunDirectory, name: str) -> Iterator[Finding]:
 
 
 def _read_record(run: RunDirectory, name: str) -> tuple[CheckpointRecord | None, str]:
-    """Returns the record of a checkpoint, if there is one to use, and what is wrong with it."""
+    """Returns the record of a checkpoint if it can be used, and its damage if it has any."""
     path = run.record(name)
     try:
         record = load_if_there(path, CheckpointRecord)
     except DamagedFileError as error:
         return None, (
-            f"{error} Without it a restore brings back the model and the optimizer, and neither "
-            "the input position nor random states."
+            f"{error} Without it a restore brings back the model and the optimizer, but not the "
+            "input position and the random states."
         )
     damage = describe_damage(path, CheckpointRecord) if record is not None else ""
     return record, f"{damage} Its copy {copy_of(path).name} is used." if damage else ""
 
 
 def _difference(path: Path, facts: FileFacts, *, whole: bool, is_own: bool) -> tuple[str, str]:
-    """Returns how a file differs from what was recorded when it was saved, if it does.
+    """Returns the kind and the description of a difference from the record; empty if none.
 
     Args:
         path: The file.
-        facts: What was recorded.
+        facts: Its size and digest in the record.
         whole: Whether to read all of it.
         is_own: Whether it is a worker's own state, which is never a link.
     """
     if is_own and path.is_symlink():
-        return "record", "is a symbolic link, and a plain file was recorded"
+        return "record", "is a symbolic link; a regular file was recorded"
     try:
         with Shard(path) as file:
             if file.size != facts.size:
                 kind = "record-short" if file.size < facts.size else "record"
-                return kind, f"has {file.size} bytes, and {facts.size} were recorded"
+                return kind, f"has {file.size} bytes; {facts.size} were recorded"
             if not whole:
                 return "", ""
             value = 0
             for chunk in file.chunks(0, file.size):
                 value = crc32c(chunk, value)
     except FileNotFoundError:
-        return "record-missing", "is missing, and was recorded when it was saved"
+        return "record-missing", "is missing; it is in the record"
     except OSError as error:
         return UNREADABLE, f"cannot be read: {error.strerror}"
     except BundleError as error:

@@ -9,9 +9,10 @@ from tfckpt_trainer.catalog.commit import point_state_file_at
 from tfckpt_trainer.catalog.damage import damage_at_start
 from tfckpt_trainer.catalog.lineage import Branches, branch_after_restore
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
-from tfckpt_trainer.catalog.scan.catalog import Catalog, continuation
+from tfckpt_trainer.catalog.scan.catalog import Catalog, resume_point
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.history import in_order_of_use, read_head
+from tfckpt_trainer.catalog.verification.verify_checkpoint import record_damage
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -154,6 +155,8 @@ class RestoreManager:
         with self._telemetry.heartbeat.doing(Activity.RESTORING, name):
             began = time.monotonic()
             outcome = self._restorer.restore(name, partial=partial)
+            if outcome.damaged and self._group.is_chief:
+                record_damage(self._run, name)
             return replace(outcome, seconds=time.monotonic() - began)
 
     def _move_to(
@@ -210,7 +213,7 @@ class RestoreManager:
             self._telemetry.journal.note(JournalKind.NOTE, sentence)
         found = in_order_of_use(Catalog(self._run).scan(time.time()), read_head(self._run))
         checkpoints = [c for c in found if c.step is not None]
-        resumed = continuation(self._run)
+        resumed = resume_point(self._run)
         first = resumed.checkpoint if resumed else None
         checkpoints.sort(key=lambda c: c.name != first)
         branches = Branches(self._run)

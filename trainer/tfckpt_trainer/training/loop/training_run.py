@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 
 from tfckpt_trainer.catalog.retention.rules import Policy
-from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.liveness import find_other_trainer, refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -49,7 +49,6 @@ from tfckpt_trainer.training.loop.run_ownership import RunOwnership
 from tfckpt_trainer.training.loop.save_schedule import Improvement, SaveSchedule
 from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFunction
 from tfckpt_trainer.training.process import (
-    PREEMPTED,
     exit_on_lost_peer,
     leave,
     on_signal,
@@ -110,7 +109,7 @@ class TrainingRun:
         trash_hours: float | None = 1.0,
         make_room: bool = False,
         partial: bool = False,
-        preempted_status: int = PREEMPTED,
+        preempted_status: int = ExitCode.PREEMPTED,
     ) -> None:
         """Creates the run directory and prepares training.
 

@@ -35,7 +35,7 @@ from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.background_verifier import Outcome, Reading
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.inspect import Inspection, inspect, statistics_of
-from tfckpt_tui.services.verify import can_be_verified, remembered
+from tfckpt_tui.services.verify import cached_result, can_be_verified
 
 _POLL_SECONDS = 0.2
 _WIDE = 150
@@ -188,7 +188,7 @@ class CheckpointScreen(Page):
 
         name = self._checkpoint.name
         what = f"verification of {clean(name)}"
-        self.tfckpt.start_job(what, partial(remembered, self._run, name), take, self._fail)
+        self.tfckpt.start_job(what, partial(cached_result, self._run, name), take, self._fail)
 
     @property
     def _reading(self) -> Reading | None:

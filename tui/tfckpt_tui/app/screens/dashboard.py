@@ -14,7 +14,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Input
 
-from tfckpt_trainer.catalog.scan.states import state_by
+from tfckpt_trainer.catalog.scan.states import state_for_fault
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.actions import ACTIONS, action
@@ -167,13 +167,13 @@ class DashboardScreen(Screen[None]):
         if record.fault is not None:
             more = len(record.findings) - 1
             rest = f" ({units.count(more, 'more finding')}: press enter on it)" if more else ""
-            state = state_by(record.fault).value
+            state = state_for_fault(record.fault).value
             self.report_failure(f"{name} is {state}", f"{clean(record.fault.message)}{rest}")
         elif outcome.asked and self.is_current:
             how = f"{units.count(record.tensors, 'tensor')}, {units.size(record.bytes)}"
             self.tell(f"{name} is sound: {how} in {units.duration(record.seconds)}.")
             if outcome.problem:
-                self.tell(f"The result is not remembered: {outcome.problem}")
+                self.tell(f"The result is not stored: {outcome.problem}")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Leaves the key that opens the filter to its line while that is open."""

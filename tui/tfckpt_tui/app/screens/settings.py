@@ -34,12 +34,12 @@ class SettingsScreen(Page):
     AUTO_FOCUS = "#setting-list"
     caption = "the settings"
 
-    def __init__(self, themes: list[str], place: Path) -> None:
+    def __init__(self, themes: list[str], place: Path | None) -> None:
         """Makes the screen.
 
         Args:
             themes: Names of all themes that there are.
-            place: The configuration file.
+            place: The configuration file; None without a home directory.
         """
         super().__init__()
         self._themes = tuple(sorted(themes))
@@ -55,7 +55,10 @@ class SettingsScreen(Page):
 
     def on_mount(self) -> None:
         """Shows what is set."""
-        words = (("kept in ", "label"), (str(self._place), "value"))
+        words = (
+            ("kept in ", "label"),
+            (str(self._place or "this app only: there is no home directory"), "value"),
+        )
         self.query_one("#place", Facts).show_lines(
             [line(*words, ("; keys are changed there", "muted"))]
         )

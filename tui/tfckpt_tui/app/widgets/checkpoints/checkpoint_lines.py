@@ -10,7 +10,7 @@ from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.analysis.statistics import Histogram, Statistics
 from tfckpt_trainer.catalog.resumption import Returning
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.states import state_by
+from tfckpt_trainer.catalog.scan.states import state_for_fault
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveCost, VerificationRecord
 from tfckpt_tui.app.widgets.base.glyphs import CHECKPOINT
 from tfckpt_tui.app.widgets.base.painting import Line, Span, line, padded, shorten
@@ -213,7 +213,9 @@ def _read_line(known: VerificationRecord, age: str) -> Line:
     fault = known.fault
     words = f"{units.count(known.tensors, 'tensor')}, {units.size(known.bytes)}"
     words += f" read {age} ago in {units.duration(known.seconds)}"
-    sign = ("✓ sound: ", "good") if fault is None else (f"✗ {state_by(fault).value}: ", "bad")
+    sign = (
+        ("✓ sound: ", "good") if fault is None else (f"✗ {state_for_fault(fault).value}: ", "bad")
+    )
     return line(sign, (words, "muted"))
 
 

@@ -10,7 +10,7 @@ from tfckpt_tui.app.widgets.base.listing import Listing
 from tfckpt_tui.app.widgets.base.painting import Line, Span, line, shorten, shorten_middle
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.settings.recent_runs import RunGlance
+from tfckpt_tui.settings.recent_runs import RunSummary
 
 _COLUMNS = (
     Column("state", "state", 12, align="<"),
@@ -28,16 +28,16 @@ class RunList(Listing):
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._runs: Sequence[RunGlance] = ()
+        self._runs: Sequence[RunSummary] = ()
         self._at = 0.0
         self._is_read = False
 
     @property
-    def selected(self) -> RunGlance | None:
+    def selected(self) -> RunSummary | None:
         """The run under the cursor."""
         return self._runs[self.cursor] if self._runs else None
 
-    def show_runs(self, runs: Sequence[RunGlance], at: float) -> None:
+    def show_runs(self, runs: Sequence[RunSummary], at: float) -> None:
         """Takes what a look found."""
         self._runs, self._at, self._is_read = runs, at, True
         self.rows_changed()

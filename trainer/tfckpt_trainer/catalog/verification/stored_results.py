@@ -1,4 +1,4 @@
-"""What verifying found of each checkpoint, remembered as long as its files stay as they were."""
+"""Stores verification results, which stay valid as long as no file of the checkpoint changes."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from pathlib import Path
 
 from tfckpt_trainer.catalog.scan.checkpoint_files import FileFact, identity_of
 from tfckpt_trainer.catalog.scan.document_set import Documents
-from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.errors import DamagedFileError, UsageError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.files import make_directory
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
+from tfckpt_trainer.user_directories import NO_HOME, cache_directory
 
 
 class Verifications:
-    """The verifications of a run, read again only where a file was replaced.
+    """The stored verification results of a run; a file is read again only after it was replaced.
 
-    They lie in the run directory where it is ours, and else in the cache of whoever verified:
-    looking at somebody else's directory writes nothing into it.
+    Results are in the run directory if this library trains there, otherwise in the user's cache.
+    So a directory of another program is never written to.
     """
 
     def __init__(self, run: RunDirectory) -> None:
         self._places = tuple(
-            Documents(place, VerificationRecord) for place in verification_places(run)
+            Documents(place, VerificationRecord) for place in result_directories(run)
         )
 
     def look(self) -> dict[str, VerificationRecord]:
-        """Returns the newest of each checkpoint by its name; damaged ones are left out.
+        """Refreshes, and returns the newest result of each checkpoint; damaged ones are left out.
 
         Raises:
             OSError: A directory cannot be read.
@@ -39,7 +40,7 @@ class Verifications:
         return {name: found for name in names if (found := self.of(name)) is not None}
 
     def refresh(self) -> set[str]:
-        """Looks again; returns the checkpoints of which a verification is new, other or gone.
+        """Reads new results; returns the checkpoints whose results changed.
 
         Raises:
             OSError: A directory cannot be read.
@@ -47,26 +48,27 @@ class Verifications:
         return set().union(*[place.refresh() for place in self._places])
 
     def of(self, name: str) -> VerificationRecord | None:
-        """Returns the newest verification of checkpoint `name` at the last look."""
+        """Returns the newest result of checkpoint `name`, as of the last refresh."""
         found = [place.found[name] for place in self._places if name in place.found]
         return max(found, key=lambda record: record.verified_at, default=None)
 
 
-def verification_places(run: RunDirectory) -> tuple[Path, Path]:
-    """Returns the directories in which verifications of a run may lie."""
-    return run.verifications_directory, _cache_of(run)
+def result_directories(run: RunDirectory) -> tuple[Path, ...]:
+    """Returns the directories in which verification results of a run are stored."""
+    cache = _cache_of(run)
+    return (run.verifications_directory, *([cache] if cache is not None else []))
 
 
 def holds_for(record: VerificationRecord, files: Iterable[FileFact], root: Path) -> bool:
-    """Whether the files are those that were verified, and none was changed since.
+    """Whether a result is still valid: its files exist and none changed.
 
-    A `.meta`, the graph of a checkpoint of TensorFlow 1, is no part of what is verified.
+    The `.meta` graph file of a TensorFlow 1 checkpoint is not verified and does not count.
 
     Args:
-        record: What was found.
-        files: Of the checkpoint, as they are now.
-        root: The run directory, in which the workers' own files and the record are looked at.
-            Verifications of version 0.1 do not name the record: they hold whatever became of it.
+        record: The result.
+        files: The files that the checkpoint has now.
+        root: The run directory, for the workers' own files and the record. Results of version 0.1
+            do not name the record, so they stay valid if it changes.
     """
     verified = {name: who for name, who in record.files.items() if not name.endswith(".meta")}
     there = {fact.name: fact.identity for fact in files if not fact.name.endswith(".meta")}
@@ -82,36 +84,43 @@ def _is_inside(name: str) -> bool:
     return all(is_plain_name(part) for part in name.split("/"))
 
 
-def remember(run: RunDirectory, record: VerificationRecord, *, into_run: bool = True) -> None:
-    """Writes down what verifying found.
+def store_result(run: RunDirectory, record: VerificationRecord, *, into_run: bool = True) -> None:
+    """Stores the result of a verification.
 
     Args:
         run: The run directory.
-        record: What was found.
-        into_run: Whether it may be written into a run directory that is ours.
+        record: The result.
+        into_run: Whether the run directory may be written to if this library trains there.
 
     Raises:
-        OSError: It can be written nowhere.
-        UsageError: A name in it is not UTF-8.
+        OSError: No directory can be written to.
+        UsageError: A name in it is not UTF-8, or there is no home directory.
     """
     if into_run and run.is_ours:
         try:
             _store(run.verifications_directory, record)
         except (OSError, DamagedFileError):
-            # Another person's run, or one on a read-only file system.
-            _store(_cache_of(run), record)
+            # The run of another user, or one on a read-only file system.
+            _store_in_cache(run, record)
         return
-    _store(_cache_of(run), record)
+    _store_in_cache(run, record)
+
+
+def _store_in_cache(run: RunDirectory, record: VerificationRecord) -> None:
+    cache = _cache_of(run)
+    if cache is None:
+        raise UsageError(NO_HOME)
+    _store(cache, record)
 
 
 def _store(directory: Path, record: VerificationRecord) -> None:
     make_directory(directory)
-    # Not flushed: what a power loss takes is found again by reading.
+    # Not flushed: after a power loss the checkpoint is verified again.
     store(directory / f"{record.name}.json", record, durable=False)
 
 
-def _cache_of(run: RunDirectory) -> Path:
-    """Returns where this user's verifications of a directory are that is not ours to write in."""
-    place = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+def _cache_of(run: RunDirectory) -> Path | None:
+    """Returns the user's cache for a run directory that must not be written to."""
+    cache = cache_directory()
     key = hashlib.sha256(os.fsencode(os.path.realpath(run.root))).hexdigest()[:24]
-    return Path(place) / "tfckpt-tui" / "verifications" / key
+    return cache / "verifications" / key if cache is not None else None

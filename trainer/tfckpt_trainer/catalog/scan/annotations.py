@@ -1,0 +1,72 @@
+"""What a directory says about its checkpoints outside their own files: list, pins, last restore."""
+
+from __future__ import annotations
+
+from tfckpt_trainer.bundle.state_file import StateFile
+from tfckpt_trainer.catalog.retention.pins import pinned_names
+from tfckpt_trainer.catalog.scan.checkpoint_files import Identity, identity_of
+from tfckpt_trainer.catalog.scan.history import look_at_head, read_list
+from tfckpt_trainer.catalog.scan.observation import StateFileCondition
+from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.rundir.files import read_bounded
+from tfckpt_trainer.rundir.paths import RunDirectory
+
+
+class Annotations:
+    """TensorFlow's state file, the pins and the last restore of a run.
+
+    Attributes:
+        identity: The identity of the state file; None if it is missing.
+        state: The content of the state file, if it is good.
+        condition: The condition of the state file.
+        listed: The position of each checkpoint in the state file.
+        pins: The pinned checkpoints.
+        head: The last restore.
+        head_is_damaged: Whether `head.json` and its copy cannot be read.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+        self.identity: Identity | None = None
+        self.state: StateFile | None = None
+        self.condition = StateFileCondition.MISSING
+        self.listed: dict[str, int] = {}
+        self.pins: frozenset[str] = frozenset()
+        self.head, self.head_is_damaged = look_at_head(run)
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether a `tf.train.CheckpointManager` writes the state file.
+
+        `tf.train.Checkpoint.save` writes it without the time that is checked here.
+        """
+        return self.state is not None and self.state.last_preserved is not None
+
+    def refresh(self) -> bool:
+        """Reads all of it again; returns whether anything changed."""
+        identity = identity_of(self._run.state_file)
+        is_changed = identity != self.identity
+        if is_changed:
+            self.identity = identity
+            self.state = read_list(self._run)
+            self.condition = _condition(self._run, self.state)
+            names = self.state.names if self.state is not None else ()
+            self.listed = {name: place for place, name in enumerate(names)}
+        pins, (head, damaged) = pinned_names(self._run), look_at_head(self._run)
+        is_changed |= (pins, head, damaged) != (self.pins, self.head, self.head_is_damaged)
+        self.pins, self.head, self.head_is_damaged = pins, head, damaged
+        return is_changed
+
+
+def _condition(run: RunDirectory, state: StateFile | None) -> StateFileCondition:
+    if state is not None:
+        return StateFileCondition.GOOD
+    try:
+        content = read_bounded(run.state_file)
+    except FileNotFoundError:
+        return StateFileCondition.MISSING
+    except (DamagedFileError, OSError):
+        return StateFileCondition.UNREADABLE
+    lines = [line.strip() for line in content.splitlines()]
+    is_empty = all(not line or line.startswith(b"#") for line in lines)
+    return StateFileCondition.EMPTY if is_empty else StateFileCondition.DAMAGED

@@ -1,0 +1,283 @@
+"""What one scan observed in a directory, and the diagnostic that is derived from it.
+
+Advice based on a stale or partial scan can cost a checkpoint: a listing on a network file system
+lags, a save or a copy is under way, a file may not be read. So an observation says how far it can
+be trusted.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+from tfckpt_trainer.bundle.state_file import StateFile
+from tfckpt_trainer.catalog.scan.checkpoint_files import (
+    CheckpointFiles,
+    FileFact,
+    FileScanner,
+    Identity,
+    owner_of,
+    size_of_directory,
+)
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.linked import file_names
+from tfckpt_trainer.catalog.scan.version_one import VersionOne, VersionOneScanner
+from tfckpt_trainer.rundir.filesystems import is_network_file_system
+from tfckpt_trainer.rundir.paths import RunDirectory
+
+SETTLED_SECONDS = 5.0
+"""If two scans this far apart see the same problem, no running save causes it."""
+
+_NAMED = 3
+"""How many names a message gives in full."""
+
+
+class StateFileCondition(StrEnum):
+    """Whether TensorFlow's state file can be used."""
+
+    MISSING = "missing"
+    EMPTY = "empty"
+    DAMAGED = "damaged"
+    UNREADABLE = "unreadable"
+    """A symbolic link, or not a regular file."""
+    GOOD = "good"
+
+
+class Presence(StrEnum):
+    """Whether a file exists, by asking for its name instead of reading a listing."""
+
+    PRESENT = "present"
+    ABSENT = "absent"
+    UNKNOWN = "unknown"
+    """The system does not say: permissions, a failing disk."""
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """A problem of the directory that the user should know of.
+
+    Attributes:
+        kind: A short name for scripts.
+        severity: A warning may cost a checkpoint or keep a trainer from starting. A note costs
+            space at most.
+        name: The file or the checkpoint; the first one if there are several.
+        message: What it is, its consequence, and what to do.
+        bytes: Bytes that could be freed, if it is about space.
+    """
+
+    kind: str
+    severity: Literal["warning", "note"]
+    name: str
+    message: str
+    bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one scan observed in a directory.
+
+    Attributes:
+        directory: Its real path.
+        checkpoints: Newest first.
+        files: The files of each checkpoint, by its name.
+        unowned: Regular files that belong to no checkpoint, by name. Without the state file, and
+            without targets of symbolic links.
+        temporary_bytes: Bytes in the `NAME_temp` of each checkpoint that has one.
+        version_one: Checkpoints in TensorFlow's V1 format.
+        condition: The condition of the state file.
+        state: The content of the state file, if it is good.
+        state_file: Whether the state file exists.
+        latest_index: Whether the index of the newest checkpoint in the state file exists. That
+            may be in another directory.
+        latest_others: Files whose names begin like that checkpoint, in no known format.
+        is_network: Whether other machines may write to the directory and listings may lag.
+        changed_at: When the directory or the state file last changed, in seconds since the epoch.
+        same_since: Since when every scan saw the same state file and newest checkpoint.
+    """
+
+    directory: str
+    checkpoints: Sequence[Checkpoint]
+    files: Mapping[str, CheckpointFiles]
+    unowned: Mapping[str, FileFact] = field(default_factory=dict)
+    temporary_bytes: Mapping[str, int] = field(default_factory=dict)
+    version_one: Sequence[VersionOne] = ()
+    condition: StateFileCondition = StateFileCondition.MISSING
+    state: StateFile | None = None
+    state_file: Presence = Presence.ABSENT
+    latest_index: Presence = Presence.ABSENT
+    latest_others: Sequence[str] = ()
+    is_network: bool = False
+    changed_at: float = 0.0
+    same_since: float = 0.0
+
+    @property
+    def restorable(self) -> list[Checkpoint]:
+        """Checkpoints that can be restored, newest first."""
+        return [checkpoint for checkpoint in self.checkpoints if checkpoint.restorable]
+
+    def is_settled(self, now: float, quiet_seconds: float) -> bool:
+        """Whether no save or copy can be under way."""
+        is_old = self.changed_at <= now - quiet_seconds
+        return is_old or now - self.same_since >= SETTLED_SECONDS
+
+    def path(self, name: str) -> str:
+        """Returns the path of a file in the directory, quoted for a shell."""
+        return shlex.quote(os.path.join(self.directory, name))
+
+    def move_command(self, names: Sequence[str]) -> str:
+        """Returns a command that moves files into a subdirectory, so that it can be undone."""
+        moved = file_names(names[:_NAMED])
+        return (
+            f"`cd {shlex.quote(self.directory)} && mkdir -p moved-away && "
+            f"mv -n {moved} moved-away/`"
+        )
+
+
+class Observer:
+    """Makes observations of one directory; remembers since when it is unchanged."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+        self._is_network = is_network_file_system(run.root)
+        self._version_one = VersionOneScanner(run.root)
+        self._last_view: object = None
+        self._since = 0.0
+
+    def observe(
+        self,
+        files: FileScanner,
+        checkpoints: Sequence[Checkpoint],
+        state: StateFile | None,
+        condition: StateFileCondition,
+        identity: Identity | None,
+        now: float,
+    ) -> Observation:
+        """Returns an observation of the directory.
+
+        Args:
+            files: The files, as last listed.
+            checkpoints: The checkpoints made of them, newest first.
+            state: The content of TensorFlow's state file, if it is good.
+            condition: The condition of that file.
+            identity: The identity of that file; None if there is none.
+            now: Seconds since the epoch.
+
+        Raises:
+            OSError: The directory cannot be read.
+        """
+        root = self._run.root
+        unowned, targets = files.unowned(), files.link_targets()
+        latest = state.latest if state is not None else None
+        index = presence(os.path.join(root, f"{latest}.index")) if latest else Presence.ABSENT
+        version_one = self._version_one.find(
+            {**unowned, **dict(_graphs(files))},
+            [*state.names, state.latest_name or ""] if state is not None else [],
+        )
+        newest = next((c.name for c in checkpoints if c.restorable), "")
+        return Observation(
+            directory=os.path.realpath(root),
+            checkpoints=checkpoints,
+            files=files.files,
+            unowned={
+                name: fact
+                for name, fact in unowned.items()
+                if name != self._run.state_file.name and name not in targets
+            },
+            temporary_bytes={
+                name: size_of_directory(root / f"{name}_temp")
+                for name, found in files.files.items()
+                if found.temporary_at is not None
+            },
+            version_one=version_one,
+            condition=condition,
+            state=state,
+            state_file=presence(os.fspath(self._run.state_file)),
+            latest_index=index,
+            latest_others=_named_like_latest(files, state, version_one),
+            is_network=self._is_network,
+            changed_at=self._changed_at(),
+            same_since=self._same_since((identity, condition, newest, index), now),
+        )
+
+    def _changed_at(self) -> float:
+        times = [os.stat(self._run.root).st_mtime]
+        with suppress(FileNotFoundError):
+            times.append(os.lstat(self._run.state_file).st_mtime)
+        return max(times)
+
+    def _same_since(self, view: object, now: float) -> float:
+        # If the clock was set back, the last view counts as new.
+        if view != self._last_view or now < self._since:
+            self._last_view, self._since = view, now
+        return self._since
+
+
+def presence(path: str) -> Presence:
+    """Asks whether a file exists; a symbolic link counts, wherever it leads."""
+    directory, name = os.path.split(path)
+    if "\0" in path:
+        return Presence.ABSENT
+    try:
+        # A network file system asks its server anew about a directory that is opened.
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except PermissionError:
+        return _presence_in(None, path)
+    except (FileNotFoundError, NotADirectoryError):
+        return Presence.ABSENT
+    except OSError:
+        return Presence.UNKNOWN
+    try:
+        return _presence_in(descriptor, name)
+    finally:
+        os.close(descriptor)
+
+
+def _presence_in(descriptor: int | None, name: str) -> Presence:
+    try:
+        os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return Presence.ABSENT
+    except OSError:
+        return Presence.UNKNOWN
+    return Presence.PRESENT
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Joins names for a message; of many, it gives the first few and how many more there are."""
+    shown = list(names[:_NAMED])
+    if len(names) > _NAMED:
+        return f"{', '.join(shown)} and {len(names) - _NAMED} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
+
+
+def _graphs(files: FileScanner) -> Iterator[tuple[str, FileFact]]:
+    """Yields the graph files that were counted as part of a V2 checkpoint."""
+    for found in files.files.values():
+        for fact in found.facts:
+            if fact.name.endswith(".meta"):
+                yield fact.name, fact
+
+
+def _named_like_latest(
+    files: FileScanner, state: StateFile | None, version_one: Sequence[VersionOne]
+) -> tuple[str, ...]:
+    """Returns the files that are named like the newest checkpoint, in no known format."""
+    name = state.latest_name if state is not None else None
+    if not name:
+        return ()
+    known = {file for one in version_one for file in one.files}
+    starts = f"{name}.", f"{name}-"
+    return tuple(
+        sorted(
+            other
+            for other in files.names()
+            if (other == name or other.startswith(starts))
+            and owner_of(other) not in files.files
+            and other not in known
+        )
+    )

@@ -1,0 +1,43 @@
+"""The user's own directories for cache, configuration and state, as the XDG standard places them.
+
+A user without a home directory, as in many containers, has none of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+# The Unix rules on macOS too: the configuration file is in `~/.config` there, as for other tools
+# of the command line.
+from platformdirs.unix import Unix
+
+_NAME = "tfckpt-tui"
+
+NO_HOME = (
+    "There is no home directory: set HOME, or set XDG_CONFIG_HOME, XDG_STATE_HOME and "
+    "XDG_CACHE_HOME."
+)
+
+
+def cache_directory() -> Path | None:
+    """Returns the directory for verification results, or None without a home directory."""
+    return _directory("user_cache_dir")
+
+
+def config_directory() -> Path | None:
+    """Returns the directory of the configuration file, or None without a home directory."""
+    return _directory("user_config_dir")
+
+
+def state_directory() -> Path | None:
+    """Returns the directory of recent runs and demos, or None without a home directory."""
+    return _directory("user_state_dir")
+
+
+def _directory(kind: str) -> Path | None:
+    try:
+        place: str = getattr(Unix(_NAME), kind)
+    except RuntimeError:
+        return None
+    # Older releases of platformdirs leave `~` as it is.
+    return None if place.startswith("~") else Path(place)
