@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_tui.formats.text import LONGEST, UNSAFE, clean, clean_lines
+from tfckpt_tui.formats.text import LONGEST, UNSAFE, cell_width, clean, clean_lines, cut, pad
 
 ANY_TEXT = st.text(st.characters(categories=None))
 
@@ -50,3 +50,16 @@ def test_lines_have_no_tabs_and_no_line_ends() -> None:
     lines = clean_lines("a\tb\r\nc\x0bd\u2028e")
     assert lines == ["a   b", "c", "d", "e"]
     assert not any(UNSAFE.search(line) for line in lines)
+
+
+@given(ANY_TEXT, st.integers(0, 30))
+def test_a_text_is_cut_to_cells_and_padded_to_cells(text: str, width: int) -> None:
+    kept = cut(clean(text), width)
+    assert cell_width(kept) <= width
+    assert clean(text).startswith(kept)
+    assert cell_width(pad(kept, width)) == cell_width(pad(kept, width, ">")) == width
+
+
+def test_a_cut_keeps_all_that_fits() -> None:
+    assert cut("損失 1", 5) == "損失 "
+    assert cut("損失", 3) == "損"

@@ -13,9 +13,10 @@ from typing import Any
 from tfckpt_trainer.rundir.documents import SCHEMA
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.text import cell_width, clean, cut, pad
 
 _CLEAR_LINE = "\r\x1b[K"
+_PROGRESS_WIDTH = 78
 
 
 def prepare_streams() -> None:
@@ -85,10 +86,10 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: set
         right: Which columns are numbers, aligned to the right.
     """
     cells = [[clean(cell) for cell in row] for row in rows]
-    widths = [max(len(row[i]) for row in [list(header), *cells]) for i in range(len(header))]
+    widths = [max(map(cell_width, column)) for column in zip(header, *cells, strict=True)]
     for row in [list(header), *cells]:
         parts = [
-            cell.rjust(width) if i in right else cell.ljust(width)
+            pad(cell, width, ">" if i in right else "<")
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         sys.stdout.write("  ".join(parts).rstrip() + "\n")
@@ -115,7 +116,7 @@ class Meter:
         left = units.duration((total - done) / rate) if rate else "unknown"
         text = f"{self._label}: {units.size(done)} of {units.size(total)}"
         text += f", {units.size(rate)}/s, {left} left"
-        sys.stderr.write(_CLEAR_LINE + clean(text)[:78])
+        sys.stderr.write(_CLEAR_LINE + cut(clean(text), _PROGRESS_WIDTH))
         sys.stderr.flush()
 
     def close(self) -> None:
@@ -136,6 +137,6 @@ class Progress:
         if self._shown:
             seen = f" {len(command.seen_by)}/{command.worker_count}" if command.worker_count else ""
             text = f"{command.kind.value}: {command.state.value}{seen} {command.message}"
-            sys.stderr.write(_CLEAR_LINE + clean(text)[:78])
+            sys.stderr.write(_CLEAR_LINE + cut(clean(text), _PROGRESS_WIDTH))
             sys.stderr.write(_CLEAR_LINE if command.state.is_final else "")
             sys.stderr.flush()
