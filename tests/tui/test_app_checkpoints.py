@@ -268,11 +268,11 @@ async def test_a_filter_narrows_the_history_while_it_is_typed(made: RunFactory) 
         await until(pilot, lambda: len(names_shown(app)) == 3, "all are back")
 
 
-async def test_a_filter_without_sense_is_kept_open_and_said(made: RunFactory) -> None:
+async def test_an_invalid_filter_stays_open_and_is_explained(made: RunFactory) -> None:
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
         app = await opened(pilot)
         await pilot.press("slash", *"size>1XB", "enter")
-        await until_shown(pilot, "is not understood")
+        await until_shown(pilot, "is not a valid")
         await pilot.press("escape")
         await until(pilot, lambda: len(names_shown(app)) == 3, "all are there")
 

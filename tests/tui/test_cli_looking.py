@@ -91,7 +91,7 @@ def test_a_filter_chooses_what_is_listed(tool: Tool, tmp_path: Path) -> None:
     assert names == ["ckpt-b1-400"]
     said = tool("ls", tmp_path, "--filter", "size>big")
     assert said.code == 2
-    assert "'size>big' is not understood" in said.words
+    assert "'size>big' is not a valid comparison" in said.words
 
 
 def test_no_name_of_a_file_reaches_the_terminal_raw(tmp_path: Path) -> None:

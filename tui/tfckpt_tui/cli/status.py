@@ -14,7 +14,8 @@ from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
 from tfckpt_tui.cli.output import print_json, print_line, print_table, print_words
-from tfckpt_tui.formats import units
+from tfckpt_tui.formats import checkpoint_columns, units
+from tfckpt_tui.formats.checkpoint_columns import Row
 from tfckpt_tui.formats.checkpoint_filter import Filter, parse_filter
 from tfckpt_tui.services.report import (
     checkpoints_report,
@@ -67,22 +68,13 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
     if as_json:
         print_json(checkpoints_report(run, checkpoints, diagnostics))
         return
+    columns = [column for column in checkpoint_columns.COLUMNS if column.ls]
     rows = [
-        (
-            checkpoint.name + (" *" if checkpoint.pinned else ""),
-            "–" if checkpoint.step is None else str(checkpoint.step),
-            str(checkpoint.branch),
-            checkpoint.state.value + (" ←" if checkpoint.is_head else ""),
-            units.age(now - checkpoint.saved_at),
-            units.size(checkpoint.size),
-            str(checkpoint.shards),
-            _metrics(checkpoint.metrics),
-            checkpoint.trigger or checkpoint.problem,
-        )
+        [column.printed_text(Row(checkpoint, now)) for column in columns]
         for checkpoint in checkpoints
     ]
-    header = ("NAME", "STEP", "BRANCH", "STATE", "AGE", "SIZE", "SHARDS", "METRICS", "WHY")
-    print_table(header, rows, right={1, 2, 4, 5, 6})
+    right = {place for place, column in enumerate(columns) if column.align == ">"}
+    print_table([column.ls for column in columns], rows, right)
     for diagnostic in diagnostics:
         print_words(f"{diagnostic.severity}: {diagnostic.message}")
 
@@ -141,10 +133,6 @@ def _print_status(report: dict[str, Any]) -> None:
     print_line()
     header = ("WORKER", "JOB", "HOST", "STATE", "STEP", "STEP TIME", "LOSS", "MEMORY", "HEARD")
     print_table(header, rows, right={0, 4, 5, 6, 7, 8})
-
-
-def _metrics(metrics: Any) -> str:
-    return " ".join(f"{name}={units.metric(value)}" for name, value in metrics.items())
 
 
 def _without_schema(fields: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.stragglers import holding_up, loss
+from tfckpt_tui.formats import checkpoint_columns
 
 Json = dict[str, Any]
 
@@ -48,6 +49,7 @@ def checkpoints_report(
 ) -> Json:
     """Returns what `ls --json` prints."""
     info = load_if_there(run.run_file, RunInfo)
+    columns = [column for column in checkpoint_columns.COLUMNS if column.json]
     found = [
         {
             "kind": diagnostic.kind,
@@ -61,7 +63,10 @@ def checkpoints_report(
     return {
         "schema": SCHEMA,
         "run": {"id": info.id if info else None, "directory": str(run.root)},
-        "checkpoints": [_checkpoint(checkpoint) for checkpoint in checkpoints],
+        "checkpoints": [
+            {column.json: column.value(checkpoint) for column in columns}
+            for checkpoint in checkpoints
+        ],
         "diagnostics": found,
         "remarks": found,  # the name of version 0.1
     }
@@ -163,22 +168,3 @@ def _branch(
     if resumed is not None and head is not None and resumed.checkpoint == head.name:
         return branch_of(run, resumed)
     return head.branch if head is not None else 0
-
-
-def _checkpoint(checkpoint: Checkpoint) -> Json:
-    return {
-        "name": checkpoint.name,
-        "step": checkpoint.step,
-        "branch": checkpoint.branch,
-        "parent": checkpoint.parent,
-        "state": checkpoint.state.value,
-        "bytes": checkpoint.size,
-        "shards": checkpoint.shards,
-        "saved_at": checkpoint.saved_at,
-        "verified_at": checkpoint.verified_at,
-        "trigger": checkpoint.trigger,
-        "metrics": dict(checkpoint.metrics),
-        "pinned": checkpoint.pinned,
-        "current": checkpoint.is_head,
-        "problem": checkpoint.problem,
-    }

@@ -23,8 +23,8 @@ from tfckpt_tui.app.widgets.base.keybar import KeyBar, KeyHint
 from tfckpt_tui.app.widgets.base.listing import Listing
 from tfckpt_tui.app.widgets.run.dashboard import Dashboard
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.checkpoint_columns import checkpoint_path, copied_row
 from tfckpt_tui.formats.checkpoint_filter import parse_filter
-from tfckpt_tui.formats.copying import path_of, row_of
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.background_verifier import Outcome
 from tfckpt_tui.monitor.snapshot import RunSnapshot, is_same_but_for_time
@@ -353,13 +353,13 @@ class DashboardScreen(Screen[None]):
         self.dashboard.history.turn_order()
 
     def _copy_paths(self) -> None:
-        paths = [path_of(self._run.root, checkpoint) for checkpoint in self.chosen.all]
+        paths = [checkpoint_path(self._run.root, checkpoint) for checkpoint in self.chosen.all]
         self.app.copy_to_clipboard("\n".join(paths))
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         self.tell(f"Copied: {paths[0]}{more}")
 
     def _copy_rows(self) -> None:
-        rows = [row_of(self._run.root, checkpoint) for checkpoint in self.chosen.all]
+        rows = [copied_row(self._run.root, checkpoint) for checkpoint in self.chosen.all]
         self.app.copy_to_clipboard("\n".join(rows))
         self.tell(f"Copied {units.count(len(rows), 'row')}, with tabs between the fields.")
 

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+
+from rich.cells import cell_len
 
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
-from tfckpt_tui.app.widgets.base.glyphs import CHECKPOINT, MARK, PIN, Sign
+from tfckpt_tui.app.widgets.base.glyphs import CHECKPOINT, MARK, PIN
 from tfckpt_tui.app.widgets.base.listing import Listing
 from tfckpt_tui.app.widgets.base.painting import Line, Span, line, shorten
 from tfckpt_tui.app.widgets.checkpoints.branches import BranchTree, Nodes
-from tfckpt_tui.formats import units
+from tfckpt_tui.formats import checkpoint_columns, units
+from tfckpt_tui.formats.checkpoint_columns import (
+    CheckpointColumn,
+    HistoryCell,
+    Order,
+    Row,
+    next_order,
+)
 from tfckpt_tui.formats.checkpoint_filter import Filter
-from tfckpt_tui.formats.checkpoint_order import Order, next_order
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
-_COLUMNS = (
-    Column("name", "checkpoint", 12, align="<"),
-    Column("pin", "", 1, align="<"),
-    Column("step", "step", 9, rank=3),
-    Column("branch", "branch", 6, rank=9),
-    Column("state", "state", 12, align="<"),
-    Column("age", "age", 5),
-    Column("size", "size", 8, rank=1),
-    Column("shards", "shards", 6, rank=5),
-    Column("loss", "loss", 8, rank=2),
-    Column("trigger", "why saved", 14, rank=4, align="<", stretch=1),
-    Column("metrics", "other metrics", 13, rank=6, align="<", stretch=1),
-    Column("duration", "took", 6, rank=10),
-)
+_MEASURED_ROWS = 200
+"""Rows whose texts decide how wide a column is."""
 
 
 class History(Listing):
@@ -237,10 +233,8 @@ class History(Listing):
     def row_line(self, row: int, width: int) -> Line:
         """Returns one checkpoint."""
         checkpoint = self._checkpoints[row]
-        kept = self._tree.is_kept(row)
-        cells = self._layout(width).row(
-            _cells(checkpoint, self._at, kept=kept, marked=checkpoint.name in self._marked)
-        )
+        row_data = Row(checkpoint, self._at, checkpoint.name in self._marked)
+        cells = self._layout(width).row(_cells(row_data, kept=self._tree.is_kept(row)))
         return Line((*self._tree.row(row), (" ", ""), *cells.spans))
 
     def _layout(self, width: int) -> Layout:
@@ -250,63 +244,51 @@ class History(Listing):
         return self._columns[1]
 
     def _choose_columns(self, width: int) -> Layout:
-        longest = max((len(c.name) for c in self._checkpoints[:200]), default=12)
-        others = max((len(_others(c.metrics)) for c in self._checkpoints[:50]), default=0)
-        widths = {
-            "name": max(10, min(longest, width // 4)),
-            "metrics": max(13, min(others, 40)),
-        }
-        columns = [
-            self._titled(replace(column, width=widths.get(column.key, column.width)))
-            for column in _COLUMNS
-            if column.key != "metrics" or others
-        ]
+        columns = []
+        for column in checkpoint_columns.COLUMNS:
+            cell = column.history
+            if cell is None:
+                continue
+            size = cell.width
+            if cell.widest is not None:
+                longest = self._longest_text(column)
+                if not longest:
+                    continue
+                size = max(size, min(longest, cell.widest(width)))
+            columns.append(self._laid_out(column.key, cell, size))
         return choose(columns, width - self._tree.width - 1)
 
-    def _titled(self, column: Column) -> Column:
-        """Marks the column by which the rows are sorted, and keeps it in sight."""
-        order = self._order
-        if order is None or order.column != column.key:
-            return column
-        title = f"{column.title} {'▼' if order.descending else '▲'}"
-        return replace(column, title=title, width=max(column.width, len(title)), rank=0)
+    def _longest_text(self, column: CheckpointColumn) -> int:
+        rows = (Row(checkpoint, self._at) for checkpoint in self._checkpoints[:_MEASURED_ROWS])
+        return max((cell_len(column.history_text(row)) for row in rows), default=0)
+
+    def _laid_out(self, key: str, cell: HistoryCell, width: int) -> Column:
+        """Returns a column of `width` cells; the sorted one has an arrow and is always shown."""
+        order, title, rank = self._order, cell.title, cell.rank
+        if order is not None and order.column == key:
+            title, rank = f"{title} {'▼' if order.descending else '▲'}", 0
+            width = max(width, cell_len(title))
+        return Column(key, title, width, rank, cell.align, cell.stretch)
 
 
-def _cells(
-    checkpoint: Checkpoint, at: float, *, kept: bool, marked: bool
-) -> dict[str, Sequence[Span]]:
-    sign = CHECKPOINT[checkpoint.state]
+def _cells(row: Row, *, kept: bool) -> dict[str, Sequence[Span]]:
+    """Returns the cells of a row by column; most are plain text in the style of the column."""
+    checkpoint = row.checkpoint
     value = "value" if kept else "muted"
-    duration = checkpoint.record.duration_seconds if checkpoint.record else None
-    loss = checkpoint.metrics.get("loss", _MISSING)
-    why = clean(checkpoint.trigger) if not checkpoint.problem else clean(checkpoint.problem)
-    return {
-        "name": ((clean(checkpoint.name), "strong" if checkpoint.is_head else value),),
-        "pin": ((MARK, "accent"),) if marked else ((PIN, "pin"),) if checkpoint.pinned else (),
-        "step": ((f"{checkpoint.step:,}" if checkpoint.step is not None else "–", value),),
-        "branch": ((str(checkpoint.branch), value),),
-        "state": ((f"{sign.glyph} ", sign.style), (checkpoint.state.value, _tone(sign, value))),
-        "age": ((units.age(max(0.0, at - checkpoint.saved_at)), "muted"),),
-        "size": ((units.size(checkpoint.size), value),),
-        "shards": ((str(checkpoint.shards), value),),
-        "loss": (("–" if loss is _MISSING else units.metric(loss), value),),
-        "trigger": ((why, "bad" if checkpoint.problem else "muted"),),
-        "metrics": ((_others(checkpoint.metrics), "muted"),),
-        "duration": (("–" if duration is None else units.step_time(duration), "muted"),),
-    }
-
-
-_MISSING = float("-inf")
-
-
-def _tone(sign: Sign, otherwise: str) -> str:
-    """The word of a good state is calm; what needs a look has the colour of its glyph."""
-    return sign.style if sign.style in {"bad", "warn", "busy"} else otherwise
-
-
-def _others(metrics: Mapping[str, float | None]) -> str:
-    return "  ".join(
-        f"{clean(name)} {units.metric(value)}"
-        for name, value in sorted(metrics.items())
-        if name != "loss"
+    cells: dict[str, Sequence[Span]] = {}
+    for column in checkpoint_columns.COLUMNS:
+        if column.history is not None:
+            style = column.history.style
+            cells[column.key] = ((column.history_text(row), value if style == "value" else style),)
+    icon = CHECKPOINT[checkpoint.state]
+    # The word of a good state is calm; one that needs attention has the colour of its icon.
+    tone = icon.style if icon.style in {"bad", "warn", "busy"} else value
+    cells["state"] = ((f"{icon.glyph} ", icon.style), (checkpoint.state.value, tone))
+    cells["pin"] = (
+        ((MARK, "accent"),) if row.marked else ((PIN, "pin"),) if checkpoint.pinned else ()
     )
+    if checkpoint.is_head:
+        cells["name"] = ((cells["name"][0][0], "strong"),)
+    if checkpoint.problem:
+        cells["trigger"] = ((cells["trigger"][0][0], "bad"),)
+    return cells
