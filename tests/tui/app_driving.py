@@ -33,7 +33,7 @@ class StillMonitor:
         assert self._take is not None
         self._take(snapshot)
 
-    def look_now(self) -> None:
+    def refresh(self) -> None:
         pass
 
     def stop(self) -> None:

@@ -18,7 +18,7 @@ def mark(pilot: Pilot[int], *names: str) -> None:
     history = pilot.app.screen.query_one(History)
     for name in names:
         history.select(name)
-        history.turn_mark()
+        history.toggle_mark()
 
 
 async def test_exactly_the_marked_ones_go_but_for_those_that_must_stay(ended: RunFactory) -> None:

@@ -21,7 +21,7 @@ from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
-from tfckpt_tui.monitor.poller import Look
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 
 HOSTILE = "esc-\x1b]52;c;QUFB\x07\u202e\x9b2J-6"
 
@@ -169,7 +169,7 @@ def test_status_of_a_killed_trainer_tells_that_its_process_is_gone(
     assert run["state"] == "failed"
     assert run["reason"] == f"The process of worker 0 ({trainer.pid}) is gone."
     assert "kept from" not in tool("status", tmp_path).data
-    [view] = Look(made.run).snapshot(now).workers
+    [view] = SnapshotReader(made.run).read(now).workers
     assert "kept from" not in view.straggling
     assert not view.straggling or view.straggling == f"its process {trainer.pid} is gone"
 
@@ -302,4 +302,4 @@ def test_what_a_prune_leaves_behind_makes_no_run_of_somebody_elses_directory(
     assert tool("prune", tmp_path, "--keep-last", "2", "--yes").code == 0
     assert tool("undo", tmp_path).code == 0
     assert made.run.is_ours
-    assert not Look(made.run).snapshot(made.now).ours
+    assert not SnapshotReader(made.run).read(made.now).ours

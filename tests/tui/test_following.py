@@ -19,9 +19,9 @@ from rundir_factory import RunFactory
 from test_monitor import Watching
 
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.monitor.poller import Look
+from tfckpt_tui.monitor.file_events import MISSED, DirectoryWatcher, EventLossDetector
 from tfckpt_tui.monitor.run_monitor import Monitor
-from tfckpt_tui.monitor.watcher import MISSED, Doubt, Watch
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from waiting import wait_until
 
 
@@ -155,7 +155,7 @@ def test_events_that_were_lost_are_made_up_for_by_the_next_look(
     made = RunFactory(tmp_path)
     made.checkpoint(1, recorded=False)
     # No event ever arrives: as after an overflow, or of another machine on a network file system.
-    monkeypatch.setattr(Watch, "refresh", lambda self: None)
+    monkeypatch.setattr(DirectoryWatcher, "refresh", lambda self: None)
     with followed(tmp_path) as watching:
         wait_for_only(watching, "ckpt-1")
         names = ["ckpt-1"]
@@ -181,7 +181,7 @@ def test_where_events_come_there_is_no_doubt(tmp_path: Path) -> None:
 
 
 def test_an_event_in_between_takes_the_doubt_away() -> None:
-    doubt = Doubt()
+    doubt = EventLossDetector()
     for _ in range(MISSED - 1):
         doubt.take(is_new=True, hinted=False)
     doubt.take(is_new=False, hinted=True)
@@ -193,10 +193,10 @@ def test_an_event_in_between_takes_the_doubt_away() -> None:
 
 
 def test_polling_uses_no_events_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Watch) -> None:
+    def refuse(self: DirectoryWatcher) -> None:
         raise AssertionError("events were asked for")
 
-    monkeypatch.setattr(Watch, "refresh", refuse)
+    monkeypatch.setattr(DirectoryWatcher, "refresh", refuse)
     made = RunFactory(tmp_path)
     made.checkpoint(1, recorded=False)
     with followed(tmp_path, poll=0.05) as watching:
@@ -213,7 +213,7 @@ def test_an_index_that_is_finished_in_place_is_seen(tmp_path: Path) -> None:
     content = index.read_bytes()
     index.write_bytes(b"")
     with followed(tmp_path, poll=0.05) as watching:
-        wait_until(lambda: watching.newest and watching.newest.checkpoints, 10, "a first look")
+        wait_until(lambda: watching.newest and watching.newest.checkpoints, 10, "a first snapshot")
         index.write_bytes(content)
         wait_until(
             lambda: watching.newest and watching.newest.checkpoints[0].restorable, 20, "it is whole"
@@ -223,14 +223,14 @@ def test_an_index_that_is_finished_in_place_is_seen(tmp_path: Path) -> None:
 def test_a_clock_that_is_set_back_does_not_freeze_the_list(tmp_path: Path) -> None:
     made = RunFactory(tmp_path)
     made.checkpoint(1, recorded=False, seconds_ago=7200)
-    look, now = Look(made.run), time.time()
-    assert len(look.snapshot(now).checkpoints) == 1
+    reader, now = SnapshotReader(made.run), time.time()
+    assert len(reader.read(now).checkpoints) == 1
     index = tmp_path / "ckpt-1.index"
     facts = os.stat(tmp_path)
     # In place, so that no time of the directory tells of it.
     index.write_bytes(b"garbage")
     os.utime(tmp_path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-    assert not look.snapshot(now - 86400).checkpoints[0].restorable
+    assert not reader.read(now - 86400).checkpoints[0].restorable
 
 
 def test_a_dead_file_system_does_not_hold_up_the_end(tmp_path: Path) -> None:

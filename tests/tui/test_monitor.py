@@ -15,10 +15,10 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind, SeriesPoint
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
-from tfckpt_tui.monitor.poller import Look
 from tfckpt_tui.monitor.run_monitor import Monitor
 from tfckpt_tui.monitor.series import Series
 from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from waiting import wait_until
 
 
@@ -51,7 +51,7 @@ def watching(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Watchin
 
 
 def look(factory: RunFactory) -> RunSnapshot:
-    return Look(factory.run).snapshot(factory.now)
+    return SnapshotReader(factory.run).read(factory.now)
 
 
 def test_a_snapshot_tells_all_of_a_run(tmp_path: Path) -> None:
@@ -115,16 +115,16 @@ def test_news_of_the_dead_is_no_good_news(tmp_path: Path) -> None:
 
 def test_a_command_is_seen_in_each_part_of_its_life(tmp_path: Path) -> None:
     factory = two_branches(tmp_path / "run", now=time.time())
-    looker, box = Look(factory.run), CommandBox(factory.run)
-    assert looker.snapshot(factory.now).pending == ()
+    reader, box = SnapshotReader(factory.run), CommandBox(factory.run)
+    assert reader.read(factory.now).pending == ()
     asked = box.submit(CommandKind.SAVE, requested_by="test")
-    assert [c.id for c in looker.snapshot(factory.now).pending] == [asked.id]
+    assert [c.id for c in reader.read(factory.now).pending] == [asked.id]
     taken = box.claim(time.time())
     assert taken is not None
-    snapshot = looker.snapshot(factory.now)
+    snapshot = reader.read(factory.now)
     assert [c.id for c in snapshot.working] == [asked.id]
     box.finish(advance(taken, CommandState.DONE, "Saved ckpt-440."))
-    snapshot = looker.snapshot(factory.now)
+    snapshot = reader.read(factory.now)
     assert (snapshot.pending, snapshot.working) == ((), ())
     assert [c.message for c in snapshot.finished] == ["Saved ckpt-440."]
 
@@ -157,7 +157,7 @@ def test_a_checkpoint_that_went_is_gone(watching: Watching, tmp_path: Path) -> N
 
 
 def test_a_directory_may_come_go_and_be_replaced(watching: Watching, tmp_path: Path) -> None:
-    wait_until(lambda: watching.newest, 5, "a first look")
+    wait_until(lambda: watching.newest, 5, "a first snapshot")
     assert watching.newest is not None
     assert not watching.newest.present
     assert "not there" in watching.newest.problems[0]

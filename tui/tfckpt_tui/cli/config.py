@@ -10,7 +10,7 @@ import msgspec
 
 from tfckpt_tui.app.actions import ACTIONS
 from tfckpt_tui.cli.main import JsonOption
-from tfckpt_tui.cli.output import print_json, print_line, print_words
+from tfckpt_tui.cli.output import print_json, print_line, print_message
 from tfckpt_tui.settings.config import Config, RetentionSection, config_path, read_config
 
 
@@ -24,7 +24,7 @@ def config(as_json: bool) -> None:
         print_json({"path": str(path), "exists": exists, "settings": settings})
         return
     if not exists:
-        print_words(f"{path} does not exist: everything is as it is by default.")
+        print_message(f"{path} does not exist: everything is as it is by default.")
     else:
         print_line(f"# {path}")
     section = ""

@@ -16,7 +16,7 @@ from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_trainer.errors import BundleError, ExitCode, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
-from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
+from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import print_json, print_line, print_table
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.choose import choose
@@ -41,7 +41,7 @@ Figures = dict[str, Statistics | None]
 @click.option("--filter", "wanted", metavar="TEXT", default="", help="Only paths with this text.")
 @click.option("--stats", is_flag=True, help="Read the tensors: extremes, mean, norm, …")
 @JsonOption
-@acting_on_run
+@on_open_run
 def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_json: bool) -> int:
     """Show what is in a checkpoint, and what resuming from it brings back.
 
@@ -67,7 +67,7 @@ def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_js
 @click.option("--norms", is_flag=True, help="Read what changed, and say by how much.")
 @click.option("--all", "everything", is_flag=True, help="List equal tensors too.")
 @JsonOption
-@acting_on_run
+@on_open_run
 def compare(
     run: RunDirectory, before: str, after: str, norms: bool, everything: bool, as_json: bool
 ) -> int:

@@ -12,7 +12,13 @@ import click
 
 from tfckpt_trainer import __version__
 from tfckpt_trainer.errors import ExitCode, TfckptError, UsageError, in_words
-from tfckpt_tui.cli.output import drop_output, prepare_streams, print_error, print_json, why_no_app
+from tfckpt_tui.cli.output import (
+    app_unavailable_reason,
+    discard_output,
+    prepare_streams,
+    print_error,
+    print_json,
+)
 from tfckpt_tui.services.open_run import open_run
 
 INTERRUPTED = 130
@@ -21,7 +27,7 @@ INTERRUPTED = 130
 # Not `readable`: `open_run` says better what is wrong.
 _RUN = click.Path(path_type=Path, readable=False)
 RunArgument = click.argument("directory", type=_RUN, metavar="RUN")
-PlaceArgument = click.argument("directory", required=False, type=_RUN, metavar="[DIRECTORY]")
+DirectoryArgument = click.argument("directory", required=False, type=_RUN, metavar="[DIRECTORY]")
 JsonOption = click.option("--json", "as_json", is_flag=True, help="Print JSON to standard output.")
 
 
@@ -59,7 +65,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            drop_output()
+            discard_output()
             return int(ExitCode.DONE)
 
 
@@ -112,7 +118,7 @@ def main() -> None:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        drop_output()
+        discard_output()
     sys.exit(code)
 
 
@@ -120,7 +126,7 @@ def run(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code."""
     as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
     try:
-        words = arguments or (["--help"] if why_no_app() else ["browse"])
+        words = arguments or (["--help"] if app_unavailable_reason() else ["browse"])
         return int(cli.main(words, prog_name="tfckpt-tui", standalone_mode=False) or 0)
     except click.Abort:
         return INTERRUPTED
@@ -132,7 +138,7 @@ def run(arguments: list[str]) -> int:
         return _report(TfckptError(in_words(error)), as_json)
 
 
-def acting_on_run(act: Callable[..., Any]) -> Callable[..., Any]:
+def on_open_run(act: Callable[..., Any]) -> Callable[..., Any]:
     """Gives a command the opened run instead of the directory a person named."""
 
     def opened(directory: Path, **options: Any) -> Any:

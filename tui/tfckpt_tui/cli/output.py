@@ -26,7 +26,7 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-def why_no_app() -> str:
+def app_unavailable_reason() -> str:
     """Returns why the app cannot be drawn here, and what to do instead; empty if it can."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return (
@@ -41,7 +41,7 @@ def why_no_app() -> str:
     return ""
 
 
-def drop_output() -> None:
+def discard_output() -> None:
     """Lets nothing more be written to standard output: its reader has left."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
@@ -66,7 +66,7 @@ def print_line(text: str = "") -> None:
     sys.stdout.write(clean(text) + "\n")
 
 
-def print_words(text: str) -> None:
+def print_message(text: str) -> None:
     """Tells a person something, beside the data."""
     sys.stderr.write(clean(text) + "\n")
 
@@ -95,7 +95,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: set
         sys.stdout.write("  ".join(parts).rstrip() + "\n")
 
 
-class Meter:
+class ReadProgress:
     """Shows on a terminal how far reading is, how fast, and what is left; else nothing."""
 
     _EVERY_SECONDS = 0.1
@@ -126,7 +126,7 @@ class Meter:
             sys.stderr.flush()
 
 
-class Progress:
+class CommandProgress:
     """Shows on a terminal what becomes of a command; says nothing where there is none."""
 
     def __init__(self) -> None:

@@ -12,14 +12,14 @@ import msgspec
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
-from tfckpt_tui.cli.output import print_json, print_line, print_table, print_words
+from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
 from tfckpt_tui.formats import checkpoint_columns, units
 from tfckpt_tui.formats.checkpoint_columns import Row
 from tfckpt_tui.formats.checkpoint_filter import Filter, parse_filter
 from tfckpt_tui.services.report import (
     checkpoints_report,
-    is_trouble,
+    has_problem,
     list_with_diagnostics,
     status_report,
 )
@@ -31,7 +31,7 @@ WATCH_SECONDS = 2.0
 @RunArgument
 @click.option("--watch", is_flag=True, help="Print it again every two seconds, until ctrl+c.")
 @JsonOption
-@acting_on_run
+@on_open_run
 def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
     """Say how the run and each of its workers are; exit 1 where something is wrong."""
     while True:
@@ -41,7 +41,7 @@ def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
         else:
             _print_status(report)
         if not watch:
-            return int(ExitCode.PROBLEM if is_trouble(report) else ExitCode.DONE)
+            return int(ExitCode.PROBLEM if has_problem(report) else ExitCode.DONE)
         sys.stdout.flush()
         time.sleep(WATCH_SECONDS)
         if not as_json:
@@ -59,7 +59,7 @@ def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
     help="Only those for which all words hold, as in 'step>1000 state:verified -pinned'.",
 )
 @JsonOption
-@acting_on_run
+@on_open_run
 def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
     """List all checkpoints, newest first, and diagnostics of the directory."""
     found, diagnostics = list_with_diagnostics(run)
@@ -76,7 +76,7 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
     right = {place for place, column in enumerate(columns) if column.align == ">"}
     print_table([column.ls for column in columns], rows, right)
     for diagnostic in diagnostics:
-        print_words(f"{diagnostic.severity}: {diagnostic.message}")
+        print_message(f"{diagnostic.severity}: {diagnostic.message}")
 
 
 @click.command()
@@ -89,7 +89,7 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
     help="How many of the newest entries.",
 )
 @JsonOption
-@acting_on_run
+@on_open_run
 def journal(run: RunDirectory, lines: int, as_json: bool) -> None:
     """Tell what happened to the run: saves, restores, prunes, restarts, failures."""
     entries = read_entries(run)[-lines:]

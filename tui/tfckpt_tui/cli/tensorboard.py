@@ -6,7 +6,7 @@ import click
 
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
+from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import print_json, print_line
 from tfckpt_tui.services import tensorboard as board
 from tfckpt_tui.services.report import Json
@@ -24,7 +24,7 @@ from tfckpt_tui.services.report import Json
 @click.option("--stop", "stopping", is_flag=True, help="Stop the one that runs for this run.")
 @click.option("--status", "asking", is_flag=True, help="Only say whether one runs; exit 1 if not.")
 @JsonOption
-@acting_on_run
+@on_open_run
 def tensorboard(
     run: RunDirectory,
     port: int | None,

@@ -26,8 +26,8 @@ from tfckpt_trainer.catalog.verification.verify_checkpoint import (
 from tfckpt_trainer.errors import ExitCode, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import FoundFault
-from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
-from tfckpt_tui.cli.output import Meter, print_json, print_line, print_words
+from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_message
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.choose import choose, row_for_bisecting
 from tfckpt_tui.services.report import Json, list_checkpoints
@@ -52,7 +52,7 @@ _LAST_STATUS = 127
 @click.option("--finite", is_flag=True, help="Look for values that are not a number or infinite.")
 @click.option("--again", is_flag=True, help="Read again what was verified and did not change.")
 @JsonOption
-@acting_on_run
+@on_open_run
 def verify(
     run: RunDirectory, names: tuple[str, ...], finite: bool, again: bool, as_json: bool
 ) -> int:
@@ -103,7 +103,7 @@ def verify(
 @click.option("--from", "first", metavar="CKPT", help="Begin here; with the oldest by default.")
 @click.option("--to", "last", metavar="CKPT", help="End here; at the current one by default.")
 @JsonOption
-@acting_on_run
+@on_open_run
 def bisect(
     run: RunDirectory,
     command: tuple[str, ...],
@@ -145,7 +145,7 @@ def _verified(
 
     Beside a live trainer one may be rotated away, or written anew, after they were listed.
     """
-    meter = Meter(checkpoint.name)
+    meter = ReadProgress(checkpoint.name)
     try:
         found, problem = verify_and_remember(
             run, checkpoint.name, on_progress=meter, finite=finite, files=files
@@ -156,7 +156,7 @@ def _verified(
         meter.close()
     assert found is not None, "nothing cancels it"
     if problem:
-        print_words(f"The result is not remembered: {problem}")
+        print_message(f"The result is not remembered: {problem}")
     return found
 
 
@@ -203,7 +203,7 @@ def _print_summary(results: Sequence[Verified], passed_over: Sequence[Checkpoint
     parts = [f"{words.count(word):,} {word}" for word in dict.fromkeys(["sound", *words])]
     print_line(f"{units.count(len(results), 'checkpoint')}: {', '.join(parts)}.")
     for checkpoint in passed_over:
-        print_words(f"{checkpoint.name} was passed over ({checkpoint.problem})")
+        print_message(f"{checkpoint.name} was passed over ({checkpoint.problem})")
 
 
 def _verified_data(verified: Verified) -> Json:
@@ -242,7 +242,7 @@ def _finding_data(finding: FoundFault) -> Json:
 
 def _finite_check(run: RunDirectory) -> Callable[[str], Probe]:
     def check(name: str) -> Probe:
-        meter = Meter(name)
+        meter = ReadProgress(name)
         try:
             found = verify_checkpoint(run, name, on_progress=meter, finite=True)
         finally:

@@ -19,7 +19,7 @@ _LOWEST_PRIORITY = 19
 
 
 @dataclass(frozen=True)
-class Reading:
+class VerificationProgress:
     """A verification under way; bytes, and seconds since it began."""
 
     name: str
@@ -34,7 +34,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class VerificationOutcome:
     """How a verification ended.
 
     Attributes:
@@ -49,14 +49,18 @@ class Outcome:
     asked: bool
 
 
-class Verifier:
+class BackgroundVerifier:
     """Two queues: of what was asked for, and of new checkpoints, read slowly in the background.
 
     Their threads are daemons; nothing waits for them.
     """
 
     def __init__(
-        self, run: RunDirectory, on_done: Callable[[Outcome], None], *, read_only: bool = False
+        self,
+        run: RunDirectory,
+        on_done: Callable[[VerificationOutcome], None],
+        *,
+        read_only: bool = False,
     ) -> None:
         """Makes a verifier that does nothing yet.
 
@@ -69,7 +73,7 @@ class Verifier:
         self._background = _Queue(run, on_done, asked=False, into_run=not read_only)
 
     @property
-    def reading(self) -> Reading | None:
+    def reading(self) -> VerificationProgress | None:
         """What is being verified because a person asked for it."""
         return self._asked.reading
 
@@ -101,7 +105,12 @@ class _Queue:
     """One thread that verifies one checkpoint after the other, while there are any."""
 
     def __init__(
-        self, run: RunDirectory, on_done: Callable[[Outcome], None], *, asked: bool, into_run: bool
+        self,
+        run: RunDirectory,
+        on_done: Callable[[VerificationOutcome], None],
+        *,
+        asked: bool,
+        into_run: bool,
     ) -> None:
         self._run = run
         self._on_done = on_done
@@ -111,7 +120,7 @@ class _Queue:
         self._waiting: deque[str] = deque()
         self._cancelled = threading.Event()
         self._thread: threading.Thread | None = None
-        self.reading: Reading | None = None
+        self.reading: VerificationProgress | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -154,7 +163,7 @@ class _Queue:
                     self._thread = None
                     return
                 name = self._waiting.popleft()
-                self.reading = Reading(name, 0, 0, 0.0)
+                self.reading = VerificationProgress(name, 0, 0, 0.0)
             outcome = self._verify(name, cancelled)
             if cancelled.is_set():
                 return
@@ -163,13 +172,13 @@ class _Queue:
             if outcome is not None:
                 self._on_done(outcome)
 
-    def _verify(self, name: str, cancelled: threading.Event) -> Outcome | None:
+    def _verify(self, name: str, cancelled: threading.Event) -> VerificationOutcome | None:
         began = last = time.monotonic()
 
         def advance(done: int, total: int) -> None:
             nonlocal last
             if not cancelled.is_set():
-                self.reading = Reading(name, done, total, time.monotonic() - began)
+                self.reading = VerificationProgress(name, done, total, time.monotonic() - began)
             if not self._is_asked:
                 # As long a pause as the reading took: half of the disk stays to the trainer.
                 cancelled.wait(time.monotonic() - last)
@@ -184,7 +193,7 @@ class _Queue:
                 into_run=self._into_run,
             )
         except (TfckptError, OSError) as error:
-            return Outcome(name, None, in_words(error), self._is_asked)
+            return VerificationOutcome(name, None, in_words(error), self._is_asked)
         if found is None:
             return None
-        return Outcome(name, found, problem, self._is_asked)
+        return VerificationOutcome(name, found, problem, self._is_asked)

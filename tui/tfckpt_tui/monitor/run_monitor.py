@@ -11,9 +11,9 @@ from typing import Protocol
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.monitor.poller import Look
+from tfckpt_tui.monitor.file_events import DirectoryWatcher, EventLossDetector
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.monitor.watcher import Doubt, Watch
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 
 POLL_SECONDS = 0.5
 """How often the directory is looked at without any event."""
@@ -34,7 +34,7 @@ PATIENCE_SECONDS = 5.0
 """How long no look comes to its end before that is odd."""
 
 
-class Watcher(Protocol):
+class SnapshotSource(Protocol):
     """What the app needs of a monitor."""
 
     @property
@@ -44,7 +44,7 @@ class Watcher(Protocol):
     def start(self, on_snapshot: Callable[[RunSnapshot], None]) -> None:
         """Begins to hand snapshots to `on_snapshot`, from whatever thread."""
 
-    def look_now(self) -> None:
+    def refresh(self) -> None:
         """Asks for a fresh snapshot soon."""
 
     def stop(self) -> None:
@@ -72,7 +72,7 @@ class Monitor:
         """
         self._poll = poll if poll is not None else POLL_SECONDS
         self._clock = clock
-        self._look = Look(run)
+        self._look = SnapshotReader(run)
         self._last = RunSnapshot(at=clock(), path=clean(str(run.root)))
         self._wake = threading.Event()
         self._stopped = threading.Event()
@@ -84,8 +84,8 @@ class Monitor:
             run.pins_directory,
             run.active,
         )
-        self._watch = Watch(directories, self._take_hint) if poll is None else None
-        self._doubt = Doubt()
+        self._watch = DirectoryWatcher(directories, self._take_hint) if poll is None else None
+        self._doubt = EventLossDetector()
         self._hinted = False
         self._root = run.root
         self._pause = self._poll
@@ -102,7 +102,7 @@ class Monitor:
         )
         self._thread.start()
 
-    def look_now(self) -> None:
+    def refresh(self) -> None:
         """Asks for a look at once, from any thread."""
         self._wake.set()
 
@@ -147,7 +147,7 @@ class Monitor:
         hinted, self._hinted = self._hinted, False
         before = self._last
         try:
-            self._last = self._with_doubts(self._look.snapshot(now), before, hinted)
+            self._last = self._with_doubts(self._look.read(now), before, hinted)
         except Exception as error:
             # A defect of ours must be seen, and must not leave a frozen picture behind.
             problem = clean(f"Looking failed ({type(error).__name__}: {error}); please report it.")

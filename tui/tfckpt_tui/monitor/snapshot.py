@@ -137,7 +137,7 @@ class RunSnapshot:
         return next((c for c in self.checkpoints if c.name == name), None)
 
 
-def is_same_but_for_time(one: RunSnapshot, other: RunSnapshot) -> bool:
+def differs_only_in_time(one: RunSnapshot, other: RunSnapshot) -> bool:
     """Whether nothing happened between two looks at a run, but that time passed.
 
     Of a disk somebody else may take or give a little at any time; that does not count either.

@@ -129,7 +129,7 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
     }
 
 
-def is_trouble(report: Json) -> bool:
+def has_problem(report: Json) -> bool:
     """Whether a status report tells of something that a person should look at."""
     bad = {RunState.DEGRADED.value, RunState.FAILED.value, RunState.RESTARTING.value}
     return report["run"]["state"] in bad

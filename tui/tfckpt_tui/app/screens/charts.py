@@ -1,4 +1,4 @@
-"""One measurement of the run on the whole screen: zoomed and moved in steps or in time."""
+"""One measurement of the run on the whole screen: zoom and moved in steps or in time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.app.screens.page import Page
-from tfckpt_tui.app.widgets.base.facts import Facts
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.text_pane import TextPane
+from tfckpt_tui.app.widgets.charts.axis import Window, pan, zoom
 from tfckpt_tui.app.widgets.charts.chart import Chart
-from tfckpt_tui.app.widgets.charts.zooming import Window, moved, zoomed
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -87,7 +87,7 @@ class ChartsScreen(Page):
     def compose(self) -> ComposeResult:
         """Makes the chart, a line of figures and the keys."""
         yield Chart("loss", _metric("loss"), id="chart")
-        figures = Facts(boxed=False, id="figures")
+        figures = TextPane(boxed=False, id="figures")
         # The arrows are the chart's.
         figures.can_focus = False
         yield figures
@@ -119,14 +119,14 @@ class ChartsScreen(Page):
         """Looks at more or less."""
         whole = self.query_one(Chart).whole
         if whole is not None:
-            self._window = zoomed(self._window, whole, factor)
+            self._window = zoom(self._window, whole, factor)
             self._update()
 
     def action_move(self, direction: int) -> None:
         """Looks further on or back."""
         whole = self.query_one(Chart).whole
         if whole is not None:
-            self._window = moved(self._window, whole, direction * _STRIDE)
+            self._window = pan(self._window, whole, direction * _STRIDE)
             self._update()
 
     def action_whole(self) -> None:
@@ -140,7 +140,7 @@ class ChartsScreen(Page):
         chart = self.query_one(Chart)
         chart.draw(clean(shown.name), shown.value_of, shown.show, from_zero=shown.from_zero)
         chart.look_at(self._window, by_time=self._by_time)
-        self.query_one("#figures", Facts).show_lines([self._figures(shown)])
+        self.query_one("#figures", TextPane).show_lines([self._figures(shown)])
 
     def _figures(self, shown: Measurement) -> Line:
         """Says what part is drawn, and the values in it."""

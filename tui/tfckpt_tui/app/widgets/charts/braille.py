@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from tfckpt_tui.app.widgets.base.painting import Line, Span, padded
-from tfckpt_tui.app.widgets.charts.axes import Labels, nice_step, step_labels
-from tfckpt_tui.app.widgets.charts.zooming import Window
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, padded
+from tfckpt_tui.app.widgets.charts.axis import Labels, Window, nice_step, step_labels
 
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _BRAILLE = 0x2800

@@ -7,12 +7,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from tfckpt_trainer.rundir.records.event import JournalKind, SeriesPoint
-from tfckpt_tui.app.widgets.base.glyphs import JOURNAL, Sign
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line
+from tfckpt_tui.app.widgets.base.icons import JOURNAL, Icon
 from tfckpt_tui.app.widgets.base.pane import Pane, branch_style
-from tfckpt_tui.app.widgets.charts.axes import clock_labels, step_labels
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.charts.axis import Window, clock_labels, step_labels
 from tfckpt_tui.app.widgets.charts.braille import Curve, Mark, plot
-from tfckpt_tui.app.widgets.charts.zooming import Window
 from tfckpt_tui.app.widgets.checkpoints.branches import kept_until
 from tfckpt_tui.formats import units
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -167,7 +166,7 @@ def _marks(
     for kind in _MARKED:
         sign = JOURNAL[kind]
         if crowded and kind is JournalKind.SAVE:
-            sign = Sign(_CROWDED_SAVE, sign.style, sign.meaning)
+            sign = Icon(_CROWDED_SAVE, sign.style, sign.meaning)
         marks += [
             Mark(place, sign.glyph, sign.style) for place, entry in entries if entry.kind is kind
         ]

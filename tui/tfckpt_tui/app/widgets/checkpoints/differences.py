@@ -11,8 +11,8 @@ from rich.cells import cell_len
 from tfckpt_trainer.bundle.analysis.compare import Change, Compared, Difference
 from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_tui.app.widgets.base.columns import GAP, Column, Layout, choose
-from tfckpt_tui.app.widgets.base.listing import Listing
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line, shorten, shorten_middle
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten, shorten_middle
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.compare import Measured, worst_first
@@ -34,7 +34,7 @@ _SIGNS: Mapping[Difference, tuple[str, str, str]] = {
 }
 
 
-class Differences(Listing):
+class Differences(ListPane):
     """What differs; the largest change first as soon as changes are known."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
@@ -64,7 +64,7 @@ class Differences(Listing):
             self._changes, self._damage = changes, {**self._damage, **unread}
             self._update_rows()
 
-    def turn_everything(self) -> None:
+    def toggle_equal(self) -> None:
         """Shows equal tensors too, or hides them again."""
         self._everything = not self._everything
         self._update_rows()

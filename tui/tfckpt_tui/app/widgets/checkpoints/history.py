@@ -9,9 +9,9 @@ from rich.cells import cell_len
 
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
-from tfckpt_tui.app.widgets.base.glyphs import CHECKPOINT, MARK, PIN
-from tfckpt_tui.app.widgets.base.listing import Listing
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line, shorten
+from tfckpt_tui.app.widgets.base.icons import CHECKPOINT, MARK, PIN
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten
 from tfckpt_tui.app.widgets.checkpoints.branches import BranchTree, Nodes
 from tfckpt_tui.formats import checkpoint_columns, units
 from tfckpt_tui.formats.checkpoint_columns import (
@@ -29,7 +29,7 @@ _MEASURED_ROWS = 200
 """Rows whose texts decide how wide a column is."""
 
 
-class History(Listing):
+class History(ListPane):
     """The table of checkpoints; its cursor says which one a command is about."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
@@ -51,7 +51,7 @@ class History(Listing):
         known = {c.name: c for c in self._all if c.name in self._marked}
         return [known[name] for name in self._marked if name in known]
 
-    def turn_mark(self) -> None:
+    def toggle_mark(self) -> None:
         """Marks the selected checkpoint or takes its mark off, and goes on to the next."""
         if self.selected is not None:
             name = self.selected.name
@@ -62,7 +62,7 @@ class History(Listing):
             self.move_to(self.cursor + 1)
             self.repaint()
 
-    def turn_all_marks(self) -> None:
+    def toggle_all_marks(self) -> None:
         """Marks all that are shown; takes all marks off where they are marked already."""
         shown = [checkpoint.name for checkpoint in self._checkpoints]
         new = [name for name in shown if name not in self._marked]
@@ -100,7 +100,7 @@ class History(Listing):
         self._order = next_order(self._order, places)
         self._choose_rows()
 
-    def turn_order(self) -> None:
+    def reverse_order(self) -> None:
         """Sorts the other way round."""
         if self._order is not None:
             self._order = replace(self._order, descending=not self._order.descending)

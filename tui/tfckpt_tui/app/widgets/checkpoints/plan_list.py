@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tfckpt_trainer.catalog.retention.rules import Decision
 from tfckpt_tui.app.widgets.base.columns import Column, choose
-from tfckpt_tui.app.widgets.base.listing import Listing
-from tfckpt_tui.app.widgets.base.painting import Line, Span
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 
@@ -21,7 +21,7 @@ _COLUMNS = (
 )
 
 
-class PlanList(Listing):
+class PlanList(ListPane):
     """Decisions in the order of the history; what goes is told apart by glyph and word."""
 
     has_cursor = False

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.app.widgets.base.columns import Column, choose
-from tfckpt_tui.app.widgets.base.listing import Listing
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line, shorten
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -21,7 +21,7 @@ _COLUMNS = (
 )
 
 
-class TrashList(Listing):
+class TrashList(ListPane):
     """Prunes that can be undone, newest first."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002

@@ -9,11 +9,11 @@ from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.bundle.analysis.contents import Role, Variable
 from tfckpt_tui.app.widgets.base.columns import Column, choose
-from tfckpt_tui.app.widgets.base.listing import Listing
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line, shorten, shorten_middle
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten, shorten_middle
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.formats.variable_rows import VariableRow, VariableTree
+from tfckpt_tui.formats.variable_tree import VariableRow, VariableTree
 from tfckpt_tui.services.inspect import matching
 
 _COLUMNS = (
@@ -29,7 +29,7 @@ _OPEN_AT_FIRST = 400
 """Variables up to which all groups are open when the tree is first shown."""
 
 
-class Variables(Listing):
+class Variables(ListPane):
     """The tree; what is folded is remembered by the keys of the rows."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -8,7 +8,7 @@ from textual.layout import Layout
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tfckpt_tui.app.widgets.base.arrangement import DashboardLayout
+from tfckpt_tui.app.widgets.base.dashboard_layout import DashboardLayout
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.base.too_small import TooSmall

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfckpt_trainer.rundir.records.event import JournalEntry
-from tfckpt_tui.app.widgets.base.glyphs import JOURNAL
-from tfckpt_tui.app.widgets.base.listing import Listing
-from tfckpt_tui.app.widgets.base.painting import Line, Span, fit, line, shorten
+from tfckpt_tui.app.widgets.base.icons import JOURNAL
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, fit, line, shorten
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
-class EventList(Listing):
+class EventList(ListPane):
     """The journal, newest first, with a cursor; only what has all words that were typed."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
@@ -79,7 +79,7 @@ class EventList(Listing):
         return _entry(self._entries[row], width)
 
 
-class Events(Listing):
+class Events(ListPane):
     """The journal, newest first, under what could not be read."""
 
     has_cursor = False

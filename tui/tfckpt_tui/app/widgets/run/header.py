@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfckpt_trainer.rundir.health import WorkerState
-from tfckpt_tui.app.widgets.base.glyphs import RUN
-from tfckpt_tui.app.widgets.base.painting import Line, Span, flow, line, shorten, spread
+from tfckpt_tui.app.widgets.base.icons import RUN
 from tfckpt_tui.app.widgets.base.pane import Pane, branch_style
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, flow, line, shorten, spread
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import Forecast, RunSnapshot

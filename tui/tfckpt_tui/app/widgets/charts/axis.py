@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tfckpt_tui.formats import units
 
@@ -49,3 +50,50 @@ def clock_labels(low: float, high: float, most: int) -> list[tuple[float, str]]:
     last = math.floor((high + shift) / apart)
     places = [number * apart - shift for number in range(first, min(last, first + 2 * most) + 1)]
     return [(float(place), units.moment(place, form)) for place in places]
+
+
+_CLOSEST = 1e-3
+"""The smallest part of the whole that can be looked at."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A part of an axis, `low` < `high`."""
+
+    low: float
+    high: float
+
+    @property
+    def span(self) -> float:
+        """How long it is."""
+        return self.high - self.low
+
+    def shows(self, place: float) -> bool:
+        """Whether a place is in it."""
+        return self.low <= place <= self.high
+
+
+def zoom(window: Window | None, whole: Window, factor: float) -> Window | None:
+    """Returns the part that is `factor` times as long, about the same middle.
+
+    At the right end of the whole it stays there: the newest is what most people look for. None
+    stands for the whole, which grows with the run.
+    """
+    now = window or whole
+    span = max(now.span * factor, whole.span * _CLOSEST)
+    if not 0 < span < whole.span or not math.isfinite(span):
+        return None if span >= whole.span else window
+    if now.high >= whole.high:
+        return Window(whole.high - span, whole.high)
+    middle = (now.low + now.high) / 2
+    return _inside(middle - span / 2, span, whole)
+
+
+def pan(window: Window | None, whole: Window, share: float) -> Window | None:
+    """Returns the part so many times its own length further right; the whole cannot move."""
+    return window and _inside(window.low + share * window.span, window.span, whole)
+
+
+def _inside(low: float, span: float, whole: Window) -> Window:
+    low = max(whole.low, min(low, whole.high - span))
+    return Window(low, low + span)

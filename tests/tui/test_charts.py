@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_tui.app.widgets.charts.axes import clock_labels, step_labels
+from tfckpt_tui.app.widgets.charts.axis import Window, clock_labels, pan, step_labels, zoom
 from tfckpt_tui.app.widgets.charts.braille import Curve, Mark, plot
-from tfckpt_tui.app.widgets.charts.zooming import Window, moved, zoomed
 
 WHOLE = Window(100.0, 900.0)
 MOVES = st.lists(
@@ -26,20 +25,20 @@ MOVES = st.lists(
 def test_a_window_never_leaves_what_there_is(moves):
     window = None
     for kind, amount in moves:
-        window = zoomed(window, WHOLE, amount) if kind == "zoom" else moved(window, WHOLE, amount)
+        window = zoom(window, WHOLE, amount) if kind == "zoom" else pan(window, WHOLE, amount)
         if window is not None:
             assert WHOLE.low - 1e-6 <= window.low < window.high <= WHOLE.high + 1e-6
             assert 0 < window.span < WHOLE.span
 
 
 def test_zooming_keeps_to_the_newest_until_one_looks_back() -> None:
-    close = zoomed(None, WHOLE, 0.5)
+    close = zoom(None, WHOLE, 0.5)
     assert close == Window(500.0, 900.0)
-    back = moved(close, WHOLE, -0.5)
+    back = pan(close, WHOLE, -0.5)
     assert back == Window(300.0, 700.0)
-    assert zoomed(back, WHOLE, 0.5) == Window(400.0, 600.0)
-    assert zoomed(back, WHOLE, 2.0) is None
-    assert moved(None, WHOLE, -1) is None
+    assert zoom(back, WHOLE, 0.5) == Window(400.0, 600.0)
+    assert zoom(back, WHOLE, 2.0) is None
+    assert pan(None, WHOLE, -1) is None
 
 
 @given(st.floats(0, 1e9), st.floats(1, 1e9), st.integers(1, 20))

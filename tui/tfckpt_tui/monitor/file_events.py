@@ -27,7 +27,7 @@ _LIMITS = {
 }
 
 
-class Watch:
+class DirectoryWatcher:
     """Calls back when something happens in one of a few directories; recursion is not needed.
 
     Where events cannot be had (limits reached, a file system without them) it stays silent and
@@ -126,7 +126,7 @@ class _OverflowHandler(logging.Handler):
         self._hint()
 
 
-class Doubt:
+class EventLossDetector:
     """Finds out that no events come, where nothing else says so: on a network file system.
 
     The library reports no renames, and a look may come before its event: so only checkpoints

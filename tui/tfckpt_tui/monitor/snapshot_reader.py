@@ -61,7 +61,7 @@ RACY_SECONDS = 2.0
 ResultT = TypeVar("ResultT")
 
 
-class Look:
+class SnapshotReader:
     """Looks at one run directory again and again, and remembers what need not be read twice."""
 
     def __init__(self, run: RunDirectory, lives: ProcessProbe = process_lives) -> None:
@@ -71,7 +71,7 @@ class Look:
         self._problems: list[str] = []
         self._forget()
 
-    def snapshot(self, now: float) -> RunSnapshot:
+    def read(self, now: float) -> RunSnapshot:
         """Returns what is known of the run at time `now` (seconds since the epoch)."""
         self._problems = []
         path = clean(str(self._run.root))
