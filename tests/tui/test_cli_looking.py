@@ -302,4 +302,4 @@ def test_what_a_prune_leaves_behind_makes_no_run_of_somebody_elses_directory(
     assert tool("prune", tmp_path, "--keep-last", "2", "--yes").code == 0
     assert tool("undo", tmp_path).code == 0
     assert made.run.is_ours
-    assert not SnapshotReader(made.run).read(made.now).ours
+    assert not SnapshotReader(made.run).read(made.now).tracked

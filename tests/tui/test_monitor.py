@@ -80,7 +80,7 @@ def test_a_directory_without_ours_opens(tmp_path: Path) -> None:
     factory.checkpoint(10, recorded=False, seconds_ago=100)
     factory.checkpoint(20, recorded=False, seconds_ago=50)
     snapshot = look(factory)
-    assert not snapshot.ours
+    assert not snapshot.tracked
     assert snapshot.state is RunState.UNATTENDED
     assert not snapshot.trainer_answers
     assert [c.name for c in snapshot.checkpoints] == ["ckpt-20", "ckpt-10"]
@@ -160,7 +160,7 @@ def test_a_directory_may_come_go_and_be_replaced(watching: Watching, tmp_path: P
     wait_until(lambda: watching.newest, 5, "a first snapshot")
     assert watching.newest is not None
     assert not watching.newest.present
-    assert "not there" in watching.newest.problems[0]
+    assert "does not exist" in watching.newest.problems[0]
     two_branches(tmp_path / "run")
     watching.wait_for_names("ckpt-500")
     os.rename(tmp_path / "run", tmp_path / "old")

@@ -20,21 +20,22 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats.text import clean
 
 FIRST_BYTES = 1 << 20
-"""How much of the end of a log is read first."""
+"""Bytes at the end of a log that are read first."""
 
 SUPERVISOR = "supervisor"
-"""Name of the log that is no worker's."""
+"""Name of the log of the supervisor."""
 
 _CARRIAGE = "\r"
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line.
+    """One line of a log.
 
     Attributes:
-        text: Safe to show.
-        at: By when it was printed, in seconds since the epoch; None where nobody noted it.
+        text: Its text, safe to show.
+        at: Latest time at which it can have been printed, in seconds since the epoch; None if
+            unknown.
     """
 
     text: str
@@ -42,7 +43,7 @@ class LogLine:
 
 
 class LogTail:
-    """Follows one log; each call returns the whole lines that came since the last."""
+    """Follows one log."""
 
     def __init__(self, path: Path, first_bytes: int = FIRST_BYTES) -> None:
         self._path = path
@@ -54,9 +55,9 @@ class LogTail:
         self._rest = b""
 
     def read_new(self) -> list[LogLine] | None:
-        """Returns new lines, oldest first; None where the log is not there or cannot be read.
+        """Returns the complete lines added since the last call; None if the log cannot be read.
 
-        A log that was replaced or cut is read from its beginning.
+        A log that was replaced or truncated is read from its beginning.
         """
         try:
             opened = open_plain(self._path)
@@ -82,13 +83,13 @@ class LogTail:
         return self._timed(whole, self._offset - len(self._rest), facts.st_mtime)
 
     def _timed(self, whole: bytes, end: int, changed_at: float) -> list[LogLine]:
-        """Returns lines with the moments that were noted; newer ones came when the log changed."""
-        # What came since the last look needs no notes, which may be thousands.
+        """Returns lines with their recorded times; newer lines get the modification time."""
+        # Times are recorded for older lines only; there may be thousands.
         known = read_log_times(self._path) if self._reads_notes else LogTimes()
         self._reads_notes = False
         if known.inode != self._inode:
             known = LogTimes()
-        # Of a log that nobody noted, only what came since the first look has a time.
+        # Without recorded times, only lines added after the first read have a time.
         newest = changed_at if self._has_read or known.sizes else None
         self._has_read = True
         place = end - len(whole) - 1
@@ -101,12 +102,12 @@ class LogTail:
 
     @property
     def unfinished(self) -> LogLine | None:
-        """The last line as far as it was read; None where the log ends with a whole one."""
+        """The incomplete last line; None if the log ends with a complete one."""
         return LogLine(_shown(self._rest)) if self._rest else None
 
 
 def log_path(run: RunDirectory, log: str) -> Path:
-    """Returns where the log called `log` is: `worker 0`, `supervisor`."""
+    """Returns the path of a log, by its name: `worker 0`, `supervisor`."""
     if log == SUPERVISOR:
         return run.supervisor_log
     return run.worker_log(int(log.rsplit(" ", 1)[-1]))
@@ -114,15 +115,15 @@ def log_path(run: RunDirectory, log: str) -> Path:
 
 def _shown(line: bytes) -> str:
     text = line.decode("utf-8", "replace").rstrip(_CARRIAGE)
-    # A progress bar rewrites its line: its last state is what a terminal would show.
+    # A progress bar rewrites its line; a terminal would show its last state.
     return clean(text.rsplit(_CARRIAGE, 1)[-1].expandtabs(4))
 
 
 ALL = "all"
-"""Stands for all logs together."""
+"""Name of all logs together."""
 
 MOST_LINES = 20_000
-"""Lines that are kept of each log, and of all together."""
+"""Maximum number of lines kept of each log, and of all together."""
 
 _HEAD = 200
 _LONG_AGO = float("-inf")
@@ -134,7 +135,7 @@ _INFORMATION = re.compile(r"^(?:INFO|DEBUG)\b|^I\d{4} |^\d{4}-\d\d-\d\d \S+ I ")
 
 
 class Level(IntEnum):
-    """How bad a line is, as far as its words tell."""
+    """Severity of a line, guessed from its text."""
 
     ANY = 0
     WARNING = 1
@@ -145,9 +146,12 @@ class LogRow(NamedTuple):
     """One line of one log.
 
     Attributes:
-        log: Its name.
-        at: By when it was printed, in seconds since the epoch; None where nobody noted it.
-        order: By which rows of several logs are put in order.
+        log: Name of the log.
+        text: Its text, safe to show.
+        at: Latest time at which it can have been printed, in seconds since the epoch; None if
+            unknown.
+        order: Sort key among the lines of several logs.
+        level: Its severity.
     """
 
     log: str
@@ -158,7 +162,7 @@ class LogRow(NamedTuple):
 
 
 class MergedLogs:
-    """Takes the lines of logs as they come."""
+    """Lines of several logs, each by itself and all sorted by time."""
 
     def __init__(self, most: int = MOST_LINES) -> None:
         self._most = most
@@ -174,7 +178,7 @@ class MergedLogs:
         before = own[-1] if own else None
         new: list[LogRow] = []
         for line in lines:
-            # A clock that was set back must not turn the lines of one log round.
+            # Lines of one log keep their order even if the clock was set back.
             at = _LONG_AGO if line.at is None else line.at
             order = max(at, before.order if before is not None else _LONG_AGO)
             level = level_of(line.text, before.level if before is not None else Level.ANY)
@@ -191,7 +195,7 @@ class MergedLogs:
         self._shown = None
 
     def rows(self, log: str, least: Level = Level.ANY) -> Sequence[LogRow]:
-        """Returns the lines of a log that are at least so bad, oldest first."""
+        """Returns the lines of a log with at least the severity `least`, oldest first."""
         if self._shown != (log, least):
             rows = self._rows.get(log, [])
             self._found = rows if least is Level.ANY else [r for r in rows if r.level >= least]
@@ -200,14 +204,14 @@ class MergedLogs:
 
 
 def row_at(rows: Sequence[LogRow], at: float) -> int | None:
-    """Returns the first row that was printed at a time or later; None where no row has a time."""
+    """Returns the first row printed at `at` or later; None if no row has a time."""
     if not any(row.at is not None for row in rows):
         return None
     return min(bisect_left(rows, at, key=attrgetter("order")), len(rows) - 1)
 
 
 def level_of(text: str, before: Level) -> Level:
-    """Returns how bad a line is; one that is indented belongs to the line before it."""
+    """Returns the severity of a line; an indented line has that of the line before it."""
     head = text[:_HEAD]
     if head[:1].isspace():
         return before
@@ -219,7 +223,7 @@ def level_of(text: str, before: Level) -> Level:
 
 
 def merge_logs(logs: Mapping[str, Sequence[LogLine]]) -> list[LogRow]:
-    """Returns the lines of several logs in the order of time."""
+    """Returns the lines of several logs, sorted by time."""
     book = MergedLogs(sys.maxsize)
     for log, lines in logs.items():
         book.add(log, lines)

@@ -169,4 +169,4 @@ def _log_names(snapshot: RunSnapshot | None) -> list[str]:
     if snapshot.info is not None:
         count = max(count, snapshot.info.worker_count)
     names = [ALL, *(f"worker {index}" for index in range(max(1, count)))]
-    return [*names, SUPERVISOR] if snapshot.supervisor is not None or snapshot.ours else names
+    return [*names, SUPERVISOR] if snapshot.supervisor is not None or snapshot.tracked else names

@@ -62,13 +62,9 @@ CHECKPOINT: Mapping[CheckpointState, Icon] = {
     CheckpointState.VERIFIED: Icon("✓", "good", "complete, and all checksums match"),
     CheckpointState.INCOMPLETE: Icon("◐", "bad", "a file is missing or too short"),
     CheckpointState.CORRUPT: Icon("✗", "bad", "its contents do not match its checksums"),
-    CheckpointState.UNREADABLE: Icon(
-        "∅", "warn", "its index cannot be read (permission or disk error)"
-    ),
+    CheckpointState.UNREADABLE: Icon("∅", "warn", "its index cannot be read"),
     CheckpointState.ORPHANED: Icon("?", "warn", "left by a save that was killed"),
-    CheckpointState.TRASHED: Icon(
-        "♻", "muted", "moved to the trash by a prune; undo brings it back"
-    ),
+    CheckpointState.TRASHED: Icon("♻", "muted", "in the trash; undo restores it"),
 }
 
 COMMAND: Mapping[CommandState, Icon] = {

@@ -60,7 +60,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def shorten_middle(text: str, width: int) -> str:
-    """Returns `text` in at most `width` cells, cut in the middle, because paths differ at the end."""
+    """Returns `text` in at most `width` cells, cut in the middle: paths differ at the end."""
     if cell_len(text) <= width:
         return text
     if width <= 2:

@@ -1,4 +1,4 @@
-"""Where an axis has its numbers, and what they say: steps, or times of day."""
+"""An axis: its labels (steps or times of day), and zooming and panning along it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tfckpt_tui.formats import units
 
 Labels = Callable[[float, float, int], list[tuple[float, str]]]
-"""Gives places and their labels for an axis from `low` to `high` with room for so many."""
+"""Returns positions and labels for an axis from `low` to `high`, at most about `most` of them."""
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _TIMES = (
@@ -22,7 +22,7 @@ _TIMES = (
 
 
 def nice_step(rough: float) -> float:
-    """Returns the round number (1, 2 or 5 times a power of ten) from `rough` upwards."""
+    """Returns the next round number (1, 2 or 5 times a power of ten), at least `rough`."""
     if not 0 < rough < math.inf:
         return rough
     size = 10.0 ** math.floor(math.log10(rough))
@@ -30,7 +30,7 @@ def nice_step(rough: float) -> float:
 
 
 def step_labels(low: float, high: float, most: int) -> list[tuple[float, str]]:
-    """Returns round steps between two, at most about `most` of them."""
+    """Returns labels at round steps."""
     apart = max(1.0, nice_step((high - low) / max(1, most)))
     first = math.ceil(low / apart)
     return [
@@ -40,11 +40,11 @@ def step_labels(low: float, high: float, most: int) -> list[tuple[float, str]]:
 
 
 def clock_labels(low: float, high: float, most: int) -> list[tuple[float, str]]:
-    """Returns round times of day, or days, between two moments in seconds since the epoch."""
+    """Returns labels at round times or days; `low` and `high` are seconds since the epoch."""
     rough = (high - low) / max(1, most)
     apart = next((one for one in _TIMES if one >= rough), _TIMES[-1])
     form = "%H:%M:%S" if apart < _MINUTE else "%H:%M" if apart < _DAY else "%m-%d"
-    # Round in local time: noon is noon wherever the person sits.
+    # Round in local time.
     shift = time.localtime(low).tm_gmtoff
     first = math.ceil((low + shift) / apart)
     last = math.floor((high + shift) / apart)
@@ -53,31 +53,31 @@ def clock_labels(low: float, high: float, most: int) -> list[tuple[float, str]]:
 
 
 _CLOSEST = 1e-3
-"""The smallest part of the whole that can be looked at."""
+"""Closest zoom, as a part of the whole axis."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """A part of an axis, `low` < `high`."""
+    """A part of an axis; `low` is less than `high`."""
 
     low: float
     high: float
 
     @property
     def span(self) -> float:
-        """How long it is."""
+        """Its length."""
         return self.high - self.low
 
     def shows(self, place: float) -> bool:
-        """Whether a place is in it."""
+        """Whether a position is in it."""
         return self.low <= place <= self.high
 
 
 def zoom(window: Window | None, whole: Window, factor: float) -> Window | None:
-    """Returns the part that is `factor` times as long, about the same middle.
+    """Returns a window `factor` times as long, with the same middle.
 
-    At the right end of the whole it stays there: the newest is what most people look for. None
-    stands for the whole, which grows with the run.
+    A window at the right end stays there, to keep showing the newest points. None is the whole
+    axis, which grows with the run.
     """
     now = window or whole
     span = max(now.span * factor, whole.span * _CLOSEST)
@@ -90,7 +90,7 @@ def zoom(window: Window | None, whole: Window, factor: float) -> Window | None:
 
 
 def pan(window: Window | None, whole: Window, share: float) -> Window | None:
-    """Returns the part so many times its own length further right; the whole cannot move."""
+    """Returns the window moved right by `share` times its length; the whole axis does not move."""
     return window and _inside(window.low + share * window.span, window.span, whole)
 
 

@@ -1,4 +1,4 @@
-"""One metric over the steps of a run, branch by branch, with marks for what happened."""
+"""A chart of one metric, with a curve per branch and marks for events."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ _MARKED = (JournalKind.SAVE, JournalKind.RESTART, JournalKind.RESTORE)
 
 
 class Chart(Pane):
-    """A curve per branch; what was given up is dim, what is trained now is bright and on top."""
+    """Draws a curve per branch. The current line of training is bright, other parts are dim."""
 
     def __init__(
         self,
-        name_shown: str,
+        title: str,
         value_of: Callable[[SeriesPoint], float | None],
         *,
         show: Callable[[float | None], str] = units.metric,
         from_zero: bool = False,
         id: str | None = None,  # noqa: A002
     ) -> None:
-        """Makes a chart.
+        """Creates a chart.
 
         Args:
-            name_shown: Its title.
-            value_of: Gives the value of a point; None stands for not-a-number.
-            show: Writes the newest value.
-            from_zero: Whether its axis begins at 0.
-            id: Of the widget.
+            title: Its title.
+            value_of: Returns the value of a point; None is not a number.
+            show: Formats the newest value.
+            from_zero: Whether the y axis begins at 0.
+            id: ID of the widget.
         """
         super().__init__(id=id)
-        self._shown_name = name_shown
+        self._title = title
         self._show = show
         self._value_of = value_of
         self._from_zero = from_zero
@@ -52,25 +52,25 @@ class Chart(Pane):
 
     def draw(
         self,
-        name_shown: str,
+        title: str,
         value_of: Callable[[SeriesPoint], float | None],
         show: Callable[[float | None], str],
         *,
         from_zero: bool,
     ) -> None:
-        """Draws something else of the same points."""
-        self._shown_name, self._value_of, self._show = name_shown, value_of, show
+        """Draws another metric of the same points."""
+        self._title, self._value_of, self._show = title, value_of, show
         self._from_zero = from_zero
         self.repaint()
 
     def look_at(self, window: Window | None, *, by_time: bool) -> None:
-        """Draws a part of the x axis, or all of it; its places are steps, or seconds."""
+        """Shows a window of the x axis (None is all of it), in steps or in seconds."""
         self._window, self._by_time = window, by_time
         self.repaint()
 
     @property
     def whole(self) -> Window | None:
-        """From the first point to the last; None where there are not two apart."""
+        """The whole x axis; None if it has fewer than two positions."""
         places = [self._place(point) for point in (self.snapshot.points if self.snapshot else ())]
         if not places or min(places) == max(places):
             return None
@@ -80,8 +80,8 @@ class Chart(Pane):
         return point.at if self._by_time else float(point.step)
 
     def heading(self) -> Sequence[Span]:
-        """Returns the name of what is drawn, and the branches by their colours."""
-        spans: list[Span] = [(self._shown_name, "title")]
+        """Returns the title, and the branches in their colours."""
+        spans: list[Span] = [(self._title, "title")]
         branches = self._branches()
         if len(branches) > 1 and self.size.width >= 30:
             spans.append(("  branch", "label"))
@@ -92,7 +92,7 @@ class Chart(Pane):
         return spans
 
     def note(self) -> Sequence[Span]:
-        """Returns the newest value, and its age where it is not fresh."""
+        """Returns the newest value, and its age unless it is recent."""
         snapshot = self.snapshot
         if snapshot is None or not snapshot.points:
             return ()
@@ -106,7 +106,7 @@ class Chart(Pane):
         snapshot = self.snapshot
         if snapshot is None or not snapshot.points:
             words = (
-                "no measurements yet" if snapshot is None or snapshot.ours else "no measurements"
+                "no measurements yet" if snapshot is None or snapshot.tracked else "no measurements"
             )
             gap = " " * max(0, (width - len(words)) // 2)
             return [Line()] * (height // 2) + [line((gap + words, "muted"))]
@@ -141,7 +141,7 @@ class Chart(Pane):
 
 
 def _stretches(points: Sequence[SeriesPoint]) -> list[list[SeriesPoint]]:
-    """Splits points where the branch changes or the step goes back: no line joins them."""
+    """Splits points where the branch changes or the step goes back."""
     stretches: list[list[SeriesPoint]] = []
     for point in points:
         last = stretches[-1][-1] if stretches else None

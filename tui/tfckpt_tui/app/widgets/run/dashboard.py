@@ -66,7 +66,7 @@ class Dashboard(Widget):
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Hands a snapshot to every pane, and makes room where what there is to show changed."""
-        files_only = not (snapshot.ours or snapshot.workers)
+        files_only = not (snapshot.tracked or snapshot.workers)
         if files_only != self._arranged.files_only:
             self._arranged.files_only = files_only
             self.keys.refresh(layout=True, repaint=False)

@@ -116,7 +116,7 @@ class Events(ListPane):
         """Returns a word while nothing happened."""
         if self.snapshot is None:
             return ()
-        words = "nothing happened yet" if self.snapshot.ours else "no journal in this directory"
+        words = "nothing happened yet" if self.snapshot.tracked else "no journal in this directory"
         return (line((shorten(words, width), "muted")),)
 
     def row_line(self, row: int, width: int) -> Line:

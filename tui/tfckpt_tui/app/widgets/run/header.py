@@ -74,7 +74,7 @@ def _apart(spans: list[Span]) -> list[Span]:
 def _strategy(snapshot: RunSnapshot) -> str:
     info = snapshot.info
     if info is None or not info.strategy:
-        return "" if snapshot.ours else "TensorFlow checkpoints, no trainer of ours"
+        return "" if snapshot.tracked else "TensorFlow checkpoints, no trainer of ours"
     name = clean(info.strategy).removesuffix("V1")
     workers = units.processes(info.cluster, info.worker_count)
     replicas = f", {info.replica_count} replicas" if info.replica_count > 1 else ""

@@ -91,7 +91,7 @@ class Workers(ListPane):
             return ()
         words = (
             "no worker has written a heartbeat yet"
-            if self.snapshot.ours
+            if self.snapshot.tracked
             else "no trainer of ours has run here: checkpoints can be looked at and pruned"
         )
         return (line((words, "muted")),)

@@ -149,7 +149,7 @@ def test_a_burst_of_a_thousand_saves_costs_a_few_looks(tmp_path: Path) -> None:
         assert len(watching.seen) - before <= 10 * (time.monotonic() - began) + 3
 
 
-def test_events_that_were_lost_are_made_up_for_by_the_next_look(
+def test_lost_events_are_detected_and_reads_find_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = RunFactory(tmp_path)
@@ -165,10 +165,10 @@ def test_events_that_were_lost_are_made_up_for_by_the_next_look(
         problems = wait_until(
             lambda: watching.newest and watching.newest.problems, 10, "it finds that out"
         )
-        assert problems == ("No file events come here; looking every 0.5 s.",)
+        assert problems == ("No file events arrive here; reading every 0.5 s.",)
 
 
-def test_where_events_come_there_is_no_doubt(tmp_path: Path) -> None:
+def test_no_loss_is_reported_while_events_arrive(tmp_path: Path) -> None:
     made = RunFactory(tmp_path)
     made.checkpoint(1, recorded=False)
     with followed(tmp_path) as watching:
@@ -180,16 +180,16 @@ def test_where_events_come_there_is_no_doubt(tmp_path: Path) -> None:
         assert all(snapshot.problems == () for snapshot in watching.seen)
 
 
-def test_an_event_in_between_takes_the_doubt_away() -> None:
-    doubt = EventLossDetector()
+def test_one_event_resets_the_detector() -> None:
+    detector = EventLossDetector()
     for _ in range(MISSED - 1):
-        doubt.take(is_new=True, hinted=False)
-    doubt.take(is_new=False, hinted=True)
-    doubt.take(is_new=True, hinted=False)
-    assert not doubt.is_sure
+        detector.update(has_new=True, had_event=False)
+    detector.update(has_new=False, had_event=True)
+    detector.update(has_new=True, had_event=False)
+    assert not detector.detected
     for _ in range(MISSED):
-        doubt.take(is_new=True, hinted=False)
-    assert doubt.is_sure
+        detector.update(has_new=True, had_event=False)
+    assert detector.detected
 
 
 def test_polling_uses_no_events_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
