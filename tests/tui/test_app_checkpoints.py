@@ -108,7 +108,7 @@ async def test_a_checkpoint_without_an_index_says_that_nothing_is_known_of_it(
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
         app = await opened(pilot)
         await pilot.press("home", "enter")
-        await until_shown(pilot, "nobody knows what is in it")
+        await until_shown(pilot, "contents unknown")
         assert "reading…" not in top(app)
         assert "unknown: its index cannot be read" in top(app)
 

@@ -1,4 +1,4 @@
-"""`tfckpt-tui`: opens the app, and offers every action as a command for scripts."""
+"""The command line `tfckpt-tui`: opens the app, and has every action as a command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tfckpt_tui.services.open_run import open_run
 INTERRUPTED = 130
 """Exit status after ctrl+c, as shells have it: 128 and the number of SIGINT."""
 
-# Not `readable`: `open_run` says better what is wrong.
+# Not `readable`: `open_run` has better error messages.
 _RUN = click.Path(path_type=Path, readable=False)
 RunArgument = click.argument("directory", type=_RUN, metavar="RUN")
 DirectoryArgument = click.argument("directory", required=False, type=_RUN, metavar="[DIRECTORY]")
@@ -32,36 +32,36 @@ JsonOption = click.option("--json", "as_json", is_flag=True, help="Print JSON to
 
 
 class Commands(click.Group):
-    """Loads each command from its module when it is used; a directory opens the app."""
+    """Imports each command when it is used; a directory instead of a command opens the app."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Returns the names of all commands, in the order of the help."""
         del ctx
-        return list(_MODULES)
+        return list(_COMMAND_MODULES)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """Imports one command."""
         del ctx
-        if name not in _MODULES:
+        if name not in _COMMAND_MODULES:
             return None
         from importlib import import_module
 
-        module = import_module(f"tfckpt_tui.cli.{_MODULES[name]}")
+        module = import_module(f"tfckpt_tui.cli.{_COMMAND_MODULES[name]}")
         command: click.Command = getattr(module, name.replace("-", "_"))
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Takes `tfckpt-tui RUN` for `tfckpt-tui attach RUN`."""
-        if args and args[0] not in _MODULES and _looks_like_directory(args[0]):
+        """Handles `tfckpt-tui RUN` as `tfckpt-tui attach RUN`."""
+        if args and args[0] not in _COMMAND_MODULES and _looks_like_directory(args[0]):
             args = ["attach", *args]
-        if args and args[0] not in _MODULES and not args[0].startswith("-"):
-            raise click.UsageError(f"{args[0]!r} is no command, and no such directory exists.", ctx)
+        if args and args[0] not in _COMMAND_MODULES and not args[0].startswith("-"):
+            raise click.UsageError(f"{args[0]!r} is neither a command nor a directory.", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs a command; it is done where the reader of its output has enough."""
+        """Runs a command; it succeeds if the reader of its output closes the pipe."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -69,7 +69,7 @@ class Commands(click.Group):
             return int(ExitCode.DONE)
 
 
-_MODULES = {
+_COMMAND_MODULES = {
     "demo": "launch",
     "launch": "launch",
     "attach": "launch",
@@ -105,14 +105,14 @@ _MODULES = {
 def cli() -> None:
     """Watch and steer distributed TensorFlow training from the terminal.
 
-    `tfckpt-tui RUN` opens the app on a checkpoint directory, `tfckpt-tui` alone a list of the runs
-    that were open lately. Every action of the app is also a command. Exit codes: 0 done, 1 a
-    problem was found, 2 usage, 3 no trainer answers, 4 refused.
+    `tfckpt-tui RUN` opens a checkpoint directory in the app. `tfckpt-tui` alone shows recently
+    opened runs. Every action of the app is also a command. Exit codes: 0 done, 1 a problem was
+    found, 2 usage, 3 no trainer answers, 4 refused.
     """
 
 
 def main() -> None:
-    """Runs the command line: errors become one message and an exit code."""
+    """Runs the command line and exits with its exit code."""
     prepare_streams()
     code = run(sys.argv[1:])
     try:
@@ -123,7 +123,7 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Runs one command line and returns its exit code."""
+    """Runs one command line and returns its exit code; errors are printed as one message."""
     as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
     try:
         words = arguments or (["--help"] if app_unavailable_reason() else ["browse"])
@@ -139,7 +139,7 @@ def run(arguments: list[str]) -> int:
 
 
 def on_open_run(act: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command the opened run instead of the directory a person named."""
+    """Decorates a command that acts on a run: it gets the opened run, not the directory."""
 
     def opened(directory: Path, **options: Any) -> Any:
         return act(open_run(directory), **options)

@@ -1,4 +1,4 @@
-"""Commands that only look at the run: status, ls, journal."""
+"""Commands that show the run: status, ls, journal."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ WATCH_SECONDS = 2.0
 
 @click.command()
 @RunArgument
-@click.option("--watch", is_flag=True, help="Print it again every two seconds, until ctrl+c.")
+@click.option("--watch", is_flag=True, help="Print the status every two seconds, until ctrl+c.")
 @JsonOption
 @on_open_run
 def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
-    """Say how the run and each of its workers are; exit 1 where something is wrong."""
+    """Show the state of the run and its workers. Exits 1 if something is wrong."""
     while True:
         report = status_report(run)
         if as_json:
@@ -56,7 +56,7 @@ def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
     type=parse_filter,
     default="",
     metavar="WORDS",
-    help="Only those for which all words hold, as in 'step>1000 state:verified -pinned'.",
+    help="List only checkpoints that match all words, as in 'step>1000 state:verified -pinned'.",
 )
 @JsonOption
 @on_open_run
@@ -86,12 +86,12 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
     type=click.IntRange(min=1),
     default=50,
     show_default=True,
-    help="How many of the newest entries.",
+    help="Number of newest entries to print.",
 )
 @JsonOption
 @on_open_run
 def journal(run: RunDirectory, lines: int, as_json: bool) -> None:
-    """Tell what happened to the run: saves, restores, prunes, restarts, failures."""
+    """Show the event log of the run: saves, restores, prunes, restarts, failures."""
     entries = read_entries(run)[-lines:]
     if as_json:
         print_json({"entries": [_without_schema(msgspec.to_builtins(entry)) for entry in entries]})

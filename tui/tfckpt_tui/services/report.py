@@ -1,4 +1,4 @@
-"""What `status` and `ls` say of a run, as plain data for `--json` and for tables."""
+"""The reports of `status` and `ls` as plain data, for `--json` and for tables."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def list_checkpoints(run: RunDirectory, now: float | None = None) -> tuple[Check
 def list_with_diagnostics(
     run: RunDirectory,
 ) -> tuple[tuple[Checkpoint, ...], tuple[Diagnostic, ...]]:
-    """Returns all checkpoints, newest first, and the diagnostics of their directory."""
+    """Returns all checkpoints, newest first, and the diagnostics of the directory."""
     catalog, now = Catalog(run), time.time()
     return catalog.scan(now), catalog.diagnostics(now)
 
@@ -47,7 +47,7 @@ def list_with_diagnostics(
 def checkpoints_report(
     run: RunDirectory, checkpoints: Sequence[Checkpoint], diagnostics: Sequence[Diagnostic]
 ) -> Json:
-    """Returns what `ls --json` prints."""
+    """Returns the report that `ls --json` prints."""
     info = load_if_there(run.run_file, RunInfo)
     columns = [column for column in checkpoint_columns.COLUMNS if column.json]
     found = [
@@ -73,7 +73,7 @@ def checkpoints_report(
 
 
 def status_report(run: RunDirectory, now: float | None = None) -> Json:
-    """Returns what `status --json` prints."""
+    """Returns the report that `status --json` prints."""
     now = time.time() if now is None else now
     info = load_if_there(run.run_file, RunInfo)
     supervisor = read_supervisor(run)
@@ -130,7 +130,7 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
 
 
 def has_problem(report: Json) -> bool:
-    """Whether a status report tells of something that a person should look at."""
+    """Whether a status report shows a problem."""
     bad = {RunState.DEGRADED.value, RunState.FAILED.value, RunState.RESTARTING.value}
     return report["run"]["state"] in bad
 
@@ -141,14 +141,14 @@ def _reason(
     supervisor: SupervisorStatus | None,
     now: float,
 ) -> str:
-    """Returns why a run is as it is; the supervisor knows best how its workers ended."""
+    """Returns the reason for the state of a run, preferably from the supervisor."""
     said = supervisor.reason if supervisor is not None else ""
     has_ended = supervisor is not None and supervisor.state in _ENDED
     if said and (has_ended or state is RunState.RESTARTING):
         return said
     lost = loss(statuses, now)
     if lost:
-        # A supervisor that says nothing of an end speaks of an earlier restart.
+        # The reason of a running supervisor is about an earlier restart.
         return lost
     suspected = holding_up(statuses, now)
     if suspected is not None:
@@ -162,7 +162,7 @@ def _branch(
     resumed: Continuation | None,
     head: Checkpoint | None,
 ) -> int:
-    """Returns the branch on which training goes on, or would where no worker was seen."""
+    """Returns the branch of the chief, or the branch on which training would resume."""
     if chief is not None:
         return chief.branch
     if resumed is not None and head is not None and resumed.checkpoint == head.name:

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, padded
 from tfckpt_tui.app.widgets.charts.axis import Labels, Window, nice_step, step_labels
+from tfckpt_tui.formats import units
 
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _BRAILLE = 0x2800
@@ -223,7 +224,7 @@ def _ticks(scale: _Scale, rows: int) -> list[tuple[int, str]]:
     """Returns rows of the y axis and their labels."""
     step = nice_step((scale.high / 2 - scale.low / 2) * 2 * _TICK_ROWS / rows)
     if not 0 < step < math.inf:
-        return [(0, number(scale.high)), (rows - 1, number(scale.low))]
+        return [(0, units.axis_number(scale.high)), (rows - 1, units.axis_number(scale.low))]
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
     first = math.ceil(scale.low / step - 1e-9)
     ticks: dict[int, str] = {}
@@ -233,22 +234,8 @@ def _ticks(scale: _Scale, rows: int) -> list[tuple[int, str]]:
             break
         row = rows - 1 - scale.place(value, 4 * rows) // 4
         if row + 1 not in ticks:
-            ticks.setdefault(row, number(value, digits))
+            ticks.setdefault(row, units.axis_number(value, digits))
     return sorted(ticks.items())
-
-
-def number(value: float, digits: int = 3) -> str:
-    """Returns `value` as an axis shows it: short, with `k`, `M`, `G` or an exponent if large."""
-    if not math.isfinite(value):
-        return "✗"
-    size = abs(value)
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if 1e12 > size >= limit:
-            scaled = value / (1e3 if unit == "k" else limit)
-            return f"{scaled:.3g}{unit}"
-    if size >= 1e12 or (0 < size < 1e-4):
-        return f"{value:.1e}".replace("e+", "e").replace("e-0", "e-")
-    return f"{value:.{min(digits, 4)}f}"
 
 
 def _axis(marks: Sequence[Mark], scale: _Scale, label_width: int, columns: int) -> Line:

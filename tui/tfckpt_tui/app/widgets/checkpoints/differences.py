@@ -1,4 +1,4 @@
-"""The tensors of two checkpoints: how each differs, and by how much where that was read."""
+"""The differences between the tensors of two checkpoints."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SIGNS: Mapping[Difference, tuple[str, str, str]] = {
 
 
 class Differences(ListPane):
-    """What differs; the largest change first as soon as changes are known."""
+    """Tensors that differ, the largest change first once changes are measured."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -51,13 +51,19 @@ class Differences(ListPane):
     def show_tensors(
         self, tensors: Sequence[Compared], titles: Mapping[str, str], damage: Mapping[str, str]
     ) -> None:
-        """Takes the tensors of both checkpoints, what people call them, and what is damaged."""
+        """Shows the tensors of both checkpoints.
+
+        Args:
+            tensors: The compared tensors.
+            titles: Paths of variables, by the name of their tensor.
+            damage: Problems of tensors, by name.
+        """
         self._tensors, self._titles, self._is_read = tensors, titles, True
         self._damage = damage
         self._update_rows()
 
     def show_measured(self, measured: Sequence[Measured]) -> None:
-        """Takes how much tensors changed, as far as it is known."""
+        """Shows how much tensors changed, as far as they were measured."""
         changes = {one.name: one.change for one in measured if one.change is not None}
         unread = {one.name: one.problem for one in measured if one.problem}
         if len(changes) != len(self._changes) or not unread.keys() <= self._damage.keys():
@@ -65,7 +71,7 @@ class Differences(ListPane):
             self._update_rows()
 
     def toggle_equal(self) -> None:
-        """Shows equal tensors too, or hides them again."""
+        """Shows or hides equal tensors."""
         self._everything = not self._everything
         self._update_rows()
 
@@ -74,11 +80,11 @@ class Differences(ListPane):
         return (("tensors", "title"),)
 
     def note(self) -> Sequence[Span]:
-        """Returns how many are shown."""
+        """Returns the number of visible tensors."""
         return ((f"{len(self._shown):,} of {len(self._tensors):,}", "label"),)
 
     def row_count(self) -> int:
-        """Returns how many tensors are shown."""
+        """Returns the number of visible tensors."""
         return len(self._shown)
 
     def row_key(self, row: int) -> str:
@@ -86,12 +92,12 @@ class Differences(ListPane):
         return self._shown[row].name
 
     def head_lines(self, width: int) -> Sequence[Line]:
-        """Returns the titles of the columns."""
+        """Returns the headings of the columns."""
         return (self._layout(width).head(),) if self._shown else ()
 
     def empty_lines(self, width: int) -> Sequence[Line]:
-        """Returns what stands there while nothing is shown."""
-        words = "every tensor is equal; a shows them" if self._is_read else "reading…"
+        """Returns a message if there are no rows."""
+        words = "all tensors are equal; press a to show them" if self._is_read else "reading…"
         return (line((shorten(words, width), "muted")),)
 
     def row_line(self, row: int, width: int) -> Line:
@@ -108,7 +114,7 @@ class Differences(ListPane):
         return clean(self._titles.get(one.name, one.name))
 
     def _layout(self, width: int) -> Layout:
-        """Gives the names what they need: cut ones cannot be told apart."""
+        """Returns the columns, with names as wide as they need: cut ones look the same."""
         needed = max(_NAME.width, min(self._longest, width - _FIXED))
         name = replace(_NAME, width=needed)
         return choose((_SIGN, name, _DIFFERENCE, _CHANGE, _NORMS, _WHAT), width)

@@ -1,4 +1,4 @@
-"""The history: every checkpoint, newest first, beside the tree of branches."""
+"""The history: all checkpoints, newest first, beside the tree of branches."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _MEASURED_ROWS = 200
-"""Rows whose texts decide how wide a column is."""
+"""Number of rows whose texts decide how wide a column is."""
 
 
 class History(ListPane):
-    """The table of checkpoints; its cursor says which one a command is about."""
+    """The list of checkpoints; commands apply to the selected one or to the marked ones."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -47,12 +47,12 @@ class History(ListPane):
 
     @property
     def marked(self) -> list[Checkpoint]:
-        """The marked checkpoints, in the order in which they were marked."""
+        """The marked checkpoints, in the order of marking."""
         known = {c.name: c for c in self._all if c.name in self._marked}
         return [known[name] for name in self._marked if name in known]
 
     def toggle_mark(self) -> None:
-        """Marks the selected checkpoint or takes its mark off, and goes on to the next."""
+        """Marks or unmarks the selected checkpoint, and moves to the next."""
         if self.selected is not None:
             name = self.selected.name
             if name in self._marked:
@@ -63,14 +63,14 @@ class History(ListPane):
             self.repaint()
 
     def toggle_all_marks(self) -> None:
-        """Marks all that are shown; takes all marks off where they are marked already."""
+        """Marks all visible checkpoints; if they are marked already, removes all marks."""
         shown = [checkpoint.name for checkpoint in self._checkpoints]
         new = [name for name in shown if name not in self._marked]
         self._marked = [*self._marked, *new] if new else []
         self.repaint()
 
     def unmark(self) -> None:
-        """Takes off all marks."""
+        """Removes all marks."""
         self._marked.clear()
         self.repaint()
 
@@ -80,34 +80,34 @@ class History(ListPane):
         return self._checkpoints[self.cursor] if self._checkpoints else None
 
     def select(self, name: str) -> None:
-        """Puts the cursor on the checkpoint called `name`, if it is there."""
+        """Moves the cursor to a checkpoint, if it is visible."""
         row = self._rows.get(name)
         if row is not None:
             self.move_to(row)
 
     @property
     def filter(self) -> Filter:
-        """Which checkpoints are shown."""
+        """The filter."""
         return self._filter
 
     def filter_by(self, wanted: Filter) -> None:
-        """Shows only what fulfils `wanted`."""
+        """Shows only checkpoints that match `wanted`."""
         self._filter = wanted
         self._choose_rows()
 
     def sort_next(self, places: int) -> None:
-        """Sorts by a column so many further; the order of the history itself is one of them."""
+        """Moves `places` further through the sort orders."""
         self._order = next_order(self._order, places)
         self._choose_rows()
 
     def reverse_order(self) -> None:
-        """Sorts the other way round."""
+        """Reverses the sort order."""
         if self._order is not None:
             self._order = replace(self._order, descending=not self._order.descending)
             self._choose_rows()
 
     def go_to_step(self, step: int) -> None:
-        """Puts the cursor on the newest checkpoint whose step is nearest to `step`."""
+        """Moves the cursor to the newest checkpoint whose step is nearest to `step`."""
         known = [
             (abs(c.step - step), row)
             for row, c in enumerate(self._checkpoints)
@@ -117,7 +117,7 @@ class History(ListPane):
             self.move_to(min(known)[1])
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Takes a new snapshot; the tree is built anew only when the checkpoints changed."""
+        """Shows a new snapshot; rebuilds the tree only if the checkpoints changed."""
         self.snapshot = snapshot
         self._at = snapshot.at
         is_other = snapshot.checkpoints != self._all
@@ -125,7 +125,7 @@ class History(ListPane):
             self._all = snapshot.checkpoints
             self._whole_tree = BranchTree(self._all, snapshot.branch)
         if is_other or self._filter.tests:
-            # What a filter says of ages and marks changes by itself.
+            # Ages and marks change without new checkpoints.
             was_first = self.cursor == 0 and self.top == 0
             self._choose_rows()
             if was_first and not self.has_moved:
@@ -148,15 +148,15 @@ class History(ListPane):
         self.repaint()
 
     has_moved = False
-    """Whether the person ever moved the cursor; until then it stays on the newest."""
+    """Whether the user moved the cursor; until then it stays on the newest checkpoint."""
 
     def move_to(self, row: int) -> None:
-        """Puts the cursor on `row`."""
+        """Moves the cursor to `row`."""
         super().move_to(row)
         self.has_moved = self.cursor != 0
 
     def heading(self) -> Sequence[Span]:
-        """Returns the title, and what is wrong with the selected checkpoint."""
+        """Returns the title, and the problem of the selected checkpoint."""
         selected = self.selected
         if selected is None or not selected.problem:
             return (("history", "title"),)
@@ -165,7 +165,7 @@ class History(ListPane):
         return (("history", "title"), ("  ✗ ", "bad"), (shorten(problem, room), "bad"))
 
     def note(self) -> Sequence[Span]:
-        """Returns how many there are, what is pinned and what is in the trash."""
+        """Returns the numbers of checkpoints: all, pinned, marked and in the trash."""
         snapshot = self.snapshot
         if snapshot is None:
             return ()
@@ -186,7 +186,7 @@ class History(ListPane):
         return spans
 
     def _count(self, count: int) -> Sequence[Span]:
-        noun = " checkpoint" if count == 1 else " checkpoints"
+        noun = f" {units.noun(count, 'checkpoint')}"
         if not self._filter.tests:
             return ((f"{count:,}", "value"), (noun, "label"))
         shown = f"{len(self._checkpoints):,} of {count:,}"
@@ -198,7 +198,7 @@ class History(ListPane):
         )
 
     def row_count(self) -> int:
-        """Returns how many checkpoints are shown."""
+        """Returns the number of visible checkpoints."""
         return len(self._checkpoints)
 
     def row_key(self, row: int) -> str:
@@ -206,18 +206,18 @@ class History(ListPane):
         return self._checkpoints[row].name
 
     def find_row(self, key: str) -> int | None:
-        """Returns the row of the checkpoint called `key`."""
+        """Returns the row of a checkpoint, if it is visible."""
         return self._rows.get(key)
 
     def head_lines(self, width: int) -> Sequence[Line]:
-        """Returns the titles of the columns."""
+        """Returns the headings of the columns."""
         if not self._checkpoints:
             return ()
         margin = (" " * (self._tree.width + 1), "")
         return (Line((margin, *self._layout(width).head().spans)),)
 
     def empty_lines(self, width: int) -> Sequence[Line]:
-        """Returns what to do when there is no checkpoint."""
+        """Returns what to do if no checkpoint is visible."""
         if self.snapshot is None:
             return ()
         if self._all:
@@ -238,7 +238,7 @@ class History(ListPane):
         return Line((*self._tree.row(row), (" ", ""), *cells.spans))
 
     def _layout(self, width: int) -> Layout:
-        """Returns the columns that fit, which are the same for all rows of a picture."""
+        """Returns the columns that fit into `width`."""
         if self._columns is None or self._columns[0] != width:
             self._columns = width, self._choose_columns(width)
         return self._columns[1]
