@@ -130,11 +130,11 @@ def test_metrics(value: float | None, text: str) -> None:
     assert units.metric(value) == text
 
 
-def test_moments_are_local_and_never_fail() -> None:
-    assert units.moment(0) == "1970-01-01 00:00:00"
-    assert units.moment(86_399.9, "%H:%M:%S") == "23:59:59"
+def test_local_times_never_fail() -> None:
+    assert units.local_time(0) == "1970-01-01 00:00:00"
+    assert units.local_time(86_399.9, "%H:%M:%S") == "23:59:59"
     for at in (1e300, -1e300, math.inf, -math.inf, math.nan):
-        assert units.moment(at) == "unknown"
+        assert units.local_time(at) == "unknown"
 
 
 SHORT = 12

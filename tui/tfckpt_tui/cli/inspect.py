@@ -123,7 +123,7 @@ def _print_inspection(
     if problem:
         print_line(f"problem     {problem}")
     print_line(f"step        {step} on branch {checkpoint.branch}")
-    print_line(f"saved       {units.moment(checkpoint.saved_at)} {checkpoint.trigger}".rstrip())
+    print_line(f"saved       {units.local_time(checkpoint.saved_at)} {checkpoint.trigger}".rstrip())
     for key, value in checkpoint.metrics.items():
         print_line(f"{key:<11} {units.metric(value)}")
     files = units.count(checkpoint.shards, "data file")

@@ -97,7 +97,7 @@ def journal(run: RunDirectory, lines: int, as_json: bool) -> None:
         print_json({"entries": [_without_schema(msgspec.to_builtins(entry)) for entry in entries]})
         return
     for entry in entries:
-        stamp = units.moment(entry.at)
+        stamp = units.local_time(entry.at)
         by = f" ({entry.by})" if entry.by else ""
         print_line(f"{stamp}  {entry.kind.value:<11}  {entry.message}{by}")
 

@@ -165,7 +165,7 @@ def _print_verified(verified: Verified) -> None:
     word = _word(verified)
     how = units.count(record.tensors, "tensor") + f", {units.size(record.bytes)}"
     if verified.remembered:
-        how += f", read {units.moment(record.verified_at)} and unchanged since"
+        how += f", read {units.local_time(record.verified_at)} and unchanged since"
     elif record.bytes > _WORTH_A_RATE:
         how += f", {units.size(record.bytes / record.seconds)}/s"
     print_line(f"{record.name}  {word}  ({how})")

@@ -54,7 +54,7 @@ def age(seconds: float) -> str:
     return f"{int(seconds // _DAY)}d"
 
 
-def moment(at: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+def local_time(at: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     """Returns seconds since the epoch as local time; `unknown` if out of range."""
     try:
         return time.strftime(form, time.localtime(at))

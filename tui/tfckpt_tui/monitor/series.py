@@ -33,11 +33,6 @@ class Series:
             self._points = _thinned(self._points)
         self._frozen = tuple(self._points)
 
-    def clear(self) -> None:
-        """Forgets all points."""
-        self._points = []
-        self._frozen = ()
-
 
 def _thinned(points: list[SeriesPoint]) -> list[SeriesPoint]:
     """Drops every second point, except the newest quarter, ends of branches and first NaNs."""

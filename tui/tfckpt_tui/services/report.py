@@ -142,10 +142,10 @@ def _reason(
     now: float,
 ) -> str:
     """Returns the reason for the state of a run, preferably from the supervisor."""
-    said = supervisor.reason if supervisor is not None else ""
+    reason = supervisor.reason if supervisor is not None else ""
     has_ended = supervisor is not None and supervisor.state in _ENDED
-    if said and (has_ended or state is RunState.RESTARTING):
-        return said
+    if reason and (has_ended or state is RunState.RESTARTING):
+        return reason
     lost = loss(statuses, now)
     if lost:
         # The reason of a running supervisor is about an earlier restart.
@@ -153,7 +153,7 @@ def _reason(
     suspected = holding_up(statuses, now)
     if suspected is not None:
         return f"Worker {suspected[0]} {suspected[1]}."
-    return said
+    return reason
 
 
 def _branch(

@@ -138,8 +138,8 @@ class ChartsScreen(Page):
         known = measurements(self._snapshot.points)
         shown = next((one for one in known if one.name == self._name), known[0])
         chart = self.query_one(Chart)
-        chart.draw(clean(shown.name), shown.value_of, shown.show, from_zero=shown.from_zero)
-        chart.look_at(self._window, by_time=self._by_time)
+        chart.show_metric(clean(shown.name), shown.value_of, shown.show, from_zero=shown.from_zero)
+        chart.show_window(self._window, by_time=self._by_time)
         self.query_one("#figures", TextPane).show_lines([self._figures(shown)])
 
     def _figures(self, shown: Measurement) -> Line:
@@ -148,7 +148,7 @@ class ChartsScreen(Page):
         points = [
             p
             for p in self._snapshot.points
-            if window is None or window.shows(p.at if self._by_time else float(p.step))
+            if window is None or window.contains(p.at if self._by_time else float(p.step))
         ]
         values = [value for value in map(shown.value_of, points) if value is not None]
         if not points or not values:

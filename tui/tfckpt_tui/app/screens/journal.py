@@ -98,7 +98,7 @@ class EventsScreen(Page):
 
 def _lines(entry: JournalEntry, width: int) -> list[Line]:
     """Returns all that an event tells: when, where, who, its message, its details."""
-    facts: list[Span] = [(units.moment(entry.at), "value")]
+    facts: list[Span] = [(units.local_time(entry.at), "value")]
     for name, value in (
         ("step", "" if entry.step is None else f"{entry.step:,}"),
         ("branch", "" if entry.branch is None else str(entry.branch)),

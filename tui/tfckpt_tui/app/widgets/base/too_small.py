@@ -19,7 +19,7 @@ class TooSmall(Pane):
         words = (
             f"This terminal is {self.size.width}×{self.size.height}.",
             f"tfckpt-tui needs {SMALLEST.width}×{SMALLEST.height}; 80×24 is better.",
-            "Training goes on. q detaches.",
+            "Training continues. Press q to detach.",
         )
         shown = [
             line((shorten(text, width), "value" if i else "warn")) for i, text in enumerate(words)

@@ -49,7 +49,7 @@ def clock_labels(low: float, high: float, most: int) -> list[tuple[float, str]]:
     first = math.ceil((low + shift) / apart)
     last = math.floor((high + shift) / apart)
     places = [number * apart - shift for number in range(first, min(last, first + 2 * most) + 1)]
-    return [(float(place), units.moment(place, form)) for place in places]
+    return [(float(place), units.local_time(place, form)) for place in places]
 
 
 _CLOSEST = 1e-3
@@ -68,7 +68,7 @@ class Window:
         """Its length."""
         return self.high - self.low
 
-    def shows(self, place: float) -> bool:
+    def contains(self, place: float) -> bool:
         """Whether a position is in it."""
         return self.low <= place <= self.high
 

@@ -117,7 +117,7 @@ def plot(
 
 
 def _cut(curve: Curve, window: Window) -> Curve:
-    return Curve(tuple(point for point in curve.points if window.shows(point[0])), curve.style)
+    return Curve(tuple(point for point in curve.points if window.contains(point[0])), curve.style)
 
 
 class _Grid:

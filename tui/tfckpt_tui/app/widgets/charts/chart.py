@@ -50,7 +50,7 @@ class Chart(Pane):
         self._window: Window | None = None
         self._by_time = False
 
-    def draw(
+    def show_metric(
         self,
         title: str,
         value_of: Callable[[SeriesPoint], float | None],
@@ -63,7 +63,7 @@ class Chart(Pane):
         self._from_zero = from_zero
         self.repaint()
 
-    def look_at(self, window: Window | None, *, by_time: bool) -> None:
+    def show_window(self, window: Window | None, *, by_time: bool) -> None:
         """Shows a window of the x axis (None is all of it), in steps or in seconds."""
         self._window, self._by_time = window, by_time
         self.repaint()
@@ -128,27 +128,27 @@ class Chart(Pane):
         kept = kept_until(snapshot.checkpoints, snapshot.branch)
         past: list[Curve] = []
         present: list[Curve] = []
-        for stretch in _stretches(snapshot.points):
-            branch = stretch[0].branch
-            points = tuple((self._place(p), _finite(self._value_of(p))) for p in stretch)
+        for segment in _segments(snapshot.points):
+            branch = segment[0].branch
+            points = tuple((self._place(p), _finite(self._value_of(p))) for p in segment)
             last_kept = kept.get(branch, -math.inf)
-            turn = bisect_right(stretch, last_kept, key=lambda point: point.step)
-            if points[:turn]:
-                present.append(Curve(points[:turn], branch_style(branch)))
-            if points[turn:]:
-                past.append(Curve(points[max(0, turn - 1) :], branch_style(branch, past=True)))
+            split = bisect_right(segment, last_kept, key=lambda point: point.step)
+            if points[:split]:
+                present.append(Curve(points[:split], branch_style(branch)))
+            if points[split:]:
+                past.append(Curve(points[max(0, split - 1) :], branch_style(branch, past=True)))
         return [*past, *present]
 
 
-def _stretches(points: Sequence[SeriesPoint]) -> list[list[SeriesPoint]]:
+def _segments(points: Sequence[SeriesPoint]) -> list[list[SeriesPoint]]:
     """Splits points where the branch changes or the step goes back."""
-    stretches: list[list[SeriesPoint]] = []
+    segments: list[list[SeriesPoint]] = []
     for point in points:
-        last = stretches[-1][-1] if stretches else None
+        last = segments[-1][-1] if segments else None
         if last is None or last.branch != point.branch or last.step > point.step:
-            stretches.append([])
-        stretches[-1].append(point)
-    return stretches
+            segments.append([])
+        segments[-1].append(point)
+    return segments
 
 
 def _marks(
@@ -160,7 +160,7 @@ def _marks(
         if entry.kind in _MARKED and entry.step is not None
     ]
     if window is not None:
-        entries = [(place, entry) for place, entry in entries if window.shows(place)]
+        entries = [(place, entry) for place, entry in entries if window.contains(place)]
     crowded = sum(entry.kind is JournalKind.SAVE for _, entry in entries) > width // 4
     marks: list[Mark] = []
     for kind in _MARKED:

@@ -42,7 +42,7 @@ def fact_lines(checkpoint: Checkpoint, found: Inspection | None, at: float) -> l
             *_fact("branch", str(checkpoint.branch)),
             *_fact("size", units.size(checkpoint.size)),
             *_fact("shards", str(checkpoint.shards)),
-            *_fact("saved", f"{age} ago, {units.moment(checkpoint.saved_at)}"),
+            *_fact("saved", f"{age} ago, {units.local_time(checkpoint.saved_at)}"),
         )
     ]
     if found is not None and (found.index is not None or not checkpoint.problem):

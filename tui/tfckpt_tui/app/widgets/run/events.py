@@ -135,7 +135,7 @@ def _said(entry: JournalEntry) -> str:
 
 def _entry(entry: JournalEntry, width: int) -> Line:
     sign = JOURNAL[entry.kind]
-    clock = units.moment(entry.at, "%H:%M:%S")
+    clock = units.local_time(entry.at, "%H:%M:%S")
     spans: list[Span] = [(f"{clock:<8} ", "faint"), (f"{sign.glyph} ", sign.style)]
     if width >= 60:
         step = f"step {entry.step:,}" if entry.step is not None else ""

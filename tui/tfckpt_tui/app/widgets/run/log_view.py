@@ -139,7 +139,7 @@ class LogView(ListPane):
         """Returns when a line was printed and by whom, as far as there is room and need."""
         spans: list[Span] = []
         if width >= _TIMES_FROM:
-            clock = "" if row.at is None else units.moment(row.at, "%H:%M:%S")
+            clock = "" if row.at is None else units.local_time(row.at, "%H:%M:%S")
             spans.append((f"{clock:<8} ", "faint"))
         if self._log == ALL:
             name, style = _short(row.log)

@@ -62,7 +62,7 @@ def worker_lines(view: WorkerView, snapshot: RunSnapshot, best: float | None) ->
 
 def _where(view: WorkerView) -> Line:
     status = view.status
-    since = units.moment(status.process_started_at)
+    since = units.local_time(status.process_started_at)
     return line(
         ("host ", "label"),
         (clean(status.host), "value"),
