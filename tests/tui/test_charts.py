@@ -1,4 +1,4 @@
-"""Looking at a part of an axis, and its numbers."""
+"""Charts: windows of an axis, labels and plots."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOVES = st.lists(
 
 
 @given(MOVES)
-def test_a_window_never_leaves_what_there_is(moves):
+def test_a_window_stays_inside_the_axis(moves):
     window = None
     for kind, amount in moves:
         window = zoom(window, WHOLE, amount) if kind == "zoom" else pan(window, WHOLE, amount)
@@ -31,7 +31,7 @@ def test_a_window_never_leaves_what_there_is(moves):
             assert 0 < window.span < WHOLE.span
 
 
-def test_zooming_keeps_to_the_newest_until_one_looks_back() -> None:
+def test_zooming_stays_at_the_newest_point_until_panned() -> None:
     close = zoom(None, WHOLE, 0.5)
     assert close == Window(500.0, 900.0)
     back = pan(close, WHOLE, -0.5)
@@ -78,7 +78,7 @@ VALUES = st.none() | st.floats(allow_nan=True, allow_infinity=True)
     st.booleans(),
     st.booleans(),
 )
-def test_whatever_the_values_are_a_plot_has_its_size(points, width, height, from_zero, is_cut):
+def test_a_plot_has_the_requested_size_for_any_values(points, width, height, from_zero, is_cut):
     points.sort(key=lambda point: point[0])
     window = Window(10.0, 1000.0) if is_cut else None
     marks = [Mark(5.0, "◆", "good"), Mark(500.0, "↩", "accent")]
@@ -90,7 +90,7 @@ def test_whatever_the_values_are_a_plot_has_its_size(points, width, height, from
     assert all(one <= max(width, 11) for one in drawn)
 
 
-def test_only_the_window_is_drawn_and_its_range_alone_counts() -> None:
+def test_only_the_window_is_drawn_and_scaled() -> None:
     curve = Curve(tuple((float(x), float(x)) for x in range(1000)), "calm")
     text = "\n".join(
         "".join(span[0] for span in line.spans)

@@ -68,7 +68,7 @@ def checkpoint(name: str = "ckpt-100", **changes: Any) -> Checkpoint:
         ("step>50 pinned", False),
     ],
 )
-def test_what_a_filter_lets_through(text: str, holds: bool) -> None:
+def test_matches_of_a_filter(text: str, holds: bool) -> None:
     assert parse_filter(text).matches(checkpoint(), NOW, {"ckpt-100"}) is holds
 
 
@@ -88,7 +88,7 @@ def test_invalid_words_are_explained(text: str, words: str) -> None:
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=40))
-def test_any_text_is_a_filter_or_is_refused(text: str) -> None:
+def test_any_text_is_a_filter_or_a_usage_error(text: str) -> None:
     try:
         wanted = parse_filter(text)
     except UsageError:

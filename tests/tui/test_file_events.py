@@ -1,4 +1,4 @@
-"""A directory is followed whatever happens to it, and to the events that tell of it."""
+"""The monitor follows a directory through replacements, lost events and system limits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def wait_for_only(watching: Watching, *names: str) -> None:
     wait_until(found, 10, f"exactly {names}")
 
 
-def test_a_link_is_followed_when_it_is_turned_to_another_directory(tmp_path: Path) -> None:
+def test_a_link_that_changes_its_target_is_followed(tmp_path: Path) -> None:
     RunFactory(tmp_path / "first").run.root.mkdir()
     first, second = RunFactory(tmp_path / "first"), RunFactory(tmp_path / "second")
     second.run.root.mkdir()
@@ -59,7 +59,7 @@ def test_a_link_is_followed_when_it_is_turned_to_another_directory(tmp_path: Pat
         wait_for_only(watching, "ckpt-2", "ckpt-3")
 
 
-def test_a_directory_that_was_renamed_away_is_gone_and_its_successor_is_seen(
+def test_a_renamed_directory_is_gone_and_its_replacement_is_watched(
     tmp_path: Path,
 ) -> None:
     made = RunFactory(tmp_path / "run")
@@ -116,7 +116,7 @@ def no_more_inotify() -> Iterator[None]:
         os.close(descriptor)
 
 
-def test_at_the_limit_of_inotify_it_says_so_and_polls(
+def test_the_inotify_limit_is_reported_and_polling_continues(
     tmp_path: Path, no_more_inotify: None
 ) -> None:
     made = RunFactory(tmp_path)
@@ -131,7 +131,7 @@ def test_at_the_limit_of_inotify_it_says_so_and_polls(
         wait_for_only(watching, "ckpt-1", "ckpt-2")
 
 
-def test_a_burst_of_a_thousand_saves_costs_a_few_looks(tmp_path: Path) -> None:
+def test_a_burst_of_a_thousand_saves_causes_few_reads(tmp_path: Path) -> None:
     made = RunFactory(tmp_path)
     made.checkpoint(0, recorded=False, listed=False)
     with followed(tmp_path) as watching:
@@ -192,7 +192,7 @@ def test_one_event_resets_the_detector() -> None:
     assert detector.detected
 
 
-def test_polling_uses_no_events_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polling_uses_no_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: DirectoryWatcher) -> None:
         raise AssertionError("events were asked for")
 
@@ -205,7 +205,7 @@ def test_polling_uses_no_events_at_all(tmp_path: Path, monkeypatch: pytest.Monke
         wait_for_only(watching, "ckpt-1", "ckpt-2")
 
 
-def test_an_index_that_is_finished_in_place_is_seen(tmp_path: Path) -> None:
+def test_an_index_written_in_place_is_detected(tmp_path: Path) -> None:
     """TensorFlow creates the index and then writes it: the directory's time changes once only."""
     made = RunFactory(tmp_path)
     made.checkpoint(1, recorded=False, seconds_ago=7200)
@@ -220,7 +220,7 @@ def test_an_index_that_is_finished_in_place_is_seen(tmp_path: Path) -> None:
         )
 
 
-def test_a_clock_that_is_set_back_does_not_freeze_the_list(tmp_path: Path) -> None:
+def test_a_clock_set_back_does_not_freeze_the_list(tmp_path: Path) -> None:
     made = RunFactory(tmp_path)
     made.checkpoint(1, recorded=False, seconds_ago=7200)
     reader, now = SnapshotReader(made.run), time.time()
@@ -233,7 +233,7 @@ def test_a_clock_that_is_set_back_does_not_freeze_the_list(tmp_path: Path) -> No
     assert not reader.read(now - 86400).checkpoints[0].restorable
 
 
-def test_a_dead_file_system_does_not_hold_up_the_end(tmp_path: Path) -> None:
+def test_a_blocked_file_system_does_not_delay_stopping(tmp_path: Path) -> None:
     """A look that never returns, as on a server that is gone."""
     stuck, release = threading.Event(), threading.Event()
 
@@ -252,7 +252,7 @@ def test_a_dead_file_system_does_not_hold_up_the_end(tmp_path: Path) -> None:
     release.set()
 
 
-def test_what_was_deleted_as_a_whole_comes_back_empty(tmp_path: Path) -> None:
+def test_a_deleted_directory_that_is_made_again_is_empty(tmp_path: Path) -> None:
     made = RunFactory(tmp_path / "run")
     made.run.root.mkdir()
     made.checkpoint(1, recorded=False)
