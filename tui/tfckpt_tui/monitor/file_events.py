@@ -33,9 +33,9 @@ class DirectoryWatcher:
     If watching fails (system limits, or a file system without events), `problem` says why.
     """
 
-    def __init__(self, directories: Sequence[Path], hint: Callable[[], None]) -> None:
+    def __init__(self, directories: Sequence[Path], on_event: Callable[[], None]) -> None:
         self._directories = directories
-        self._hint = hint
+        self._on_event = on_event
         self._observer: BaseObserver | None = None
         self._watched: frozenset[tuple[str, int]] = frozenset()
         self._tried_at = 0.0
@@ -82,12 +82,12 @@ class DirectoryWatcher:
         )
         from watchdog.observers import Observer
 
-        hint = self._hint
+        on_event = self._on_event
 
         class Handler(FileSystemEventHandler):
             def on_any_event(self, event: FileSystemEvent) -> None:
                 del event
-                hint()
+                on_event()
 
         # No moves: the observer would delay every event by half a second to pair them. A file that
         # is renamed into place was closed in the same directory a moment before.
@@ -107,21 +107,21 @@ class DirectoryWatcher:
     @property
     def _overflow(self) -> logging.Handler:
         if not hasattr(self, "_overflow_handler"):
-            self._overflow_handler = _OverflowHandler(self._hint)
+            self._overflow_handler = _OverflowHandler(self._on_event)
         return self._overflow_handler
 
 
 class _OverflowHandler(logging.Handler):
     """Detects lost events, which the library reports only in its log."""
 
-    def __init__(self, hint: Callable[[], None]) -> None:
+    def __init__(self, on_event: Callable[[], None]) -> None:
         super().__init__()
-        self._hint = hint
+        self._on_event = on_event
 
     def emit(self, record: logging.LogRecord) -> None:
         """Handles lost events like any other event."""
         del record
-        self._hint()
+        self._on_event()
 
 
 class EventLossDetector:

@@ -25,7 +25,20 @@ FIRST_BYTES = 1 << 20
 SUPERVISOR = "supervisor"
 """Name of the log of the supervisor."""
 
+ALL = "all"
+"""Name of all logs together."""
+
+MOST_LINES = 20_000
+"""Maximum number of lines kept of each log, and of all together."""
+
 _CARRIAGE = "\r"
+_HEAD = 200
+_LONG_AGO = float("-inf")
+_ERROR = re.compile(
+    r"Error|ERROR|Traceback|CRITICAL|FATAL|Exception\b|^[EF]\d{4} |^\d{4}-\d\d-\d\d \S+ [EF] "
+)
+_WARNING = re.compile(r"WARN|Warning|^W\d{4} |^\d{4}-\d\d-\d\d \S+ W ")
+_INFORMATION = re.compile(r"^(?:INFO|DEBUG)\b|^I\d{4} |^\d{4}-\d\d-\d\d \S+ I ")
 
 
 @dataclass(frozen=True)
@@ -48,7 +61,7 @@ class LogTail:
     def __init__(self, path: Path, first_bytes: int = FIRST_BYTES) -> None:
         self._path = path
         self._has_read = False
-        self._reads_notes = True
+        self._needs_times = True
         self._first_bytes = first_bytes
         self._offset = 0
         self._inode: int | None = None
@@ -64,11 +77,11 @@ class LogTail:
         except (OSError, DamagedFileError):
             return None
         with opened as file:
-            facts = os.fstat(file.fileno())
-            if facts.st_ino != self._inode or facts.st_size < self._offset:
-                self._inode = facts.st_ino
-                self._reads_notes = True
-                self._offset = max(0, facts.st_size - self._first_bytes)
+            stats = os.fstat(file.fileno())
+            if stats.st_ino != self._inode or stats.st_size < self._offset:
+                self._inode = stats.st_ino
+                self._needs_times = True
+                self._offset = max(0, stats.st_size - self._first_bytes)
                 self._rest = b""
                 file.seek(self._offset)
                 if self._offset:
@@ -80,13 +93,13 @@ class LogTail:
         if not separator:
             self._rest = data
             return []
-        return self._timed(whole, self._offset - len(self._rest), facts.st_mtime)
+        return self._timed(whole, self._offset - len(self._rest), stats.st_mtime)
 
     def _timed(self, whole: bytes, end: int, changed_at: float) -> list[LogLine]:
         """Returns lines with their recorded times; newer lines get the modification time."""
-        # Times are recorded for older lines only; there may be thousands.
-        known = read_log_times(self._path) if self._reads_notes else LogTimes()
-        self._reads_notes = False
+        # Lines added since the last read need no recorded times, which may be thousands.
+        known = read_log_times(self._path) if self._needs_times else LogTimes()
+        self._needs_times = False
         if known.inode != self._inode:
             known = LogTimes()
         # Without recorded times, only lines added after the first read have a time.
@@ -117,21 +130,6 @@ def _shown(line: bytes) -> str:
     text = line.decode("utf-8", "replace").rstrip(_CARRIAGE)
     # A progress bar rewrites its line; a terminal would show its last state.
     return clean(text.rsplit(_CARRIAGE, 1)[-1].expandtabs(4))
-
-
-ALL = "all"
-"""Name of all logs together."""
-
-MOST_LINES = 20_000
-"""Maximum number of lines kept of each log, and of all together."""
-
-_HEAD = 200
-_LONG_AGO = float("-inf")
-_ERROR = re.compile(
-    r"Error|ERROR|Traceback|CRITICAL|FATAL|Exception\b|^[EF]\d{4} |^\d{4}-\d\d-\d\d \S+ [EF] "
-)
-_WARNING = re.compile(r"WARN|Warning|^W\d{4} |^\d{4}-\d\d-\d\d \S+ W ")
-_INFORMATION = re.compile(r"^(?:INFO|DEBUG)\b|^I\d{4} |^\d{4}-\d\d-\d\d \S+ I ")
 
 
 class Level(IntEnum):

@@ -81,9 +81,9 @@ class Monitor:
             run.pins_directory,
             run.active,
         )
-        self._watch = DirectoryWatcher(directories, self._take_hint) if poll is None else None
+        self._watch = DirectoryWatcher(directories, self._on_event) if poll is None else None
         self._event_loss = EventLossDetector()
-        self._hinted = False
+        self._had_event = False
         self._root = run.root
         self._pause = self._poll
 
@@ -103,8 +103,8 @@ class Monitor:
         """Requests a read at once, from any thread."""
         self._wake.set()
 
-    def _take_hint(self) -> None:
-        self._hinted = True
+    def _on_event(self) -> None:
+        self._had_event = True
         self._wake.set()
 
     def stop(self) -> None:
@@ -141,10 +141,10 @@ class Monitor:
 
     def _snapshot(self) -> RunSnapshot:
         now = self._clock()
-        hinted, self._hinted = self._hinted, False
+        had_event, self._had_event = self._had_event, False
         before = self._last
         try:
-            self._last = self._with_problems(self._reader.read(now), before, hinted)
+            self._last = self._with_problems(self._reader.read(now), before, had_event)
         except Exception as error:
             # A bug must be visible, and must not stop the updates.
             problem = clean(
@@ -153,15 +153,17 @@ class Monitor:
             return replace(self._last, at=now, problems=(*self._last.problems, problem))
         return self._last
 
-    def _with_problems(self, found: RunSnapshot, before: RunSnapshot, hinted: bool) -> RunSnapshot:
+    def _with_problems(
+        self, found: RunSnapshot, before: RunSnapshot, had_event: bool
+    ) -> RunSnapshot:
         """Adds the reason why updates may be late, if there is one."""
         if self._watch is None:
             return found
         if found.checkpoints is not before.checkpoints:
             known = {checkpoint.name for checkpoint in before.checkpoints}
             is_new = bool(known) and any(c.name not in known for c in found.checkpoints)
-            self._event_loss.update(has_new=is_new, had_event=hinted)
-        elif hinted:
+            self._event_loss.update(has_new=is_new, had_event=had_event)
+        elif had_event:
             self._event_loss.update(has_new=False, had_event=True)
         problem = self._watch.problem
         if not problem and self._event_loss.detected:

@@ -148,7 +148,7 @@ class SnapshotReader:
 
     def _identify(self) -> tuple[int, int] | None:
         try:
-            facts = os.stat(self._run.root)
+            stats = os.stat(self._run.root)
             os.scandir(self._run.root).close()
         except FileNotFoundError:
             self._problems.append("The directory does not exist; waiting for it.")
@@ -156,7 +156,7 @@ class SnapshotReader:
         except OSError as error:
             self._problems.append(f"The directory cannot be read: {clean(error.strerror or '')}.")
             return None
-        return facts.st_dev, facts.st_ino
+        return stats.st_dev, stats.st_ino
 
     def _workers(self, now: float, count: int | None) -> tuple[WorkerView, ...]:
         views = []
@@ -264,10 +264,10 @@ def _signature(paths: Sequence[Path]) -> tuple[tuple[int, int], ...]:
     signature = []
     for path in paths:
         try:
-            facts = os.lstat(path)
+            stats = os.lstat(path)
         except OSError:
             signature.append((0, 0))
             continue
-        changed = facts.st_mtime_ns
-        signature.append((changed, facts.st_ino if stat.S_ISDIR(facts.st_mode) else facts.st_size))
+        changed = stats.st_mtime_ns
+        signature.append((changed, stats.st_ino if stat.S_ISDIR(stats.st_mode) else stats.st_size))
     return tuple(signature)

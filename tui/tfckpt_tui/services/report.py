@@ -68,7 +68,7 @@ def checkpoints_report(
             for checkpoint in checkpoints
         ],
         "diagnostics": found,
-        "remarks": found,  # the name of version 0.1
+        "remarks": found,  # its name in version 0.1
     }
 
 

@@ -164,11 +164,11 @@ def _marks(
     crowded = sum(entry.kind is JournalKind.SAVE for _, entry in entries) > width // 4
     marks: list[Mark] = []
     for kind in _MARKED:
-        sign = JOURNAL[kind]
+        icon = JOURNAL[kind]
         if crowded and kind is JournalKind.SAVE:
-            sign = Icon(_CROWDED_SAVE, sign.style, sign.meaning)
+            icon = Icon(_CROWDED_SAVE, icon.style, icon.meaning)
         marks += [
-            Mark(place, sign.glyph, sign.style) for place, entry in entries if entry.kind is kind
+            Mark(place, icon.glyph, icon.style) for place, entry in entries if entry.kind is kind
         ]
     return marks
 
