@@ -232,7 +232,7 @@ async def test_the_cursor_begins_where_it_was(ended: RunFactory) -> None:
 
 
 async def test_a_directory_that_does_not_answer_is_said_on_every_screen(ended: RunFactory) -> None:
-    monitor = StillMonitor(SnapshotReader(ended.run).read(time.time()), patience=0.2)
+    monitor = StillMonitor(SnapshotReader(ended.run).read(time.time()), snapshot_timeout=0.2)
     app = TfckptApp(ended.run, monitor=monitor)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: app.snapshot, "a first snapshot")

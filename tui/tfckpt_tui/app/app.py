@@ -166,7 +166,7 @@ class TfckptApp(BaseApp[int]):
     def _show_silence(self) -> None:
         """Says on every screen how old its data is, where the run directory does not answer."""
         silent = time.monotonic() - self._heard_at
-        seconds = int(silent) if silent > self._monitor.patience else 0
+        seconds = int(silent) if silent > self._monitor.snapshot_timeout else 0
         for screen in self.screen_stack:
             for bar in screen.query(KeyBar):
                 bar.show_silence(seconds)

@@ -28,7 +28,7 @@ DEBOUNCE_SECONDS = 0.1
 READ_SHARE = 0.05
 """Maximum share of one core that reading takes. Slow reads become less frequent."""
 
-PATIENCE_SECONDS = 5.0
+TIMEOUT_SECONDS = 5.0
 """Seconds that a read may take before the run directory counts as not answering."""
 
 _STOP_SECONDS = 0.4
@@ -38,8 +38,8 @@ class SnapshotSource(Protocol):
     """The part of the monitor that the app uses."""
 
     @property
-    def patience(self) -> float:
-        """Seconds without a snapshot after which something is wrong with the run directory."""
+    def snapshot_timeout(self) -> float:
+        """Seconds without a snapshot after which the run directory counts as not answering."""
 
     def start(self, on_snapshot: Callable[[RunSnapshot], None]) -> None:
         """Starts passing snapshots to `on_snapshot`, in any thread."""
@@ -88,9 +88,9 @@ class Monitor:
         self._pause = self._poll
 
     @property
-    def patience(self) -> float:
-        """Seconds without a snapshot after which something is wrong with the run directory."""
-        return PATIENCE_SECONDS + 2 * self._pause
+    def snapshot_timeout(self) -> float:
+        """Seconds without a snapshot after which the run directory counts as not answering."""
+        return TIMEOUT_SECONDS + 2 * self._pause
 
     def start(self, on_snapshot: Callable[[RunSnapshot], None]) -> None:
         """Starts the thread, which calls `on_snapshot`."""

@@ -105,6 +105,3 @@ PIN = "★"
 
 MARK = "▶"
 """Icon of marked checkpoints."""
-
-NOT_A_NUMBER = "✗"
-"""Icon of metrics that are not a number."""
