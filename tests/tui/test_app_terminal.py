@@ -246,7 +246,7 @@ def test_it_can_be_suspended_and_goes_on(made: RunFactory, tmp_path: Path) -> No
 def test_it_ends_at_once_whatever_its_threads_are_doing(made: RunFactory) -> None:
     hung = (
         "import time; from tfckpt_tui.monitor.snapshot_reader import SnapshotReader\n"
-        "SnapshotReader.snapshot = lambda self, now: time.sleep(3600)\n"
+        "SnapshotReader.read = lambda self, now: time.sleep(3600)\n"
     )
     terminal = Terminal(str(made.run.root), code=hung + _OPEN)
     terminal.wait_for("reading the run directory")
