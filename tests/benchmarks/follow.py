@@ -123,7 +123,7 @@ def settle(followed: Followed) -> None:
     # It counts anew during a look: only nothing for two seconds is nothing.
     while quiet < 10 and time.monotonic() < deadline:
         quiet = 0 if catalog.deferred else quiet + 1
-        followed.monitor.look_now()
+        followed.monitor.refresh()
         time.sleep(0.2)
     time.sleep(3)
 

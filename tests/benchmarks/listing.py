@@ -1,4 +1,4 @@
-"""Listing very many checkpoints, against a bare `os.scandir` with `stat` of the same directory.
+"""ListPane very many checkpoints, against a bare `os.scandir` with `stat` of the same directory.
 
     python tests/benchmarks/listing.py [--checkpoints N ...] [--rounds N]
 

@@ -20,8 +20,8 @@ Result = TypeVar("Result")
 class StillMonitor:
     """Hands over the snapshots it is given, and nothing else: no clock, no files."""
 
-    def __init__(self, snapshot: RunSnapshot, patience: float = float("inf")) -> None:
-        self.patience = patience
+    def __init__(self, snapshot: RunSnapshot, snapshot_timeout: float = float("inf")) -> None:
+        self.snapshot_timeout = snapshot_timeout
         self._snapshot = snapshot
         self._take: Callable[[RunSnapshot], None] | None = None
 
@@ -33,7 +33,7 @@ class StillMonitor:
         assert self._take is not None
         self._take(snapshot)
 
-    def look_now(self) -> None:
+    def refresh(self) -> None:
         pass
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Looking into checkpoints from the keyboard: inspect, verify, mark, compare."""
+"""Checkpoints in the app: inspect, verify, mark, compare, filter, sort."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def opened(pilot: Pilot[int]) -> TfckptApp:
     return app
 
 
-async def test_enter_shows_what_is_in_a_checkpoint_and_its_figures(made: RunFactory) -> None:
+async def test_enter_shows_variables_and_statistics_of_a_checkpoint(made: RunFactory) -> None:
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
         app = await opened(pilot)
         await pilot.press("enter")
@@ -101,19 +101,19 @@ async def test_damage_stays_on_the_screen_until_it_is_dismissed(made: RunFactory
         assert "damaged" in top(app)
 
 
-async def test_a_checkpoint_without_an_index_says_that_nothing_is_known_of_it(
+async def test_the_contents_of_a_checkpoint_without_an_index_are_unknown(
     made: RunFactory,
 ) -> None:
     (made.run.root / "ckpt-30.index").unlink()
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
         app = await opened(pilot)
         await pilot.press("home", "enter")
-        await until_shown(pilot, "nobody knows what is in it")
+        await until_shown(pilot, "contents unknown")
         assert "reading…" not in top(app)
         assert "unknown: its index cannot be read" in top(app)
 
 
-async def test_a_new_checkpoint_is_verified_by_itself(made: RunFactory) -> None:
+async def test_a_new_checkpoint_is_verified_automatically(made: RunFactory) -> None:
     async with TfckptApp(made.run, poll=0.1).run_test(size=SIZE, notifications=True) as pilot:
         app = await opened(pilot)
         await until(pilot, lambda: app.snapshot, "a snapshot")
@@ -130,7 +130,7 @@ async def test_a_new_checkpoint_is_verified_by_itself(made: RunFactory) -> None:
         await until_shown(pilot, "✓ verified")
 
 
-async def test_two_marked_ones_are_compared(made: RunFactory) -> None:
+async def test_two_marked_checkpoints_are_compared(made: RunFactory) -> None:
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
         app = await opened(pilot)
         await pilot.press("space", "down", "space")
@@ -147,7 +147,7 @@ async def test_two_marked_ones_are_compared(made: RunFactory) -> None:
         await until(pilot, lambda: "2 marked" not in top(app), "the marks are gone")
 
 
-async def test_without_marks_it_is_compared_with_the_one_before(made: RunFactory) -> None:
+async def test_without_marks_compare_uses_the_previous_checkpoint(made: RunFactory) -> None:
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
         app = await opened(pilot)
         await pilot.press("d")
@@ -155,7 +155,7 @@ async def test_without_marks_it_is_compared_with_the_one_before(made: RunFactory
         assert "from ckpt-20 step 20  to ckpt-30 step 30" in top(app)
 
 
-async def test_three_marked_ones_are_too_many(made: RunFactory) -> None:
+async def test_three_marked_checkpoints_cannot_be_compared(made: RunFactory) -> None:
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
         await opened(pilot)
         await pilot.press("space", "space", "space", "d")
@@ -163,7 +163,7 @@ async def test_three_marked_ones_are_too_many(made: RunFactory) -> None:
 
 
 @pytest.mark.parametrize("damage", ["index", "data"])
-async def test_what_cannot_be_read_says_why(made: RunFactory, damage: str) -> None:
+async def test_unreadable_checkpoints_say_why(made: RunFactory, damage: str) -> None:
     if damage == "index":
         (made.run.root / "ckpt-30.index").write_bytes(b"garbage" * 30)
     else:
@@ -176,7 +176,7 @@ async def test_what_cannot_be_read_says_why(made: RunFactory, damage: str) -> No
         await until_shown(pilot, words)
 
 
-async def test_a_checkpoint_that_goes_away_meanwhile_is_told_of(made: RunFactory) -> None:
+async def test_a_checkpoint_deleted_meanwhile_is_reported(made: RunFactory) -> None:
     async with TfckptApp(made.run, poll=0.1).run_test(size=SIZE, notifications=True) as pilot:
         await opened(pilot)
         await pilot.press("enter")
@@ -186,7 +186,7 @@ async def test_a_checkpoint_that_goes_away_meanwhile_is_told_of(made: RunFactory
         await until_shown(pilot, "It is not there any more")
 
 
-async def test_what_is_odd_in_the_directory_is_shown_and_goes_away(made: RunFactory) -> None:
+async def test_diagnostics_appear_and_disappear(made: RunFactory) -> None:
     state = made.run.state_file
     sound = state.read_bytes()
     state.write_bytes(sound.replace(b'_path: "ckpt-30"', b'_path: "x"', 1))
@@ -217,7 +217,7 @@ async def test_pruning_beside_a_foreign_trainer_asks_twice(made: RunFactory) -> 
         await until(pilot, lambda: not (made.run.root / "ckpt-10.index").exists(), "it is gone")
 
 
-async def test_what_a_foreign_trainer_just_wrote_is_not_pruned(made: RunFactory) -> None:
+async def test_new_files_of_a_foreign_trainer_are_not_pruned(made: RunFactory) -> None:
     for name in ("best-1", "ckpt-40"):
         made.checkpoint(40, name=name, recorded=False)
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
@@ -230,7 +230,7 @@ async def test_what_a_foreign_trainer_just_wrote_is_not_pruned(made: RunFactory)
         assert (made.run.root / "best-1.index").exists()
 
 
-async def test_undo_offers_what_a_person_pruned_before_what_a_trainer_did(
+async def test_undo_offers_prunes_of_users_before_those_of_the_trainer(
     made: RunFactory,
 ) -> None:
     for name, by in (("ckpt-10", "ada@host"), ("ckpt-20", RETENTION)):
@@ -268,16 +268,16 @@ async def test_a_filter_narrows_the_history_while_it_is_typed(made: RunFactory) 
         await until(pilot, lambda: len(names_shown(app)) == 3, "all are back")
 
 
-async def test_a_filter_without_sense_is_kept_open_and_said(made: RunFactory) -> None:
+async def test_an_invalid_filter_stays_open_and_is_explained(made: RunFactory) -> None:
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
         app = await opened(pilot)
         await pilot.press("slash", *"size>1XB", "enter")
-        await until_shown(pilot, "is not understood")
+        await until_shown(pilot, "is not a valid")
         await pilot.press("escape")
         await until(pilot, lambda: len(names_shown(app)) == 3, "all are there")
 
 
-async def test_a_filter_that_nothing_fulfils_says_how_to_get_back(made: RunFactory) -> None:
+async def test_a_filter_without_matches_says_how_to_clear_it(made: RunFactory) -> None:
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
         await opened(pilot)
         await pilot.press("slash", *"zzz", "enter")
@@ -286,7 +286,7 @@ async def test_a_filter_that_nothing_fulfils_says_how_to_get_back(made: RunFacto
         await until_shown(pilot, "Not now: verify")
 
 
-async def test_columns_sort_and_the_order_turns_round(made: RunFactory) -> None:
+async def test_columns_are_sorted_and_the_order_is_reversed(made: RunFactory) -> None:
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
         app = await opened(pilot)
         await pilot.press("greater_than_sign")

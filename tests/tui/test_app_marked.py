@@ -1,4 +1,4 @@
-"""Several checkpoints at once: marked, verified, pinned, pruned, copied."""
+"""Actions on several marked checkpoints."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def mark(pilot: Pilot[int], *names: str) -> None:
     history = pilot.app.screen.query_one(History)
     for name in names:
         history.select(name)
-        history.turn_mark()
+        history.toggle_mark()
 
 
-async def test_exactly_the_marked_ones_go_but_for_those_that_must_stay(ended: RunFactory) -> None:
+async def test_prune_deletes_marked_checkpoints_except_required_ones(ended: RunFactory) -> None:
     async with opened(ended.run) as pilot:
         mark(pilot, "ckpt-100", "ckpt-500", "ckpt-b1-400")
         await pilot.press("p")
@@ -37,7 +37,7 @@ async def test_exactly_the_marked_ones_go_but_for_those_that_must_stay(ended: Ru
         assert left == {"ckpt-200", "ckpt-300", "ckpt-400", "ckpt-b1-400"}
 
 
-async def test_where_all_that_is_marked_must_stay_nothing_can_go(ended: RunFactory) -> None:
+async def test_prune_deletes_nothing_if_all_marked_are_required(ended: RunFactory) -> None:
     async with opened(ended.run) as pilot:
         mark(pilot, "ckpt-b1-400")
         await pilot.press("p")
@@ -46,7 +46,7 @@ async def test_where_all_that_is_marked_must_stay_nothing_can_go(ended: RunFacto
         assert len(list(ended.run.root.glob("*.index"))) == 6
 
 
-async def test_the_trainer_is_asked_for_exactly_these(tmp_path: Path) -> None:
+async def test_the_trainer_is_asked_to_prune_exactly_the_marked_ones(tmp_path: Path) -> None:
     made = two_branches(tmp_path / "run", live=True)
     async with opened(made.run) as pilot:
         mark(pilot, "ckpt-200", "ckpt-100")
@@ -59,7 +59,7 @@ async def test_the_trainer_is_asked_for_exactly_these(tmp_path: Path) -> None:
         assert sorted(command.arguments["names"]) == ["ckpt-100", "ckpt-200"]
 
 
-async def test_marked_ones_are_pinned_together_and_unpinned(ended: RunFactory) -> None:
+async def test_marked_checkpoints_are_pinned_and_unpinned_together(ended: RunFactory) -> None:
     async with opened(ended.run) as pilot:
         ended.run.pin("ckpt-100").touch()
         await until_shown(pilot, "★ 1 pinned")
@@ -71,7 +71,7 @@ async def test_marked_ones_are_pinned_together_and_unpinned(ended: RunFactory) -
         await until(pilot, lambda: not list(ended.run.pins_directory.iterdir()), "no pin is left")
 
 
-async def test_all_that_the_filter_shows_are_marked(ended: RunFactory) -> None:
+async def test_all_matching_checkpoints_are_marked(ended: RunFactory) -> None:
     async with opened(ended.run) as pilot:
         await pilot.press("slash", *"branch:0 step>200", "enter", "M")
         await until_shown(pilot, "3 marked")
@@ -84,7 +84,7 @@ async def test_all_that_the_filter_shows_are_marked(ended: RunFactory) -> None:
         await until(pilot, lambda: "3 marked" not in shown(pilot.app), "esc takes marks off")
 
 
-async def test_marked_ones_are_verified_one_after_the_other(tmp_path: Path) -> None:
+async def test_marked_checkpoints_are_verified_in_turn(tmp_path: Path) -> None:
     foreign = RunFactory(tmp_path)
     for step in (10, 20, 30):
         foreign.checkpoint(step, recorded=False, seconds_ago=600 - step)
@@ -100,7 +100,7 @@ async def test_marked_ones_are_verified_one_after_the_other(tmp_path: Path) -> N
         await until(pilot, lambda: verified() == {"ckpt-10", "ckpt-30"}, "both are verified")
 
 
-async def test_paths_and_rows_of_marked_ones_are_copied(ended: RunFactory) -> None:
+async def test_paths_and_rows_of_marked_checkpoints_are_copied(ended: RunFactory) -> None:
     async with opened(ended.run) as pilot:
         mark(pilot, "ckpt-100", "ckpt-300")
         await pilot.press("y")
@@ -115,7 +115,7 @@ async def test_paths_and_rows_of_marked_ones_are_copied(ended: RunFactory) -> No
         ]
 
 
-async def test_what_needs_one_checkpoint_does_nothing_where_the_filter_shows_none(
+async def test_actions_on_one_checkpoint_explain_that_the_filter_shows_none(
     ended: RunFactory,
 ) -> None:
     async with opened(ended.run) as pilot:

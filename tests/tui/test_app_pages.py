@@ -24,11 +24,11 @@ from tfckpt_tui.app.screens.dashboard import DashboardScreen
 from tfckpt_tui.app.screens.launch import LaunchDialog
 from tfckpt_tui.app.screens.logs import LogsScreen
 from tfckpt_tui.app.screens.page import Page
-from tfckpt_tui.app.widgets.base.search_line import SearchLine
+from tfckpt_tui.app.widgets.base.search_input import SearchInput
 from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.app.widgets.run.log_view import LogView
-from tfckpt_tui.monitor.poller import Look
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.settings.config import config_path, read_config
 
 PAGES = {
@@ -232,14 +232,14 @@ async def test_the_cursor_begins_where_it_was(ended: RunFactory) -> None:
 
 
 async def test_a_directory_that_does_not_answer_is_said_on_every_screen(ended: RunFactory) -> None:
-    monitor = StillMonitor(Look(ended.run).snapshot(time.time()), patience=0.2)
+    monitor = StillMonitor(SnapshotReader(ended.run).read(time.time()), snapshot_timeout=0.2)
     app = TfckptApp(ended.run, monitor=monitor)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: app.snapshot, "a first snapshot")
         await until_shown(pilot, "the disk has not answered for 1s")
         await pilot.press("J")
         await until(pilot, lambda: "has not answered" in top(app), "it is on the page too")
-        monitor.give(Look(ended.run).snapshot(time.time()))
+        monitor.give(SnapshotReader(ended.run).read(time.time()))
         await until(pilot, lambda: "has not answered" not in shown(app), "it answers again")
 
 
@@ -279,5 +279,5 @@ async def test_what_is_typed_right_behind_the_slash_is_searched_for(
             pilot.app.post_message(
                 events.Key(character, character if len(character) == 1 else None)
             )
-        line = screen.query_one(SearchLine)
+        line = screen.query_one(SearchInput)
         await until(pilot, lambda: line.value == typed and not line.display, "it is kept")

@@ -21,7 +21,7 @@ from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_tui.app.app import TfckptApp
-from tfckpt_tui.monitor.poller import Look
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 
 NOW = 1_790_000_000.0
 SIZES = [(80, 24), (120, 40), (200, 50)]
@@ -58,7 +58,7 @@ Compare = Callable[..., bool]
 
 def still(factory: RunFactory, **changes: Any) -> TfckptApp:
     """The app on one snapshot of a run, with what depends on the machine made the same."""
-    snapshot = Look(factory.run).snapshot(NOW)
+    snapshot = SnapshotReader(factory.run).read(NOW)
     snapshot = replace(
         snapshot,
         path="/data/runs/language-model",

@@ -170,7 +170,7 @@ def test_a_crash_leaves_the_run_alone_tells_what_to_report_and_opens_again(
     defect = (
         "from tfckpt_tui.app.widgets.checkpoints.history import History\n"
         "def fail(self):\n    secret = 'a password'\n    raise KeyError('\\x1b[2J[/x]')\n"
-        "History.turn_mark = fail\n"
+        "History.toggle_mark = fail\n"
     )
     before = sorted(made.run.root.rglob("*"))
     terminal = Terminal(str(made.run.root), code=defect + _OPEN)
@@ -245,8 +245,8 @@ def test_it_can_be_suspended_and_goes_on(made: RunFactory, tmp_path: Path) -> No
 
 def test_it_ends_at_once_whatever_its_threads_are_doing(made: RunFactory) -> None:
     hung = (
-        "import time; from tfckpt_tui.monitor.poller import Look\n"
-        "Look.snapshot = lambda self, now: time.sleep(3600)\n"
+        "import time; from tfckpt_tui.monitor.snapshot_reader import SnapshotReader\n"
+        "SnapshotReader.read = lambda self, now: time.sleep(3600)\n"
     )
     terminal = Terminal(str(made.run.root), code=hung + _OPEN)
     terminal.wait_for("reading the run directory")

@@ -158,7 +158,7 @@ def test_a_log_that_is_no_file_is_named(tool: Tool, tmp_path: Path, kind: str) -
 def test_a_word_too_long_for_a_name_is_no_command(tool: Tool) -> None:
     said = tool("x" * 300)
     assert said.code == 2
-    assert "is no command, and no such directory exists" in said.words
+    assert "is neither a command nor a directory" in said.words
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped"])

@@ -85,7 +85,7 @@ def test_version_and_help_name_the_program() -> None:
 def test_a_word_that_is_neither_command_nor_directory(tool: Tool) -> None:
     said = tool("sav")
     assert said.code == 2
-    assert "'sav' is no command, and no such directory exists" in said.words
+    assert "'sav' is neither a command nor a directory" in said.words
     assert "nothing/here does not exist" in tool("nothing/here").words
 
 

@@ -1,4 +1,4 @@
-"""The documents on commands and JSON say what the program does."""
+"""The reference of commands and JSON matches the program."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_generated_pages_match_the_definitions() -> None:
         assert page.read_text() == text, "run `python docs/tools/make_reference.py`"
 
 
-def test_every_option_says_what_it_does() -> None:
+def test_every_option_has_a_description() -> None:
     reference = (DOCS / "reference" / "commands.md").read_text()
     assert re.findall(r"^\| `-.*\|  ?(?:Default.*)?\|$", reference, re.MULTILINE) == []
 
@@ -66,12 +66,12 @@ def live(tmp_path: Path) -> RunFactory:
 
 
 @pytest.mark.parametrize("command", ["status", "ls", "journal", "logs"])
-def test_json_of_what_looks(tool: Tool, live: RunFactory, command: str) -> None:
+def test_json_of_status_commands(tool: Tool, live: RunFactory, command: str) -> None:
     check(f"`{command}`", tool(command, live.run.root, "--json").json)
 
 
 @pytest.mark.parametrize("command", ["status", "ls"])
-def test_json_of_what_looks_where_little_is_known(tool: Tool, tmp_path: Path, command: str) -> None:
+def test_json_of_status_commands_with_little_data(tool: Tool, tmp_path: Path, command: str) -> None:
     made = RunFactory(tmp_path)
     made.checkpoint(1, name="model", recorded=False)
     unknown = ("loss", "step_seconds", "step_seconds_p95", "input_wait_seconds")
@@ -82,13 +82,13 @@ def test_json_of_what_looks_where_little_is_known(tool: Tool, tmp_path: Path, co
 
 
 @pytest.mark.parametrize("words", [["save"], ["restore", "--step", "300"], ["pause"], ["stop"]])
-def test_json_of_what_steers(tool: Tool, live: RunFactory, words: list[str]) -> None:
+def test_json_of_control_commands(tool: Tool, live: RunFactory, words: list[str]) -> None:
     with AnsweringTrainer(live.run, done("Done.")):
         said = tool(words[0], live.run.root, *words[1:], "--json")
     check("`save`, `restore`, `pause`, `resume`, `stop`", said.json)
 
 
-def test_json_of_what_cleans(tool: Tool, live: RunFactory) -> None:
+def test_json_of_prune_commands(tool: Tool, live: RunFactory) -> None:
     root = live.run.root
     for index in range(2):
         live.run.worker_status(index).unlink()

@@ -15,10 +15,10 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind, SeriesPoint
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
-from tfckpt_tui.monitor.poller import Look
 from tfckpt_tui.monitor.run_monitor import Monitor
 from tfckpt_tui.monitor.series import Series
 from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from waiting import wait_until
 
 
@@ -51,10 +51,10 @@ def watching(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Watchin
 
 
 def look(factory: RunFactory) -> RunSnapshot:
-    return Look(factory.run).snapshot(factory.now)
+    return SnapshotReader(factory.run).read(factory.now)
 
 
-def test_a_snapshot_tells_all_of_a_run(tmp_path: Path) -> None:
+def test_a_snapshot_has_the_whole_state_of_a_run(tmp_path: Path) -> None:
     snapshot = look(two_branches(tmp_path / "run", now=time.time()))
     assert snapshot.state is RunState.TRAINING
     assert snapshot.trainer_answers
@@ -75,12 +75,12 @@ def test_a_snapshot_tells_all_of_a_run(tmp_path: Path) -> None:
     assert snapshot.problems == ()
 
 
-def test_a_directory_without_ours_opens(tmp_path: Path) -> None:
+def test_a_plain_tensorflow_directory_can_be_read(tmp_path: Path) -> None:
     factory = RunFactory(tmp_path)
     factory.checkpoint(10, recorded=False, seconds_ago=100)
     factory.checkpoint(20, recorded=False, seconds_ago=50)
     snapshot = look(factory)
-    assert not snapshot.ours
+    assert not snapshot.tracked
     assert snapshot.state is RunState.UNATTENDED
     assert not snapshot.trainer_answers
     assert [c.name for c in snapshot.checkpoints] == ["ckpt-20", "ckpt-10"]
@@ -88,7 +88,7 @@ def test_a_directory_without_ours_opens(tmp_path: Path) -> None:
     assert not (tmp_path / ".tfckpt").exists(), "looking changes nothing"
 
 
-def test_what_cannot_be_read_is_told_and_the_rest_is_shown(tmp_path: Path) -> None:
+def test_unreadable_files_are_problems_and_the_rest_is_read(tmp_path: Path) -> None:
     factory = two_branches(tmp_path / "run", now=time.time())
     factory.run.worker_status(1).write_bytes(b"{ not json")
     factory.run.run_file.write_bytes(b"\xff\xfe")
@@ -101,7 +101,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_shown(tmp_path: Path) -> No
         assert name in told
 
 
-def test_news_of_the_dead_is_no_good_news(tmp_path: Path) -> None:
+def test_old_heartbeats_do_not_count_as_training(tmp_path: Path) -> None:
     factory = two_branches(tmp_path / "run", now=time.time())
     factory.worker(1, updated_at=factory.now - 60)
     snapshot = look(factory)
@@ -113,23 +113,23 @@ def test_news_of_the_dead_is_no_good_news(tmp_path: Path) -> None:
     assert look(factory).state is RunState.STOPPED
 
 
-def test_a_command_is_seen_in_each_part_of_its_life(tmp_path: Path) -> None:
+def test_a_command_is_in_the_snapshot_in_each_state(tmp_path: Path) -> None:
     factory = two_branches(tmp_path / "run", now=time.time())
-    looker, box = Look(factory.run), CommandQueue(factory.run)
-    assert looker.snapshot(factory.now).pending == ()
+    reader, box = SnapshotReader(factory.run), CommandQueue(factory.run)
+    assert reader.read(factory.now).pending == ()
     asked = box.submit(CommandKind.SAVE, requested_by="test")
-    assert [c.id for c in looker.snapshot(factory.now).pending] == [asked.id]
+    assert [c.id for c in reader.read(factory.now).pending] == [asked.id]
     taken = box.claim(time.time())
     assert taken is not None
-    snapshot = looker.snapshot(factory.now)
+    snapshot = reader.read(factory.now)
     assert [c.id for c in snapshot.working] == [asked.id]
     box.finish(advance(taken, CommandState.DONE, "Saved ckpt-440."))
-    snapshot = looker.snapshot(factory.now)
+    snapshot = reader.read(factory.now)
     assert (snapshot.pending, snapshot.working) == ((), ())
     assert [c.message for c in snapshot.finished] == ["Saved ckpt-440."]
 
 
-def test_outcomes_of_the_past_are_no_news(tmp_path: Path) -> None:
+def test_commands_finished_before_the_first_read_are_left_out(tmp_path: Path) -> None:
     factory = two_branches(tmp_path / "run", now=time.time())
     box = CommandQueue(factory.run)
     box.submit(CommandKind.SAVE, requested_by="test")
@@ -139,7 +139,7 @@ def test_outcomes_of_the_past_are_no_news(tmp_path: Path) -> None:
     assert look(factory).finished == ()
 
 
-def test_a_new_checkpoint_is_seen(watching: Watching, tmp_path: Path) -> None:
+def test_a_new_checkpoint_appears(watching: Watching, tmp_path: Path) -> None:
     factory = two_branches(tmp_path / "run")
     watching.wait_for_names("ckpt-500")
     factory.checkpoint(500, 1, "ckpt-b1-400")
@@ -147,7 +147,7 @@ def test_a_new_checkpoint_is_seen(watching: Watching, tmp_path: Path) -> None:
     assert snapshot.checkpoints[0].name == "ckpt-b1-500"
 
 
-def test_a_checkpoint_that_went_is_gone(watching: Watching, tmp_path: Path) -> None:
+def test_a_deleted_checkpoint_disappears(watching: Watching, tmp_path: Path) -> None:
     factory = two_branches(tmp_path / "run")
     watching.wait_for_names("ckpt-100")
     for path in factory.run.root.glob("ckpt-100.*"):
@@ -156,11 +156,13 @@ def test_a_checkpoint_that_went_is_gone(watching: Watching, tmp_path: Path) -> N
     wait_until(lambda: "ckpt-100" not in {c.name for c in watching.seen[-1].checkpoints}, 5, "gone")
 
 
-def test_a_directory_may_come_go_and_be_replaced(watching: Watching, tmp_path: Path) -> None:
-    wait_until(lambda: watching.newest, 5, "a first look")
+def test_a_directory_can_appear_disappear_and_be_replaced(
+    watching: Watching, tmp_path: Path
+) -> None:
+    wait_until(lambda: watching.newest, 5, "a first snapshot")
     assert watching.newest is not None
     assert not watching.newest.present
-    assert "not there" in watching.newest.problems[0]
+    assert "does not exist" in watching.newest.problems[0]
     two_branches(tmp_path / "run")
     watching.wait_for_names("ckpt-500")
     os.rename(tmp_path / "run", tmp_path / "old")
@@ -186,7 +188,7 @@ def test_a_link_to_a_directory_is_followed(tmp_path: Path) -> None:
         watching.monitor.stop()
 
 
-def test_events_bring_news_before_the_next_poll(tmp_path: Path) -> None:
+def test_events_trigger_a_read_before_the_next_poll(tmp_path: Path) -> None:
     factory = two_branches(tmp_path / "run")
     watching = Watching(factory.run, None)
     watching.monitor._poll = 3600.0
@@ -200,7 +202,7 @@ def test_events_bring_news_before_the_next_poll(tmp_path: Path) -> None:
         watching.monitor.stop()
 
 
-def test_it_ends_at_once(watching: Watching, tmp_path: Path) -> None:
+def test_the_monitor_stops_at_once(watching: Watching, tmp_path: Path) -> None:
     two_branches(tmp_path / "run")
     watching.wait_for_names("ckpt-500")
     began = time.monotonic()
@@ -210,7 +212,7 @@ def test_it_ends_at_once(watching: Watching, tmp_path: Path) -> None:
     assert len(watching.seen) == count
 
 
-def test_a_series_is_bounded_and_keeps_what_is_odd() -> None:
+def test_a_series_is_bounded_and_keeps_branch_ends_and_nan() -> None:
     series = Series(most=200)
     for step in range(10_000):
         loss = None if 5000 <= step < 5003 else 1.0

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_tui.formats.text import LONGEST, UNSAFE, clean, clean_lines
+from tfckpt_tui.formats.text import LONGEST, UNSAFE, cell_width, clean, clean_lines, cut, pad
 
 ANY_TEXT = st.text(st.characters(categories=None))
 
 
 @given(ANY_TEXT)
-def test_what_is_cleaned_holds_nothing_a_terminal_acts_on(text: str) -> None:
+def test_cleaned_text_has_no_terminal_controls(text: str) -> None:
     for character in clean(text):
         assert unicodedata.category(character) not in {"Cc", "Cs", "Zl", "Zp"}
         assert character not in "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -24,12 +24,12 @@ def test_cleaning_twice_is_cleaning_once(text: str) -> None:
 
 
 @given(st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=LONGEST))
-def test_plain_text_stays_as_it_is(text: str) -> None:
+def test_plain_text_is_unchanged(text: str) -> None:
     assert clean(text) == text
 
 
 @pytest.mark.parametrize("text", ["Größe", "损失", "👩‍🔬", "e\u0301", "naïve ‘loss’ → 2"])
-def test_words_of_people_stay_as_they_are(text: str) -> None:
+def test_text_in_any_language_is_unchanged(text: str) -> None:
     assert clean(text) == text
 
 
@@ -38,7 +38,7 @@ def test_names_that_differ_in_a_control_character_still_look_different() -> None
     assert clean("a\x1b]0;b") == "a␛]0;b"
 
 
-def test_text_without_end_is_cut() -> None:
+def test_long_text_is_cut() -> None:
     assert len(clean("x" * 10_000_000)) == LONGEST
 
 
@@ -50,3 +50,16 @@ def test_lines_have_no_tabs_and_no_line_ends() -> None:
     lines = clean_lines("a\tb\r\nc\x0bd\u2028e")
     assert lines == ["a   b", "c", "d", "e"]
     assert not any(UNSAFE.search(line) for line in lines)
+
+
+@given(ANY_TEXT, st.integers(0, 30))
+def test_a_text_is_cut_to_cells_and_padded_to_cells(text: str, width: int) -> None:
+    kept = cut(clean(text), width)
+    assert cell_width(kept) <= width
+    assert clean(text).startswith(kept)
+    assert cell_width(pad(kept, width)) == cell_width(pad(kept, width, ">")) == width
+
+
+def test_a_cut_keeps_all_that_fits() -> None:
+    assert cut("損失 1", 5) == "損失 "
+    assert cut("損失", 3) == "損"

@@ -24,8 +24,8 @@ from tfckpt_tui.app.messages import JobDone, JobFailed, SnapshotTaken, Verificat
 from tfckpt_tui.app.screens.dashboard import DashboardScreen
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.monitor.background_verifier import Outcome, Verifier
-from tfckpt_tui.monitor.run_monitor import Monitor, Watcher
+from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome
+from tfckpt_tui.monitor.run_monitor import Monitor, SnapshotSource
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.worker_history import WorkerHistory
 from tfckpt_tui.settings.config import AppSection, Config, read_config
@@ -73,7 +73,7 @@ class TfckptApp(BaseApp[int]):
         *,
         read_only: bool = False,
         poll: float | None = None,
-        monitor: Watcher | None = None,
+        monitor: SnapshotSource | None = None,
         config: Config | None = None,
         select: str | None = None,
     ) -> None:
@@ -92,8 +92,8 @@ class TfckptApp(BaseApp[int]):
         self.read_only = read_only
         self.snapshot: RunSnapshot | None = None
         self.selection = select
-        self._monitor: Watcher = Monitor(run, poll) if monitor is None else monitor
-        self.verifier = Verifier(run, self._verification_ended, read_only=read_only)
+        self._monitor: SnapshotSource = Monitor(run, poll) if monitor is None else monitor
+        self.verifier = BackgroundVerifier(run, self._verification_ended, read_only=read_only)
         self.worker_history = WorkerHistory()
         self._restorable_before: frozenset[str] | None = None
         self.set_keymap(self.config.keys)
@@ -166,7 +166,7 @@ class TfckptApp(BaseApp[int]):
     def _show_silence(self) -> None:
         """Says on every screen how old its data is, where the run directory does not answer."""
         silent = time.monotonic() - self._heard_at
-        seconds = int(silent) if silent > self._monitor.patience else 0
+        seconds = int(silent) if silent > self._monitor.snapshot_timeout else 0
         for screen in self.screen_stack:
             for bar in screen.query(KeyBar):
                 bar.show_silence(seconds)
@@ -193,7 +193,7 @@ class TfckptApp(BaseApp[int]):
             if is_new and checkpoint.state is CheckpointState.COMPLETE:
                 self.verifier.suggest(checkpoint.name)
 
-    def _verification_ended(self, outcome: Outcome) -> None:
+    def _verification_ended(self, outcome: VerificationOutcome) -> None:
         self.post_message(VerificationEnded(outcome))
 
     @on(VerificationEnded)
@@ -202,7 +202,7 @@ class TfckptApp(BaseApp[int]):
             take = getattr(screen, "verified", None)
             if take is not None and screen.is_running:
                 take(message.outcome)
-        self._monitor.look_now()
+        self._monitor.refresh()
 
     # -- work in threads ---------------------------------------------------------------------
 
@@ -236,7 +236,7 @@ class TfckptApp(BaseApp[int]):
     @on(JobDone)
     def _job_done(self, message: JobDone) -> None:
         message.then(message.result)
-        self._monitor.look_now()
+        self._monitor.refresh()
 
     @on(JobFailed)
     def _job_failed(self, message: JobFailed) -> None:

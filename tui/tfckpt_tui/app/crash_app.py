@@ -11,8 +11,7 @@ from textual.widgets import Static
 
 from tfckpt_tui.app.base_app import BaseApp
 from tfckpt_tui.app.crash_report import Crash
-from tfckpt_tui.app.widgets.base.painting import Span
-from tfckpt_tui.app.widgets.base.words import lines_of_words
+from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content
 from tfckpt_tui.formats.text import clean, clean_lines
 from tfckpt_tui.settings.config import Config
 
@@ -33,7 +32,7 @@ class CrashApp(BaseApp[bool]):
     def compose(self) -> ComposeResult:
         """Makes the text, which scrolls."""
         with VerticalScroll():
-            yield Static(lines_of_words(_lines(self._reported)))
+            yield Static(lines_to_content(_lines(self._reported)))
 
     def on_mount(self) -> None:
         """Lets the arrows scroll at once."""

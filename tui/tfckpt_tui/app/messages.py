@@ -7,7 +7,7 @@ from typing import Any
 
 from textual.message import Message
 
-from tfckpt_tui.monitor.background_verifier import Outcome
+from tfckpt_tui.monitor.background_verifier import VerificationOutcome
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
@@ -58,6 +58,6 @@ class JobFailed(Message):
 class VerificationEnded(Message):
     """A checkpoint was verified, or could not be."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: VerificationOutcome) -> None:
         super().__init__()
         self.outcome = outcome

@@ -11,7 +11,7 @@ import msgspec
 from tfckpt_trainer.user_directories import NO_HOME
 from tfckpt_tui.app.actions import ACTIONS
 from tfckpt_tui.cli.main import JsonOption
-from tfckpt_tui.cli.output import print_json, print_line, print_words
+from tfckpt_tui.cli.output import print_json, print_line, print_message
 from tfckpt_tui.settings.config import Config, RetentionSection, config_path, read_config
 
 
@@ -26,9 +26,9 @@ def config(as_json: bool) -> None:
         print_json({"path": where, "exists": exists, "settings": settings})
         return
     if path is None:
-        print_words(f"These are the defaults. {NO_HOME}")
+        print_message(f"These are the defaults. {NO_HOME}")
     elif not exists:
-        print_words(f"{path} does not exist; these are the defaults.")
+        print_message(f"{path} does not exist; these are the defaults.")
     else:
         print_line(f"# {path}")
     section = ""

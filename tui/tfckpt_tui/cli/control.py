@@ -13,8 +13,8 @@ from tfckpt_trainer.errors import LaunchError, NoTrainerError, RefusedError, Tfc
 from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
-from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
-from tfckpt_tui.cli.output import Progress, print_json, print_line, print_words
+from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.output import CommandProgress, print_json, print_line, print_message
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.report import list_checkpoints
 from tfckpt_tui.services.request import DEFAULT_TIMEOUT, ask
@@ -49,7 +49,7 @@ def waiting(command: Callable[..., Any]) -> Callable[..., Any]:
 @RunArgument
 @waiting
 @JsonOption
-@acting_on_run
+@on_open_run
 def save(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> None:
     """Save a checkpoint now, on all workers at the same step."""
     _ask(run, CommandKind.SAVE, {}, no_wait, timeout, as_json)
@@ -66,7 +66,7 @@ def save(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> Non
 )
 @waiting
 @JsonOption
-@acting_on_run
+@on_open_run
 def restore(
     run: RunDirectory,
     step: int | None,
@@ -84,7 +84,7 @@ def restore(
     if plan.given_up:
         branch = "" if plan.starts_branch is None else f"; branch {plan.starts_branch} begins"
         steps = units.count(plan.given_up, "step")
-        print_words(f"Going back to {chosen} gives up {steps}{branch}.")
+        print_message(f"Going back to {chosen} gives up {steps}{branch}.")
     arguments = {"name": chosen, **({"partial": True} if partial else {})}
     _ask(run, CommandKind.RESTORE, arguments, no_wait, timeout, as_json)
 
@@ -93,7 +93,7 @@ def restore(
 @RunArgument
 @waiting
 @JsonOption
-@acting_on_run
+@on_open_run
 def pause(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> None:
     """Pause training on all workers after the same step."""
     _ask(run, CommandKind.PAUSE, {}, no_wait, timeout, as_json)
@@ -103,7 +103,7 @@ def pause(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> No
 @RunArgument
 @waiting
 @JsonOption
-@acting_on_run
+@on_open_run
 def resume(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> None:
     """Go on after a pause."""
     _ask(run, CommandKind.RESUME, {}, no_wait, timeout, as_json)
@@ -115,7 +115,7 @@ def resume(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> N
 @click.option("--force", is_flag=True, help="End the processes if the trainer does not answer.")
 @waiting
 @JsonOption
-@acting_on_run
+@on_open_run
 def stop(
     run: RunDirectory,
     with_save: bool,
@@ -168,7 +168,7 @@ def _ask(
         through=THROUGH,
         wait=not no_wait,
         timeout=timeout,
-        on_change=Progress(),
+        on_change=CommandProgress(),
     )
     if then is not None and not no_wait:
         then(command)
@@ -184,7 +184,7 @@ def _await_end(run: RunDirectory, stopped: Command, timeout: float) -> None:
     """Waits until all processes of a stopped run are gone."""
     from tfckpt_trainer.launch.stop import wait_for_end
 
-    show = Progress()
+    show = CommandProgress()
 
     def waits_for(alive: Sequence[str]) -> None:
         message = f"Waits for the end of {', '.join(alive)}."
@@ -209,7 +209,7 @@ def _force(run: RunDirectory, reason: str, as_json: bool) -> None:
     from tfckpt_trainer.launch.stop import stop_supervisor
 
     began = time.monotonic()
-    print_words(f"{reason} Ending its processes.")
+    print_message(f"{reason} Ending its processes.")
     warnings: list[str] = []
     by = requester(THROUGH)
     if not stop_supervisor(run, FORCE_SECONDS, by=by, on_warning=warnings.append):
@@ -220,4 +220,4 @@ def _force(run: RunDirectory, reason: str, as_json: bool) -> None:
     else:
         print_line(message)
     for warning in warnings:
-        print_words(f"Done, but: {warning}")
+        print_message(f"Done, but: {warning}")

@@ -11,8 +11,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_tui.cli.control import THROUGH
-from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
-from tfckpt_tui.cli.output import print_json, print_line, print_words
+from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.output import print_json, print_line, print_message
 from tfckpt_tui.services.choose import choose
 from tfckpt_tui.services.export import describe, export_checkpoint, script_of, target_for
 from tfckpt_tui.services.report import list_checkpoints
@@ -39,7 +39,7 @@ from tfckpt_tui.services.request import DEFAULT_TIMEOUT, ask
     help="Target path; by default RUN/exports/CKPT with the suffix of the format.",
 )
 @JsonOption
-@acting_on_run
+@on_open_run
 def export(
     run: RunDirectory,
     checkpoint: str | None,
@@ -62,7 +62,7 @@ def export(
     if target is not None:
         target = target_for(target, wanted)
     if live:
-        print_words("Saving …")
+        print_message("Saving …")
         saved = ask(run, CommandKind.SAVE, {}, through=THROUGH, timeout=DEFAULT_TIMEOUT)
         name = str(saved.result["name"])
     else:
@@ -77,7 +77,7 @@ def export(
         target=target,
         command=command,
         through=THROUGH,
-        on_progress=print_words,
+        on_progress=print_message,
     )
     if as_json:
         print_json(

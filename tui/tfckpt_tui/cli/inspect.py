@@ -17,7 +17,7 @@ from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_trainer.errors import BundleError, ExitCode, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
-from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
+from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import print_json, print_line, print_table
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.choose import choose
@@ -50,7 +50,7 @@ Figures = dict[str, Statistics | None]
     "--stats", is_flag=True, help="Read the tensors, and print minimum, maximum, mean and norm."
 )
 @JsonOption
-@acting_on_run
+@on_open_run
 def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_json: bool) -> int:
     """Show the content of a checkpoint, and what a resume from it brings back.
 
@@ -78,7 +78,7 @@ def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_js
 )
 @click.option("--all", "everything", is_flag=True, help="List equal tensors too.")
 @JsonOption
-@acting_on_run
+@on_open_run
 def compare(
     run: RunDirectory, before: str, after: str, norms: bool, everything: bool, as_json: bool
 ) -> int:
@@ -129,7 +129,7 @@ def _print_inspection(
     if problem:
         print_line(f"problem     {problem}")
     print_line(f"step        {step} on branch {checkpoint.branch}")
-    print_line(f"saved       {units.moment(checkpoint.saved_at)} {checkpoint.trigger}".rstrip())
+    print_line(f"saved       {units.local_time(checkpoint.saved_at)} {checkpoint.trigger}".rstrip())
     for key, value in checkpoint.metrics.items():
         print_line(f"{key:<11} {units.metric(value)}")
     files = units.count(checkpoint.shards, "data file")

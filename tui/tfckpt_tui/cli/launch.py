@@ -18,8 +18,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.user_directories import state_directory
-from tfckpt_tui.cli.main import JsonOption, PlaceArgument, RunArgument
-from tfckpt_tui.cli.output import print_json, print_words, why_no_app
+from tfckpt_tui.cli.main import DirectoryArgument, JsonOption, RunArgument
+from tfckpt_tui.cli.output import app_unavailable_reason, print_json, print_message
 from tfckpt_tui.services.open_run import open_run
 from tfckpt_tui.settings.recent_runs import remember_run
 
@@ -214,7 +214,7 @@ def attach(directory: Path, read_only: bool, poll: float | None) -> int:
 
 
 @click.command()
-@PlaceArgument
+@DirectoryArgument
 def browse(directory: Path | None) -> int:
     """Choose a run from a list of recent runs, or of the runs below DIRECTORY."""
     from tfckpt_tui.app.runs_app import RunsApp
@@ -235,11 +235,11 @@ def _launch(options: LaunchOptions, detach: bool, as_json: bool) -> int:
     if as_json:
         print_json({"directory": str(run.root), "supervisor_pid": status.pid})
     if detach:
-        print_words(f"Training runs in the background. Watch it: tfckpt-tui attach {run.root}")
-        print_words(f"Stop it: tfckpt-tui stop {run.root}")
+        print_message(f"Training runs in the background. Watch it: tfckpt-tui attach {run.root}")
+        print_message(f"Stop it: tfckpt-tui stop {run.root}")
         return 0
     code = _open_app(run, read_only=False, poll=None)
-    print_words(f"Training goes on in {run.root}. Watch it: tfckpt-tui attach {run.root}")
+    print_message(f"Training goes on in {run.root}. Watch it: tfckpt-tui attach {run.root}")
     return code
 
 
@@ -247,7 +247,7 @@ def _start(options: LaunchOptions) -> SupervisorStatus:
     from tfckpt_trainer.launch.launcher import launch as launch_locally
 
     processes = processes_in_words(options.tasks)
-    print_words(f"Starting {processes} in {options.run_directory} …")
+    print_message(f"Starting {processes} in {options.run_directory} …")
     return launch_locally(options)
 
 
@@ -258,7 +258,7 @@ def _stay(options: LaunchOptions, as_json: bool) -> int:
     status = _start(options)
     if as_json:
         print_json({"directory": str(run.root), "supervisor_pid": status.pid})
-    return follow_run(run, status, print_words)
+    return follow_run(run, status, print_message)
 
 
 def _new_demo_directory() -> Path:
@@ -286,7 +286,7 @@ def _open_app(run: RunDirectory, *, read_only: bool, poll: float | None) -> int:
 
 def _check_terminal(detach: bool) -> None:
     """Refuses a terminal that cannot show the app, before anything is started."""
-    problem = "" if detach else why_no_app()
+    problem = "" if detach else app_unavailable_reason()
     if problem:
         raise UsageError(problem)
 

@@ -13,10 +13,9 @@ import click
 
 from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
+from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import print_json, print_line
-from tfckpt_tui.monitor.log_book import Row, in_order
-from tfckpt_tui.monitor.log_tail import LogLine, LogTail
+from tfckpt_tui.monitor.logs import LogLine, LogRow, LogTail, merge_logs
 
 FOLLOW_SECONDS = 0.2
 
@@ -38,7 +37,7 @@ _WORKER_LOG = re.compile(r"worker-(\d{1,9})")
     help="Number of lines from the end of each log.",
 )
 @JsonOption
-@acting_on_run
+@on_open_run
 def logs(
     run: RunDirectory,
     worker: int | None,
@@ -52,7 +51,7 @@ def logs(
         raise click.UsageError("Give either --worker or --supervisor.")
     paths = _chosen(run, worker, supervisor)
     tails = {path: LogTail(path) for path in paths}
-    found = in_order({p.stem: _last(p, tail, lines, not follow) for p, tail in tails.items()})
+    found = merge_logs({p.stem: _last(p, tail, lines, not follow) for p, tail in tails.items()})
     if as_json and not follow:
         print_json({"lines": [_as_data(row) for row in found]})
         return
@@ -60,7 +59,7 @@ def logs(
     while follow:
         sys.stdout.flush()
         time.sleep(FOLLOW_SECONDS)
-        new = in_order({path.stem: tail.read_new() or [] for path, tail in tails.items()})
+        new = merge_logs({path.stem: tail.read_new() or [] for path, tail in tails.items()})
         _print_rows(new, as_json, prefixed=len(tails) > 1)
 
 
@@ -103,7 +102,7 @@ def _last(path: Path, tail: LogTail, count: int, with_unfinished: bool) -> list[
     return lines[-count:] if count else []
 
 
-def _print_rows(rows: Sequence[Row], as_json: bool, *, prefixed: bool) -> None:
+def _print_rows(rows: Sequence[LogRow], as_json: bool, *, prefixed: bool) -> None:
     for row in rows:
         if as_json:
             print_json(_as_data(row), one_line=True)
@@ -111,5 +110,5 @@ def _print_rows(rows: Sequence[Row], as_json: bool, *, prefixed: bool) -> None:
             print_line(f"{row.log}: {row.text}" if prefixed else row.text)
 
 
-def _as_data(row: Row) -> dict[str, object]:
+def _as_data(row: LogRow) -> dict[str, object]:
     return {"log": row.log, "at": row.at, "line": row.text}

@@ -1,4 +1,4 @@
-"""`tfckpt-tui`: opens the app, and offers every action as a command for scripts."""
+"""The command line `tfckpt-tui`: opens the app, and has every action as a command."""
 
 from __future__ import annotations
 
@@ -12,55 +12,61 @@ import click
 
 from tfckpt_trainer import __version__
 from tfckpt_trainer.errors import ExitCode, TfckptError, UsageError, in_words
-from tfckpt_tui.cli.output import drop_output, prepare_streams, print_error, print_json, why_no_app
+from tfckpt_tui.cli.output import (
+    app_unavailable_reason,
+    discard_output,
+    prepare_streams,
+    print_error,
+    print_json,
+)
 from tfckpt_tui.services.open_run import open_run
 
-# Not `readable`: `open_run` says better what is wrong.
+# Not `readable`: `open_run` has better error messages.
 _RUN = click.Path(path_type=Path, readable=False)
 RunArgument = click.argument("directory", type=_RUN, metavar="RUN")
-PlaceArgument = click.argument("directory", required=False, type=_RUN, metavar="[DIRECTORY]")
+DirectoryArgument = click.argument("directory", required=False, type=_RUN, metavar="[DIRECTORY]")
 JsonOption = click.option("--json", "as_json", is_flag=True, help="Print JSON to standard output.")
 
 
 class Commands(click.Group):
-    """Loads each command from its module when it is used; a directory opens the app."""
+    """Imports each command when it is used; a directory instead of a command opens the app."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Returns the names of all commands, in the order of the help."""
         del ctx
-        return list(_MODULES)
+        return list(_COMMAND_MODULES)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """Imports one command."""
         del ctx
-        if name not in _MODULES:
+        if name not in _COMMAND_MODULES:
             return None
         from importlib import import_module
 
-        module = import_module(f"tfckpt_tui.cli.{_MODULES[name]}")
+        module = import_module(f"tfckpt_tui.cli.{_COMMAND_MODULES[name]}")
         command: click.Command = getattr(module, name.replace("-", "_"))
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Takes `tfckpt-tui RUN` for `tfckpt-tui attach RUN`."""
-        if args and args[0] not in _MODULES and _looks_like_directory(args[0]):
+        """Handles `tfckpt-tui RUN` as `tfckpt-tui attach RUN`."""
+        if args and args[0] not in _COMMAND_MODULES and _looks_like_directory(args[0]):
             args = ["attach", *args]
-        if args and args[0] not in _MODULES and not args[0].startswith("-"):
-            raise click.UsageError(f"{args[0]!r} is no command, and no such directory exists.", ctx)
+        if args and args[0] not in _COMMAND_MODULES and not args[0].startswith("-"):
+            raise click.UsageError(f"{args[0]!r} is neither a command nor a directory.", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs a command; it is done where the reader of its output has enough."""
+        """Runs a command; it succeeds if the reader of its output closes the pipe."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            drop_output()
+            discard_output()
             return int(ExitCode.DONE)
 
 
-_MODULES = {
+_COMMAND_MODULES = {
     "demo": "launch",
     "launch": "launch",
     "attach": "launch",
@@ -96,28 +102,28 @@ _MODULES = {
 def cli() -> None:
     """Watch and steer distributed TensorFlow training from the terminal.
 
-    `tfckpt-tui RUN` opens the app on a checkpoint directory, `tfckpt-tui` alone a list of the runs
-    that were open lately. Every action of the app is also a command. Exit codes: 0 done, 1 a
-    problem was found, 2 usage, 3 no trainer answers, 4 refused.
+    `tfckpt-tui RUN` opens a checkpoint directory in the app. `tfckpt-tui` alone shows recently
+    opened runs. Every action of the app is also a command. Exit codes: 0 done, 1 a problem was
+    found, 2 usage, 3 no trainer answers, 4 refused.
     """
 
 
 def main() -> None:
-    """Runs the command line: errors become one message and an exit code."""
+    """Runs the command line and exits with its exit code."""
     prepare_streams()
     code = run(sys.argv[1:])
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        drop_output()
+        discard_output()
     sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
-    """Runs one command line and returns its exit code."""
+    """Runs one command line and returns its exit code; errors are printed as one message."""
     as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
     try:
-        words = arguments or (["--help"] if why_no_app() else ["browse"])
+        words = arguments or (["--help"] if app_unavailable_reason() else ["browse"])
         return int(cli.main(words, prog_name="tfckpt-tui", standalone_mode=False) or 0)
     except click.Abort:
         return ExitCode.INTERRUPTED
@@ -129,8 +135,8 @@ def run(arguments: list[str]) -> int:
         return _report(TfckptError(in_words(error)), as_json)
 
 
-def acting_on_run(act: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command the opened run instead of the directory a person named."""
+def on_open_run(act: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates a command that acts on a run: it gets the opened run, not the directory."""
 
     def opened(directory: Path, **options: Any) -> Any:
         return act(open_run(directory), **options)

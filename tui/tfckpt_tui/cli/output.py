@@ -1,4 +1,4 @@
-"""What commands print: data on standard output, words on standard error, nothing raw."""
+"""Output of commands: data on standard output, messages on standard error, all cleaned."""
 
 from __future__ import annotations
 
@@ -13,48 +13,49 @@ from typing import Any
 from tfckpt_trainer.rundir.documents import SCHEMA
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.text import cell_width, clean, cut, pad
 
 _CLEAR_LINE = "\r\x1b[K"
+_PROGRESS_WIDTH = 78
 
 
 def prepare_streams() -> None:
-    """Makes sure that a character which the locale lacks is no reason to fail."""
+    """Replaces characters that the locale cannot encode, so that printing never fails."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
-def why_no_app() -> str:
-    """Returns why the app cannot be drawn here, and what to do instead; empty if it can."""
+def app_unavailable_reason() -> str:
+    """Returns why the app cannot run here, and what to do instead; empty if it can."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return (
-            "The app needs a terminal. Use `--detach` to start without it, and "
+            "The app needs a terminal. Use `--detach` to launch without it, and "
             "`tfckpt-tui status RUN --watch` to follow the run as plain text."
         )
     if os.environ.get("TERM", "dumb") in {"dumb", "unknown"}:
         return (
-            "This terminal (TERM=dumb) cannot show the app; follow the run as plain text with "
-            "`tfckpt-tui status RUN --watch`."
+            "This terminal (TERM=dumb) cannot show the app. Use `tfckpt-tui status RUN --watch` to "
+            "follow the run as plain text."
         )
     return ""
 
 
-def drop_output() -> None:
-    """Lets nothing more be written to standard output: its reader has left."""
+def discard_output() -> None:
+    """Discards further output, after the reader of standard output closed it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def print_json(report: dict[str, Any], *, one_line: bool = False) -> None:
-    """Prints a report as JSON, with the version of its schema.
+    """Prints a report as JSON, with its schema version.
 
-    All of it is ASCII, so that a name of any bytes can be told and no terminal acts on it.
+    The output is ASCII, so any file name can be printed and no terminal interprets it.
 
     Args:
         report: Plain data.
-        one_line: For reports that follow one another, each on a line of its own.
+        one_line: Whether to print one line per report, for several reports in a row.
     """
     data = json.dumps({"schema": SCHEMA, **report}, indent=None if one_line else 2)
     sys.stdout.write(data + "\n")
@@ -65,13 +66,13 @@ def print_line(text: str = "") -> None:
     sys.stdout.write(clean(text) + "\n")
 
 
-def print_words(text: str) -> None:
-    """Tells a person something, beside the data."""
+def print_message(text: str) -> None:
+    """Prints a message to standard error."""
     sys.stderr.write(clean(text) + "\n")
 
 
 def print_error(text: str) -> None:
-    """Tells a person what went wrong; lines of a longer message stay apart."""
+    """Prints an error to standard error; it may have several lines."""
     for number, part in enumerate(text.splitlines() or [""]):
         sys.stderr.write(("tfckpt-tui: " if number == 0 else "") + clean(part) + "\n")
 
@@ -80,22 +81,22 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: set
     """Prints aligned columns.
 
     Args:
-        header: Their names.
-        rows: The cells.
-        right: Which columns are numbers, aligned to the right.
+        header: Headings.
+        rows: Cells of each row.
+        right: Positions of the columns that are aligned to the right, such as numbers.
     """
     cells = [[clean(cell) for cell in row] for row in rows]
-    widths = [max(len(row[i]) for row in [list(header), *cells]) for i in range(len(header))]
+    widths = [max(map(cell_width, column)) for column in zip(header, *cells, strict=True)]
     for row in [list(header), *cells]:
         parts = [
-            cell.rjust(width) if i in right else cell.ljust(width)
+            pad(cell, width, ">" if i in right else "<")
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         sys.stdout.write("  ".join(parts).rstrip() + "\n")
 
 
-class Meter:
-    """Shows on a terminal how far reading is, how fast, and what is left; else nothing."""
+class ReadProgress:
+    """Shows the progress of reading on a terminal: bytes, rate and time left."""
 
     _EVERY_SECONDS = 0.1
 
@@ -106,7 +107,7 @@ class Meter:
         self._shown = sys.stderr.isatty()
 
     def __call__(self, done: int, total: int) -> None:
-        """Shows `done` of `total` bytes, some times a second."""
+        """Shows `done` of `total` bytes, at most ten times a second."""
         now = self._clock()
         if not self._shown or now - self._shown_at < self._EVERY_SECONDS:
             return
@@ -115,27 +116,27 @@ class Meter:
         left = units.duration((total - done) / rate) if rate else "unknown"
         text = f"{self._label}: {units.size(done)} of {units.size(total)}"
         text += f", {units.size(rate)}/s, {left} left"
-        sys.stderr.write(_CLEAR_LINE + clean(text)[:78])
+        sys.stderr.write(_CLEAR_LINE + cut(clean(text), _PROGRESS_WIDTH))
         sys.stderr.flush()
 
     def close(self) -> None:
-        """Takes the line away."""
+        """Clears the line."""
         if self._shown:
             sys.stderr.write(_CLEAR_LINE)
             sys.stderr.flush()
 
 
-class Progress:
-    """Shows on a terminal what becomes of a command; says nothing where there is none."""
+class CommandProgress:
+    """Shows the progress of a command on a terminal."""
 
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty()
 
     def __call__(self, command: Command) -> None:
-        """Shows the newest state of `command` in place of the one before."""
+        """Shows the current state of `command`."""
         if self._shown:
             seen = f" {len(command.seen_by)}/{command.worker_count}" if command.worker_count else ""
             text = f"{command.kind.value}: {command.state.value}{seen} {command.message}"
-            sys.stderr.write(_CLEAR_LINE + clean(text)[:78])
+            sys.stderr.write(_CLEAR_LINE + cut(clean(text), _PROGRESS_WIDTH))
             sys.stderr.write(_CLEAR_LINE if command.state.is_final else "")
             sys.stderr.flush()

@@ -29,15 +29,15 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.cli.control import THROUGH, TimeoutOption, waiting
-from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
+from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
-    Meter,
-    Progress,
+    CommandProgress,
+    ReadProgress,
     print_error,
     print_json,
     print_line,
+    print_message,
     print_table,
-    print_words,
 )
 from tfckpt_tui.formats import units
 from tfckpt_tui.services import prune as service
@@ -116,7 +116,7 @@ class _Intent:
 )
 @waiting
 @JsonOption
-@acting_on_run
+@on_open_run
 def prune(
     run: RunDirectory,
     names: tuple[str, ...],
@@ -171,7 +171,7 @@ def prune(
             beside_trainer=beside_trainer,
             wait=not no_wait,
             timeout=timeout,
-            on_change=Progress(),
+            on_change=CommandProgress(),
         )
     emptied = _delete_for_good(run, intent.before, intent.overdue) if intent.overdue else None
     emptied = _together(deleted, emptied)
@@ -190,10 +190,12 @@ def prune(
 )
 @TimeoutOption
 @JsonOption
-@acting_on_run
+@on_open_run
 def undo(run: RunDirectory, trash: str | None, timeout: float, as_json: bool) -> None:
     """Bring back what a prune moved to the trash."""
-    outcome = service.undo(run, trash, through=THROUGH, timeout=timeout, on_change=Progress())
+    outcome = service.undo(
+        run, trash, through=THROUGH, timeout=timeout, on_change=CommandProgress()
+    )
     if as_json:
         print_json(
             {
@@ -218,7 +220,7 @@ def undo(run: RunDirectory, trash: str | None, timeout: float, as_json: bool) ->
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @JsonOption
-@acting_on_run
+@on_open_run
 def trash(
     run: RunDirectory, act: str | None, older_than: float | None, yes: bool, as_json: bool
 ) -> int:
@@ -231,7 +233,7 @@ def trash(
     look = TrashLook(run)
     manifests = look.take()
     for problem in look.damaged:
-        print_words(problem)
+        print_message(problem)
     status = ExitCode.PROBLEM if look.damaged else ExitCode.DONE
     if as_json:
         print_json(
@@ -268,7 +270,7 @@ def trash(
 @RunArgument
 @click.argument("name", metavar="CKPT")
 @JsonOption
-@acting_on_run
+@on_open_run
 def pin(run: RunDirectory, name: str, as_json: bool) -> None:
     """Never prune this checkpoint; CKPT is a name or a step."""
     _set_pin(run, name, pinned=True, as_json=as_json)
@@ -278,7 +280,7 @@ def pin(run: RunDirectory, name: str, as_json: bool) -> None:
 @RunArgument
 @click.argument("name", metavar="CKPT")
 @JsonOption
-@acting_on_run
+@on_open_run
 def unpin(run: RunDirectory, name: str, as_json: bool) -> None:
     """Let this checkpoint be pruned again; CKPT is a name or a step."""
     _set_pin(run, name, pinned=False, as_json=as_json)
@@ -302,7 +304,7 @@ def _by_rules(
     rules = default_rules(info, read_config(config))
     if rules.policy.is_empty:
         raise click.UsageError(f"Say what to keep, as in --keep-last 5: {rules.source}.")
-    print_words(f"By {rules.source}: {rules.policy}.")
+    print_message(f"By {rules.source}: {rules.policy}.")
     made = plan(list_checkpoints(run), rules.policy, in_use=in_use)
     if rules.trash_hours is None:
         return _Intent(made)
@@ -325,7 +327,7 @@ def _confirm(intent: _Intent, foreign: Foreign | None, *, delete: bool) -> None:
     else:
         _ask_or_refuse(f"Move {what} to the trash{also}?")
     if foreign is not None:
-        print_words(f"{service.foreign_words(foreign)}: a trainer of somebody else's may live.")
+        print_message(f"{service.foreign_words(foreign)}: a trainer of somebody else's may live.")
         _ask_or_refuse("What it restores or lists next may be gone then. Prune all the same?")
 
 
@@ -352,7 +354,7 @@ def _empty_trash(run: RunDirectory, age: float | None, yes: bool, as_json: bool)
 def _delete_for_good(
     run: RunDirectory, before: float | None, going: Sequence[TrashManifest]
 ) -> Emptied:
-    meter = Meter("deleting")
+    meter = ReadProgress("deleting")
     try:
         return service.empty(
             run, before, through=THROUGH, on_progress=lambda freed: meter(freed, _size(going))
@@ -364,7 +366,7 @@ def _delete_for_good(
 def _delete_at_once(
     run: RunDirectory, names: Sequence[str], size: int, beside_trainer: bool, timeout: float
 ) -> Emptied:
-    meter = Meter("deleting")
+    meter = ReadProgress("deleting")
     try:
         return service.delete(
             run,
@@ -372,7 +374,7 @@ def _delete_at_once(
             through=THROUGH,
             beside_trainer=beside_trainer,
             timeout=timeout,
-            on_change=Progress(),
+            on_change=CommandProgress(),
             on_progress=lambda freed: meter(freed, size),
         )
     finally:
@@ -398,7 +400,7 @@ def _warnings_of(emptied: Emptied | None) -> tuple[str, ...]:
 def _warn(warnings: Sequence[str]) -> None:
     """Tells what else has to be known of something that is done."""
     for warning in warnings:
-        print_words(f"Done, but: {warning}")
+        print_message(f"Done, but: {warning}")
 
 
 def _report_problems(emptied: Emptied | None) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_tui.cli.main import JsonOption, PlaceArgument
+from tfckpt_tui.cli.main import DirectoryArgument, JsonOption
 from tfckpt_tui.cli.output import print_json, print_line, print_table
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.report import Json
@@ -16,7 +16,7 @@ from tfckpt_tui.settings.recent_runs import RunSummary, recent_runs, runs_below,
 
 
 @click.command()
-@PlaceArgument
+@DirectoryArgument
 @JsonOption
 def runs(directory: Path | None, as_json: bool) -> None:
     """List the runs below DIRECTORY, or else the recent runs, with their states."""

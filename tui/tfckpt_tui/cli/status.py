@@ -1,4 +1,4 @@
-"""Commands that only look at the run: status, ls, journal."""
+"""Commands that show the run: status, ls, journal."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import msgspec
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
-from tfckpt_tui.cli.output import print_json, print_line, print_table, print_words
-from tfckpt_tui.formats import units
+from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
+from tfckpt_tui.formats import checkpoint_columns, units
+from tfckpt_tui.formats.checkpoint_columns import Row
 from tfckpt_tui.formats.checkpoint_filter import Filter, parse_filter
 from tfckpt_tui.services.report import (
     checkpoints_report,
-    is_trouble,
+    has_problem,
     list_with_diagnostics,
     status_report,
 )
@@ -28,11 +29,11 @@ WATCH_SECONDS = 2.0
 
 @click.command()
 @RunArgument
-@click.option("--watch", is_flag=True, help="Print it again every two seconds, until ctrl+c.")
+@click.option("--watch", is_flag=True, help="Print the status every two seconds, until ctrl+c.")
 @JsonOption
-@acting_on_run
+@on_open_run
 def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
-    """Say how the run and each of its workers are; exit 1 where something is wrong."""
+    """Show the state of the run and its workers. Exits 1 if something is wrong."""
     while True:
         report = status_report(run)
         if as_json:
@@ -40,7 +41,7 @@ def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
         else:
             _print_status(report)
         if not watch:
-            return int(ExitCode.PROBLEM if is_trouble(report) else ExitCode.DONE)
+            return int(ExitCode.PROBLEM if has_problem(report) else ExitCode.DONE)
         sys.stdout.flush()
         time.sleep(WATCH_SECONDS)
         if not as_json:
@@ -55,10 +56,10 @@ def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
     type=parse_filter,
     default="",
     metavar="WORDS",
-    help="Only those for which all words hold, as in 'step>1000 state:verified -pinned'.",
+    help="List only checkpoints that match all words, as in 'step>1000 state:verified -pinned'.",
 )
 @JsonOption
-@acting_on_run
+@on_open_run
 def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
     """List all checkpoints, newest first, and diagnostics of the directory."""
     found, diagnostics = list_with_diagnostics(run)
@@ -67,24 +68,15 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
     if as_json:
         print_json(checkpoints_report(run, checkpoints, diagnostics))
         return
+    columns = [column for column in checkpoint_columns.COLUMNS if column.ls]
     rows = [
-        (
-            checkpoint.name + (" *" if checkpoint.pinned else ""),
-            "–" if checkpoint.step is None else str(checkpoint.step),
-            str(checkpoint.branch),
-            checkpoint.state.value + (" ←" if checkpoint.is_head else ""),
-            units.age(now - checkpoint.saved_at),
-            units.size(checkpoint.size),
-            str(checkpoint.shards),
-            _metrics(checkpoint.metrics),
-            checkpoint.trigger or checkpoint.problem,
-        )
+        [column.printed_text(Row(checkpoint, now)) for column in columns]
         for checkpoint in checkpoints
     ]
-    header = ("NAME", "STEP", "BRANCH", "STATE", "AGE", "SIZE", "SHARDS", "METRICS", "WHY")
-    print_table(header, rows, right={1, 2, 4, 5, 6})
+    right = {place for place, column in enumerate(columns) if column.align == ">"}
+    print_table([column.ls for column in columns], rows, right)
     for diagnostic in diagnostics:
-        print_words(f"{diagnostic.severity}: {diagnostic.message}")
+        print_message(f"{diagnostic.severity}: {diagnostic.message}")
 
 
 @click.command()
@@ -94,18 +86,18 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
     type=click.IntRange(min=1),
     default=50,
     show_default=True,
-    help="How many of the newest entries.",
+    help="Number of newest entries to print.",
 )
 @JsonOption
-@acting_on_run
+@on_open_run
 def journal(run: RunDirectory, lines: int, as_json: bool) -> None:
-    """Tell what happened to the run: saves, restores, prunes, restarts, failures."""
+    """Show the event log of the run: saves, restores, prunes, restarts, failures."""
     entries = read_entries(run)[-lines:]
     if as_json:
         print_json({"entries": [_without_schema(msgspec.to_builtins(entry)) for entry in entries]})
         return
     for entry in entries:
-        stamp = units.moment(entry.at)
+        stamp = units.local_time(entry.at)
         by = f" ({entry.by})" if entry.by else ""
         print_line(f"{stamp}  {entry.kind.value:<11}  {entry.message}{by}")
 
@@ -141,10 +133,6 @@ def _print_status(report: dict[str, Any]) -> None:
     print_line()
     header = ("WORKER", "JOB", "HOST", "STATE", "STEP", "STEP TIME", "LOSS", "MEMORY", "HEARD")
     print_table(header, rows, right={0, 4, 5, 6, 7, 8})
-
-
-def _metrics(metrics: Any) -> str:
-    return " ".join(f"{name}={units.metric(value)}" for name, value in metrics.items())
 
 
 def _without_schema(fields: dict[str, Any]) -> dict[str, Any]:

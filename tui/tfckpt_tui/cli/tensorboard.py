@@ -6,7 +6,7 @@ import click
 
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
+from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import print_json, print_line
 from tfckpt_tui.services import tensorboard as board
 from tfckpt_tui.services.report import Json
@@ -30,7 +30,7 @@ from tfckpt_tui.services.report import Json
     "--status", "asking", is_flag=True, help="Only show whether it runs. Exits 1 if it does not."
 )
 @JsonOption
-@acting_on_run
+@on_open_run
 def tensorboard(
     run: RunDirectory,
     port: int | None,

@@ -26,8 +26,8 @@ from tfckpt_trainer.catalog.verification.verify_checkpoint import (
 from tfckpt_trainer.errors import ExitCode, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import FoundFault
-from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
-from tfckpt_tui.cli.output import Meter, print_json, print_line, print_words
+from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_message
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.choose import choose, row_for_bisecting
 from tfckpt_tui.services.report import Json, list_checkpoints
@@ -52,7 +52,7 @@ _LAST_STATUS = 127
 @click.option("--finite", is_flag=True, help="Look for NaN and infinite values.")
 @click.option("--again", is_flag=True, help="Verify again, even if a stored result is valid.")
 @JsonOption
-@acting_on_run
+@on_open_run
 def verify(
     run: RunDirectory, names: tuple[str, ...], finite: bool, again: bool, as_json: bool
 ) -> int:
@@ -105,7 +105,7 @@ def verify(
 @click.option("--from", "first", metavar="CKPT", help="First checkpoint; the oldest by default.")
 @click.option("--to", "last", metavar="CKPT", help="Last checkpoint; the current one by default.")
 @JsonOption
-@acting_on_run
+@on_open_run
 def bisect(
     run: RunDirectory,
     command: tuple[str, ...],
@@ -147,7 +147,7 @@ def _verified(
 
     A live trainer may delete or overwrite a checkpoint after it was listed.
     """
-    meter = Meter(checkpoint.name)
+    meter = ReadProgress(checkpoint.name)
     try:
         found, problem = verify_and_store(
             run, checkpoint.name, on_progress=meter, finite=finite, files=files
@@ -158,7 +158,7 @@ def _verified(
         meter.close()
     assert found is not None, "nothing cancels it"
     if problem:
-        print_words(f"The result is not stored: {problem}")
+        print_message(f"The result is not stored: {problem}")
     return found
 
 
@@ -167,7 +167,7 @@ def _print_verified(verified: Verified) -> None:
     word = _word(verified)
     how = units.count(record.tensors, "tensor") + f", {units.size(record.bytes)}"
     if verified.remembered:
-        how += f", read {units.moment(record.verified_at)} and unchanged since"
+        how += f", read {units.local_time(record.verified_at)} and unchanged since"
     elif record.bytes > _WORTH_A_RATE:
         how += f", {units.size(record.bytes / record.seconds)}/s"
     print_line(f"{record.name}  {word}  ({how})")
@@ -205,7 +205,7 @@ def _print_summary(results: Sequence[Verified], passed_over: Sequence[Checkpoint
     parts = [f"{words.count(word):,} {word}" for word in dict.fromkeys(["sound", *words])]
     print_line(f"{units.count(len(results), 'checkpoint')}: {', '.join(parts)}.")
     for checkpoint in passed_over:
-        print_words(f"{checkpoint.name} was skipped ({checkpoint.problem})")
+        print_message(f"{checkpoint.name} was skipped ({checkpoint.problem})")
 
 
 def _verified_data(verified: Verified) -> Json:
@@ -244,7 +244,7 @@ def _finding_data(finding: FoundFault) -> Json:
 
 def _finite_check(run: RunDirectory) -> Callable[[str], Probe]:
     def check(name: str) -> Probe:
-        meter = Meter(name)
+        meter = ReadProgress(name)
         try:
             found = verify_checkpoint(run, name, on_progress=meter, finite=True)
         finally:

@@ -1,4 +1,4 @@
-"""Values as text: units, filters, sort orders, rows. One function cleans text from outside.
+"""Values as text: units, columns, filters, trees of rows, and cleaning untrusted text.
 
 No files, no processes, no Textual.
 """

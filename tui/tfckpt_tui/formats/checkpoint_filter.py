@@ -1,15 +1,14 @@
-"""The filter language of lists of checkpoints: `step>1000 state:verified pinned branch:2`.
+"""The filter language of checkpoint lists: `step>1000 state:verified -pinned branch:2`.
 
-Words with spaces between them must all hold. A word is one of
+A row matches if it matches every word. A word is one of:
 
-- a comparison, `FIELD>NUMBER` with `<`, `<=`, `>`, `>=` or `=`: of `step`, `branch`, `size` (as in
-  `size>1GB`), `shards`, `age` (as in `age<2h`), or any metric (`loss<0.5`), which a checkpoint
-  without the value never fulfils;
-- `state:WORD`, `name:TEXT`, `why:TEXT` (why it was saved), `branch:N`;
-- `pinned`, `marked`, `current`, `restorable`;
-- any other text, which is looked for in the name.
+- a comparison, `FIELD>NUMBER`, with `<`, `<=`, `>`, `>=` or `=`. The field is a column with numbers
+  (`step`, `size>1GB`, `age<2h`) or any metric (`loss<0.5`). Unknown values never match.
+- `FIELD:TEXT` for a column with words: `state:verified`, `name:b1`, `why:command`, `branch:2`.
+- `pinned`, `current`, `marked` or `restorable`.
+- any other text, which the name must contain.
 
-A `-` before a word turns it round.
+A `-` before a word negates it. The fields are declared in `checkpoint_columns`.
 """
 
 from __future__ import annotations
@@ -20,12 +19,10 @@ import re
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import UsageError
-
-FLAGS = ("pinned", "marked", "current", "restorable")
-TEXTS = ("state", "name", "why", "branch")
-NUMBERS = ("step", "branch", "size", "shards", "age")
+from tfckpt_tui.formats import checkpoint_columns
+from tfckpt_tui.formats.checkpoint_columns import PLAIN, CheckpointColumn, Row, Units
 
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -38,132 +35,116 @@ _WORD = re.compile(r"(?P<field>[^\s<>=:]+)(?P<sign>>=|<=|>|<|=|:)(?P<value>.*)",
 _NUMBER = re.compile(
     r"(?P<digits>[-+]?[0-9][0-9_,]*(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)(?P<unit>[A-Za-z]*)"
 )
-_SIZES = {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "pb": 1e15}
-_AGES = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 3600.0}
 
-
-@dataclass(frozen=True)
-class Seen:
-    """What a filter is asked about: a checkpoint, at a time, in a list with marks."""
-
-    checkpoint: Checkpoint
-    at: float
-    marked: Set[str] = frozenset()
-
-
-_Test = Callable[[Seen], bool]
+_Test = Callable[[Row], bool]
 
 
 @dataclass(frozen=True)
 class Filter:
-    """What a person typed, and what it asks for."""
+    """A parsed filter, and the text it was parsed from."""
 
     text: str
     tests: tuple[_Test, ...] = ()
 
-    def matches(self, checkpoint: Checkpoint, at: float, marked: Set[str] = frozenset()) -> bool:
-        """Whether a checkpoint fulfils every word.
+    def matches(self, checkpoint: Checkpoint, now: float, marked: Set[str] = frozenset()) -> bool:
+        """Whether a checkpoint matches every word.
 
         Args:
             checkpoint: The checkpoint.
-            at: Seconds since the epoch, for its age.
-            marked: The names of those that the person marked.
+            now: Time at which its age is measured, in seconds since the epoch.
+            marked: Names of the marked checkpoints.
         """
-        seen = Seen(checkpoint, at, marked)
-        return all(test(seen) for test in self.tests)
+        row = Row(checkpoint, now, checkpoint.name in marked)
+        return all(test(row) for test in self.tests)
 
 
 def parse_filter(text: str) -> Filter:
-    """Returns the filter that `text` stands for; an empty text lets everything through.
+    """Returns the filter that `text` describes; an empty text matches everything.
 
     Raises:
-        UsageError: A word makes no sense.
+        UsageError: A word is invalid.
     """
-    return Filter(text, tuple(_turned(word) for word in text.split()))
-
-
-def _turned(word: str) -> _Test:
-    if len(word) > 1 and word.startswith("-"):
-        test = _parse_word(word[1:])
-        return lambda seen: not test(seen)
-    return _parse_word(word)
+    return Filter(text, tuple(_parse_word(word) for word in text.split()))
 
 
 def _parse_word(word: str) -> _Test:
-    if word in FLAGS:
-        return _flag(word)
+    if len(word) > 1 and word.startswith("-"):
+        test = _parse_positive(word[1:])
+        return lambda row: not test(row)
+    return _parse_positive(word)
+
+
+def _parse_positive(word: str) -> _Test:
+    flag = _flags().get(word)
+    if flag is not None:
+        return flag
     found = _WORD.fullmatch(word)
     if found is None:
         wanted = word.casefold()
-        return lambda seen: wanted in seen.checkpoint.name.casefold()
+        return lambda row: wanted in row.checkpoint.name.casefold()
     field, sign, value = found["field"], found["sign"], found["value"]
     if sign == ":":
-        return _text(field, value)
-    return _comparison(word, field, _COMPARISONS[sign], value)
+        return _parse_text(field, value)
+    return _parse_comparison(word, field, _COMPARISONS[sign], value)
 
 
-def _flag(word: str) -> _Test:
-    if word == "pinned":
-        return lambda seen: seen.checkpoint.pinned
-    if word == "marked":
-        return lambda seen: seen.checkpoint.name in seen.marked
-    if word == "current":
-        return lambda seen: seen.checkpoint.is_head
-    return lambda seen: seen.checkpoint.restorable
+def _flags() -> dict[str, _Test]:
+    flags: dict[str, _Test] = {
+        "marked": lambda row: row.marked,
+        "restorable": lambda row: row.checkpoint.restorable,
+    }
+    return flags | {c.flag: _truth(c) for c in checkpoint_columns.COLUMNS if c.flag}
 
 
-def _text(field: str, value: str) -> _Test:
+def _truth(column: CheckpointColumn) -> _Test:
+    return lambda row: bool(column.value(row.checkpoint))
+
+
+def _parse_text(field: str, value: str) -> _Test:
+    columns = {c.text_filter.field: c for c in checkpoint_columns.COLUMNS if c.text_filter}
+    column = columns.get(field)
+    if column is None or column.text_filter is None:
+        raise UsageError(f"{field!r} is not a field. Use one of: {', '.join(columns)}.")
     wanted = value.casefold()
-    if field == "state":
-        known = [state.value for state in CheckpointState]
-        # A state is known by its first letters, so that a filter is true while it is typed.
-        if not any(state.startswith(wanted) for state in known):
-            raise UsageError(f"{value!r} is no state; there are {', '.join(known)}.")
-        return lambda seen: seen.checkpoint.state.value.startswith(wanted)
-    if field == "name":
-        return lambda seen: wanted in seen.checkpoint.name.casefold()
-    if field == "why":
-        return lambda seen: wanted in seen.checkpoint.trigger.casefold()
-    if field == "branch":
-        return lambda seen: str(seen.checkpoint.branch) == value or not value
-    raise UsageError(f"{field!r} is no field; there are {', '.join(TEXTS)}.")
+    choices = column.text_filter.choices
+
+    def text_of(row: Row) -> str:
+        return str(column.value(row.checkpoint)).casefold()
+
+    if choices:
+        # The first letters suffice, so that a filter is valid while it is typed.
+        if not any(choice.startswith(wanted) for choice in choices):
+            raise UsageError(f"{value!r} is not a {field}. Use one of: {', '.join(choices)}.")
+        return lambda row: text_of(row).startswith(wanted)
+    if column.text_filter.exact:
+        return lambda row: text_of(row) == wanted or not wanted
+    return lambda row: wanted in text_of(row)
 
 
-def _comparison(
+def _parse_comparison(
     word: str, field: str, compare: Callable[[float, float], bool], value: str
 ) -> _Test:
     if not value:
-        # It is being typed.
-        return lambda seen: True
-    units = _SIZES if field == "size" else _AGES if field == "age" else {"": 1.0}
-    limit = _number(word, value, units)
+        # The number is still being typed.
+        return lambda row: True
+    columns = {c.number_filter.field: c for c in checkpoint_columns.COLUMNS if c.number_filter}
+    column = columns.get(field)
+    units = column.number_filter.units if column is not None and column.number_filter else PLAIN
+    limit = _parse_number(word, value, units)
 
-    def test(seen: Seen) -> bool:
-        found = _value(seen, field)
+    def test(row: Row) -> bool:
+        metrics = row.checkpoint.metrics
+        found = metrics.get(field) if column is None else column.filter_number(row)
         return found is not None and not math.isnan(found) and compare(found, limit)
 
     return test
 
 
-def _number(word: str, value: str, units: dict[str, float]) -> float:
+def _parse_number(word: str, value: str, units: Units) -> float:
     found = _NUMBER.fullmatch(value)
     unit = found["unit"].casefold() if found is not None else ""
-    if found is None or unit not in units:
-        example = {len(_SIZES): "size>1GB", len(_AGES): "age<2h"}.get(len(units), "step>1000")
-        raise UsageError(f"{word!r} is not understood; a comparison is as in {example}.")
-    return float(found["digits"].replace("_", "").replace(",", "")) * units[unit]
-
-
-def _value(seen: Seen, field: str) -> float | None:
-    checkpoint = seen.checkpoint
-    if field not in NUMBERS:
-        return checkpoint.metrics.get(field)
-    if field == "age":
-        return seen.at - checkpoint.saved_at
-    number = {
-        "step": checkpoint.step,
-        "branch": checkpoint.branch,
-        "size": checkpoint.size,
-        "shards": checkpoint.shards,
-    }[field]
-    return None if number is None else float(number)
+    if found is None or unit not in units.factors:
+        raise UsageError(
+            f"{word!r} is not a valid comparison. Write it like this: {units.example}."
+        )
+    return float(found["digits"].replace("_", "").replace(",", "")) * units.factors[unit]

@@ -1,4 +1,4 @@
-"""The only door through which text from outside reaches the screen."""
+"""Text from outside made safe for a terminal, and measured in terminal cells."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
-"""What a terminal may act on, or what reorders, hides or breaks the text around it.
+"""Characters that control a terminal, or reorder, hide or break the text around them.
 
-C0 and C1 controls, separators of lines, marks of direction, invisible characters, lone
-surrogates (bytes of a file name that are no UTF-8), and the invisible "tag" block.
+C0 and C1 controls, line separators, direction marks, invisible characters, lone surrogates (bytes
+of a file name that are not UTF-8), and the invisible "tag" block.
 """
 
 LONGEST = 4096
-"""Characters beyond which a text is cut: no name or message needs more on a screen."""
+"""Maximum length of a cleaned text, in characters."""
 
 _DELETE = 0x7F
 _CONTROL_PICTURES = 0x2400
@@ -25,11 +25,11 @@ _STACKED_MARKS = re.compile(r"[\u0300-\u036f\u1ab0-\u1aff\u20d0-\u20ff]{4,}")
 
 
 def clean(text: str) -> str:
-    """Returns `text` made safe to show: one line, nothing a terminal would act on.
+    """Returns `text` as one line without terminal controls.
 
-    A control character becomes its picture (ESC is `\u241b`), so that two names that differ
-    in one still look different; what would reorder or hide text becomes `\ufffd`. More than
-    three combining marks on one letter are dropped, and a text beyond `LONGEST` is cut.
+    Control characters become their pictures (ESC becomes `\u241b`), so names that differ in one
+    still look different. Characters that reorder or hide text become `\ufffd`. At most three
+    combining marks per letter and `LONGEST` characters are kept.
     """
     if len(text) > LONGEST:
         text = text[: LONGEST - 1] + "…"
@@ -38,8 +38,33 @@ def clean(text: str) -> str:
 
 
 def clean_lines(text: str) -> list[str]:
-    """Returns the lines of `text`, each made safe; tabs become spaces first."""
+    """Returns the cleaned lines of `text`, with tabs expanded."""
     return [clean(line.expandtabs(4)) for line in text.splitlines()]
+
+
+def cell_width(text: str) -> int:
+    """Returns the number of terminal cells that a cleaned text takes."""
+    if text.isascii():
+        return len(text)
+    # Imported here: it takes 20 ms, which the first frame of the app does not wait for.
+    from wcwidth import wcswidth
+
+    return max(0, wcswidth(text))
+
+
+def pad(text: str, width: int, align: str = "<") -> str:
+    """Returns `text` padded to `width` cells, aligned `<` left or `>` right; never cut."""
+    gap = " " * (width - cell_width(text))
+    return gap + text if align == ">" else text + gap
+
+
+def cut(text: str, width: int) -> str:
+    """Returns the beginning of `text` that fits in `width` cells."""
+    # A cell holds at most one letter with three combining marks.
+    text = text[: 4 * width]
+    while cell_width(text) > width:
+        text = text[:-1]
+    return text
 
 
 def _picture(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Numbers as people read them: sizes, times, rates and metrics, in few characters."""
+"""Numbers with units as short text: sizes, times, rates, metrics and counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a time in its two largest units: `850 ms`, `12 s`, `3 min 20 s`, `2 d 4 h`."""
+    """Returns a duration in its two largest units: `850 ms`, `12 s`, `3 min 20 s`, `2 d 4 h`."""
     if not math.isfinite(seconds):
         return "unknown"
     if seconds < 0.9995:
@@ -43,7 +43,7 @@ def duration(seconds: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """Returns how long ago something was, in one short unit: `now`, `12s`, `3m`, `2h`, `5d`."""
+    """Returns an age in one unit: `now`, `12s`, `3m`, `2h`, `5d`."""
     if not math.isfinite(seconds):
         return "?"
     if seconds < 1:
@@ -54,8 +54,8 @@ def age(seconds: float) -> str:
     return f"{int(seconds // _DAY)}d"
 
 
-def moment(at: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """Returns seconds since the epoch in local time; `unknown` beyond all calendars."""
+def local_time(at: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """Returns seconds since the epoch as local time; `unknown` if out of range."""
     try:
         return time.strftime(form, time.localtime(at))
     except (OverflowError, ValueError, OSError):
@@ -63,7 +63,7 @@ def moment(at: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 def step_time(seconds: float | None) -> str:
-    """Returns the time of a step with three digits: `4.90 ms`, `1.25 s`; `–` if unknown."""
+    """Returns a step time with three digits: `4.90 ms`, `1.25 s`; `–` if unknown."""
     if seconds is None or not math.isfinite(seconds):
         return "–"
     if seconds < 0.9995:
@@ -84,7 +84,7 @@ def rate(per_second: float | None, unit: str = "") -> str:
 
 
 def metric(value: float | None) -> str:
-    """Returns a metric with four digits; `NaN` where there is no finite number."""
+    """Returns a metric with four digits; None is `NaN`."""
     if value is None or math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -95,17 +95,36 @@ def metric(value: float | None) -> str:
     return f"{value:.2e}"
 
 
-def count(number: int, noun: str, plural: str = "") -> str:
+def axis_number(value: float, digits: int = 3) -> str:
+    """Returns a number for an axis: short, with `k`, `M`, `G` or an exponent if large."""
+    if not math.isfinite(value):
+        return "✗"
+    size = abs(value)
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if 1e12 > size >= limit:
+            scaled = value / (1e3 if unit == "k" else limit)
+            return f"{scaled:.3g}{unit}"
+    if size >= 1e12 or (0 < size < 1e-4):
+        return f"{value:.1e}".replace("e+", "e").replace("e-0", "e-")
+    return f"{value:.{min(digits, 4)}f}"
+
+
+def count(number: int, singular: str, plural: str = "") -> str:
     """Returns a number with its noun: `1 checkpoint`, `3 checkpoints`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+    return f"{number:,} {noun(number, singular, plural)}"
+
+
+def noun(number: int, singular: str, plural: str = "") -> str:
+    """Returns the noun for a number: `checkpoint`, `checkpoints`."""
+    return singular if number == 1 else plural or f"{singular}s"
 
 
 def processes(cluster: Mapping[str, Sequence[str]], workers: int) -> str:
     """Returns `2 workers`, or `2 workers, 1 parameter server`.
 
     Args:
-        cluster: The addresses of processes by job.
-        workers: How many there are where no job is another one.
+        cluster: Addresses of the processes, by job.
+        workers: Number of workers, used if there are no parameter servers.
     """
     if "ps" not in cluster:
         return count(workers, "worker")

@@ -1,4 +1,4 @@
-"""From file events to one immutable snapshot of the run per tick.
+"""Watches a run: file events trigger reads, and each read makes an immutable snapshot.
 
-Reads only, and never imports Textual.
+Never imports Textual.
 """

@@ -1,4 +1,4 @@
-"""Verifies checkpoints beside the app: what a person asks for at once, new ones when idle."""
+"""Verifies checkpoints in the background: requested ones first, new ones when idle."""
 
 from __future__ import annotations
 
@@ -19,8 +19,15 @@ _LOWEST_PRIORITY = 19
 
 
 @dataclass(frozen=True)
-class Reading:
-    """A verification under way; bytes, and seconds since it began."""
+class VerificationProgress:
+    """A verification in progress.
+
+    Attributes:
+        name: The checkpoint.
+        done: Bytes read.
+        total: Bytes to read.
+        seconds: Seconds since it started.
+    """
 
     name: str
     done: int
@@ -34,13 +41,14 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a verification ended.
+class VerificationOutcome:
+    """The outcome of a verification.
 
     Attributes:
-        found: What it found; None where it failed.
-        problem: Why it failed, or why its result could not be written down; empty if neither.
-        asked: Whether a person asked for it.
+        name: The checkpoint.
+        found: The result; None if it failed.
+        problem: Why it failed, or why the result could not be saved; empty if neither.
+        asked: Whether a user requested it.
     """
 
     name: str
@@ -49,59 +57,68 @@ class Outcome:
     asked: bool
 
 
-class Verifier:
-    """Two queues: of what was asked for, and of new checkpoints, read slowly in the background.
+class BackgroundVerifier:
+    """Two queues: requested checkpoints, and new ones, which are read slowly.
 
-    Their threads are daemons; nothing waits for them.
+    Their threads are daemons.
     """
 
     def __init__(
-        self, run: RunDirectory, on_done: Callable[[Outcome], None], *, read_only: bool = False
+        self,
+        run: RunDirectory,
+        on_done: Callable[[VerificationOutcome], None],
+        *,
+        read_only: bool = False,
     ) -> None:
-        """Makes a verifier that does nothing yet.
+        """Creates a verifier with empty queues.
 
         Args:
             run: The run directory.
-            on_done: Told every outcome, in the thread of its queue.
-            read_only: Whether nothing is to be written into the run directory.
+            on_done: Called with each outcome, in the thread of the queue.
+            read_only: Whether to write nothing into the run directory.
         """
         self._asked = _Queue(run, on_done, asked=True, into_run=not read_only)
         self._background = _Queue(run, on_done, asked=False, into_run=not read_only)
 
     @property
-    def reading(self) -> Reading | None:
-        """What is being verified because a person asked for it."""
+    def reading(self) -> VerificationProgress | None:
+        """The requested verification in progress."""
         return self._asked.reading
 
     @property
     def is_busy(self) -> bool:
-        """Whether something that a person asked for is not done yet."""
+        """Whether requested verifications are not done yet."""
         return self._asked.is_busy
 
     def ask(self, name: str) -> None:
-        """Verifies checkpoint `name` as soon as what was asked for before is done."""
+        """Verifies a checkpoint after those requested before."""
         self._background.drop(name)
         self._asked.add(name)
 
     def suggest(self, name: str) -> None:
-        """Verifies checkpoint `name` when nothing else is to be done."""
+        """Verifies a checkpoint slowly, when idle."""
         self._background.add(name)
 
     def cancel(self) -> None:
-        """Gives up what was asked for."""
+        """Cancels the requested verifications."""
         self._asked.cancel()
 
     def stop(self) -> None:
-        """Ends everything; the threads leave at the next megabyte."""
+        """Cancels everything; the threads end after the next megabyte."""
         self._asked.cancel()
         self._background.cancel()
 
 
 class _Queue:
-    """One thread that verifies one checkpoint after the other, while there are any."""
+    """A thread that verifies one checkpoint after another."""
 
     def __init__(
-        self, run: RunDirectory, on_done: Callable[[Outcome], None], *, asked: bool, into_run: bool
+        self,
+        run: RunDirectory,
+        on_done: Callable[[VerificationOutcome], None],
+        *,
+        asked: bool,
+        into_run: bool,
     ) -> None:
         self._run = run
         self._on_done = on_done
@@ -111,7 +128,7 @@ class _Queue:
         self._waiting: deque[str] = deque()
         self._cancelled = threading.Event()
         self._thread: threading.Thread | None = None
-        self.reading: Reading | None = None
+        self.reading: VerificationProgress | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -143,7 +160,7 @@ class _Queue:
 
     def _work(self, cancelled: threading.Event) -> None:
         if not self._is_asked:
-            # Only this thread: Linux has a priority for each.
+            # Linux has a priority per thread.
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_PRIORITY)
         while True:
@@ -154,7 +171,7 @@ class _Queue:
                     self._thread = None
                     return
                 name = self._waiting.popleft()
-                self.reading = Reading(name, 0, 0, 0.0)
+                self.reading = VerificationProgress(name, 0, 0, 0.0)
             outcome = self._verify(name, cancelled)
             if cancelled.is_set():
                 return
@@ -163,15 +180,15 @@ class _Queue:
             if outcome is not None:
                 self._on_done(outcome)
 
-    def _verify(self, name: str, cancelled: threading.Event) -> Outcome | None:
+    def _verify(self, name: str, cancelled: threading.Event) -> VerificationOutcome | None:
         began = last = time.monotonic()
 
         def advance(done: int, total: int) -> None:
             nonlocal last
             if not cancelled.is_set():
-                self.reading = Reading(name, done, total, time.monotonic() - began)
+                self.reading = VerificationProgress(name, done, total, time.monotonic() - began)
             if not self._is_asked:
-                # As long a pause as the reading took: half of the disk stays to the trainer.
+                # A pause as long as the read leaves half of the disk bandwidth to the trainer.
                 cancelled.wait(time.monotonic() - last)
                 last = time.monotonic()
 
@@ -184,7 +201,7 @@ class _Queue:
                 into_run=self._into_run,
             )
         except (TfckptError, OSError) as error:
-            return Outcome(name, None, in_words(error), self._is_asked)
+            return VerificationOutcome(name, None, in_words(error), self._is_asked)
         if found is None:
             return None
-        return Outcome(name, found, problem, self._is_asked)
+        return VerificationOutcome(name, found, problem, self._is_asked)

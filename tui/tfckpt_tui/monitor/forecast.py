@@ -1,4 +1,4 @@
-"""What follows from the present rates: time left, a full disk, the price of saving."""
+"""Forecasts from the current rates: time left, when the disk is full, and the cost of saving."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def forecast(
     journal: Sequence[JournalEntry],
     now: float,
 ) -> Forecast:
-    """Returns what can be told ahead; each part is None where there is too little to go by.
+    """Returns the forecast; parts without enough data are None.
 
     Args:
         workers: All workers; the chief is index 0.
-        info: Of the run.
-        checkpoints: Newest first.
-        disk_free: Bytes.
-        journal: Oldest first.
+        info: The record of the run.
+        checkpoints: All checkpoints, newest first.
+        disk_free: Free bytes.
+        journal: Entries, oldest first.
         now: Seconds since the epoch.
     """
     chief = next((view for view in workers if view.status.index == 0), None)
@@ -45,18 +45,18 @@ def forecast(
     if step_seconds is not None and total is not None:
         left = max(0, total - chief.status.step) * step_seconds
     interval = _save_interval(checkpoints, now)
-    price = _median_price(checkpoints)
+    cost = _median_cost(checkpoints)
     return Forecast(
         seconds_left=left,
         disk_full_seconds=_until_full(checkpoints, interval, disk_free),
-        save_share=None if interval is None or price is None else min(1.0, price / interval),
+        save_share=None if interval is None or cost is None else min(1.0, cost / interval),
         save_interval=interval,
-        best_interval=_best_interval(price, journal, now),
+        best_interval=_best_interval(cost, journal, now),
     )
 
 
 def _save_interval(checkpoints: Sequence[Checkpoint], now: float) -> float | None:
-    """Median seconds between the newest saves; None once they stopped coming."""
+    """Returns the median seconds between the newest saves; None if saving has stopped."""
     times = sorted((c.saved_at for c in checkpoints[:_NEWEST] if c.restorable), reverse=True)
     if len(times) < 3:
         return None
@@ -73,29 +73,27 @@ def _until_full(
     return free / size * interval
 
 
-def _best_interval(
-    price: float | None, journal: Sequence[JournalEntry], now: float
-) -> float | None:
-    """Returns how long apart saves lose the least: to saving, and to what a failure undoes.
+def _best_interval(cost: float | None, journal: Sequence[JournalEntry], now: float) -> float | None:
+    """Returns the save interval that loses the least time, to saves and to failures.
 
-    It is √(2 · price of a save · time between failures): J. W. Young, "A first order approximation
-    to the optimum checkpoint interval", CACM 17 (1974). None until something failed.
+    It is √(2 · cost of a save · time between failures): J. W. Young, "A first order approximation
+    to the optimum checkpoint interval", CACM 17 (1974). None before the first failure.
     """
     failures = sum(entry.kind is JournalKind.WORKER_LOST for entry in journal)
-    if not price or not failures:
+    if not cost or not failures:
         return None
     apart = (now - journal[0].at) / failures
-    return math.sqrt(2 * price * apart) if apart > 0 else None
+    return math.sqrt(2 * cost * apart) if apart > 0 else None
 
 
-def _median_price(checkpoints: Sequence[Checkpoint]) -> float | None:
-    prices = [_price(c.record) for c in checkpoints[:_NEWEST] if c.record is not None]
-    known = [price for price in prices if price is not None]
+def _median_cost(checkpoints: Sequence[Checkpoint]) -> float | None:
+    costs = [_save_cost(c.record) for c in checkpoints[:_NEWEST] if c.record is not None]
+    known = [cost for cost in costs if cost is not None]
     return statistics.median(known) if known else None
 
 
-def _price(record: CheckpointRecord) -> float | None:
-    """Returns how many seconds a save took from training, which may go on while it is written."""
+def _save_cost(record: CheckpointRecord) -> float | None:
+    """Returns the training time that a save took, in seconds."""
     if record.cost is None:
         return record.duration_seconds
     return record.cost.stall_seconds + max(0.0, record.cost.slowing_seconds or 0.0)

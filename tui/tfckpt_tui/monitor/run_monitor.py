@@ -1,4 +1,4 @@
-"""One run watched: file events and the clock lead to a fresh look, and that to a snapshot."""
+"""Watches one run: file events and a timer trigger reads, and each read makes a snapshot."""
 
 from __future__ import annotations
 
@@ -11,51 +11,48 @@ from typing import Protocol
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.monitor.poller import Look
+from tfckpt_tui.monitor.file_events import DirectoryWatcher, EventLossDetector
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.monitor.watcher import Doubt, Watch
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 
 POLL_SECONDS = 0.5
-"""How often the directory is looked at without any event."""
+"""Seconds between reads without file events."""
 
 QUIET_POLL_SECONDS = 2.0
 QUIET_AFTER_SECONDS = 300.0
-"""How often, where nothing happened for so long and file events come."""
+"""Seconds between reads after `QUIET_AFTER_SECONDS` without activity, if file events arrive."""
 
 DEBOUNCE_SECONDS = 0.1
-"""How long events are gathered before a look: a save is dozens of them."""
+"""Seconds for which events are collected before a read. One save causes dozens."""
 
-LOOK_SHARE = 0.05
-"""Looking takes at most this part of one core's time; slow looks become rarer."""
+READ_SHARE = 0.05
+"""Maximum share of one core that reading takes. Slow reads become less frequent."""
+
+TIMEOUT_SECONDS = 5.0
+"""Seconds that a read may take before the run directory counts as not answering."""
+
 _STOP_SECONDS = 0.4
 
 
-PATIENCE_SECONDS = 5.0
-"""How long no look comes to its end before that is odd."""
-
-
-class Watcher(Protocol):
-    """What the app needs of a monitor."""
+class SnapshotSource(Protocol):
+    """The part of the monitor that the app uses."""
 
     @property
-    def patience(self) -> float:
-        """Seconds without a snapshot after which something is wrong with the run directory."""
+    def snapshot_timeout(self) -> float:
+        """Seconds without a snapshot after which the run directory counts as not answering."""
 
     def start(self, on_snapshot: Callable[[RunSnapshot], None]) -> None:
-        """Begins to hand snapshots to `on_snapshot`, from whatever thread."""
+        """Starts passing snapshots to `on_snapshot`, in any thread."""
 
-    def look_now(self) -> None:
-        """Asks for a fresh snapshot soon."""
+    def refresh(self) -> None:
+        """Requests a new snapshot."""
 
     def stop(self) -> None:
-        """Ends it, within half a second."""
+        """Stops, within half a second."""
 
 
 class Monitor:
-    """A thread that looks at a run directory and hands each snapshot to a callback.
-
-    It never waits for the callback's owner, and ends within half a second of `stop`.
-    """
+    """A thread that reads a run directory and passes each snapshot to a callback."""
 
     def __init__(
         self,
@@ -63,16 +60,16 @@ class Monitor:
         poll: float | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Makes a monitor that does nothing yet.
+        """Creates a monitor; `start` starts it.
 
         Args:
-            run: The run directory; it need not exist.
-            poll: Seconds between looks; given, file events are not used at all.
-            clock: Seconds since the epoch.
+            run: The run directory, which need not exist.
+            poll: Seconds between reads. If it is given, file events are not used.
+            clock: Returns seconds since the epoch.
         """
         self._poll = poll if poll is not None else POLL_SECONDS
         self._clock = clock
-        self._look = Look(run)
+        self._reader = SnapshotReader(run)
         self._last = RunSnapshot(at=clock(), path=clean(str(run.root)))
         self._wake = threading.Event()
         self._stopped = threading.Event()
@@ -84,34 +81,34 @@ class Monitor:
             run.pins_directory,
             run.active,
         )
-        self._watch = Watch(directories, self._take_hint) if poll is None else None
-        self._doubt = Doubt()
-        self._hinted = False
+        self._watch = DirectoryWatcher(directories, self._on_event) if poll is None else None
+        self._event_loss = EventLossDetector()
+        self._had_event = False
         self._root = run.root
         self._pause = self._poll
 
     @property
-    def patience(self) -> float:
-        """Seconds without a snapshot after which something is wrong with the run directory."""
-        return PATIENCE_SECONDS + 2 * self._pause
+    def snapshot_timeout(self) -> float:
+        """Seconds without a snapshot after which the run directory counts as not answering."""
+        return TIMEOUT_SECONDS + 2 * self._pause
 
     def start(self, on_snapshot: Callable[[RunSnapshot], None]) -> None:
-        """Starts looking; `on_snapshot` is called in the monitor's thread."""
+        """Starts the thread, which calls `on_snapshot`."""
         self._thread = threading.Thread(
             target=self._work, args=(on_snapshot,), name="monitor", daemon=True
         )
         self._thread.start()
 
-    def look_now(self) -> None:
-        """Asks for a look at once, from any thread."""
+    def refresh(self) -> None:
+        """Requests a read at once, from any thread."""
         self._wake.set()
 
-    def _take_hint(self) -> None:
-        self._hinted = True
+    def _on_event(self) -> None:
+        self._had_event = True
         self._wake.set()
 
     def stop(self) -> None:
-        """Ends the thread; one that is stuck in a dead file system is left behind, a daemon."""
+        """Stops the thread. A thread blocked by the file system is left behind, as a daemon."""
         self._stopped.set()
         self._wake.set()
         if self._thread is not None:
@@ -127,46 +124,50 @@ class Monitor:
                 break
             on_snapshot(snapshot)
             spent = time.monotonic() - began
-            # A directory so large or a file system so slow that looking costs: look less often.
+            # Reading a large directory or a slow file system takes time: read less often.
             poll = QUIET_POLL_SECONDS if self._can_be_quiet(snapshot) else self._poll
-            self._pause = max(poll, spent / LOOK_SHARE)
+            self._pause = max(poll, spent / READ_SHARE)
             if self._wake.wait(self._pause) and not self._stopped.is_set():
                 self._wake.clear()
-                # A burst takes at most half of a core, whatever a look costs.
+                # During a burst of events, reading takes at most half of a core.
                 self._stopped.wait(max(DEBOUNCE_SECONDS, spent))
         if self._watch is not None:
             self._watch.stop()
 
     def _can_be_quiet(self, snapshot: RunSnapshot) -> bool:
-        """Whether file events can be left to tell of news: long nothing happened, and they work."""
+        """Whether file events suffice: they work, and nothing has happened for long."""
         long_ago = snapshot.at - snapshot.active_at > QUIET_AFTER_SECONDS
         return long_ago and self._watch is not None and not snapshot.problems
 
     def _snapshot(self) -> RunSnapshot:
         now = self._clock()
-        hinted, self._hinted = self._hinted, False
+        had_event, self._had_event = self._had_event, False
         before = self._last
         try:
-            self._last = self._with_doubts(self._look.snapshot(now), before, hinted)
+            self._last = self._with_problems(self._reader.read(now), before, had_event)
         except Exception as error:
-            # A defect of ours must be seen, and must not leave a frozen picture behind.
-            problem = clean(f"Looking failed ({type(error).__name__}: {error}); please report it.")
+            # A bug must be visible, and must not stop the updates.
+            problem = clean(
+                f"Reading the run failed ({type(error).__name__}: {error}). Please report this bug."
+            )
             return replace(self._last, at=now, problems=(*self._last.problems, problem))
         return self._last
 
-    def _with_doubts(self, found: RunSnapshot, before: RunSnapshot, hinted: bool) -> RunSnapshot:
-        """Adds to a snapshot why news may come late."""
+    def _with_problems(
+        self, found: RunSnapshot, before: RunSnapshot, had_event: bool
+    ) -> RunSnapshot:
+        """Adds the reason why updates may be late, if there is one."""
         if self._watch is None:
             return found
         if found.checkpoints is not before.checkpoints:
             known = {checkpoint.name for checkpoint in before.checkpoints}
             is_new = bool(known) and any(c.name not in known for c in found.checkpoints)
-            self._doubt.take(is_new=is_new, hinted=hinted)
-        elif hinted:
-            self._doubt.take(is_new=False, hinted=True)
+            self._event_loss.update(has_new=is_new, had_event=had_event)
+        elif had_event:
+            self._event_loss.update(has_new=False, had_event=True)
         problem = self._watch.problem
-        if not problem and self._doubt.is_sure:
+        if not problem and self._event_loss.detected:
             remote = is_network_file_system(self._root)
             where = "on this network file system" if remote else "here"
-            problem = f"No file events come {where}; looking every {self._poll:g} s."
+            problem = f"No file events arrive {where}; reading every {self._poll:g} s."
         return replace(found, problems=(*found.problems, problem)) if problem else found

@@ -1,4 +1,4 @@
-"""A bounded series of measurements: thinned out as it grows, with what is odd kept."""
+"""A bounded series of measurements, downsampled as it grows."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 
 MOST_POINTS = 4096
-"""Points kept; a chart 200 cells wide has 400 columns of dots."""
+"""Maximum number of points. A chart 200 cells wide has 400 columns of dots."""
 
 
 class Series:
-    """The points of a run, at most `MOST_POINTS`; older ones become sparser, ends stay."""
+    """The points of a run. Older points become sparser; the ends of branches stay."""
 
     def __init__(self, most: int = MOST_POINTS) -> None:
         self._most = most
@@ -33,14 +33,9 @@ class Series:
             self._points = _thinned(self._points)
         self._frozen = tuple(self._points)
 
-    def clear(self) -> None:
-        """Forgets all points."""
-        self._points = []
-        self._frozen = ()
-
 
 def _thinned(points: list[SeriesPoint]) -> list[SeriesPoint]:
-    """Drops every second point but the newest quarter, the ends of branches and what is odd."""
+    """Drops every second point, except the newest quarter, ends of branches and first NaNs."""
     settled = len(points) * 3 // 4
     kept = [
         point
@@ -53,7 +48,7 @@ def _thinned(points: list[SeriesPoint]) -> list[SeriesPoint]:
 
 
 def _is_turn(points: list[SeriesPoint], place: int) -> bool:
-    """Whether a branch begins or ends here, or a metric is not a number for the first time."""
+    """Whether a branch begins or ends here, or a metric first becomes NaN."""
     point, before = points[place], points[place - 1]
     after = points[place + 1] if place + 1 < len(points) else point
     if point.branch != before.branch or point.branch != after.branch or after.step < point.step:

@@ -1,4 +1,4 @@
-"""What is known of a run at one moment: immutable, made by the monitor, shown by the widgets."""
+"""The immutable snapshot of a run. The monitor makes it, and the widgets show it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ from tfckpt_trainer.rundir.records.worker import WorkerStatus
 
 @dataclass(frozen=True)
 class WorkerView:
-    """One worker: what it said last, what that means now, and how old it is in seconds.
+    """One worker.
 
     Attributes:
-        straggling: Why it seems to hold up the others; empty if it does not.
+        status: Its last heartbeat.
+        state: Its state now.
+        age: Age of the heartbeat in seconds.
+        straggling: Why it seems to slow down the others; empty if it does not.
     """
 
     status: WorkerStatus
@@ -30,15 +33,15 @@ class WorkerView:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What follows from the present rates; None where there is too little to tell.
+    """Forecasts from the current rates; None if there is too little data.
 
     Attributes:
         seconds_left: Until training reaches its last step.
         disk_full_seconds: Until the disk is full, at the rate of the newest saves.
-        save_share: Part of the time that goes into saving, 0 to 1.
+        save_share: Part of the time that saving takes, 0 to 1.
         save_interval: Seconds between saves.
-        best_interval: Seconds between saves at which the least is lost, to saving and to what
-            failures undo; None until something failed.
+        best_interval: Seconds between saves that lose the least time, to saves and to failures;
+            None before the first failure.
     """
 
     seconds_left: float | None = None
@@ -53,27 +56,28 @@ class RunSnapshot:
     """A run at the time `at` (seconds since the epoch).
 
     Attributes:
-        path: The run directory, made safe to show.
+        path: The run directory, safe to show.
         present: Whether the directory exists and can be read.
-        ours: Whether our library or launcher has been there.
-        trainer_answers: Whether a live chief serves the command queue.
-        checkpoints: Newest first.
-        diagnostics: What is odd in the directory.
-        pending: Commands that nobody took yet, oldest first.
-        working: Commands that a trainer works on, oldest first.
-        finished: Outcomes since the app was opened, oldest first.
+        tracked: Whether this library or its launcher was used in the directory.
+        trainer_answers: Whether a live chief executes commands.
+        checkpoints: All checkpoints, newest first.
+        diagnostics: Problems of the directory.
+        pending: Commands that no trainer has received, oldest first.
+        working: Commands in progress, oldest first.
+        finished: Commands that ended since the app was opened, oldest first.
         journal: The newest entries, oldest first.
-        points: The series for the charts, oldest first, thinned out.
-        trash: What a prune moved away and an undo can bring back, newest first.
-        disk_total: Bytes of the file system; None where it cannot be asked.
+        points: The downsampled series for the charts, oldest first.
+        trash: Contents of the trash, newest first.
+        disk_total: Bytes of the file system; None if unknown.
+        disk_free: Free bytes of the file system; None if unknown.
         disk_used: Bytes of all checkpoints.
-        problems: What could not be read, in words made safe to show.
+        problems: Files that could not be read, and why; safe to show.
     """
 
     at: float
     path: str
     present: bool = True
-    ours: bool = False
+    tracked: bool = False
     info: RunInfo | None = None
     state: RunState = RunState.UNATTENDED
     trainer_answers: bool = False
@@ -95,33 +99,33 @@ class RunSnapshot:
 
     @property
     def chief(self) -> WorkerView | None:
-        """Worker 0, if it ever wrote a heartbeat."""
+        """Worker 0, if it has written a heartbeat."""
         return next((w for w in self.workers if w.status.index == 0), None)
 
     @property
     def step(self) -> int | None:
-        """The step the run is at: the chief's, else the newest checkpoint's."""
+        """The current step: that of the chief, else that of the current checkpoint."""
         if self.chief is not None:
             return self.chief.status.step
         return self.head.step if self.head is not None else None
 
     @property
     def branch(self) -> int:
-        """The branch that is being trained, or would be continued."""
+        """The branch of the chief, else that of the current checkpoint."""
         if self.chief is not None:
             return self.chief.status.branch
         return self.head.branch if self.head is not None else 0
 
     @property
     def total_steps(self) -> int | None:
-        """The step at which training ends by itself, where it is known."""
+        """The last step of the run, if it is known."""
         if self.chief is not None and self.chief.status.total_steps is not None:
             return self.chief.status.total_steps
         return self.info.total_steps if self.info is not None else None
 
     @property
     def active_at(self) -> float:
-        """When something last happened, in seconds since the epoch; 0 where nothing ever did."""
+        """Time of the last activity, in seconds since the epoch; 0 if there was none."""
         moments = [view.status.updated_at for view in self.workers]
         moments += [checkpoint.saved_at for checkpoint in self.checkpoints[:1]]
         moments += [entry.at for entry in self.journal[-1:]]
@@ -129,7 +133,7 @@ class RunSnapshot:
 
     @property
     def head(self) -> Checkpoint | None:
-        """The checkpoint that a cold start continues from."""
+        """The checkpoint from which a restarted run continues."""
         return next((c for c in self.checkpoints if c.is_head), None)
 
     def checkpoint(self, name: str) -> Checkpoint | None:
@@ -137,11 +141,8 @@ class RunSnapshot:
         return next((c for c in self.checkpoints if c.name == name), None)
 
 
-def is_same_but_for_time(one: RunSnapshot, other: RunSnapshot) -> bool:
-    """Whether nothing happened between two looks at a run, but that time passed.
-
-    Of a disk somebody else may take or give a little at any time; that does not count either.
-    """
+def differs_only_in_time(one: RunSnapshot, other: RunSnapshot) -> bool:
+    """Whether two snapshots differ only in time, ages and free disk space."""
     ages = {view.status.index: view.age for view in other.workers}
     workers = tuple(
         replace(view, age=ages.get(view.status.index, view.age)) for view in one.workers

@@ -1,4 +1,4 @@
-"""What each worker said of itself since the app was opened: heartbeats keep no past."""
+"""The measurements of each worker since the app was opened."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST_POINTS = 1024
 
 
 class WorkerHistory:
-    """The heartbeats of each worker as measurements, thinned out as they become many."""
+    """Collects the heartbeats of each worker as a series."""
 
     def __init__(self) -> None:
         self._series: dict[int, Series] = {}
@@ -20,14 +20,14 @@ class WorkerHistory:
         self._best: dict[int, float] = {}
 
     def add(self, snapshot: RunSnapshot) -> None:
-        """Takes what is new in a snapshot."""
+        """Adds the new heartbeats of a snapshot."""
         for view in snapshot.workers:
             status, index = view.status, view.status.index
             before = self._newest.get(index)
             if before is not None and status.updated_at <= before.updated_at:
                 continue
             if before is not None and status.pid != before.pid:
-                # A step of another process is compared with nothing of this one.
+                # Step times of another process cannot be compared.
                 self._best.pop(index, None)
             self._newest[index] = status
             self._began.setdefault(index, status.updated_at)
@@ -38,16 +38,16 @@ class WorkerHistory:
             self._series.setdefault(index, Series(_MOST_POINTS)).add([point])
 
     def points(self, index: int) -> tuple[SeriesPoint, ...]:
-        """Returns what worker `index` said, oldest first.
+        """Returns the measurements of worker `index`, oldest first.
 
-        The metrics are `cpu` (percent of a core), `memory` (bytes) and `input` (seconds a step
-        waited). One that makes no steps is measured by the seconds since it was first seen.
+        The metrics are `cpu` (percent of a core), `memory` (bytes) and `input` (seconds that a step
+        waited). Workers without steps, as parameter servers, use seconds instead of steps.
         """
         series = self._series.get(index)
         return series.points if series is not None else ()
 
     def best_step_seconds(self, index: int) -> float | None:
-        """Returns the quickest median step of worker `index` that was seen."""
+        """Returns the shortest median step time of worker `index`."""
         return self._best.get(index)
 
 

@@ -1,4 +1,4 @@
-"""What `status` and `ls` say of a run, as plain data for `--json` and for tables."""
+"""The reports of `status` and `ls` as plain data, for `--json` and for tables."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.stragglers import describe_lost_worker, find_straggler
+from tfckpt_tui.formats import checkpoint_columns
 
 Json = dict[str, Any]
 
@@ -38,7 +39,7 @@ def list_checkpoints(run: RunDirectory, now: float | None = None) -> tuple[Check
 def list_with_diagnostics(
     run: RunDirectory,
 ) -> tuple[tuple[Checkpoint, ...], tuple[Diagnostic, ...]]:
-    """Returns all checkpoints, newest first, and the diagnostics of their directory."""
+    """Returns all checkpoints, newest first, and the diagnostics of the directory."""
     catalog, now = Catalog(run), time.time()
     return catalog.scan(now), catalog.diagnostics(now)
 
@@ -46,8 +47,9 @@ def list_with_diagnostics(
 def checkpoints_report(
     run: RunDirectory, checkpoints: Sequence[Checkpoint], diagnostics: Sequence[Diagnostic]
 ) -> Json:
-    """Returns what `ls --json` prints."""
+    """Returns the report that `ls --json` prints."""
     info = load_if_there(run.run_file, RunInfo)
+    columns = [column for column in checkpoint_columns.COLUMNS if column.json]
     found = [
         {
             "kind": diagnostic.kind,
@@ -61,14 +63,17 @@ def checkpoints_report(
     return {
         "schema": SCHEMA,
         "run": {"id": info.id if info else None, "directory": str(run.root)},
-        "checkpoints": [_checkpoint(checkpoint) for checkpoint in checkpoints],
+        "checkpoints": [
+            {column.json: column.value(checkpoint) for column in columns}
+            for checkpoint in checkpoints
+        ],
         "diagnostics": found,
-        "remarks": found,  # the name of version 0.1
+        "remarks": found,  # its name in version 0.1
     }
 
 
 def status_report(run: RunDirectory, now: float | None = None) -> Json:
-    """Returns what `status --json` prints."""
+    """Returns the report that `status --json` prints."""
     now = time.time() if now is None else now
     info = load_if_there(run.run_file, RunInfo)
     supervisor = read_supervisor(run)
@@ -124,8 +129,8 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
     }
 
 
-def is_trouble(report: Json) -> bool:
-    """Whether a status report tells of something that a person should look at."""
+def has_problem(report: Json) -> bool:
+    """Whether a status report shows a problem."""
     bad = {RunState.DEGRADED.value, RunState.FAILED.value, RunState.RESTARTING.value}
     return report["run"]["state"] in bad
 
@@ -136,19 +141,19 @@ def _reason(
     supervisor: SupervisorStatus | None,
     now: float,
 ) -> str:
-    """Returns why a run is as it is; the supervisor knows best how its workers ended."""
-    said = supervisor.reason if supervisor is not None else ""
+    """Returns the reason for the state of a run, preferably from the supervisor."""
+    reason = supervisor.reason if supervisor is not None else ""
     has_ended = supervisor is not None and supervisor.state in _ENDED
-    if said and (has_ended or state is RunState.RESTARTING):
-        return said
+    if reason and (has_ended or state is RunState.RESTARTING):
+        return reason
     lost = describe_lost_worker(statuses, now)
     if lost:
-        # A supervisor that says nothing of an end speaks of an earlier restart.
+        # The reason of a running supervisor is about an earlier restart.
         return lost
     suspected = find_straggler(statuses, now)
     if suspected is not None:
         return f"Worker {suspected[0]} {suspected[1]}."
-    return said
+    return reason
 
 
 def _branch(
@@ -157,28 +162,9 @@ def _branch(
     resumed: ResumePoint | None,
     head: Checkpoint | None,
 ) -> int:
-    """Returns the branch on which training goes on, or would where no worker was seen."""
+    """Returns the branch of the chief, or the branch on which training would resume."""
     if chief is not None:
         return chief.branch
     if resumed is not None and head is not None and resumed.checkpoint == head.name:
         return branch_of(run, resumed)
     return head.branch if head is not None else 0
-
-
-def _checkpoint(checkpoint: Checkpoint) -> Json:
-    return {
-        "name": checkpoint.name,
-        "step": checkpoint.step,
-        "branch": checkpoint.branch,
-        "parent": checkpoint.parent,
-        "state": checkpoint.state.value,
-        "bytes": checkpoint.size,
-        "shards": checkpoint.shards,
-        "saved_at": checkpoint.saved_at,
-        "verified_at": checkpoint.verified_at,
-        "trigger": checkpoint.trigger,
-        "metrics": dict(checkpoint.metrics),
-        "pinned": checkpoint.pinned,
-        "current": checkpoint.is_head,
-        "problem": checkpoint.problem,
-    }

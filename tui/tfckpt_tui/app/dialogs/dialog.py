@@ -16,8 +16,7 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
 from tfckpt_tui.app.screens.opened import is_open
-from tfckpt_tui.app.widgets.base.painting import Span
-from tfckpt_tui.app.widgets.base.words import lines_of_words, words
+from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content, to_content
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 AnswerT = TypeVar("AnswerT")
@@ -99,7 +98,7 @@ class Dialog(ModalScreen[AnswerT | None]):
             yield Static(self._content(), id="dialog-text")
             with Horizontal(id="choices"):
                 for place, choice in enumerate(self.choices()):
-                    label = words((choice.key, "key"), (f"  {choice.label}", ""))
+                    label = to_content((choice.key, "key"), (f"  {choice.label}", ""))
                     yield Button(
                         label,
                         id=f"choice-{place}",
@@ -190,4 +189,4 @@ class Dialog(ModalScreen[AnswerT | None]):
         refusal = self.refusal()
         if refusal:
             lines += [(), (("✗ ", "bad"), (refusal, "bad"))]
-        return lines_of_words(lines)
+        return lines_to_content(lines)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
-from tfckpt_tui.app.widgets.base.painting import Span
+from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.export import DIRECTORY

@@ -16,7 +16,7 @@ from tfckpt_trainer.catalog.retention.rules import Decision, Plan, plan, plan_of
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.screens.opened import is_open
-from tfckpt_tui.app.widgets.base.painting import Span
+from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.app.widgets.checkpoints.plan_list import PlanList
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.policy_input import parse_policy, rules_in_words

@@ -15,8 +15,8 @@ from textual.widgets import Input
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_tui.app.consequences import RestorePlan, plan_restore
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
-from tfckpt_tui.app.widgets.base.glyphs import CHECKPOINT
-from tfckpt_tui.app.widgets.base.painting import Span
+from tfckpt_tui.app.widgets.base.icons import CHECKPOINT
+from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot

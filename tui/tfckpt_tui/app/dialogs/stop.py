@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tfckpt_tui.app.consequences import unsaved_steps
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
-from tfckpt_tui.app.widgets.base.painting import Span
+from tfckpt_tui.app.widgets.base.styled_text import Span
 
 
 class StopDialog(Dialog[bool]):

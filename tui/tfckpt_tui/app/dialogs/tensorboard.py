@@ -13,7 +13,7 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.health import HAS_ENDED
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
-from tfckpt_tui.app.widgets.base.painting import Span
+from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services import tensorboard

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tfckpt_trainer.catalog.retention.trash import RETENTION, next_to_undo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
-from tfckpt_tui.app.widgets.base.painting import Span
+from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot

@@ -1,4 +1,4 @@
-"""One measurement of the run on the whole screen: zoomed and moved in steps or in time."""
+"""One measurement of the run on the whole screen: zoom and moved in steps or in time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.app.screens.page import Page
-from tfckpt_tui.app.widgets.base.facts import Facts
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.text_pane import TextPane
+from tfckpt_tui.app.widgets.charts.axis import Window, pan, zoom
 from tfckpt_tui.app.widgets.charts.chart import Chart
-from tfckpt_tui.app.widgets.charts.zooming import Window, moved, zoomed
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -87,7 +87,7 @@ class ChartsScreen(Page):
     def compose(self) -> ComposeResult:
         """Makes the chart, a line of figures and the keys."""
         yield Chart("loss", _metric("loss"), id="chart")
-        figures = Facts(boxed=False, id="figures")
+        figures = TextPane(boxed=False, id="figures")
         # The arrows are the chart's.
         figures.can_focus = False
         yield figures
@@ -119,14 +119,14 @@ class ChartsScreen(Page):
         """Looks at more or less."""
         whole = self.query_one(Chart).whole
         if whole is not None:
-            self._window = zoomed(self._window, whole, factor)
+            self._window = zoom(self._window, whole, factor)
             self._update()
 
     def action_move(self, direction: int) -> None:
         """Looks further on or back."""
         whole = self.query_one(Chart).whole
         if whole is not None:
-            self._window = moved(self._window, whole, direction * _STRIDE)
+            self._window = pan(self._window, whole, direction * _STRIDE)
             self._update()
 
     def action_whole(self) -> None:
@@ -138,9 +138,9 @@ class ChartsScreen(Page):
         known = measurements(self._snapshot.points)
         shown = next((one for one in known if one.name == self._name), known[0])
         chart = self.query_one(Chart)
-        chart.draw(clean(shown.name), shown.value_of, shown.show, from_zero=shown.from_zero)
-        chart.look_at(self._window, by_time=self._by_time)
-        self.query_one("#figures", Facts).show_lines([self._figures(shown)])
+        chart.show_metric(clean(shown.name), shown.value_of, shown.show, from_zero=shown.from_zero)
+        chart.show_window(self._window, by_time=self._by_time)
+        self.query_one("#figures", TextPane).show_lines([self._figures(shown)])
 
     def _figures(self, shown: Measurement) -> Line:
         """Says what part is drawn, and the values in it."""
@@ -148,7 +148,7 @@ class ChartsScreen(Page):
         points = [
             p
             for p in self._snapshot.points
-            if window is None or window.shows(p.at if self._by_time else float(p.step))
+            if window is None or window.contains(p.at if self._by_time else float(p.step))
         ]
         values = [value for value in map(shown.value_of, points) if value is not None]
         if not points or not values:

@@ -18,11 +18,11 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
 from tfckpt_tui.app.screens.opened import is_open
 from tfckpt_tui.app.screens.page import Page, search_binding
-from tfckpt_tui.app.widgets.base.facts import Facts
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
-from tfckpt_tui.app.widgets.base.listing import Listing
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line
-from tfckpt_tui.app.widgets.base.search_line import SearchLine
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.search_input import SearchInput
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.checkpoints.checkpoint_lines import (
     check_lines,
     fact_lines,
@@ -32,7 +32,7 @@ from tfckpt_tui.app.widgets.checkpoints.checkpoint_lines import (
 )
 from tfckpt_tui.app.widgets.checkpoints.variables import Variables
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.monitor.background_verifier import Outcome, Reading
+from tfckpt_tui.monitor.background_verifier import VerificationOutcome, VerificationProgress
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.inspect import Inspection, inspect, statistics_of
 from tfckpt_tui.services.verify import cached_result, can_be_verified
@@ -78,11 +78,11 @@ class CheckpointScreen(Page):
 
     def compose(self) -> ComposeResult:
         """Makes facts, the tree, details, the search line and the keys."""
-        yield Facts(boxed=False, id="facts")
+        yield TextPane(boxed=False, id="facts")
         with Container(id="checkpoint-body"):
             yield Variables(id="variables")
-            yield Facts(id="details")
-        yield SearchLine("a part of a variable's path", focus_after="#variables")
+            yield TextPane(id="details")
+        yield SearchInput("a part of a variable's path", focus_after="#variables")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
@@ -105,7 +105,7 @@ class CheckpointScreen(Page):
             self._checkpoint = checkpoint
         self._update()
 
-    def verified(self, outcome: Outcome) -> None:
+    def verified(self, outcome: VerificationOutcome) -> None:
         """Takes the outcome of a verification."""
         if outcome.name == self._checkpoint.name:
             if outcome.found is not None:
@@ -118,7 +118,7 @@ class CheckpointScreen(Page):
 
     def action_back(self) -> None:
         """Ends a search or the look at one variable, or closes the screen."""
-        if self.query_one(SearchLine).leave():
+        if self.query_one(SearchInput).leave():
             return
         if self._statistics is not None:
             self._statistics = None
@@ -149,11 +149,11 @@ class CheckpointScreen(Page):
             self.notify(clean(self._checkpoint.problem), severity="warning", markup=False)
         self._poll()
 
-    @on(SearchLine.Searched)
-    def _search(self, event: SearchLine.Searched) -> None:
+    @on(SearchInput.Searched)
+    def _search(self, event: SearchInput.Searched) -> None:
         self.query_one(Variables).search(event.text)
 
-    @on(Listing.Moved, "#variables")
+    @on(ListPane.Moved, "#variables")
     def _leave_statistics(self) -> None:
         if self._statistics is not None or self._asked is not None:
             self._statistics = self._asked = None
@@ -191,7 +191,7 @@ class CheckpointScreen(Page):
         self.tfckpt.start_job(what, partial(cached_result, self._run, name), take, self._fail)
 
     @property
-    def _reading(self) -> Reading | None:
+    def _reading(self) -> VerificationProgress | None:
         """The verification of this checkpoint that is under way."""
         reading = self.tfckpt.verifier.reading
         return reading if reading is not None and reading.name == self._checkpoint.name else None
@@ -209,11 +209,11 @@ class CheckpointScreen(Page):
         facts += check_lines(self._checkpoint, self._known, self._reading, self._at)
         if self._problem:
             facts.append(line(("✗ ", "bad"), (self._problem, "bad")))
-        head = self.query_one("#facts", Facts)
+        head = self.query_one("#facts", TextPane)
         head.styles.height = min(len(facts), 3 + self.size.height // 6)
         head.show_lines(facts)
         title, lines = self._details()
-        self.query_one("#details", Facts).show_lines(lines, title)
+        self.query_one("#details", TextPane).show_lines(lines, title)
 
     def _details(self) -> tuple[tuple[Span, ...], list[Line]]:
         if self._asked is not None:
@@ -221,7 +221,7 @@ class CheckpointScreen(Page):
             return ((path, "title"),), [line(("reading…", "muted"))]
         if self._statistics is not None:
             variable, found = self._statistics
-            width = self.query_one("#details", Facts).inner_size[0]
+            width = self.query_one("#details", TextPane).inner_size[0]
             return ((clean(variable.path), "title"),), statistics_lines(variable, found, width)
         lines = returning_lines(self._found.returning) if self._found is not None else []
         if self._checkpoint.record is not None and self._checkpoint.record.workers:

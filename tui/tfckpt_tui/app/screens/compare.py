@@ -17,9 +17,9 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.screens.opened import is_open
 from tfckpt_tui.app.screens.page import Page
-from tfckpt_tui.app.widgets.base.facts import Facts
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.checkpoints.differences import Differences
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
@@ -58,7 +58,7 @@ class CompareScreen(Page):
 
     def compose(self) -> ComposeResult:
         """Makes facts, the table and the keys."""
-        yield Facts(boxed=False, id="facts")
+        yield TextPane(boxed=False, id="facts")
         yield Differences(id="differences")
         yield KeyBar(id="keys")
 
@@ -80,7 +80,7 @@ class CompareScreen(Page):
 
     def action_everything(self) -> None:
         """Shows equal tensors too, or hides them again."""
-        self.query_one(Differences).turn_everything()
+        self.query_one(Differences).toggle_equal()
 
     def action_measure(self) -> None:
         """Reads what changed and says by how much; the table fills as it goes."""
@@ -133,7 +133,7 @@ class CompareScreen(Page):
             lines.append(line(("✗ ", "bad"), (self._problem, "bad")))
         elif self._found is not None:
             lines.append(self._measure_line(self._found))
-        head = self.query_one("#facts", Facts)
+        head = self.query_one("#facts", TextPane)
         head.styles.height = len(lines)
         head.show_lines(lines)
 

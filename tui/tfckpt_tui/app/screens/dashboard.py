@@ -20,14 +20,14 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.actions import ACTIONS, action
 from tfckpt_tui.app.availability import Chosen, label, why_not
 from tfckpt_tui.app.widgets.base.keybar import KeyBar, KeyHint
-from tfckpt_tui.app.widgets.base.listing import Listing
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.run.dashboard import Dashboard
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.checkpoint_columns import checkpoint_path, copied_row
 from tfckpt_tui.formats.checkpoint_filter import parse_filter
-from tfckpt_tui.formats.copying import path_of, row_of
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.monitor.background_verifier import Outcome
-from tfckpt_tui.monitor.snapshot import RunSnapshot, is_same_but_for_time
+from tfckpt_tui.monitor.background_verifier import VerificationOutcome
+from tfckpt_tui.monitor.snapshot import RunSnapshot, differs_only_in_time
 from tfckpt_tui.services.choose import two_to_compare
 from tfckpt_tui.services.verify import can_be_verified
 from tfckpt_tui.settings.config import config_path
@@ -146,7 +146,7 @@ class DashboardScreen(Screen[None]):
 
     def _is_as_good(self, before: RunSnapshot, snapshot: RunSnapshot) -> bool:
         """Whether what is shown can stay: nothing happened, and only ages grew a little."""
-        if not is_same_but_for_time(before, snapshot):
+        if not differs_only_in_time(before, snapshot):
             return False
         is_old = snapshot.at - snapshot.active_at > _OLD_SECONDS
         return 0 <= snapshot.at - self._shown_at < (_OLD_PAUSE if is_old else _PAUSE)
@@ -156,7 +156,7 @@ class DashboardScreen(Screen[None]):
         self.dashboard.progress.report_failure(what, problem)
         self.dashboard.fit()
 
-    def verified(self, outcome: Outcome) -> None:
+    def verified(self, outcome: VerificationOutcome) -> None:
         """Tells what a verification found: damage until it is dismissed, the rest in passing."""
         name = clean(outcome.name)
         self._show_reading()
@@ -207,7 +207,7 @@ class DashboardScreen(Screen[None]):
     def _press(self, event: KeyBar.Chosen) -> None:
         self.action_perform(event.action)
 
-    @on(Listing.Moved, "#history")
+    @on(ListPane.Moved, "#history")
     def _select(self) -> None:
         selected = self.chosen.selected
         follows = selected is None or not self.dashboard.history.has_moved
@@ -235,11 +235,11 @@ class DashboardScreen(Screen[None]):
         self._show_reading()
 
     def _mark(self) -> None:
-        self.dashboard.history.turn_mark()
+        self.dashboard.history.toggle_mark()
         self._update_keys()
 
     def _mark_all(self) -> None:
-        self.dashboard.history.turn_all_marks()
+        self.dashboard.history.toggle_all_marks()
         self._update_keys()
 
     def _compare(self) -> None:
@@ -350,16 +350,16 @@ class DashboardScreen(Screen[None]):
         return ""
 
     def _turn_order(self) -> None:
-        self.dashboard.history.turn_order()
+        self.dashboard.history.reverse_order()
 
     def _copy_paths(self) -> None:
-        paths = [path_of(self._run.root, checkpoint) for checkpoint in self.chosen.all]
+        paths = [checkpoint_path(self._run.root, checkpoint) for checkpoint in self.chosen.all]
         self.app.copy_to_clipboard("\n".join(paths))
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         self.tell(f"Copied: {paths[0]}{more}")
 
     def _copy_rows(self) -> None:
-        rows = [row_of(self._run.root, checkpoint) for checkpoint in self.chosen.all]
+        rows = [copied_row(self._run.root, checkpoint) for checkpoint in self.chosen.all]
         self.app.copy_to_clipboard("\n".join(rows))
         self.tell(f"Copied {units.count(len(rows), 'row')}, with tabs between the fields.")
 

@@ -12,8 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tfckpt_tui.app.screens.opened import is_open
-from tfckpt_tui.app.widgets.base.painting import Span
-from tfckpt_tui.app.widgets.base.words import lines_of_words
+from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -59,4 +58,4 @@ class DiagnosticsScreen(ModalScreen[None]):
             ]
         if not lines:
             lines = [(("All diagnostics are resolved.", "muted"),)]
-        return lines_of_words(lines)
+        return lines_to_content(lines)

@@ -17,9 +17,8 @@ from textual.widgets import Static
 
 from tfckpt_tui.app.actions import ACTIONS
 from tfckpt_tui.app.screens.page import key_of
-from tfckpt_tui.app.widgets.base.glyphs import CHECKPOINT, COMMAND, JOURNAL, PIN, RUN, WORKER, Sign
-from tfckpt_tui.app.widgets.base.painting import Span, padded
-from tfckpt_tui.app.widgets.base.words import lines_of_words
+from tfckpt_tui.app.widgets.base.icons import CHECKPOINT, COMMAND, JOURNAL, PIN, RUN, WORKER, Icon
+from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content, padded
 from tfckpt_tui.settings.config import Config
 
 _StateT = TypeVar("_StateT", bound=StrEnum)
@@ -78,7 +77,7 @@ class HelpScreen(ModalScreen[None]):
             page.border_title = Content(" help ")
             page.border_subtitle = Content(" ↑ ↓ scroll · esc close ")
             here = _keys_here(self._caption, self._bindings_here) if self._caption else []
-            yield Static(lines_of_words([*here, *_page(self._config)]))
+            yield Static(lines_to_content([*here, *_page(self._config)]))
 
     def on_mount(self) -> None:
         """Lets the arrows scroll at once."""
@@ -125,7 +124,7 @@ def _row(sign: str, style: str, text: str) -> tuple[Span, ...]:
     return (("  ", ""), (padded(sign, _SIGN_WIDTH), style), (" ", ""), (text, "value"))
 
 
-def _states(title: str, signs: Mapping[_StateT, Sign]) -> _Lines:
+def _states(title: str, signs: Mapping[_StateT, Icon]) -> _Lines:
     lines: _Lines = [(), ((title, "title"),)]
     for state, sign in signs.items():
         lines.append(

@@ -13,11 +13,11 @@ from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.records.event import JournalEntry
 from tfckpt_tui.app.screens.page import Page, search_binding
-from tfckpt_tui.app.widgets.base.facts import Facts
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
-from tfckpt_tui.app.widgets.base.listing import Listing
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line
-from tfckpt_tui.app.widgets.base.search_line import SearchLine
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.search_input import SearchInput
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.run.events import EventList
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
@@ -59,8 +59,8 @@ class EventsScreen(Page):
     def compose(self) -> ComposeResult:
         """Makes the list, the event under the cursor, the search line and the keys."""
         yield EventList(id="event-list")
-        yield Facts(id="event")
-        yield SearchLine(_EXAMPLE, focus_after="#event-list")
+        yield TextPane(id="event")
+        yield SearchInput(_EXAMPLE, focus_after="#event-list")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
@@ -80,15 +80,15 @@ class EventsScreen(Page):
             worker = selected.details.get("worker")
             self._open_logs(worker if isinstance(worker, int) else None, selected.at)
 
-    @on(SearchLine.Searched)
-    def _search(self, event: SearchLine.Searched) -> None:
+    @on(SearchInput.Searched)
+    def _search(self, event: SearchInput.Searched) -> None:
         self.query_one(EventList).search(event.text)
         self._update()
 
-    @on(Listing.Moved, "#event-list")
+    @on(ListPane.Moved, "#event-list")
     def _update(self) -> None:
         selected = self.query_one(EventList).selected
-        facts = self.query_one("#event", Facts)
+        facts = self.query_one("#event", TextPane)
         if selected is None:
             facts.show_lines(())
             return
@@ -98,7 +98,7 @@ class EventsScreen(Page):
 
 def _lines(entry: JournalEntry, width: int) -> list[Line]:
     """Returns all that an event tells: when, where, who, its message, its details."""
-    facts: list[Span] = [(units.moment(entry.at), "value")]
+    facts: list[Span] = [(units.local_time(entry.at), "value")]
     for name, value in (
         ("step", "" if entry.step is None else f"{entry.step:,}"),
         ("branch", "" if entry.branch is None else str(entry.branch)),

@@ -17,7 +17,7 @@ from tfckpt_trainer.launch.cluster import processes_in_words
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.preflight import check_options
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
-from tfckpt_tui.app.widgets.base.painting import Span
+from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.launch import LaunchForm

@@ -13,10 +13,9 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.screens.opened import is_open
 from tfckpt_tui.app.screens.page import Page, search_binding
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
-from tfckpt_tui.app.widgets.base.search_line import SearchLine
+from tfckpt_tui.app.widgets.base.search_input import SearchInput
 from tfckpt_tui.app.widgets.run.log_view import LogTabs, LogView
-from tfckpt_tui.monitor.log_book import ALL
-from tfckpt_tui.monitor.log_tail import SUPERVISOR, LogLine, LogTail, log_path
+from tfckpt_tui.monitor.logs import ALL, SUPERVISOR, LogLine, LogTail, log_path
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _POLL_SECONDS = 0.5
@@ -73,7 +72,7 @@ class LogsScreen(Page):
         """Makes tabs, the log, the search line and the keys."""
         yield LogTabs(id="log-tabs")
         yield LogView(id="log")
-        yield SearchLine("search", focus_after="#log")
+        yield SearchInput("search", focus_after="#log")
         yield KeyBar(id="log-keys")
 
     def on_mount(self) -> None:
@@ -113,8 +112,8 @@ class LogsScreen(Page):
         self.query_one(LogView).go_to_match(direction)
         self._update_tabs()
 
-    @on(SearchLine.Searched)
-    def _search(self, event: SearchLine.Searched) -> None:
+    @on(SearchInput.Searched)
+    def _search(self, event: SearchInput.Searched) -> None:
         self.query_one(LogView).search(event.text)
         self._update_tabs()
 
@@ -170,4 +169,4 @@ def _log_names(snapshot: RunSnapshot | None) -> list[str]:
     if snapshot.info is not None:
         count = max(count, snapshot.info.worker_count)
     names = [ALL, *(f"worker {index}" for index in range(max(1, count)))]
-    return [*names, SUPERVISOR] if snapshot.supervisor is not None or snapshot.ours else names
+    return [*names, SUPERVISOR] if snapshot.supervisor is not None or snapshot.tracked else names

@@ -11,7 +11,7 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from tfckpt_tui.app.widgets.base.keybar import KeyBar, KeyHint
-from tfckpt_tui.app.widgets.base.search_line import SearchLine
+from tfckpt_tui.app.widgets.base.search_input import SearchInput
 
 if TYPE_CHECKING:
     from tfckpt_tui.app.app import TfckptApp
@@ -81,7 +81,7 @@ class Page(Screen[None]):
 
     def action_back(self) -> None:
         """Ends a search, or closes the screen."""
-        if not any(line.leave() for line in self.query(SearchLine)):
+        if not any(line.leave() for line in self.query(SearchInput)):
             self.dismiss()
 
     def action_close(self) -> None:
@@ -96,7 +96,7 @@ class Page(Screen[None]):
 
     def action_search(self) -> None:
         """Opens the search line."""
-        self.query_one(SearchLine).open()
+        self.query_one(SearchInput).open()
 
     @on(KeyBar.Chosen)
     async def _press(self, event: KeyBar.Chosen) -> None:

@@ -12,9 +12,9 @@ from textual.binding import Binding, BindingType
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_tui.app.actions import ACTIONS
 from tfckpt_tui.app.screens.page import Page
-from tfckpt_tui.app.widgets.base.facts import Facts
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
-from tfckpt_tui.app.widgets.base.painting import line
+from tfckpt_tui.app.widgets.base.styled_text import line
+from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.run.setting_list import Setting, SettingList
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.settings.config import AppSection, Config
@@ -50,7 +50,7 @@ class SettingsScreen(Page):
     def compose(self) -> ComposeResult:
         """Makes the list, where it is kept, and the keys."""
         yield SettingList(id="setting-list")
-        yield Facts(boxed=False, id="place")
+        yield TextPane(boxed=False, id="place")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
@@ -59,7 +59,7 @@ class SettingsScreen(Page):
             ("kept in ", "label"),
             (str(self._place or "this app only: there is no home directory"), "value"),
         )
-        self.query_one("#place", Facts).show_lines(
+        self.query_one("#place", TextPane).show_lines(
             [line(*words, ("; keys are changed there", "muted"))]
         )
         self._update()

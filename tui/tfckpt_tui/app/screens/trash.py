@@ -13,10 +13,10 @@ from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.dialogs.undo import UndoDialog
 from tfckpt_tui.app.screens.page import Page
-from tfckpt_tui.app.widgets.base.facts import Facts
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
-from tfckpt_tui.app.widgets.base.listing import Listing
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.checkpoints.trash_list import TrashList
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
@@ -61,7 +61,7 @@ class TrashScreen(Page):
     def compose(self) -> ComposeResult:
         """Makes the list, the selected prune and the keys."""
         yield TrashList(id="trash-list")
-        yield Facts(id="trashed")
+        yield TextPane(id="trashed")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
@@ -103,10 +103,10 @@ class TrashScreen(Page):
 
         self.app.push_screen(EmptyTrashDialog(self._snapshot), answered)
 
-    @on(Listing.Moved, "#trash-list")
+    @on(ListPane.Moved, "#trash-list")
     def _update(self) -> None:
         selected = self.query_one(TrashList).selected
-        self.query_one("#trashed", Facts).show_lines(_lines(selected), (("in it", "title"),))
+        self.query_one("#trashed", TextPane).show_lines(_lines(selected), (("in it", "title"),))
 
     def _refuse(self) -> bool:
         if self._read_only:

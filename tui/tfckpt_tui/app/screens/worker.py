@@ -12,8 +12,8 @@ from textual.containers import Horizontal
 
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.app.screens.page import Page
-from tfckpt_tui.app.widgets.base.facts import Facts
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
+from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.run.worker_lines import title_of, worker_lines
 from tfckpt_tui.formats import units
@@ -53,7 +53,7 @@ class WorkerScreen(Page):
 
     def compose(self) -> ComposeResult:
         """Makes the facts, the charts and the keys."""
-        yield Facts(id="worker-facts")
+        yield TextPane(id="worker-facts")
         with Horizontal(id="worker-charts"):
             yield Chart("step time", _step_time, show=units.step_time, from_zero=True, id="time")
             yield Chart("cpu", _metric("cpu"), show=_percent, from_zero=True, id="cpu")
@@ -68,7 +68,7 @@ class WorkerScreen(Page):
         """Takes a newer snapshot."""
         self._snapshot = snapshot
         view = self._view
-        facts = self.query_one("#worker-facts", Facts)
+        facts = self.query_one("#worker-facts", TextPane)
         if view is None:
             facts.show_lines((), ((f"worker {self._index} is not there", "title"),))
             return

@@ -1,4 +1,4 @@
-"""Widgets and drawing helpers that know nothing of runs.
+"""Base widgets and drawing helpers.
 
 Widgets for checkpoints and workers belong in the folders beside this one.
 """

@@ -1,14 +1,14 @@
-"""Columns of a table: which of them fit into a width, and how a row is laid out in them."""
+"""Columns of a list: which of them fit into a width, and how rows are laid out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tfckpt_tui.app.widgets.base.painting import Line, Span, fit, padded
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, fit, padded
 
 GAP = 2
-"""Cells between two columns."""
+"""Cells between columns."""
 
 
 @dataclass(frozen=True)
@@ -16,12 +16,12 @@ class Column:
     """One column.
 
     Attributes:
-        key: Names it.
-        title: Stands above it.
-        width: Cells it takes at least.
-        rank: 0 is always shown; where the width does not suffice the highest goes first.
+        key: Unique name.
+        title: Heading.
+        width: Minimum width in cells.
+        rank: Columns with the highest rank are left out first; 0 is always shown.
         align: `<` left or `>` right.
-        stretch: How much of the cells that are left over it takes, relative to the others.
+        stretch: Share of the spare width, relative to other columns.
     """
 
     key: str
@@ -34,12 +34,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns that are shown, with the width each one got."""
+    """The visible columns with their final widths."""
 
     columns: tuple[tuple[Column, int], ...]
 
     def head(self) -> Line:
-        """Returns the line of titles."""
+        """Returns the headings."""
         spans: list[Span] = []
         for column, width in self.columns:
             spans.append((padded(column.title, width, column.align), "label"))
@@ -47,7 +47,11 @@ class Layout:
         return Line(tuple(spans[:-1]))
 
     def row(self, cells: Mapping[str, Sequence[Span]]) -> Line:
-        """Returns one row; `cells` are spans by the keys of the columns."""
+        """Returns one row.
+
+        Args:
+            cells: Spans by the key of their column.
+        """
         spans: list[Span] = []
         for column, width in self.columns:
             cell = cells.get(column.key, ())
@@ -62,7 +66,7 @@ class Layout:
 
 
 def choose(columns: Sequence[Column], width: int) -> Layout:
-    """Returns the columns that fit into `width`, leaving out the highest rank first."""
+    """Returns the columns that fit into `width`; those with the highest rank are left out first."""
     chosen = list(columns)
     while len(chosen) > 1 and _needed(chosen) > width:
         worst = max(chosen, key=lambda column: column.rank)

@@ -1,4 +1,4 @@
-"""The footer: the keys that do something now, most useful first, as many as fit."""
+"""The footer: the available keys, most useful first, as many as fit."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from textual import events
 from textual.message import Message
 
-from tfckpt_tui.app.widgets.base.painting import Line, Span
 from tfckpt_tui.app.widgets.base.pane import Pane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span
 from tfckpt_tui.formats import units
 
 _GAP = "  "
@@ -21,10 +21,10 @@ class KeyHint:
     """One key of the footer.
 
     Attributes:
-        action: What a click on it does.
-        key: As it is written on the keyboard.
-        label: What it does, in a word or two.
-        is_last: Whether it stands at the right end, and is kept however little room there is.
+        action: Action that a click starts.
+        key: The key as the keyboard shows it.
+        label: What it does, in one or two words.
+        is_last: Whether it is at the right end, and is always shown.
     """
 
     action: str
@@ -34,7 +34,7 @@ class KeyHint:
 
 
 class KeyBar(Pane):
-    """One line of keys; a click on one is as good as the key."""
+    """One line of keys, which can be clicked."""
 
     boxed = False
 
@@ -52,19 +52,19 @@ class KeyBar(Pane):
         self._silent_seconds = 0
 
     def show_silence(self, seconds: int) -> None:
-        """Takes for how long the run directory has not answered; 0 where it does."""
+        """Shows how long the run directory has not answered, in seconds; 0 hides the message."""
         if seconds != self._silent_seconds:
             self._silent_seconds = seconds
             self.repaint()
 
     def show_hints(self, hints: Sequence[KeyHint]) -> None:
-        """Takes the keys that do something now."""
+        """Replaces the keys."""
         if tuple(hints) != self._hints:
             self._hints = tuple(hints)
             self.repaint()
 
     def body(self, width: int, height: int) -> Sequence[Line]:
-        """Returns the line, and remembers where each key stands."""
+        """Returns the line, and stores the position of each key for clicks."""
         del height
         self._places = []
         right: list[Span] = []
@@ -94,10 +94,10 @@ class KeyBar(Pane):
             return []
         spinner = _SPINNER[self._silent_seconds % len(_SPINNER)]
         words = f"the disk has not answered for {units.age(self._silent_seconds)}"
-        return [(f"{spinner} {words}; what you see is older", "warn")]
+        return [(f"{spinner} {words}; the screen is not up to date", "warn")]
 
     def on_click(self, event: events.Click) -> None:
-        """Does what the key under the mouse does."""
+        """Starts the action of the key under the mouse."""
         column = event.x - self.inner_offset[0]
         for start, end, action in self._places:
             if start <= column < end:

@@ -1,4 +1,4 @@
-"""The base of what the dashboard shows: it paints lines, and redraws only what differs."""
+"""The base class of panes: it draws lines, and redraws only those that changed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tfckpt_tui.app.widgets.base.arrangement import is_space_low
-from tfckpt_tui.app.widgets.base.painting import Line, Span, changed_region, line, spread, strip
+from tfckpt_tui.app.widgets.base.dashboard_layout import is_short
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, changed_region, line, spread, strip
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 BRANCH_COLOURS = 6
-"""After this many branches their colours repeat; their numbers stand beside them."""
+"""Number of branch colours. They repeat after that; branch numbers are always shown."""
 
 STYLES = frozenset(
     {
@@ -43,16 +43,21 @@ STYLES = frozenset(
         *(f"branch-{number}-past" for number in range(BRANCH_COLOURS)),
     }
 )
-"""Names of the styles that lines may use; `app.tcss` gives them their colours."""
+"""Names of the styles that lines can use. `app.tcss` defines their colours."""
 
 
 def branch_style(branch: int, *, past: bool = False) -> str:
-    """Returns the style of a branch; `past` for what was given up."""
+    """Returns the style of a branch.
+
+    Args:
+        branch: Its number.
+        past: Whether training left this part of the branch by restoring an older checkpoint.
+    """
     return f"branch-{branch % BRANCH_COLOURS}" + ("-past" if past else "")
 
 
 class Frame(Enum):
-    """What surrounds a pane."""
+    """The border of a pane."""
 
     NONE = "none"
     RULE = "rule"
@@ -60,16 +65,15 @@ class Frame(Enum):
 
 
 class Pane(Widget):
-    """A rectangle of lines that shows one part of a snapshot.
+    """Shows one part of a snapshot as lines of text.
 
-    Subclasses say what their lines are; they hold no truth of their own but where the person
-    looks (selection, scrolling).
+    Subclasses produce the lines. They keep no state apart from selection and scroll position.
     """
 
     COMPONENT_CLASSES = {f"pane--{name}" for name in STYLES}
 
     boxed = True
-    """Whether there is a frame around it at all."""
+    """Whether it has a border."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -77,36 +81,36 @@ class Pane(Widget):
         self._strips: list[Strip] = []
         self._styles_by_name: dict[str, Style] = {}
 
-    # -- what a subclass says ----------------------------------------------------------------
+    # -- for subclasses ----------------------------------------------------------------------
 
     def body(self, width: int, height: int) -> Sequence[Line]:
-        """Returns the lines inside the frame, at most `height`."""
+        """Returns the lines inside the border, at most `height`."""
         raise NotImplementedError
 
     def heading(self) -> Sequence[Span]:
-        """Returns the title, drawn at the left of the upper edge."""
+        """Returns the title, at the left of the upper edge."""
         return ()
 
     def note(self) -> Sequence[Span]:
-        """Returns what stands at the right of the upper edge."""
+        """Returns the text at the right of the upper edge."""
         return ()
 
     def scrollbar(self, height: int) -> tuple[int, int] | None:
-        """Returns where the scroll bar's thumb is (first line, length), if there is one."""
+        """Returns the first line and the length of the scroll bar's thumb, if there is one."""
         return None
 
-    # -- what it does ------------------------------------------------------------------------
+    # -- behaviour ---------------------------------------------------------------------------
 
     @property
     def frame(self) -> Frame:
-        """What surrounds it: less where there is less room."""
+        """Its border, by the size of the terminal."""
         if not self.boxed:
             return Frame.NONE
-        return Frame.RULE if is_space_low(self.screen.size) else Frame.BOX
+        return Frame.RULE if is_short(self.screen.size) else Frame.BOX
 
     @property
     def inner_size(self) -> tuple[int, int]:
-        """Width and height inside the frame."""
+        """Width and height inside the border."""
         width, height = self.size
         frame = self.frame
         if frame is Frame.BOX:
@@ -115,17 +119,17 @@ class Pane(Widget):
 
     @property
     def inner_offset(self) -> tuple[int, int]:
-        """Where the lines inside the frame begin."""
+        """Position of the first line inside the border."""
         frame = self.frame
         return (2 if frame is Frame.BOX else 1), (0 if frame is Frame.NONE else 1)
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Takes a new snapshot and redraws what differs."""
+        """Shows a new snapshot."""
         self.snapshot = snapshot
         self.repaint()
 
     def repaint(self) -> None:
-        """Paints all lines anew and marks for drawing only the parts that changed."""
+        """Makes all lines again and redraws the parts that changed."""
         if not self.is_mounted or not self.size.area:
             return
         old, self._strips = self._strips, self._paint()
@@ -141,7 +145,7 @@ class Pane(Widget):
             self.refresh(*regions)
 
     def render_line(self, y: int) -> Strip:
-        """Returns line `y` as it was painted last."""
+        """Returns line `y` as it was made last."""
         if not self._strips:
             self._strips = self._paint()
         if y < len(self._strips):
@@ -149,18 +153,18 @@ class Pane(Widget):
         return Strip.blank(self.size.width, self.rich_style)
 
     def notify_style_update(self) -> None:
-        """Drops what was painted with the colours of another theme."""
+        """Drops the lines in the colours of the previous theme."""
         self._styles_by_name.clear()
         self._strips = []
         super().notify_style_update()
 
     def on_resize(self) -> None:
-        """Paints for the new size."""
+        """Redraws in the new size."""
         self._strips = []
         self.refresh()
 
     def style_of(self, name: str) -> Style:
-        """Returns the style called `name` in the present theme; the empty name is the ground."""
+        """Returns the style `name` in the current theme; the empty name is the default style."""
         style = self._styles_by_name.get(name)
         if style is None:
             style = self._make_style(name)
@@ -173,7 +177,7 @@ class Pane(Widget):
         component = self.get_component_rich_style(f"pane--{name}")
         if self.get_component_styles(f"pane--{name}").has_rule("background"):
             return component
-        # Its own ground would hide the one of a selected row.
+        # A background would hide that of a selected row.
         return component.without_color + Style(color=component.color)
 
     def _paint(self) -> list[Strip]:

@@ -1,25 +1,25 @@
-"""What is shown instead of the dashboard where the terminal is too small for it."""
+"""The message shown if the terminal is too small for the dashboard."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfckpt_tui.app.widgets.base.arrangement import SMALLEST
-from tfckpt_tui.app.widgets.base.painting import Line, line, shorten
+from tfckpt_tui.app.widgets.base.dashboard_layout import SMALLEST
 from tfckpt_tui.app.widgets.base.pane import Pane
+from tfckpt_tui.app.widgets.base.styled_text import Line, line, shorten
 
 
 class TooSmall(Pane):
-    """A message in the middle; training goes on, and so do the keys."""
+    """A centred message; keys still work."""
 
     boxed = False
 
     def body(self, width: int, height: int) -> Sequence[Line]:
-        """Returns the message, its most important line first."""
+        """Returns the message, the most important line first."""
         words = (
             f"This terminal is {self.size.width}×{self.size.height}.",
-            f"tfckpt-tui needs {SMALLEST.width}×{SMALLEST.height}, better 80×24.",
-            "Training goes on. q detaches.",
+            f"tfckpt-tui needs {SMALLEST.width}×{SMALLEST.height}; 80×24 is better.",
+            "Training continues. Press q to detach.",
         )
         shown = [
             line((shorten(text, width), "value" if i else "warn")) for i, text in enumerate(words)

@@ -1,4 +1,4 @@
-"""Curves drawn with braille dots, two by four in each cell, with axes: no widget, no state."""
+"""Draws line charts with braille dots, two by four per cell, as styled lines."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from tfckpt_tui.app.widgets.base.painting import Line, Span, padded
-from tfckpt_tui.app.widgets.charts.axes import Labels, nice_step, step_labels
-from tfckpt_tui.app.widgets.charts.zooming import Window
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, padded
+from tfckpt_tui.app.widgets.charts.axis import Labels, Window, nice_step, step_labels
+from tfckpt_tui.formats import units
 
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _BRAILLE = 0x2800
@@ -20,10 +20,11 @@ _ROOM_PARTS = 25
 
 @dataclass(frozen=True)
 class Curve:
-    """Points from left to right; a value that is None, NaN or infinite is a gap with a mark.
+    """One curve.
 
     Attributes:
-        points: Pairs of x and y.
+        points: Pairs of x and y, from left to right. Values that are not finite are drawn as gaps
+            with a mark.
         style: Name of the style of its dots.
     """
 
@@ -46,7 +47,7 @@ class _Scale:
     high: float
 
     def place(self, value: float, size: int) -> int:
-        """Returns where `value` is among `size` dots, kept inside."""
+        """Returns the position of `value` among `size` dots, clamped."""
         if self.high <= self.low:
             return (size - 1) // 2
         share = value / self._span - self.low / self._span
@@ -67,19 +68,19 @@ def plot(
     window: Window | None = None,
     labels: Labels = step_labels,
 ) -> list[Line]:
-    """Draws curves, later ones over earlier ones, and their axes.
+    """Draws curves and their axes.
 
     Args:
-        curves: What to draw; points that are not finite become a mark at the lower edge.
-        marks: Glyphs on the x axis, later ones over earlier ones.
-        width: Cells, axes included.
-        height: Lines, axes included.
-        from_zero: Whether the y axis begins at 0, so that small changes look small.
-        window: The part of the x axis that is drawn; by default all, with a little room.
-        labels: Gives the numbers of the x axis.
+        curves: Curves; later ones are drawn over earlier ones.
+        marks: Marks on the x axis; later ones are drawn over earlier ones.
+        width: Cells, including axes.
+        height: Lines, including axes.
+        from_zero: Whether the y axis begins at 0.
+        window: Visible part of the x axis; by default all of it.
+        labels: Makes the labels of the x axis.
 
     Returns:
-        `height` lines of `width` cells; a word in the middle where there is nothing to draw.
+        `height` lines of `width` cells. If there is no data, they contain a message.
     """
     if window is not None:
         curves = [_cut(curve, window) for curve in curves]
@@ -116,7 +117,7 @@ def plot(
 
 
 def _cut(curve: Curve, window: Window) -> Curve:
-    return Curve(tuple(point for point in curve.points if window.shows(point[0])), curve.style)
+    return Curve(tuple(point for point in curve.points if window.contains(point[0])), curve.style)
 
 
 class _Grid:
@@ -198,10 +199,9 @@ def _thinned(curve: Curve, x_scale: _Scale, width: int) -> list[tuple[float, flo
 
 
 def _roomy(low: float, high: float) -> _Scale:
-    """Returns an x axis with a little room at its right end.
+    """Returns an x axis with some room at its right end.
 
-    With it the curve grows into the room, and the whole picture need not be drawn (and sent
-    over SSH) again for each new point.
+    New points fit into the room, so the whole chart is not redrawn, and sent over SSH, for each.
     """
     room = nice_step((high - low) / _ROOM_PARTS)
     if not 0 < room < math.inf:
@@ -210,7 +210,7 @@ def _roomy(low: float, high: float) -> _Scale:
 
 
 def _bounds(ys: Sequence[float]) -> tuple[float, float]:
-    """Lower and upper end of the y axis: a little air, and never a range of nothing."""
+    """Returns the ends of the y axis, which always differ."""
     if not ys:
         return 0.0, 1.0
     low, high = min(ys), max(ys)
@@ -221,10 +221,10 @@ def _bounds(ys: Sequence[float]) -> tuple[float, float]:
 
 
 def _ticks(scale: _Scale, rows: int) -> list[tuple[int, str]]:
-    """Rows that carry a number, and the number: round ones, not in each row."""
+    """Returns rows of the y axis and their labels."""
     step = nice_step((scale.high / 2 - scale.low / 2) * 2 * _TICK_ROWS / rows)
     if not 0 < step < math.inf:
-        return [(0, number(scale.high)), (rows - 1, number(scale.low))]
+        return [(0, units.axis_number(scale.high)), (rows - 1, units.axis_number(scale.low))]
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
     first = math.ceil(scale.low / step - 1e-9)
     ticks: dict[int, str] = {}
@@ -234,22 +234,8 @@ def _ticks(scale: _Scale, rows: int) -> list[tuple[int, str]]:
             break
         row = rows - 1 - scale.place(value, 4 * rows) // 4
         if row + 1 not in ticks:
-            ticks.setdefault(row, number(value, digits))
+            ticks.setdefault(row, units.axis_number(value, digits))
     return sorted(ticks.items())
-
-
-def number(value: float, digits: int = 3) -> str:
-    """Returns `value` as an axis shows it: short, with `k`, `M`, `G` or an exponent if large."""
-    if not math.isfinite(value):
-        return "✗"
-    size = abs(value)
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if 1e12 > size >= limit:
-            scaled = value / (1e3 if unit == "k" else limit)
-            return f"{scaled:.3g}{unit}"
-    if size >= 1e12 or (0 < size < 1e-4):
-        return f"{value:.1e}".replace("e+", "e").replace("e-0", "e-")
-    return f"{value:.{min(digits, 4)}f}"
 
 
 def _axis(marks: Sequence[Mark], scale: _Scale, label_width: int, columns: int) -> Line:

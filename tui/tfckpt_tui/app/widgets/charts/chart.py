@@ -1,4 +1,4 @@
-"""One metric over the steps of a run, branch by branch, with marks for what happened."""
+"""A chart of one metric, with a curve per branch and marks for events."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from tfckpt_trainer.rundir.records.event import JournalKind, SeriesPoint
-from tfckpt_tui.app.widgets.base.glyphs import JOURNAL, Sign
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line
+from tfckpt_tui.app.widgets.base.icons import JOURNAL, Icon
 from tfckpt_tui.app.widgets.base.pane import Pane, branch_style
-from tfckpt_tui.app.widgets.charts.axes import clock_labels, step_labels
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.charts.axis import Window, clock_labels, step_labels
 from tfckpt_tui.app.widgets.charts.braille import Curve, Mark, plot
-from tfckpt_tui.app.widgets.charts.zooming import Window
 from tfckpt_tui.app.widgets.checkpoints.branches import kept_until
 from tfckpt_tui.formats import units
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -23,55 +22,55 @@ _MARKED = (JournalKind.SAVE, JournalKind.RESTART, JournalKind.RESTORE)
 
 
 class Chart(Pane):
-    """A curve per branch; what was given up is dim, what is trained now is bright and on top."""
+    """Draws a curve per branch. The current line of training is bright, other parts are dim."""
 
     def __init__(
         self,
-        name_shown: str,
+        title: str,
         value_of: Callable[[SeriesPoint], float | None],
         *,
         show: Callable[[float | None], str] = units.metric,
         from_zero: bool = False,
         id: str | None = None,  # noqa: A002
     ) -> None:
-        """Makes a chart.
+        """Creates a chart.
 
         Args:
-            name_shown: Its title.
-            value_of: Gives the value of a point; None stands for not-a-number.
-            show: Writes the newest value.
-            from_zero: Whether its axis begins at 0.
-            id: Of the widget.
+            title: Its title.
+            value_of: Returns the value of a point; None is not a number.
+            show: Formats the newest value.
+            from_zero: Whether the y axis begins at 0.
+            id: ID of the widget.
         """
         super().__init__(id=id)
-        self._shown_name = name_shown
+        self._title = title
         self._show = show
         self._value_of = value_of
         self._from_zero = from_zero
         self._window: Window | None = None
         self._by_time = False
 
-    def draw(
+    def show_metric(
         self,
-        name_shown: str,
+        title: str,
         value_of: Callable[[SeriesPoint], float | None],
         show: Callable[[float | None], str],
         *,
         from_zero: bool,
     ) -> None:
-        """Draws something else of the same points."""
-        self._shown_name, self._value_of, self._show = name_shown, value_of, show
+        """Draws another metric of the same points."""
+        self._title, self._value_of, self._show = title, value_of, show
         self._from_zero = from_zero
         self.repaint()
 
-    def look_at(self, window: Window | None, *, by_time: bool) -> None:
-        """Draws a part of the x axis, or all of it; its places are steps, or seconds."""
+    def show_window(self, window: Window | None, *, by_time: bool) -> None:
+        """Shows a window of the x axis (None is all of it), in steps or in seconds."""
         self._window, self._by_time = window, by_time
         self.repaint()
 
     @property
     def whole(self) -> Window | None:
-        """From the first point to the last; None where there are not two apart."""
+        """The whole x axis; None if it has fewer than two positions."""
         places = [self._place(point) for point in (self.snapshot.points if self.snapshot else ())]
         if not places or min(places) == max(places):
             return None
@@ -81,8 +80,8 @@ class Chart(Pane):
         return point.at if self._by_time else float(point.step)
 
     def heading(self) -> Sequence[Span]:
-        """Returns the name of what is drawn, and the branches by their colours."""
-        spans: list[Span] = [(self._shown_name, "title")]
+        """Returns the title, and the branches in their colours."""
+        spans: list[Span] = [(self._title, "title")]
         branches = self._branches()
         if len(branches) > 1 and self.size.width >= 30:
             spans.append(("  branch", "label"))
@@ -93,7 +92,7 @@ class Chart(Pane):
         return spans
 
     def note(self) -> Sequence[Span]:
-        """Returns the newest value, and its age where it is not fresh."""
+        """Returns the newest value, and its age unless it is recent."""
         snapshot = self.snapshot
         if snapshot is None or not snapshot.points:
             return ()
@@ -107,7 +106,7 @@ class Chart(Pane):
         snapshot = self.snapshot
         if snapshot is None or not snapshot.points:
             words = (
-                "no measurements yet" if snapshot is None or snapshot.ours else "no measurements"
+                "no measurements yet" if snapshot is None or snapshot.tracked else "no measurements"
             )
             gap = " " * max(0, (width - len(words)) // 2)
             return [Line()] * (height // 2) + [line((gap + words, "muted"))]
@@ -129,27 +128,27 @@ class Chart(Pane):
         kept = kept_until(snapshot.checkpoints, snapshot.branch)
         past: list[Curve] = []
         present: list[Curve] = []
-        for stretch in _stretches(snapshot.points):
-            branch = stretch[0].branch
-            points = tuple((self._place(p), _finite(self._value_of(p))) for p in stretch)
+        for segment in _segments(snapshot.points):
+            branch = segment[0].branch
+            points = tuple((self._place(p), _finite(self._value_of(p))) for p in segment)
             last_kept = kept.get(branch, -math.inf)
-            turn = bisect_right(stretch, last_kept, key=lambda point: point.step)
-            if points[:turn]:
-                present.append(Curve(points[:turn], branch_style(branch)))
-            if points[turn:]:
-                past.append(Curve(points[max(0, turn - 1) :], branch_style(branch, past=True)))
+            split = bisect_right(segment, last_kept, key=lambda point: point.step)
+            if points[:split]:
+                present.append(Curve(points[:split], branch_style(branch)))
+            if points[split:]:
+                past.append(Curve(points[max(0, split - 1) :], branch_style(branch, past=True)))
         return [*past, *present]
 
 
-def _stretches(points: Sequence[SeriesPoint]) -> list[list[SeriesPoint]]:
-    """Splits points where the branch changes or the step goes back: no line joins them."""
-    stretches: list[list[SeriesPoint]] = []
+def _segments(points: Sequence[SeriesPoint]) -> list[list[SeriesPoint]]:
+    """Splits points where the branch changes or the step goes back."""
+    segments: list[list[SeriesPoint]] = []
     for point in points:
-        last = stretches[-1][-1] if stretches else None
+        last = segments[-1][-1] if segments else None
         if last is None or last.branch != point.branch or last.step > point.step:
-            stretches.append([])
-        stretches[-1].append(point)
-    return stretches
+            segments.append([])
+        segments[-1].append(point)
+    return segments
 
 
 def _marks(
@@ -161,15 +160,15 @@ def _marks(
         if entry.kind in _MARKED and entry.step is not None
     ]
     if window is not None:
-        entries = [(place, entry) for place, entry in entries if window.shows(place)]
+        entries = [(place, entry) for place, entry in entries if window.contains(place)]
     crowded = sum(entry.kind is JournalKind.SAVE for _, entry in entries) > width // 4
     marks: list[Mark] = []
     for kind in _MARKED:
-        sign = JOURNAL[kind]
+        icon = JOURNAL[kind]
         if crowded and kind is JournalKind.SAVE:
-            sign = Sign(_CROWDED_SAVE, sign.style, sign.meaning)
+            icon = Icon(_CROWDED_SAVE, icon.style, icon.meaning)
         marks += [
-            Mark(place, sign.glyph, sign.style) for place, entry in entries if entry.kind is kind
+            Mark(place, icon.glyph, icon.style) for place, entry in entries if entry.kind is kind
         ]
     return marks
 

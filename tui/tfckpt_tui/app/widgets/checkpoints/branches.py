@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_tui.app.widgets.base.painting import Span
 from tfckpt_tui.app.widgets.base.pane import branch_style
+from tfckpt_tui.app.widgets.base.styled_text import Span
 
 MOST_LANES = 8
 """More branches side by side than this share the last lane."""

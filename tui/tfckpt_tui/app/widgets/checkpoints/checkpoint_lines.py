@@ -12,12 +12,12 @@ from tfckpt_trainer.catalog.resumption import Returning
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.states import state_for_fault
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveCost, VerificationRecord
-from tfckpt_tui.app.widgets.base.glyphs import CHECKPOINT
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line, padded, shorten
+from tfckpt_tui.app.widgets.base.icons import CHECKPOINT
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, padded, shorten
 from tfckpt_tui.app.widgets.run.progress import reading_line
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.monitor.background_verifier import Reading
+from tfckpt_tui.monitor.background_verifier import VerificationProgress
 from tfckpt_tui.services.inspect import Inspection
 
 _MOST_KEPT = 300
@@ -42,7 +42,7 @@ def fact_lines(checkpoint: Checkpoint, found: Inspection | None, at: float) -> l
             *_fact("branch", str(checkpoint.branch)),
             *_fact("size", units.size(checkpoint.size)),
             *_fact("shards", str(checkpoint.shards)),
-            *_fact("saved", f"{age} ago, {units.moment(checkpoint.saved_at)}"),
+            *_fact("saved", f"{age} ago, {units.local_time(checkpoint.saved_at)}"),
         )
     ]
     if found is not None and (found.index is not None or not checkpoint.problem):
@@ -52,7 +52,10 @@ def fact_lines(checkpoint: Checkpoint, found: Inspection | None, at: float) -> l
 
 
 def check_lines(
-    checkpoint: Checkpoint, known: VerificationRecord | None, reading: Reading | None, at: float
+    checkpoint: Checkpoint,
+    known: VerificationRecord | None,
+    reading: VerificationProgress | None,
+    at: float,
 ) -> list[Line]:
     """Returns how a verification goes on, or what the last one found."""
     if reading is not None:

@@ -1,4 +1,4 @@
-"""The tensors of two checkpoints: how each differs, and by how much where that was read."""
+"""The differences between the tensors of two checkpoints."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tfckpt_trainer.bundle.analysis.compare import Difference, TensorChange, Ten
 from tfckpt_trainer.bundle.dtypes import format_tensor
 from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_tui.app.widgets.base.columns import GAP, Column, Layout, choose
-from tfckpt_tui.app.widgets.base.listing import Listing
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line, shorten, shorten_middle
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten, shorten_middle
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.compare import Measured, worst_first
@@ -35,8 +35,8 @@ _SIGNS: Mapping[Difference, tuple[str, str, str]] = {
 }
 
 
-class Differences(Listing):
-    """What differs; the largest change first as soon as changes are known."""
+class Differences(ListPane):
+    """Tensors that differ, the largest change first once changes are measured."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -55,21 +55,27 @@ class Differences(Listing):
         titles: Mapping[str, str],
         damage: Mapping[str, str],
     ) -> None:
-        """Takes the tensors of both checkpoints, what people call them, and what is damaged."""
+        """Shows the tensors of both checkpoints.
+
+        Args:
+            tensors: The compared tensors.
+            titles: Paths of variables, by the name of their tensor.
+            damage: Problems of tensors, by name.
+        """
         self._tensors, self._titles, self._is_read = tensors, titles, True
         self._damage = damage
         self._update_rows()
 
     def show_measured(self, measured: Sequence[Measured]) -> None:
-        """Takes how much tensors changed, as far as it is known."""
+        """Shows how much tensors changed, as far as they were measured."""
         changes = {one.name: one.change for one in measured if one.change is not None}
         unread = {one.name: one.problem for one in measured if one.problem}
         if len(changes) != len(self._changes) or not unread.keys() <= self._damage.keys():
             self._changes, self._damage = changes, {**self._damage, **unread}
             self._update_rows()
 
-    def turn_everything(self) -> None:
-        """Shows equal tensors too, or hides them again."""
+    def toggle_equal(self) -> None:
+        """Shows or hides equal tensors."""
         self._everything = not self._everything
         self._update_rows()
 
@@ -78,11 +84,11 @@ class Differences(Listing):
         return (("tensors", "title"),)
 
     def note(self) -> Sequence[Span]:
-        """Returns how many are shown."""
+        """Returns the number of visible tensors."""
         return ((f"{len(self._shown):,} of {len(self._tensors):,}", "label"),)
 
     def row_count(self) -> int:
-        """Returns how many tensors are shown."""
+        """Returns the number of visible tensors."""
         return len(self._shown)
 
     def row_key(self, row: int) -> str:
@@ -90,12 +96,12 @@ class Differences(Listing):
         return self._shown[row].name
 
     def head_lines(self, width: int) -> Sequence[Line]:
-        """Returns the titles of the columns."""
+        """Returns the headings of the columns."""
         return (self._layout(width).head(),) if self._shown else ()
 
     def empty_lines(self, width: int) -> Sequence[Line]:
-        """Returns what stands there while nothing is shown."""
-        words = "every tensor is equal; a shows them" if self._is_read else "reading…"
+        """Returns a message if there are no rows."""
+        words = "all tensors are equal; press a to show them" if self._is_read else "reading…"
         return (line((shorten(words, width), "muted")),)
 
     def row_line(self, row: int, width: int) -> Line:
@@ -112,7 +118,7 @@ class Differences(Listing):
         return clean(self._titles.get(one.name, one.name))
 
     def _layout(self, width: int) -> Layout:
-        """Gives the names what they need: cut ones cannot be told apart."""
+        """Returns the columns, with names as wide as they need: cut ones look the same."""
         needed = max(_NAME.width, min(self._longest, width - _FIXED))
         name = replace(_NAME, width=needed)
         return choose((_SIGN, name, _DIFFERENCE, _CHANGE, _NORMS, _WHAT), width)

@@ -1,40 +1,36 @@
-"""The history: every checkpoint, newest first, beside the tree of branches."""
+"""The history: all checkpoints, newest first, beside the tree of branches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+
+from rich.cells import cell_len
 
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
-from tfckpt_tui.app.widgets.base.glyphs import CHECKPOINT, MARK, PIN, Sign
-from tfckpt_tui.app.widgets.base.listing import Listing
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line, shorten
+from tfckpt_tui.app.widgets.base.icons import CHECKPOINT, MARK, PIN
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten
 from tfckpt_tui.app.widgets.checkpoints.branches import BranchTree, Nodes
-from tfckpt_tui.formats import units
+from tfckpt_tui.formats import checkpoint_columns, units
+from tfckpt_tui.formats.checkpoint_columns import (
+    CheckpointColumn,
+    HistoryCell,
+    Order,
+    Row,
+    next_order,
+)
 from tfckpt_tui.formats.checkpoint_filter import Filter
-from tfckpt_tui.formats.checkpoint_order import Order, next_order
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
-_COLUMNS = (
-    Column("name", "checkpoint", 12, align="<"),
-    Column("pin", "", 1, align="<"),
-    Column("step", "step", 9, rank=3),
-    Column("branch", "branch", 6, rank=9),
-    Column("state", "state", 12, align="<"),
-    Column("age", "age", 5),
-    Column("size", "size", 8, rank=1),
-    Column("shards", "shards", 6, rank=5),
-    Column("loss", "loss", 8, rank=2),
-    Column("trigger", "why saved", 14, rank=4, align="<", stretch=1),
-    Column("metrics", "other metrics", 13, rank=6, align="<", stretch=1),
-    Column("duration", "took", 6, rank=10),
-)
+_MEASURED_ROWS = 200
+"""Number of rows whose texts decide how wide a column is."""
 
 
-class History(Listing):
-    """The table of checkpoints; its cursor says which one a command is about."""
+class History(ListPane):
+    """The list of checkpoints; commands apply to the selected one or to the marked ones."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -51,12 +47,12 @@ class History(Listing):
 
     @property
     def marked(self) -> list[Checkpoint]:
-        """The marked checkpoints, in the order in which they were marked."""
+        """The marked checkpoints, in the order of marking."""
         known = {c.name: c for c in self._all if c.name in self._marked}
         return [known[name] for name in self._marked if name in known]
 
-    def turn_mark(self) -> None:
-        """Marks the selected checkpoint or takes its mark off, and goes on to the next."""
+    def toggle_mark(self) -> None:
+        """Marks or unmarks the selected checkpoint, and moves to the next."""
         if self.selected is not None:
             name = self.selected.name
             if name in self._marked:
@@ -66,15 +62,15 @@ class History(Listing):
             self.move_to(self.cursor + 1)
             self.repaint()
 
-    def turn_all_marks(self) -> None:
-        """Marks all that are shown; takes all marks off where they are marked already."""
+    def toggle_all_marks(self) -> None:
+        """Marks all visible checkpoints; if they are marked already, removes all marks."""
         shown = [checkpoint.name for checkpoint in self._checkpoints]
         new = [name for name in shown if name not in self._marked]
         self._marked = [*self._marked, *new] if new else []
         self.repaint()
 
     def unmark(self) -> None:
-        """Takes off all marks."""
+        """Removes all marks."""
         self._marked.clear()
         self.repaint()
 
@@ -84,34 +80,34 @@ class History(Listing):
         return self._checkpoints[self.cursor] if self._checkpoints else None
 
     def select(self, name: str) -> None:
-        """Puts the cursor on the checkpoint called `name`, if it is there."""
+        """Moves the cursor to a checkpoint, if it is visible."""
         row = self._rows.get(name)
         if row is not None:
             self.move_to(row)
 
     @property
     def filter(self) -> Filter:
-        """Which checkpoints are shown."""
+        """The filter."""
         return self._filter
 
     def filter_by(self, wanted: Filter) -> None:
-        """Shows only what fulfils `wanted`."""
+        """Shows only checkpoints that match `wanted`."""
         self._filter = wanted
         self._choose_rows()
 
     def sort_next(self, places: int) -> None:
-        """Sorts by a column so many further; the order of the history itself is one of them."""
+        """Moves `places` further through the sort orders."""
         self._order = next_order(self._order, places)
         self._choose_rows()
 
-    def turn_order(self) -> None:
-        """Sorts the other way round."""
+    def reverse_order(self) -> None:
+        """Reverses the sort order."""
         if self._order is not None:
             self._order = replace(self._order, descending=not self._order.descending)
             self._choose_rows()
 
     def go_to_step(self, step: int) -> None:
-        """Puts the cursor on the newest checkpoint whose step is nearest to `step`."""
+        """Moves the cursor to the newest checkpoint whose step is nearest to `step`."""
         known = [
             (abs(c.step - step), row)
             for row, c in enumerate(self._checkpoints)
@@ -121,7 +117,7 @@ class History(Listing):
             self.move_to(min(known)[1])
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Takes a new snapshot; the tree is built anew only when the checkpoints changed."""
+        """Shows a new snapshot; rebuilds the tree only if the checkpoints changed."""
         self.snapshot = snapshot
         self._at = snapshot.at
         is_other = snapshot.checkpoints != self._all
@@ -129,7 +125,7 @@ class History(Listing):
             self._all = snapshot.checkpoints
             self._whole_tree = BranchTree(self._all, snapshot.branch)
         if is_other or self._filter.tests:
-            # What a filter says of ages and marks changes by itself.
+            # Ages and marks change without new checkpoints.
             was_first = self.cursor == 0 and self.top == 0
             self._choose_rows()
             if was_first and not self.has_moved:
@@ -152,15 +148,15 @@ class History(Listing):
         self.repaint()
 
     has_moved = False
-    """Whether the person ever moved the cursor; until then it stays on the newest."""
+    """Whether the user moved the cursor; until then it stays on the newest checkpoint."""
 
     def move_to(self, row: int) -> None:
-        """Puts the cursor on `row`."""
+        """Moves the cursor to `row`."""
         super().move_to(row)
         self.has_moved = self.cursor != 0
 
     def heading(self) -> Sequence[Span]:
-        """Returns the title, and what is wrong with the selected checkpoint."""
+        """Returns the title, and the problem of the selected checkpoint."""
         selected = self.selected
         if selected is None or not selected.problem:
             return (("history", "title"),)
@@ -169,7 +165,7 @@ class History(Listing):
         return (("history", "title"), ("  ✗ ", "bad"), (shorten(problem, room), "bad"))
 
     def note(self) -> Sequence[Span]:
-        """Returns how many there are, what is pinned and what is in the trash."""
+        """Returns the numbers of checkpoints: all, pinned, marked and in the trash."""
         snapshot = self.snapshot
         if snapshot is None:
             return ()
@@ -190,7 +186,7 @@ class History(Listing):
         return spans
 
     def _count(self, count: int) -> Sequence[Span]:
-        noun = " checkpoint" if count == 1 else " checkpoints"
+        noun = f" {units.noun(count, 'checkpoint')}"
         if not self._filter.tests:
             return ((f"{count:,}", "value"), (noun, "label"))
         shown = f"{len(self._checkpoints):,} of {count:,}"
@@ -202,7 +198,7 @@ class History(Listing):
         )
 
     def row_count(self) -> int:
-        """Returns how many checkpoints are shown."""
+        """Returns the number of visible checkpoints."""
         return len(self._checkpoints)
 
     def row_key(self, row: int) -> str:
@@ -210,18 +206,18 @@ class History(Listing):
         return self._checkpoints[row].name
 
     def find_row(self, key: str) -> int | None:
-        """Returns the row of the checkpoint called `key`."""
+        """Returns the row of a checkpoint, if it is visible."""
         return self._rows.get(key)
 
     def head_lines(self, width: int) -> Sequence[Line]:
-        """Returns the titles of the columns."""
+        """Returns the headings of the columns."""
         if not self._checkpoints:
             return ()
         margin = (" " * (self._tree.width + 1), "")
         return (Line((margin, *self._layout(width).head().spans)),)
 
     def empty_lines(self, width: int) -> Sequence[Line]:
-        """Returns what to do when there is no checkpoint."""
+        """Returns what to do if no checkpoint is visible."""
         if self.snapshot is None:
             return ()
         if self._all:
@@ -237,76 +233,62 @@ class History(Listing):
     def row_line(self, row: int, width: int) -> Line:
         """Returns one checkpoint."""
         checkpoint = self._checkpoints[row]
-        kept = self._tree.is_kept(row)
-        cells = self._layout(width).row(
-            _cells(checkpoint, self._at, kept=kept, marked=checkpoint.name in self._marked)
-        )
+        row_data = Row(checkpoint, self._at, checkpoint.name in self._marked)
+        cells = self._layout(width).row(_cells(row_data, kept=self._tree.is_kept(row)))
         return Line((*self._tree.row(row), (" ", ""), *cells.spans))
 
     def _layout(self, width: int) -> Layout:
-        """Returns the columns that fit, which are the same for all rows of a picture."""
+        """Returns the columns that fit into `width`."""
         if self._columns is None or self._columns[0] != width:
             self._columns = width, self._choose_columns(width)
         return self._columns[1]
 
     def _choose_columns(self, width: int) -> Layout:
-        longest = max((len(c.name) for c in self._checkpoints[:200]), default=12)
-        others = max((len(_others(c.metrics)) for c in self._checkpoints[:50]), default=0)
-        widths = {
-            "name": max(10, min(longest, width // 4)),
-            "metrics": max(13, min(others, 40)),
-        }
-        columns = [
-            self._titled(replace(column, width=widths.get(column.key, column.width)))
-            for column in _COLUMNS
-            if column.key != "metrics" or others
-        ]
+        columns = []
+        for column in checkpoint_columns.COLUMNS:
+            cell = column.history
+            if cell is None:
+                continue
+            size = cell.width
+            if cell.widest is not None:
+                longest = self._longest_text(column)
+                if not longest:
+                    continue
+                size = max(size, min(longest, cell.widest(width)))
+            columns.append(self._laid_out(column.key, cell, size))
         return choose(columns, width - self._tree.width - 1)
 
-    def _titled(self, column: Column) -> Column:
-        """Marks the column by which the rows are sorted, and keeps it in sight."""
-        order = self._order
-        if order is None or order.column != column.key:
-            return column
-        title = f"{column.title} {'▼' if order.descending else '▲'}"
-        return replace(column, title=title, width=max(column.width, len(title)), rank=0)
+    def _longest_text(self, column: CheckpointColumn) -> int:
+        rows = (Row(checkpoint, self._at) for checkpoint in self._checkpoints[:_MEASURED_ROWS])
+        return max((cell_len(column.history_text(row)) for row in rows), default=0)
+
+    def _laid_out(self, key: str, cell: HistoryCell, width: int) -> Column:
+        """Returns a column of `width` cells; the sorted one has an arrow and is always shown."""
+        order, title, rank = self._order, cell.title, cell.rank
+        if order is not None and order.column == key:
+            title, rank = f"{title} {'▼' if order.descending else '▲'}", 0
+            width = max(width, cell_len(title))
+        return Column(key, title, width, rank, cell.align, cell.stretch)
 
 
-def _cells(
-    checkpoint: Checkpoint, at: float, *, kept: bool, marked: bool
-) -> dict[str, Sequence[Span]]:
-    sign = CHECKPOINT[checkpoint.state]
+def _cells(row: Row, *, kept: bool) -> dict[str, Sequence[Span]]:
+    """Returns the cells of a row by column; most are plain text in the style of the column."""
+    checkpoint = row.checkpoint
     value = "value" if kept else "muted"
-    duration = checkpoint.record.duration_seconds if checkpoint.record else None
-    loss = checkpoint.metrics.get("loss", _MISSING)
-    why = clean(checkpoint.trigger) if not checkpoint.problem else clean(checkpoint.problem)
-    return {
-        "name": ((clean(checkpoint.name), "strong" if checkpoint.is_head else value),),
-        "pin": ((MARK, "accent"),) if marked else ((PIN, "pin"),) if checkpoint.pinned else (),
-        "step": ((f"{checkpoint.step:,}" if checkpoint.step is not None else "–", value),),
-        "branch": ((str(checkpoint.branch), value),),
-        "state": ((f"{sign.glyph} ", sign.style), (checkpoint.state.value, _tone(sign, value))),
-        "age": ((units.age(max(0.0, at - checkpoint.saved_at)), "muted"),),
-        "size": ((units.size(checkpoint.size), value),),
-        "shards": ((str(checkpoint.shards), value),),
-        "loss": (("–" if loss is _MISSING else units.metric(loss), value),),
-        "trigger": ((why, "bad" if checkpoint.problem else "muted"),),
-        "metrics": ((_others(checkpoint.metrics), "muted"),),
-        "duration": (("–" if duration is None else units.step_time(duration), "muted"),),
-    }
-
-
-_MISSING = float("-inf")
-
-
-def _tone(sign: Sign, otherwise: str) -> str:
-    """The word of a good state is calm; what needs a look has the colour of its glyph."""
-    return sign.style if sign.style in {"bad", "warn", "busy"} else otherwise
-
-
-def _others(metrics: Mapping[str, float | None]) -> str:
-    return "  ".join(
-        f"{clean(name)} {units.metric(value)}"
-        for name, value in sorted(metrics.items())
-        if name != "loss"
+    cells: dict[str, Sequence[Span]] = {}
+    for column in checkpoint_columns.COLUMNS:
+        if column.history is not None:
+            style = column.history.style
+            cells[column.key] = ((column.history_text(row), value if style == "value" else style),)
+    icon = CHECKPOINT[checkpoint.state]
+    # The word of a good state is calm; one that needs attention has the colour of its icon.
+    tone = icon.style if icon.style in {"bad", "warn", "busy"} else value
+    cells["state"] = ((f"{icon.glyph} ", icon.style), (checkpoint.state.value, tone))
+    cells["pin"] = (
+        ((MARK, "accent"),) if row.marked else ((PIN, "pin"),) if checkpoint.pinned else ()
     )
+    if checkpoint.is_head:
+        cells["name"] = ((cells["name"][0][0], "strong"),)
+    if checkpoint.problem:
+        cells["trigger"] = ((cells["trigger"][0][0], "bad"),)
+    return cells

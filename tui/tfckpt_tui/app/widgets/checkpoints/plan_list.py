@@ -1,4 +1,4 @@
-"""The plan of a prune: for each checkpoint whether it stays, and why."""
+"""The plan of a prune: whether each checkpoint is kept, and why."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tfckpt_trainer.catalog.retention.rules import Decision
 from tfckpt_tui.app.widgets.base.columns import Column, choose
-from tfckpt_tui.app.widgets.base.listing import Listing
-from tfckpt_tui.app.widgets.base.painting import Line, Span
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 
@@ -21,8 +21,8 @@ _COLUMNS = (
 )
 
 
-class PlanList(Listing):
-    """Decisions in the order of the history; what goes is told apart by glyph and word."""
+class PlanList(ListPane):
+    """The decisions of a plan, in the order of the history."""
 
     has_cursor = False
 
@@ -31,7 +31,7 @@ class PlanList(Listing):
         self._decisions = tuple(decisions)
 
     def show_decisions(self, decisions: Sequence[Decision]) -> None:
-        """Takes a new plan."""
+        """Shows a new plan."""
         self._decisions = tuple(decisions)
         self.repaint()
 
@@ -40,13 +40,13 @@ class PlanList(Listing):
         return (("plan", "title"),)
 
     def note(self) -> Sequence[Span]:
-        """Returns how many go and how many stay."""
+        """Returns the numbers of deleted and of kept checkpoints."""
         deleted = sum(not decision.keep for decision in self._decisions)
         kept = len(self._decisions) - deleted
         return ((f"− {deleted} to the trash", "warn"), (" · ", "faint"), (f"{kept} stay", "label"))
 
     def row_count(self) -> int:
-        """Returns how many checkpoints there are."""
+        """Returns the number of checkpoints."""
         return len(self._decisions)
 
     def row_key(self, row: int) -> str:
@@ -54,7 +54,7 @@ class PlanList(Listing):
         return self._decisions[row].checkpoint.name
 
     def head_lines(self, width: int) -> Sequence[Line]:
-        """Returns the titles of the columns."""
+        """Returns the headings of the columns."""
         return (choose(_COLUMNS, width).head(),)
 
     def row_line(self, row: int, width: int) -> Line:

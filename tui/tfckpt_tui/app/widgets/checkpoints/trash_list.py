@@ -1,4 +1,4 @@
-"""The trash: one row for each prune."""
+"""The trash, with one row per prune."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.app.widgets.base.columns import Column, choose
-from tfckpt_tui.app.widgets.base.listing import Listing
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line, shorten
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -21,7 +21,7 @@ _COLUMNS = (
 )
 
 
-class TrashList(Listing):
+class TrashList(ListPane):
     """Prunes that can be undone, newest first."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
@@ -35,7 +35,7 @@ class TrashList(Listing):
         return self._manifests[self.cursor] if self._manifests else None
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Takes a new snapshot."""
+        """Shows a new snapshot."""
         self.snapshot, self._at = snapshot, snapshot.at
         self._manifests = snapshot.trash
         self.rows_changed()
@@ -46,12 +46,12 @@ class TrashList(Listing):
         return (("trash", "title"),)
 
     def note(self) -> Sequence[Span]:
-        """Returns how much room it takes."""
+        """Returns the size of the trash."""
         size = sum(c.size for manifest in self._manifests for c in manifest.checkpoints)
         return ((units.size(size), "value"), (" in it", "label"))
 
     def row_count(self) -> int:
-        """Returns how many prunes there are."""
+        """Returns the number of prunes."""
         return len(self._manifests)
 
     def row_key(self, row: int) -> str:
@@ -59,11 +59,11 @@ class TrashList(Listing):
         return self._manifests[row].id
 
     def head_lines(self, width: int) -> Sequence[Line]:
-        """Returns the titles of the columns."""
+        """Returns the headings of the columns."""
         return (choose(_COLUMNS, width).head(),) if self._manifests else ()
 
     def empty_lines(self, width: int) -> Sequence[Line]:
-        """Returns a word for an empty trash."""
+        """Returns a message if the trash is empty."""
         return (line((shorten("the trash is empty", width), "muted")),)
 
     def row_line(self, row: int, width: int) -> Line:

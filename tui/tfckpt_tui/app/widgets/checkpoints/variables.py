@@ -1,4 +1,4 @@
-"""The variables of a checkpoint: a tree that folds, with a cursor."""
+"""The variables of a checkpoint, as a tree with a cursor."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from textual.binding import Binding, BindingType
 from tfckpt_trainer.bundle.analysis.contents import Role, Variable
 from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_tui.app.widgets.base.columns import Column, choose
-from tfckpt_tui.app.widgets.base.listing import Listing
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line, shorten, shorten_middle
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten, shorten_middle
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.formats.variable_rows import VariableRow, VariableTree
+from tfckpt_tui.formats.variable_tree import VariableRow, VariableTree
 from tfckpt_tui.services.inspect import matching
 
 _COLUMNS = (
@@ -27,11 +27,11 @@ _COLUMNS = (
 )
 
 _OPEN_AT_FIRST = 400
-"""Variables up to which all groups are open when the tree is first shown."""
+"""With more variables, groups are folded at first."""
 
 
-class Variables(Listing):
-    """The tree; what is folded is remembered by the keys of the rows."""
+class Variables(ListPane):
+    """The tree of variables. Folded rows are stored by key."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,l", "fold(False)", "Open", show=False),
@@ -55,20 +55,30 @@ class Variables(Listing):
         """The variable under the cursor; None on a group."""
         return self._rows[self.cursor].variable if self._rows else None
 
+    @property
+    def needle(self) -> str:
+        """The search text, which the paths of all visible variables contain."""
+        return self._needle
+
     def show_variables(self, variables: Sequence[Variable], damage: Mapping[str, str]) -> None:
-        """Takes the variables of a checkpoint, and what is wrong with single tensors."""
+        """Shows the variables of a checkpoint.
+
+        Args:
+            variables: All variables.
+            damage: Problems of tensors, by name.
+        """
         self._all, self._damage = tuple(variables), damage
         self._slot_damage = {v.slot_of for v in variables if v.slot_of and v.entry.name in damage}
-        self._why_none = "no variable is in it"
+        self._why_none = "the checkpoint has no variables"
         self.search(self._needle)
 
     def show_failure(self) -> None:
-        """Says that nothing could be read."""
-        self._why_none = "nobody knows what is in it: its index cannot be read"
+        """Shows that the checkpoint cannot be read."""
+        self._why_none = "contents unknown: the index cannot be read"
         self.repaint()
 
     def search(self, text: str) -> None:
-        """Shows only variables with `text` in their path; of all, if it is empty."""
+        """Shows only variables with `text` in their path."""
         self._needle = text
         found = matching(self._all, text) if text else self._all
         self._shown = len(found)
@@ -80,14 +90,14 @@ class Variables(Listing):
         return (("variables", "title"),)
 
     def note(self) -> Sequence[Span]:
-        """Returns how many there are, or match."""
+        """Returns the number of variables, or of matches."""
         if not self._needle:
             return ((f"{len(self._all):,}", "value"),)
         found = f"{self._shown:,} of {len(self._all):,} match "
         return ((found, "label"), (clean(self._needle), "accent"))
 
     def row_count(self) -> int:
-        """Returns how many rows are not hidden."""
+        """Returns the number of visible rows."""
         return len(self._rows)
 
     def row_key(self, row: int) -> str:
@@ -95,11 +105,11 @@ class Variables(Listing):
         return self._rows[row].key
 
     def head_lines(self, width: int) -> Sequence[Line]:
-        """Returns the titles of the columns."""
+        """Returns the headings of the columns."""
         return (choose(_COLUMNS, width).head(),) if self._rows else ()
 
     def empty_lines(self, width: int) -> Sequence[Line]:
-        """Returns what stands there while nothing is shown."""
+        """Returns a message if there are no rows."""
         words = "nothing matches" if self._needle and self._all else self._why_none
         return (line((shorten(words, width), "muted")),)
 
@@ -124,7 +134,7 @@ class Variables(Listing):
         return "slot damaged" if row.folded and variable.path in self._slot_damage else ""
 
     def action_fold(self, folded: bool) -> None:
-        """Closes or opens the row under the cursor; closing a leaf goes to its group."""
+        """Folds or unfolds the selected row; folding a leaf moves to its group."""
         if not self._rows:
             return
         row = self._rows[self.cursor]
@@ -137,7 +147,7 @@ class Variables(Listing):
                 self.move_to(above[-1])
 
     def toggle(self) -> bool:
-        """Opens or closes a group under the cursor; returns whether there was one."""
+        """Folds or unfolds the selected group; returns whether a group is selected."""
         row = self._rows[self.cursor] if self._rows else None
         if row is None or row.variable is not None or row.folded is None:
             return False

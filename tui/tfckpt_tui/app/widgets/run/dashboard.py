@@ -8,7 +8,7 @@ from textual.layout import Layout
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tfckpt_tui.app.widgets.base.arrangement import DashboardLayout
+from tfckpt_tui.app.widgets.base.dashboard_layout import DashboardLayout
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.base.too_small import TooSmall
@@ -66,7 +66,7 @@ class Dashboard(Widget):
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Hands a snapshot to every pane, and makes room where what there is to show changed."""
-        files_only = not (snapshot.ours or snapshot.workers)
+        files_only = not (snapshot.tracked or snapshot.workers)
         if files_only != self._arranged.files_only:
             self._arranged.files_only = files_only
             self.keys.refresh(layout=True, repaint=False)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfckpt_trainer.rundir.records.event import JournalEntry
-from tfckpt_tui.app.widgets.base.glyphs import JOURNAL
-from tfckpt_tui.app.widgets.base.listing import Listing
-from tfckpt_tui.app.widgets.base.painting import Line, Span, fit, line, shorten
+from tfckpt_tui.app.widgets.base.icons import JOURNAL
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, fit, line, shorten
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
-class EventList(Listing):
+class EventList(ListPane):
     """The journal, newest first, with a cursor; only what has all words that were typed."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
@@ -74,7 +74,7 @@ class EventList(Listing):
         return _entry(self._entries[row], width)
 
 
-class Events(Listing):
+class Events(ListPane):
     """The journal, newest first, under what could not be read."""
 
     has_cursor = False
@@ -111,7 +111,7 @@ class Events(Listing):
         """Returns a word while nothing happened."""
         if self.snapshot is None:
             return ()
-        words = "nothing happened yet" if self.snapshot.ours else "no journal in this directory"
+        words = "nothing happened yet" if self.snapshot.tracked else "no journal in this directory"
         return (line((shorten(words, width), "muted")),)
 
     def row_line(self, row: int, width: int) -> Line:
@@ -130,7 +130,7 @@ def _said(entry: JournalEntry) -> str:
 
 def _entry(entry: JournalEntry, width: int) -> Line:
     sign = JOURNAL[entry.kind]
-    clock = units.moment(entry.at, "%H:%M:%S")
+    clock = units.local_time(entry.at, "%H:%M:%S")
     spans: list[Span] = [(f"{clock:<8} ", "faint"), (f"{sign.glyph} ", sign.style)]
     if width >= 60:
         step = f"step {entry.step:,}" if entry.step is not None else ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfckpt_trainer.rundir.health import WorkerState
-from tfckpt_tui.app.widgets.base.glyphs import RUN
-from tfckpt_tui.app.widgets.base.painting import Line, Span, flow, line, shorten, spread
+from tfckpt_tui.app.widgets.base.icons import RUN
 from tfckpt_tui.app.widgets.base.pane import Pane, branch_style
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, flow, line, shorten, spread
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import Forecast, RunSnapshot
@@ -74,7 +74,7 @@ def _apart(spans: list[Span]) -> list[Span]:
 def _strategy(snapshot: RunSnapshot) -> str:
     info = snapshot.info
     if info is None or not info.strategy:
-        return "" if snapshot.ours else "TensorFlow checkpoints, no trainer of ours"
+        return "" if snapshot.tracked else "TensorFlow checkpoints, no trainer of ours"
     name = clean(info.strategy).removesuffix("V1")
     workers = units.processes(info.cluster, info.worker_count)
     replicas = f", {info.replica_count} replicas" if info.replica_count > 1 else ""

@@ -7,32 +7,31 @@ from collections.abc import Mapping, Sequence
 from textual import events
 from textual.message import Message
 
-from tfckpt_tui.app.widgets.base.listing import Listing
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line, spread
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.pane import Pane, branch_style
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, spread
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.monitor.log_book import ALL, Level, LogBook, Row, row_at
-from tfckpt_tui.monitor.log_tail import LogLine
+from tfckpt_tui.monitor.logs import ALL, Level, LogLine, LogRow, MergedLogs, row_at
 
 _TIMES_FROM = 100
 _STYLES = {Level.ANY: "value", Level.WARNING: "warn", Level.ERROR: "bad"}
 _LEVELS = {Level.ANY: "", Level.WARNING: "warnings and errors", Level.ERROR: "errors"}
 
 
-class LogView(Listing):
+class LogView(ListPane):
     """One of several logs, or all of them in the order of time, with matches marked."""
 
     has_cursor = False
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._book = LogBook()
+        self._book = MergedLogs()
         self._missing: set[str] = set()
         self._log = ALL
         self._least = Level.ANY
         self._needle = ""
-        self._marked: Row | None = None
+        self._marked: LogRow | None = None
         self.is_following = True
 
     class Scrolled(Message):
@@ -133,21 +132,21 @@ class LogView(Listing):
         self.post_message(self.Scrolled())
 
     @property
-    def _rows(self) -> Sequence[Row]:
+    def _rows(self) -> Sequence[LogRow]:
         return self._book.rows(self._log, self._least)
 
-    def _margin(self, row: Row, width: int) -> list[Span]:
+    def _margin(self, row: LogRow, width: int) -> list[Span]:
         """Returns when a line was printed and by whom, as far as there is room and need."""
         spans: list[Span] = []
         if width >= _TIMES_FROM:
-            clock = "" if row.at is None else units.moment(row.at, "%H:%M:%S")
+            clock = "" if row.at is None else units.local_time(row.at, "%H:%M:%S")
             spans.append((f"{clock:<8} ", "faint"))
         if self._log == ALL:
             name, style = _short(row.log)
             spans.append((f"{name:<4}", style))
         return spans
 
-    def _text(self, row: Row) -> list[Span]:
+    def _text(self, row: LogRow) -> list[Span]:
         text, style = row.text, _STYLES[row.level]
         if not self._needle:
             return [(text, style)]

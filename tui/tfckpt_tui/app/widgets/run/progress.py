@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
-from tfckpt_tui.app.widgets.base.glyphs import COMMAND
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line
+from tfckpt_tui.app.widgets.base.icons import COMMAND
 from tfckpt_tui.app.widgets.base.pane import Pane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.monitor.background_verifier import Reading
+from tfckpt_tui.monitor.background_verifier import VerificationProgress
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _MOST_LINES = 8
@@ -28,7 +28,7 @@ class Progress(Pane):
         super().__init__(id=id)
         self._dismissed: set[str] = set()
         self._failures: list[tuple[str, str]] = []
-        self._reading: Reading | None = None
+        self._reading: VerificationProgress | None = None
 
     @property
     def has_failures(self) -> bool:
@@ -40,7 +40,7 @@ class Progress(Pane):
         self._failures.append((what, message))
         self.repaint()
 
-    def show_reading(self, reading: Reading | None) -> bool:
+    def show_reading(self, reading: VerificationProgress | None) -> bool:
         """Takes how far a verification is; returns whether it was shown otherwise before."""
         changed = reading != self._reading
         if changed:
@@ -101,7 +101,7 @@ class Progress(Pane):
         ]
 
 
-def reading_line(reading: Reading, cancel_key: str) -> Line:
+def reading_line(reading: VerificationProgress, cancel_key: str) -> Line:
     """Returns how far a verification is, how fast, and how long it will take."""
     part = reading.done / reading.total if reading.total else 0.0
     spans: list[Span] = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfckpt_tui.app.widgets.base.columns import Column, choose
-from tfckpt_tui.app.widgets.base.glyphs import RUN
-from tfckpt_tui.app.widgets.base.listing import Listing
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line, shorten, shorten_middle
+from tfckpt_tui.app.widgets.base.icons import RUN
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten, shorten_middle
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.settings.recent_runs import RunSummary
@@ -23,7 +23,7 @@ _COLUMNS = (
 )
 
 
-class RunList(Listing):
+class RunList(ListPane):
     """The runs, the one in which something happened last first."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfckpt_tui.app.widgets.base.columns import Column, choose
-from tfckpt_tui.app.widgets.base.listing import Listing
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
 from tfckpt_tui.formats.text import clean
 
 _COLUMNS = (
@@ -48,7 +48,7 @@ class Setting:
         return self.values[(place + places) % len(self.values)]
 
 
-class SettingList(Listing):
+class SettingList(ListPane):
     """The settings, with a cursor."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002

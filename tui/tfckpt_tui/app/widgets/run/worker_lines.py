@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfckpt_trainer.rundir.records.worker import Phase, WorkerStatus
-from tfckpt_tui.app.widgets.base.glyphs import WORKER
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line
+from tfckpt_tui.app.widgets.base.icons import WORKER
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot, WorkerView
@@ -62,7 +62,7 @@ def worker_lines(view: WorkerView, snapshot: RunSnapshot, best: float | None) ->
 
 def _where(view: WorkerView) -> Line:
     status = view.status
-    since = units.moment(status.process_started_at)
+    since = units.local_time(status.process_started_at)
     return line(
         ("host ", "label"),
         (clean(status.host), "value"),

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from tfckpt_trainer.rundir.health import RunState, WorkerState
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_tui.app.widgets.base.columns import Column, choose
-from tfckpt_tui.app.widgets.base.glyphs import WORKER
-from tfckpt_tui.app.widgets.base.listing import Listing
-from tfckpt_tui.app.widgets.base.painting import Line, Span, line
+from tfckpt_tui.app.widgets.base.icons import WORKER
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot, WorkerView
@@ -36,7 +36,7 @@ _STALE = 3.0
 _ENDED = {RunState.STOPPED, RunState.FINISHED}
 
 
-class Workers(Listing):
+class Workers(ListPane):
     """The table of workers."""
 
     has_cursor = False
@@ -91,7 +91,7 @@ class Workers(Listing):
             return ()
         words = (
             "no worker has written a heartbeat yet"
-            if self.snapshot.ours
+            if self.snapshot.tracked
             else "no trainer of ours has run here: checkpoints can be looked at and pruned"
         )
         return (line((words, "muted")),)

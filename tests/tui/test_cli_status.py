@@ -1,4 +1,4 @@
-"""The commands that look: status, ls, journal, logs; and directories that are no runs."""
+"""The commands status, ls, journal and logs, and directories that are not runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
-from tfckpt_tui.monitor.poller import Look
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 
 HOSTILE = "esc-\x1b]52;c;QUFB\x07\u202e\x9b2J-6"
 
@@ -38,7 +38,7 @@ def write_log(run: RunDirectory, index: int, text: str) -> Path:
     return path
 
 
-def test_ls_is_newest_first_with_the_promised_fields(tool: Tool, tmp_path: Path) -> None:
+def test_ls_json_is_newest_first_with_all_documented_fields(tool: Tool, tmp_path: Path) -> None:
     made = two_branches(tmp_path)
     said = tool("ls", tmp_path, "--json")
     assert said.code == 0
@@ -64,7 +64,7 @@ def test_ls_is_newest_first_with_the_promised_fields(tool: Tool, tmp_path: Path)
     assert [c["step"] for c in said.json["checkpoints"]] == [400, 500, 400, 300, 200, 100]
 
 
-def test_ls_in_columns_shows_one_checkpoint_a_line(tool: Tool, tmp_path: Path) -> None:
+def test_ls_prints_one_checkpoint_per_line(tool: Tool, tmp_path: Path) -> None:
     two_branches(tmp_path)
     lines = tool("ls", tmp_path).data.splitlines()
     assert lines[0].split()[:4] == ["NAME", "STEP", "BRANCH", "STATE"]
@@ -73,7 +73,7 @@ def test_ls_in_columns_shows_one_checkpoint_a_line(tool: Tool, tmp_path: Path) -
     assert len({line.index("verified") for line in lines[1:]}) == 1
 
 
-def test_a_directory_of_somebody_else_can_be_listed(tool: Tool, tmp_path: Path) -> None:
+def test_a_plain_tensorflow_directory_can_be_listed(tool: Tool, tmp_path: Path) -> None:
     made = RunFactory(tmp_path)
     for step in (1, 2):
         made.checkpoint(step, name=f"model.ckpt-{step}", recorded=False)
@@ -84,17 +84,17 @@ def test_a_directory_of_somebody_else_can_be_listed(tool: Tool, tmp_path: Path) 
     assert not made.run.is_ours
 
 
-def test_a_filter_chooses_what_is_listed(tool: Tool, tmp_path: Path) -> None:
+def test_ls_lists_only_matching_checkpoints(tool: Tool, tmp_path: Path) -> None:
     two_branches(tmp_path)
     said = tool("ls", tmp_path, "--json", "--filter", "branch:1 step>300")
     names = [one["name"] for one in said.json["checkpoints"]]
     assert names == ["ckpt-b1-400"]
     said = tool("ls", tmp_path, "--filter", "size>big")
     assert said.code == 2
-    assert "'size>big' is not understood" in said.words
+    assert "'size>big' is not a valid comparison" in said.words
 
 
-def test_no_name_of_a_file_reaches_the_terminal_raw(tmp_path: Path) -> None:
+def test_file_names_are_printed_without_control_characters(tmp_path: Path) -> None:
     two_branches(tmp_path)
     (tmp_path / f"{HOSTILE}.index").write_bytes(b"x")
     (tmp_path / os.fsdecode(b"bad-\xff-5.index")).write_bytes(b"x")
@@ -109,7 +109,7 @@ def test_no_name_of_a_file_reaches_the_terminal_raw(tmp_path: Path) -> None:
     assert os.fsdecode(b"bad-\xff-5") in names
 
 
-def test_a_locale_without_our_characters_is_no_reason_to_fail(tmp_path: Path) -> None:
+def test_characters_missing_in_the_locale_are_replaced(tmp_path: Path) -> None:
     two_branches(tmp_path)
     said = run_binary("ls", tmp_path, PYTHONIOENCODING="ascii")
     assert said.code == 0
@@ -148,7 +148,7 @@ def test_status_of_a_run_with_a_lost_worker_is_a_problem(tool: Tool, tmp_path: P
 
 
 @pytest.mark.parametrize("said", [{"cpu_stall_ratio": 0.5}, {"activity": Activity.SAVING}])
-def test_status_of_a_killed_trainer_tells_that_its_process_is_gone(
+def test_status_of_a_killed_trainer_says_that_its_process_ended(
     tool: Tool, tmp_path: Path, said: dict[str, Any]
 ) -> None:
     made = two_branches(tmp_path)
@@ -169,12 +169,12 @@ def test_status_of_a_killed_trainer_tells_that_its_process_is_gone(
     assert run["state"] == "failed"
     assert run["reason"] == f"The process of worker 0 ({trainer.pid}) is gone."
     assert "CPU stall" not in tool("status", tmp_path).data
-    [view] = Look(made.run).snapshot(now).workers
+    [view] = SnapshotReader(made.run).read(now).workers
     assert "CPU stall" not in view.straggling
     assert not view.straggling or view.straggling == f"its process {trainer.pid} is gone"
 
 
-def test_status_of_a_silent_trainer_of_another_machine_tells_for_how_long(
+def test_status_of_a_silent_trainer_on_another_machine_says_for_how_long(
     tool: Tool, tmp_path: Path
 ) -> None:
     made = two_branches(tmp_path)
@@ -185,7 +185,7 @@ def test_status_of_a_silent_trainer_of_another_machine_tells_for_how_long(
     assert re.fullmatch(r"Worker 0 has sent no heartbeat for 60\d s\.", reason)
 
 
-def test_status_without_any_trainer_tells_from_where_it_would_go_on(
+def test_status_without_a_trainer_shows_the_checkpoint_to_resume_from(
     tool: Tool, tmp_path: Path
 ) -> None:
     RunFactory(tmp_path).checkpoint(7, recorded=False)
@@ -196,7 +196,7 @@ def test_status_without_any_trainer_tells_from_where_it_would_go_on(
     assert said.json["workers"] == []
 
 
-def test_status_survives_a_heartbeat_that_lies(tool: Tool, tmp_path: Path) -> None:
+def test_status_handles_invalid_process_ids_in_heartbeats(tool: Tool, tmp_path: Path) -> None:
     made = two_branches(tmp_path)
     made.live_worker(0)
     status = made.run.worker_status(0)
@@ -205,7 +205,7 @@ def test_status_survives_a_heartbeat_that_lies(tool: Tool, tmp_path: Path) -> No
         assert tool("status", tmp_path, "--json").json["workers"][0]["state"] == "lost"
 
 
-def test_a_file_of_a_newer_version_is_refused_by_name(tool: Tool, tmp_path: Path) -> None:
+def test_a_file_of_a_newer_version_is_refused(tool: Tool, tmp_path: Path) -> None:
     made = two_branches(tmp_path)
     made.run.run_file.write_bytes(b'{"schema":99,"id":"x","created_at":0}')
     said = tool("status", tmp_path)
@@ -213,7 +213,7 @@ def test_a_file_of_a_newer_version_is_refused_by_name(tool: Tool, tmp_path: Path
     assert "run.json was written by a newer tfckpt-tui" in said.words
 
 
-def test_the_journal_tells_the_newest_last(tool: Tool, tmp_path: Path) -> None:
+def test_the_journal_prints_the_newest_entry_last(tool: Tool, tmp_path: Path) -> None:
     two_branches(tmp_path)
     entries = tool("journal", tmp_path, "--lines", "2", "--json").json["entries"]
     assert [e["kind"] for e in entries] == ["save", "restore"]
@@ -230,7 +230,7 @@ def test_logs_print_the_last_lines_of_one_worker(tool: Tool, tmp_path: Path) -> 
     assert tool("logs", tmp_path, "--lines", "0").data == ""
 
 
-def test_logs_of_all_workers_are_in_the_order_of_their_numbers(tool: Tool, tmp_path: Path) -> None:
+def test_logs_of_all_workers_are_sorted_by_worker(tool: Tool, tmp_path: Path) -> None:
     run = two_branches(tmp_path).run
     for index in (0, 2, 10):
         write_log(run, index, f"\x1b[31mhello {index}\n")
@@ -240,7 +240,7 @@ def test_logs_of_all_workers_are_in_the_order_of_their_numbers(tool: Tool, tmp_p
     assert tool("logs", tmp_path).data.splitlines()[2].startswith("worker-10: ")
 
 
-def test_a_log_that_is_not_there_tells_which_are(tool: Tool, tmp_path: Path) -> None:
+def test_a_missing_log_error_lists_the_existing_logs(tool: Tool, tmp_path: Path) -> None:
     run = two_branches(tmp_path).run
     said = tool("logs", tmp_path)
     assert (said.code, "only `tfckpt-tui launch` keeps logs" in said.words) == (2, True)
@@ -261,7 +261,7 @@ def test_a_bad_directory_is_one_message_and_exit_2(
     assert len(said.words.splitlines()) == 1
 
 
-def test_an_error_in_json_is_data_too(tool: Tool, tmp_path: Path) -> None:
+def test_errors_are_printed_as_json(tool: Tool, tmp_path: Path) -> None:
     said = tool("ls", tmp_path / "missing", "--json")
     assert said.code == 2
     assert said.json["schema"] == 1
@@ -271,7 +271,7 @@ def test_an_error_in_json_is_data_too(tool: Tool, tmp_path: Path) -> None:
     assert error["message"] in said.words
 
 
-def test_ls_says_what_is_odd_and_what_to_do(tool: Tool, tmp_path: Path) -> None:
+def test_ls_prints_diagnostics(tool: Tool, tmp_path: Path) -> None:
     made = two_branches(tmp_path)
     for path in made.run.root.glob("ckpt-b1-400.*"):
         path.unlink()
@@ -293,13 +293,11 @@ def test_a_damaged_newest_checkpoint_is_not_the_current_one(tool: Tool, tmp_path
     assert (found["checkpoint"], found["step"]) == ("ckpt-1", 1)
 
 
-def test_what_a_prune_leaves_behind_makes_no_run_of_somebody_elses_directory(
-    tool: Tool, tmp_path: Path
-) -> None:
+def test_a_prune_does_not_make_a_plain_directory_tracked(tool: Tool, tmp_path: Path) -> None:
     made = RunFactory(tmp_path)
     for step in (1, 2, 3):
         made.checkpoint(step, recorded=False, seconds_ago=900 - step)
     assert tool("prune", tmp_path, "--keep-last", "2", "--yes").code == 0
     assert tool("undo", tmp_path).code == 0
     assert made.run.is_ours
-    assert not Look(made.run).snapshot(made.now).ours
+    assert not SnapshotReader(made.run).read(made.now).tracked

@@ -1,4 +1,4 @@
-"""The line in which a search is typed; it is there only while somebody searches."""
+"""The search line, which is visible only while it is used."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 
-class SearchLine(Input):
-    """Tells each change while typing; enter keeps the search and hands the focus back."""
+class SearchInput(Input):
+    """Posts each change of the search; enter keeps the search and closes the line."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        # With priority, so that a key typed right behind it finds the line closed already.
+        # With priority, so that the line is closed before the next key arrives.
         Binding("enter", "keep", "Keep", show=False, priority=True),
     ]
 
     class Searched(Message):
-        """The text that is searched for changed; empty, nothing is searched for."""
+        """The search text changed; an empty text ends the search."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
             self.text = text
 
     def __init__(self, placeholder: str, focus_after: str) -> None:
-        """Makes a line that is hidden.
+        """Creates a hidden search line.
 
         Args:
-            placeholder: Says what can be typed.
-            focus_after: Selects the widget that gets the focus when the line is closed.
+            placeholder: Hint shown in the empty line.
+            focus_after: Selector of the widget that gets the focus when the line closes.
         """
         super().__init__(placeholder=placeholder, id="search")
         self._focus_after = focus_after
         self.display = False
 
     def open(self) -> None:
-        """Shows the line and lets the person type."""
+        """Shows the line and gives it the focus."""
         self.display = True
-        # `focus` would come after a key that is typed right behind.
+        # `focus` would take effect after the next key.
         self.screen.set_focus(self)
 
     def leave(self) -> bool:
-        """Ends the search; returns whether there was one, being typed or kept."""
+        """Ends the search; returns whether there was one."""
         was_searching = bool(self.display or self.value)
         self.value = ""
         self._close()
         return was_searching
 
     def action_keep(self) -> None:
-        """Goes on showing what was found, without the line."""
+        """Closes the line and keeps the search."""
         self._close()
 
     @on(Input.Changed)

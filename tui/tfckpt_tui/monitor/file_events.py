@@ -1,4 +1,4 @@
-"""File events as a hint to look again; what is shown comes from the look."""
+"""File events, which trigger a new read of the run directory."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 _OVERFLOW_LOGGER = "watchdog.observers.inotify_c"
 
 RETRY_SECONDS = 30.0
-"""After this time events are asked for again where they could not be had."""
+"""Seconds after which watching is tried again if it failed."""
 
 MISSED = 3
-"""So many new checkpoints without any event before them say that no events come."""
+"""Number of new checkpoints without any event that shows that no events arrive."""
 
 _LIMITS = {
     errno.EMFILE: "fs.inotify.max_user_instances",
@@ -27,26 +27,24 @@ _LIMITS = {
 }
 
 
-class Watch:
-    """Calls back when something happens in one of a few directories; recursion is not needed.
+class DirectoryWatcher:
+    """Calls a function when a file changes in one of several directories, without recursion.
 
-    Where events cannot be had (limits reached, a file system without them) it stays silent and
-    says so in `problem`: the poll finds everything anyway.
+    If watching fails (system limits, or a file system without events), `problem` says why.
     """
 
-    def __init__(self, directories: Sequence[Path], hint: Callable[[], None]) -> None:
+    def __init__(self, directories: Sequence[Path], on_event: Callable[[], None]) -> None:
         self._directories = directories
-        self._hint = hint
+        self._on_event = on_event
         self._observer: BaseObserver | None = None
         self._watched: frozenset[tuple[str, int]] = frozenset()
         self._tried_at = 0.0
         self.problem = ""
 
     def refresh(self) -> None:
-        """Watches the directories that are there now; called with each look, and cheap.
+        """Watches the directories that exist now; called before each read.
 
-        An observer keeps watching an inode whose path was given to another directory, and
-        learns nothing of a directory that came back: so identity is compared, not the path.
+        Compares inodes, not paths: a directory may be replaced, or deleted and made again.
         """
         present = frozenset(_identified(self._directories))
         failed_lately = time.monotonic() - self._tried_at < RETRY_SECONDS
@@ -58,7 +56,7 @@ class Watch:
             self._start(sorted(path for path, _ in present))
 
     def stop(self) -> None:
-        """Ends watching; it does not wait for the threads, which are daemons."""
+        """Stops watching, without waiting for the daemon threads."""
         observer, self._observer = self._observer, None
         if observer is not None:
             observer.stop()
@@ -74,7 +72,7 @@ class Watch:
         logging.getLogger(_OVERFLOW_LOGGER).addHandler(self._overflow)
 
     def _observed(self, paths: Sequence[str]) -> BaseObserver:
-        # Imported here: the first frame need not wait for it.
+        # Imported here, so that the first frame of the app does not wait for it.
         from watchdog.events import (
             DirDeletedEvent,
             FileClosedEvent,
@@ -84,15 +82,15 @@ class Watch:
         )
         from watchdog.observers import Observer
 
-        hint = self._hint
+        on_event = self._on_event
 
         class Handler(FileSystemEventHandler):
             def on_any_event(self, event: FileSystemEvent) -> None:
                 del event
-                hint()
+                on_event()
 
-        # No moves: the observer would hold every event back for half a second to pair them.
-        # Whatever is renamed into place was written and closed next to it a moment before.
+        # No moves: the observer would delay every event by half a second to pair them. A file that
+        # is renamed into place was closed in the same directory a moment before.
         wanted = [FileClosedEvent, FileDeletedEvent, DirDeletedEvent]
         observer = Observer()
         handler = Handler()
@@ -101,7 +99,7 @@ class Watch:
                 observer.schedule(handler, path, recursive=False, event_filter=wanted)
             observer.start()
         except OSError:
-            # What was started before the failure must not stay behind.
+            # Stop what was started before the failure.
             observer.unschedule_all()
             raise
         return observer
@@ -109,61 +107,60 @@ class Watch:
     @property
     def _overflow(self) -> logging.Handler:
         if not hasattr(self, "_overflow_handler"):
-            self._overflow_handler = _OverflowHandler(self._hint)
+            self._overflow_handler = _OverflowHandler(self._on_event)
         return self._overflow_handler
 
 
 class _OverflowHandler(logging.Handler):
-    """The library tells of lost events in its log only."""
+    """Detects lost events, which the library reports only in its log."""
 
-    def __init__(self, hint: Callable[[], None]) -> None:
+    def __init__(self, on_event: Callable[[], None]) -> None:
         super().__init__()
-        self._hint = hint
+        self._on_event = on_event
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Takes a lost event for a hint like any other."""
+        """Handles lost events like any other event."""
         del record
-        self._hint()
+        self._on_event()
 
 
-class Doubt:
-    """Finds out that no events come, where nothing else says so: on a network file system.
+class EventLossDetector:
+    """Detects that no events arrive, as on a network file system.
 
-    The library reports no renames, and a look may come before its event: so only checkpoints
-    that appear one after the other, with no event at all meanwhile, count.
+    A read may come before its event, so it counts several new checkpoints without any event.
     """
 
     def __init__(self) -> None:
         self._missed = 0
 
-    def take(self, *, is_new: bool, hinted: bool) -> None:
-        """Takes what a look found.
+    def update(self, *, has_new: bool, had_event: bool) -> None:
+        """Adds the result of a read.
 
         Args:
-            is_new: Whether there is a checkpoint that the look before did not find.
-            hinted: Whether any event came since the look before.
+            has_new: Whether the read found a checkpoint that the previous one did not.
+            had_event: Whether any event arrived since the previous read.
         """
-        if hinted:
+        if had_event:
             self._missed = 0
-        elif is_new:
+        elif has_new:
             self._missed += 1
 
     @property
-    def is_sure(self) -> bool:
-        """Whether events do not come."""
+    def detected(self) -> bool:
+        """Whether events do not arrive."""
         return self._missed >= MISSED
 
 
 def _why_no_events(error: OSError) -> str:
     limit = _LIMITS.get(error.errno or 0)
-    why = f"the limit {limit} is reached; raise it with sysctl" if limit else error.strerror
-    return f"No file events ({why}); looking at intervals."
+    why = f"the limit {limit} is reached; raise it with `sysctl`" if limit else error.strerror
+    return f"No file events ({why}); reading at intervals."
 
 
 def _identified(directories: Sequence[Path]) -> list[tuple[str, int]]:
     found = []
     for directory in directories:
-        # The real path: a watch on a symbolic link would never report anything.
+        # The real path: a watch on a symbolic link reports nothing.
         path = os.path.realpath(directory)
         try:
             found.append((path, os.stat(path).st_ino))

@@ -1,15 +1,15 @@
-"""A few lines of text in a pane: facts, findings, figures."""
+"""A pane of text lines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfckpt_tui.app.widgets.base.listing import Listing
-from tfckpt_tui.app.widgets.base.painting import Line, Span
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span
 
 
-class Facts(Listing):
-    """Lines that are given; they scroll where there is no room for all."""
+class TextPane(ListPane):
+    """Shows lines of text, which scroll if they do not fit."""
 
     has_cursor = False
 
@@ -23,7 +23,7 @@ class Facts(Listing):
     def show_lines(
         self, lines: Sequence[Line], title: Sequence[Span] = (), note: Sequence[Span] = ()
     ) -> None:
-        """Takes what is to be shown."""
+        """Replaces the lines, the title and the note."""
         self._lines, self._title, self._note = lines, title, note
         self.rows_changed()
         self.repaint()
@@ -33,11 +33,11 @@ class Facts(Listing):
         return self._title
 
     def note(self) -> Sequence[Span]:
-        """Returns what stands at the right."""
+        """Returns the text at the right of the upper edge."""
         return self._note
 
     def row_count(self) -> int:
-        """Returns how many lines there are."""
+        """Returns the number of lines."""
         return len(self._lines)
 
     def row_key(self, row: int) -> str:

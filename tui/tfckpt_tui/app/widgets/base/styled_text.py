@@ -1,20 +1,21 @@
-"""Lines of styled text: measured in cells, fitted to a width, compared with what was shown."""
+"""Lines of styled text, measured in cells: fitting, drawing, and finding what changed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
+from textual.content import Content
 from textual.geometry import Region
 from textual.strip import Strip
 
 ELLIPSIS = "…"
 
 Span = tuple[str, str]
-"""A text that is safe to show, and the name of its style."""
+"""A cleaned text, and the name of its style."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,8 @@ class Line:
     """One line of the screen.
 
     Attributes:
-        spans: Its texts from left to right.
-        base: Name of the style that lies under all of them, and fills the rest of the line.
+        spans: Its texts, from left to right.
+        base: Name of the style under all of them, which also fills the rest of the line.
     """
 
     spans: tuple[Span, ...] = ()
@@ -31,16 +32,16 @@ class Line:
 
     @property
     def width(self) -> int:
-        """Cells that its texts take."""
+        """Width of its texts in cells."""
         return sum(cell_len(text) for text, _ in self.spans)
 
     @property
     def text(self) -> str:
-        """Its characters without their styles."""
+        """Its text without styles."""
         return "".join(text for text, _ in self.spans)
 
     def fitted(self, width: int) -> Line:
-        """Returns the line made exactly `width` cells wide; what is cut ends in an ellipsis."""
+        """Returns the line in exactly `width` cells; cut text ends in an ellipsis."""
         return Line(fit(self.spans, width), self.base)
 
 
@@ -50,7 +51,7 @@ def line(*spans: Span, base: str = "") -> Line:
 
 
 def shorten(text: str, width: int) -> str:
-    """Returns `text` in at most `width` cells, with an ellipsis where it was cut."""
+    """Returns `text` in at most `width` cells; cut text ends in an ellipsis."""
     if cell_len(text) <= width:
         return text
     if width <= 0:
@@ -59,7 +60,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def shorten_middle(text: str, width: int) -> str:
-    """Returns `text` in at most `width` cells, cut in its middle: paths differ at their ends."""
+    """Returns `text` in at most `width` cells, cut in the middle: paths differ at the end."""
     if cell_len(text) <= width:
         return text
     if width <= 2:
@@ -92,7 +93,7 @@ def fit(spans: Sequence[Span], width: int) -> tuple[Span, ...]:
 
 
 def spread(left: Sequence[Span], right: Sequence[Span], width: int) -> tuple[Span, ...]:
-    """Returns `left` and `right` at the two ends of `width` cells; the right end is kept."""
+    """Returns `left` and `right` at the ends of `width` cells; `left` is cut first."""
     right_width = sum(cell_len(text) for text, _ in right)
     if right_width >= width:
         return fit(right, width)
@@ -100,7 +101,7 @@ def spread(left: Sequence[Span], right: Sequence[Span], width: int) -> tuple[Spa
 
 
 def flow(groups: Sequence[Sequence[Span]], width: int, gap: str = "  ") -> tuple[Span, ...]:
-    """Returns as many of `groups` as fit side by side, in their order; the rest is left out."""
+    """Returns the first of `groups` that fit side by side; groups that do not fit are left out."""
     spans: list[Span] = []
     used = 0
     for group in groups:
@@ -115,11 +116,11 @@ def flow(groups: Sequence[Sequence[Span]], width: int, gap: str = "  ") -> tuple
 
 
 def strip(shown: Line, style_of: Callable[[str], Style]) -> Strip:
-    """Turns a line into what Textual draws.
+    """Converts a line to a Textual strip.
 
     Args:
         shown: The line.
-        style_of: Gives the style of a name.
+        style_of: Returns the style with a name.
     """
     ground = style_of("")
     base = ground + style_of(shown.base) if shown.base else ground
@@ -127,7 +128,7 @@ def strip(shown: Line, style_of: Callable[[str], Style]) -> Strip:
     for text, name in shown.spans:
         style = base + style_of(name) if name else base
         last = segments[-1] if segments else None
-        # Each segment costs forty bytes of colours on the wire: a gap takes those before it.
+        # Each segment sends forty bytes of colours, so a gap joins the segment before it.
         if last is not None and (last.style == style or _is_gap(text, style, last.style)):
             segments[-1] = Segment(last.text + text, last.style)
         elif text:
@@ -136,7 +137,7 @@ def strip(shown: Line, style_of: Callable[[str], Style]) -> Strip:
 
 
 def _is_gap(text: str, style: Style, before: Style | None) -> bool:
-    """Whether `text` is blanks that look the same in the style of what stands before them."""
+    """Whether `text` is blank and looks the same in the style of the segment before it."""
     return (
         before is not None
         and not text.strip(" ")
@@ -146,10 +147,9 @@ def _is_gap(text: str, style: Style, before: Style | None) -> bool:
 
 
 def changed_region(old: Strip, new: Strip, y: int) -> Region | None:
-    """Returns the part of line `y` in which two strips of one width differ, or None.
+    """Returns the part of line `y` in which two strips differ, or None.
 
-    What is not drawn again does not travel over an SSH connection: Textual sends a dirty
-    region whole.
+    Textual sends a dirty region whole, so a smaller region saves traffic over SSH.
     """
     if old == new:
         return None
@@ -173,3 +173,39 @@ def _cells(shown: Strip) -> list[tuple[str, Style | None]]:
             else:
                 cells.extend([(character, style)] + [("", style)] * (size - 1))
     return cells
+
+
+_THEME_STYLES = {
+    "": "",
+    "muted": "$shade",
+    "label": "$shade",
+    "faint": "$faint",
+    "value": "$foreground",
+    "strong": "$foreground bold",
+    "title": "$foreground bold",
+    "key": "$primary bold",
+    "good": "$success",
+    "calm": "$primary",
+    "busy": "$accent",
+    "accent": "$accent",
+    "warn": "$warning",
+    "pin": "$warning",
+    "bad": "$error",
+}
+
+
+def to_content(*spans: Span) -> Content:
+    """Returns spans as Textual content; the texts are not parsed as markup."""
+    return Content.assemble(*((text, theme_style(name)) for text, name in spans if text))
+
+
+def lines_to_content(lines: Iterable[Iterable[Span]]) -> Content:
+    """Returns lines of spans as Textual content."""
+    return Content("\n").join([to_content(*spans) for spans in lines])
+
+
+def theme_style(name: str) -> str:
+    """Returns a style in the syntax of Textual, with the colours of the theme."""
+    if name.startswith("branch-"):
+        return f"${name}"
+    return _THEME_STYLES[name]

@@ -1,4 +1,4 @@
-"""Looking at a part of an axis, and its numbers."""
+"""Charts: windows of an axis, labels and plots."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_tui.app.widgets.charts.axes import clock_labels, step_labels
+from tfckpt_tui.app.widgets.charts.axis import Window, clock_labels, pan, step_labels, zoom
 from tfckpt_tui.app.widgets.charts.braille import Curve, Mark, plot
-from tfckpt_tui.app.widgets.charts.zooming import Window, moved, zoomed
 
 WHOLE = Window(100.0, 900.0)
 MOVES = st.lists(
@@ -23,23 +22,23 @@ MOVES = st.lists(
 
 
 @given(MOVES)
-def test_a_window_never_leaves_what_there_is(moves):
+def test_a_window_stays_inside_the_axis(moves):
     window = None
     for kind, amount in moves:
-        window = zoomed(window, WHOLE, amount) if kind == "zoom" else moved(window, WHOLE, amount)
+        window = zoom(window, WHOLE, amount) if kind == "zoom" else pan(window, WHOLE, amount)
         if window is not None:
             assert WHOLE.low - 1e-6 <= window.low < window.high <= WHOLE.high + 1e-6
             assert 0 < window.span < WHOLE.span
 
 
-def test_zooming_keeps_to_the_newest_until_one_looks_back() -> None:
-    close = zoomed(None, WHOLE, 0.5)
+def test_zooming_stays_at_the_newest_point_until_panned() -> None:
+    close = zoom(None, WHOLE, 0.5)
     assert close == Window(500.0, 900.0)
-    back = moved(close, WHOLE, -0.5)
+    back = pan(close, WHOLE, -0.5)
     assert back == Window(300.0, 700.0)
-    assert zoomed(back, WHOLE, 0.5) == Window(400.0, 600.0)
-    assert zoomed(back, WHOLE, 2.0) is None
-    assert moved(None, WHOLE, -1) is None
+    assert zoom(back, WHOLE, 0.5) == Window(400.0, 600.0)
+    assert zoom(back, WHOLE, 2.0) is None
+    assert pan(None, WHOLE, -1) is None
 
 
 @given(st.floats(0, 1e9), st.floats(1, 1e9), st.integers(1, 20))
@@ -79,7 +78,7 @@ VALUES = st.none() | st.floats(allow_nan=True, allow_infinity=True)
     st.booleans(),
     st.booleans(),
 )
-def test_whatever_the_values_are_a_plot_has_its_size(points, width, height, from_zero, is_cut):
+def test_a_plot_has_the_requested_size_for_any_values(points, width, height, from_zero, is_cut):
     points.sort(key=lambda point: point[0])
     window = Window(10.0, 1000.0) if is_cut else None
     marks = [Mark(5.0, "◆", "good"), Mark(500.0, "↩", "accent")]
@@ -91,7 +90,7 @@ def test_whatever_the_values_are_a_plot_has_its_size(points, width, height, from
     assert all(one <= max(width, 11) for one in drawn)
 
 
-def test_only_the_window_is_drawn_and_its_range_alone_counts() -> None:
+def test_only_the_window_is_drawn_and_scaled() -> None:
     curve = Curve(tuple((float(x), float(x)) for x in range(1000)), "calm")
     text = "\n".join(
         "".join(span[0] for span in line.spans)

@@ -1,4 +1,4 @@
-"""Lines of several logs, in the order of time and by level."""
+"""Lines of several logs, merged by time and filtered by level."""
 
 from __future__ import annotations
 
@@ -9,15 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfckpt_trainer.rundir.log_times import LogTimesRecorder
-from tfckpt_tui.monitor.log_book import ALL, Level, LogBook, in_order, level_of, row_at
-from tfckpt_tui.monitor.log_tail import LogLine, LogTail
+from tfckpt_tui.monitor.logs import (
+    ALL,
+    Level,
+    LogLine,
+    LogTail,
+    MergedLogs,
+    level_of,
+    merge_logs,
+    row_at,
+)
 
 LINES = st.lists(st.tuples(st.sampled_from("ab"), st.none() | st.floats(0, 100)), max_size=40)
 
 
 @given(LINES, st.integers(1, 5))
-def test_all_together_keep_the_order_of_each_log(lines, batch):
-    book = LogBook()
+def test_merged_logs_keep_the_order_of_each_log(lines, batch):
+    book = MergedLogs()
     for place in range(0, len(lines), batch):
         for log in "ab":
             part = enumerate(lines[place : place + batch])
@@ -31,22 +39,22 @@ def test_all_together_keep_the_order_of_each_log(lines, batch):
     assert [row.order for row in rows] == sorted(row.order for row in rows)
 
 
-def test_what_comes_late_takes_its_place() -> None:
-    book = LogBook()
+def test_late_lines_are_sorted_in() -> None:
+    book = MergedLogs()
     book.add("a", [LogLine("first", 1.0), LogLine("third", 3.0)])
     book.add("b", [LogLine("second", 2.0), LogLine("fourth", 4.0)])
     assert [row.text for row in book.rows(ALL)] == ["first", "second", "third", "fourth"]
 
 
-def test_only_so_many_lines_are_kept() -> None:
-    book = LogBook(most=10)
+def test_the_number_of_lines_is_bounded() -> None:
+    book = MergedLogs(most=10)
     book.add("a", [LogLine(str(n), float(n)) for n in range(25)])
     book.add("b", [LogLine("b", 100.0)])
     assert [row.text for row in book.rows("a")] == [str(n) for n in range(15, 25)]
     assert [row.text for row in book.rows(ALL)] == [*(str(n) for n in range(16, 25)), "b"]
 
 
-def test_levels_are_told_by_the_words() -> None:
+def test_levels_follow_from_the_text() -> None:
     errors = (
         "ValueError: no",
         "Traceback (most recent call last):",
@@ -65,20 +73,20 @@ def test_levels_are_told_by_the_words() -> None:
     assert {level_of(line, Level.ANY) for line in plain} == {Level.ANY}
 
 
-def test_the_indented_lines_of_an_error_belong_to_it() -> None:
-    book = LogBook()
+def test_indented_lines_have_the_level_of_the_error_above() -> None:
+    book = MergedLogs()
     text = "step 1\nTraceback (most recent call last):\n  File x\n    y()\nKeyError: 1\nstep 2"
     book.add("a", [LogLine(line) for line in text.split("\n")])
     assert [row.text for row in book.rows("a", Level.ERROR)] == text.split("\n")[1:5]
 
 
-def test_a_moment_is_found_where_it_was_noted() -> None:
-    rows = in_order({"a": [LogLine("old"), LogLine("x", 10.0), LogLine("y", 20.0)]})
+def test_rows_are_found_by_time() -> None:
+    rows = merge_logs({"a": [LogLine("old"), LogLine("x", 10.0), LogLine("y", 20.0)]})
     assert [row_at(rows, at) for at in (0.0, 10.0, 15.0, 99.0)] == [1, 1, 2, 2]
-    assert row_at(in_order({"a": [LogLine("x")]}), 5.0) is None
+    assert row_at(merge_logs({"a": [LogLine("x")]}), 5.0) is None
 
 
-def test_a_tail_gives_each_line_its_time(tmp_path: Path) -> None:
+def test_a_tail_reads_the_time_of_each_line(tmp_path: Path) -> None:
     log = tmp_path / "worker-0.log"
     moments = iter((100.0, 200.0))
     clock = LogTimesRecorder(lambda: next(moments))
@@ -101,7 +109,7 @@ def test_a_tail_gives_each_line_its_time(tmp_path: Path) -> None:
     ]
 
 
-def test_a_log_that_nobody_noted_has_times_from_the_second_look_on(tmp_path: Path) -> None:
+def test_without_recorded_times_only_new_lines_have_a_time(tmp_path: Path) -> None:
     log = tmp_path / "worker-0.log"
     log.write_text("old\n")
     tail = LogTail(log)

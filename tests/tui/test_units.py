@@ -1,4 +1,4 @@
-"""Numbers as people read them: short, and never another number than the true one rounds to."""
+"""Numbers with units: short, and correct to the last digit shown."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15}
 
 
 @given(st.integers(0, 10**17))
-def test_a_size_is_what_it_says_within_its_last_digit(count: int) -> None:
+def test_a_size_is_exact_to_its_last_digit(count: int) -> None:
     number, unit = units.size(count).split(" ")
     assert float(number) * _UNITS[unit] == pytest.approx(count, rel=0.0051)
     assert len(number) <= 4
@@ -69,7 +69,7 @@ _SECONDS = {"ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86400}
 
 
 @given(st.floats(0, 1e9))
-def test_a_duration_is_what_it_says_within_its_smaller_unit(seconds: float) -> None:
+def test_a_duration_is_exact_to_its_smaller_unit(seconds: float) -> None:
     parts = re.findall(r"([\d.]+) (ms|s|min|h|d)", units.duration(seconds))
     told = sum(float(number) * _SECONDS[unit] for number, unit in parts)
     assert told == pytest.approx(seconds, rel=0.05, abs=0.00051)
@@ -90,7 +90,7 @@ def test_a_duration_is_what_it_says_within_its_smaller_unit(seconds: float) -> N
         (math.inf, "?"),
     ],
 )
-def test_ages_never_sound_older_than_they_are(seconds: float, text: str) -> None:
+def test_ages_are_rounded_down(seconds: float, text: str) -> None:
     assert units.age(seconds) == text
 
 
@@ -130,11 +130,11 @@ def test_metrics(value: float | None, text: str) -> None:
     assert units.metric(value) == text
 
 
-def test_moments_are_local_and_never_fail() -> None:
-    assert units.moment(0) == "1970-01-01 00:00:00"
-    assert units.moment(86_399.9, "%H:%M:%S") == "23:59:59"
+def test_local_times_never_fail() -> None:
+    assert units.local_time(0) == "1970-01-01 00:00:00"
+    assert units.local_time(86_399.9, "%H:%M:%S") == "23:59:59"
     for at in (1e300, -1e300, math.inf, -math.inf, math.nan):
-        assert units.moment(at) == "unknown"
+        assert units.local_time(at) == "unknown"
 
 
 SHORT = 12
@@ -147,14 +147,13 @@ SHORTENING = (
     units.step_time,
     units.rate,
     units.metric,
+    units.axis_number,
 )
 
 
 @pytest.mark.parametrize("shorten", SHORTENING)
 @given(number=st.floats())
-def test_no_number_is_too_strange_to_be_shown(
-    shorten: Callable[[float], str], number: float
-) -> None:
+def test_every_float_can_be_formatted(shorten: Callable[[float], str], number: float) -> None:
     text = shorten(number)
     assert text.strip() == text != ""
     assert text.isprintable()
@@ -162,16 +161,16 @@ def test_no_number_is_too_strange_to_be_shown(
 
 @pytest.mark.parametrize("shorten", SHORTENING)
 @given(number=st.floats(0, 1e9))
-def test_every_usual_number_is_short(shorten: Callable[[float], str], number: float) -> None:
+def test_usual_numbers_are_short(shorten: Callable[[float], str], number: float) -> None:
     assert len(shorten(number)) <= SHORT
 
 
 @given(st.floats(allow_nan=False))
-def test_every_metric_is_short(value: float) -> None:
+def test_metrics_are_short(value: float) -> None:
     assert len(units.metric(value)) <= SHORT
 
 
-def test_counts_have_their_noun() -> None:
+def test_counts_have_the_right_noun() -> None:
     assert units.count(1, "checkpoint") == "1 checkpoint"
     assert units.count(0, "checkpoint") == "0 checkpoints"
     assert units.count(12_345, "step") == "12,345 steps"
@@ -179,7 +178,23 @@ def test_counts_have_their_noun() -> None:
     assert units.count(2, "other entry", "other entries") == "2 other entries"
 
 
-def test_processes_are_counted_by_what_they_do() -> None:
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0.000"),
+        (1.5, "1.500"),
+        (12_000, "12k"),
+        (3.25e6, "3.25M"),
+        (1e12, "1.0e12"),
+        (2e-5, "2.0e-5"),
+        (math.nan, "✗"),
+    ],
+)
+def test_axis_numbers(value: float, text: str) -> None:
+    assert units.axis_number(value) == text
+
+
+def test_processes_are_counted_by_job() -> None:
     assert units.processes({}, 3) == "3 workers"
     assert units.processes({"worker": ["a", "b"]}, 2) == "2 workers"
     cluster = {"chief": ["a"], "worker": ["b"], "ps": ["c", "d"]}

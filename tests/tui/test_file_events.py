@@ -1,4 +1,4 @@
-"""A directory is followed whatever happens to it, and to the events that tell of it."""
+"""The monitor follows a directory through replacements, lost events and system limits."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rundir_factory import RunFactory
 from test_monitor import Watching
 
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.monitor.poller import Look
+from tfckpt_tui.monitor.file_events import MISSED, DirectoryWatcher, EventLossDetector
 from tfckpt_tui.monitor.run_monitor import Monitor
-from tfckpt_tui.monitor.watcher import MISSED, Doubt, Watch
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from waiting import wait_until
 
 
@@ -42,7 +42,7 @@ def wait_for_only(watching: Watching, *names: str) -> None:
     wait_until(found, 10, f"exactly {names}")
 
 
-def test_a_link_is_followed_when_it_is_turned_to_another_directory(tmp_path: Path) -> None:
+def test_a_link_that_changes_its_target_is_followed(tmp_path: Path) -> None:
     RunFactory(tmp_path / "first").run.root.mkdir()
     first, second = RunFactory(tmp_path / "first"), RunFactory(tmp_path / "second")
     second.run.root.mkdir()
@@ -59,7 +59,7 @@ def test_a_link_is_followed_when_it_is_turned_to_another_directory(tmp_path: Pat
         wait_for_only(watching, "ckpt-2", "ckpt-3")
 
 
-def test_a_directory_that_was_renamed_away_is_gone_and_its_successor_is_seen(
+def test_a_renamed_directory_is_gone_and_its_replacement_is_watched(
     tmp_path: Path,
 ) -> None:
     made = RunFactory(tmp_path / "run")
@@ -116,7 +116,7 @@ def no_more_inotify() -> Iterator[None]:
         os.close(descriptor)
 
 
-def test_at_the_limit_of_inotify_it_says_so_and_polls(
+def test_the_inotify_limit_is_reported_and_polling_continues(
     tmp_path: Path, no_more_inotify: None
 ) -> None:
     made = RunFactory(tmp_path)
@@ -131,7 +131,7 @@ def test_at_the_limit_of_inotify_it_says_so_and_polls(
         wait_for_only(watching, "ckpt-1", "ckpt-2")
 
 
-def test_a_burst_of_a_thousand_saves_costs_a_few_looks(tmp_path: Path) -> None:
+def test_a_burst_of_a_thousand_saves_causes_few_reads(tmp_path: Path) -> None:
     made = RunFactory(tmp_path)
     made.checkpoint(0, recorded=False, listed=False)
     with followed(tmp_path) as watching:
@@ -149,13 +149,13 @@ def test_a_burst_of_a_thousand_saves_costs_a_few_looks(tmp_path: Path) -> None:
         assert len(watching.seen) - before <= 10 * (time.monotonic() - began) + 3
 
 
-def test_events_that_were_lost_are_made_up_for_by_the_next_look(
+def test_lost_events_are_detected_and_reads_find_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = RunFactory(tmp_path)
     made.checkpoint(1, recorded=False)
     # No event ever arrives: as after an overflow, or of another machine on a network file system.
-    monkeypatch.setattr(Watch, "refresh", lambda self: None)
+    monkeypatch.setattr(DirectoryWatcher, "refresh", lambda self: None)
     with followed(tmp_path) as watching:
         wait_for_only(watching, "ckpt-1")
         names = ["ckpt-1"]
@@ -165,10 +165,10 @@ def test_events_that_were_lost_are_made_up_for_by_the_next_look(
         problems = wait_until(
             lambda: watching.newest and watching.newest.problems, 10, "it finds that out"
         )
-        assert problems == ("No file events come here; looking every 0.5 s.",)
+        assert problems == ("No file events arrive here; reading every 0.5 s.",)
 
 
-def test_where_events_come_there_is_no_doubt(tmp_path: Path) -> None:
+def test_no_loss_is_reported_while_events_arrive(tmp_path: Path) -> None:
     made = RunFactory(tmp_path)
     made.checkpoint(1, recorded=False)
     with followed(tmp_path) as watching:
@@ -180,23 +180,23 @@ def test_where_events_come_there_is_no_doubt(tmp_path: Path) -> None:
         assert all(snapshot.problems == () for snapshot in watching.seen)
 
 
-def test_an_event_in_between_takes_the_doubt_away() -> None:
-    doubt = Doubt()
+def test_one_event_resets_the_detector() -> None:
+    detector = EventLossDetector()
     for _ in range(MISSED - 1):
-        doubt.take(is_new=True, hinted=False)
-    doubt.take(is_new=False, hinted=True)
-    doubt.take(is_new=True, hinted=False)
-    assert not doubt.is_sure
+        detector.update(has_new=True, had_event=False)
+    detector.update(has_new=False, had_event=True)
+    detector.update(has_new=True, had_event=False)
+    assert not detector.detected
     for _ in range(MISSED):
-        doubt.take(is_new=True, hinted=False)
-    assert doubt.is_sure
+        detector.update(has_new=True, had_event=False)
+    assert detector.detected
 
 
-def test_polling_uses_no_events_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Watch) -> None:
+def test_polling_uses_no_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: DirectoryWatcher) -> None:
         raise AssertionError("events were asked for")
 
-    monkeypatch.setattr(Watch, "refresh", refuse)
+    monkeypatch.setattr(DirectoryWatcher, "refresh", refuse)
     made = RunFactory(tmp_path)
     made.checkpoint(1, recorded=False)
     with followed(tmp_path, poll=0.05) as watching:
@@ -205,7 +205,7 @@ def test_polling_uses_no_events_at_all(tmp_path: Path, monkeypatch: pytest.Monke
         wait_for_only(watching, "ckpt-1", "ckpt-2")
 
 
-def test_an_index_that_is_finished_in_place_is_seen(tmp_path: Path) -> None:
+def test_an_index_written_in_place_is_detected(tmp_path: Path) -> None:
     """TensorFlow creates the index and then writes it: the directory's time changes once only."""
     made = RunFactory(tmp_path)
     made.checkpoint(1, recorded=False, seconds_ago=7200)
@@ -213,27 +213,27 @@ def test_an_index_that_is_finished_in_place_is_seen(tmp_path: Path) -> None:
     content = index.read_bytes()
     index.write_bytes(b"")
     with followed(tmp_path, poll=0.05) as watching:
-        wait_until(lambda: watching.newest and watching.newest.checkpoints, 10, "a first look")
+        wait_until(lambda: watching.newest and watching.newest.checkpoints, 10, "a first snapshot")
         index.write_bytes(content)
         wait_until(
             lambda: watching.newest and watching.newest.checkpoints[0].restorable, 20, "it is whole"
         )
 
 
-def test_a_clock_that_is_set_back_does_not_freeze_the_list(tmp_path: Path) -> None:
+def test_a_clock_set_back_does_not_freeze_the_list(tmp_path: Path) -> None:
     made = RunFactory(tmp_path)
     made.checkpoint(1, recorded=False, seconds_ago=7200)
-    look, now = Look(made.run), time.time()
-    assert len(look.snapshot(now).checkpoints) == 1
+    reader, now = SnapshotReader(made.run), time.time()
+    assert len(reader.read(now).checkpoints) == 1
     index = tmp_path / "ckpt-1.index"
     facts = os.stat(tmp_path)
     # In place, so that no time of the directory tells of it.
     index.write_bytes(b"garbage")
     os.utime(tmp_path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-    assert not look.snapshot(now - 86400).checkpoints[0].restorable
+    assert not reader.read(now - 86400).checkpoints[0].restorable
 
 
-def test_a_dead_file_system_does_not_hold_up_the_end(tmp_path: Path) -> None:
+def test_a_blocked_file_system_does_not_delay_stopping(tmp_path: Path) -> None:
     """A look that never returns, as on a server that is gone."""
     stuck, release = threading.Event(), threading.Event()
 
@@ -252,7 +252,7 @@ def test_a_dead_file_system_does_not_hold_up_the_end(tmp_path: Path) -> None:
     release.set()
 
 
-def test_what_was_deleted_as_a_whole_comes_back_empty(tmp_path: Path) -> None:
+def test_a_deleted_directory_that_is_made_again_is_empty(tmp_path: Path) -> None:
     made = RunFactory(tmp_path / "run")
     made.run.root.mkdir()
     made.checkpoint(1, recorded=False)

@@ -1,4 +1,4 @@
-"""Where the panes of the dashboard go: at 80×24 every line counts, at 200×50 nothing is lost."""
+"""Positions of the panes of the dashboard, by terminal size."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from textual.layout import ArrangeResult, Layout, WidgetPlacement
 from textual.widget import Widget
 
 SMALLEST = Size(60, 16)
-"""Below this nothing sensible can be shown; the panes are made for 80×24 and more."""
+"""Smallest usable terminal. The panes are designed for 80×24 and more."""
 
 SHORT = 30
-"""Below this many lines panes have a rule above them and no box around them."""
+"""With fewer lines, panes have a rule above them instead of a box around them."""
 
 WIDE = 150
-"""From this many columns on there are two columns of panes."""
+"""With this many columns, panes are in two columns."""
 
 _KEYS_HEIGHT = 1
 _LEAST_HISTORY = 6
 
 
-def is_space_low(size: Size) -> bool:
-    """Whether lines are scarce."""
+def is_short(size: Size) -> bool:
+    """Whether the terminal has few lines."""
     return size.height < SHORT
 
 
@@ -32,19 +32,20 @@ def arrange(
     files_only: bool = False,
     filtering: bool = False,
 ) -> dict[str, Region]:
-    """Returns the region of each pane by its id; one that is not named is not shown.
+    """Returns the region of each visible pane, by its id.
 
     Args:
-        size: Of the screen.
-        workers: How many lines of workers there are.
-        progress: How many lines commands on their way take.
-        files_only: Whether no trainer of ours was ever here: there are but checkpoints to show.
-        filtering: Whether a filter of the history is being typed, which takes a line of it.
+        size: Size of the terminal.
+        workers: Number of workers.
+        progress: Lines needed to show commands in progress.
+        files_only: Whether there are only checkpoints to show, because this library was never
+            used in the directory.
+        filtering: Whether the filter line is open.
     """
     width, height = size
     if width < SMALLEST.width or height < SMALLEST.height:
         return {"too-small": Region(0, 0, width, height)}
-    header = 2 if is_space_low(size) else 3
+    header = 2 if is_short(size) else 3
     progress = min(progress, max(0, height // 4))
     foot = height - _KEYS_HEIGHT
     places = {
@@ -57,10 +58,10 @@ def arrange(
     body = Region(0, header, width, foot - header)
     if files_only:
         places["history"] = body
-    elif width >= WIDE and not is_space_low(size):
+    elif width >= WIDE and not is_short(size):
         places |= _two_columns(body, workers)
     else:
-        places |= _one_column(body, workers, short=is_space_low(size))
+        places |= _one_column(body, workers, short=is_short(size))
     if filtering:
         places["history"], places["filter"] = places["history"].split_horizontal(-1)
     return places
@@ -112,7 +113,7 @@ def _two_columns(body: Region, workers: int) -> dict[str, Region]:
 
 
 class DashboardLayout(Layout):
-    """Places the panes as `arrange` says; what has no place is not shown."""
+    """Places the panes with `arrange`; panes without a region are hidden."""
 
     name = "dashboard"
 
@@ -125,7 +126,7 @@ class DashboardLayout(Layout):
     def arrange(
         self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True
     ) -> ArrangeResult:
-        """Returns where each child goes."""
+        """Returns the placement of each visible child."""
         del parent, greedy
         places = arrange(
             size,

@@ -1,4 +1,4 @@
-"""A pane of many rows: a window over them, a cursor kept by key, paging and the mouse wheel."""
+"""A pane with a scrolling list of rows and a cursor."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from tfckpt_tui.app.widgets.base.painting import Line
 from tfckpt_tui.app.widgets.base.pane import Pane
+from tfckpt_tui.app.widgets.base.styled_text import Line
 
 
-class Listing(Pane, can_focus=True):
-    """Rows of which only the visible ones are ever drawn, however many there are.
+class ListPane(Pane, can_focus=True):
+    """A list that draws only its visible rows.
 
-    The cursor stays on the row with the same key when rows come and go around it.
+    The cursor stays on the row with the same key when other rows are added or removed.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -29,19 +29,19 @@ class Listing(Pane, can_focus=True):
     ]
 
     has_cursor = True
-    """Whether one row is the selected one; without it the arrows scroll."""
+    """Whether one row is selected. Without a cursor the arrow keys scroll."""
 
     class Moved(Message):
-        """The cursor stands on another row."""
+        """The cursor moved to another row."""
 
-        def __init__(self, listing: Listing) -> None:
+        def __init__(self, list_pane: ListPane) -> None:
             super().__init__()
-            self.listing = listing
+            self.list_pane = list_pane
 
         @property
-        def control(self) -> Listing:
-            """The listing whose cursor moved."""
-            return self.listing
+        def control(self) -> ListPane:
+            """The list whose cursor moved."""
+            return self.list_pane
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -49,18 +49,18 @@ class Listing(Pane, can_focus=True):
         self._top = 0
         self._key: str | None = None
 
-    # -- what a subclass says ----------------------------------------------------------------
+    # -- for subclasses ----------------------------------------------------------------------
 
     def row_count(self) -> int:
-        """Returns how many rows there are."""
+        """Returns the number of rows."""
         raise NotImplementedError
 
     def row_key(self, row: int) -> str:
-        """Returns what names a row across updates."""
+        """Returns the key of a row, which stays the same across updates."""
         raise NotImplementedError
 
     def find_row(self, key: str) -> int | None:
-        """Returns the row named `key`."""
+        """Returns the row with `key`, if there is one."""
         return next((r for r in range(self.row_count()) if self.row_key(r) == key), None)
 
     def row_line(self, row: int, width: int) -> Line:
@@ -68,16 +68,16 @@ class Listing(Pane, can_focus=True):
         raise NotImplementedError
 
     def head_lines(self, width: int) -> Sequence[Line]:
-        """Returns the lines above the rows that do not scroll."""
+        """Returns the lines above the rows, which do not scroll."""
         del width
         return ()
 
     def empty_lines(self, width: int) -> Sequence[Line]:
-        """Returns what stands there while there are no rows."""
+        """Returns the lines to show if there are no rows."""
         del width
         return ()
 
-    # -- what it does ------------------------------------------------------------------------
+    # -- behaviour ---------------------------------------------------------------------------
 
     @property
     def cursor(self) -> int:
@@ -95,18 +95,18 @@ class Listing(Pane, can_focus=True):
         return max(1, height - len(self.head_lines(width)))
 
     def rows_changed(self) -> None:
-        """Puts the cursor back on its row after the rows changed."""
+        """Moves the cursor back to its row after the rows changed."""
         if self._key is not None:
             row = self.find_row(self._key)
             if row is not None:
-                # What came in above must not move the rows under the person's eyes.
+                # New rows above must not move the rows that the user is looking at.
                 if self._top > 0:
                     self._top += row - self._cursor
                 self._cursor = row
         self._clamp()
 
     def body(self, width: int, height: int) -> Sequence[Line]:
-        """Returns the head lines and the rows in view."""
+        """Returns the head lines and the visible rows."""
         head = list(self.head_lines(width))
         count = self.row_count()
         if count == 0:
@@ -123,7 +123,7 @@ class Listing(Pane, can_focus=True):
         return [*head, *lines]
 
     def scrollbar(self, height: int) -> tuple[int, int] | None:
-        """Returns the thumb's place while not all rows are visible."""
+        """Returns the position of the thumb, unless all rows are visible."""
         width, _ = self.inner_size
         head = len(self.head_lines(width))
         rows, count = max(1, height - head), self.row_count()
@@ -134,7 +134,7 @@ class Listing(Pane, can_focus=True):
         return head + start, length
 
     def move_to(self, row: int) -> None:
-        """Puts the cursor on `row` and brings it into view."""
+        """Moves the cursor to `row` and scrolls it into view."""
         before = self._cursor
         self._cursor = row
         self._clamp()
@@ -144,23 +144,23 @@ class Listing(Pane, can_focus=True):
             self.post_message(self.Moved(self))
 
     def scroll_rows(self, rows: int) -> None:
-        """Moves the window without the cursor."""
+        """Scrolls without moving the cursor."""
         self._top = max(0, min(self._top + rows, self.row_count() - self.visible_rows()))
         self.repaint()
 
     def action_move(self, rows: int) -> None:
-        """Moves by rows."""
+        """Moves the cursor by rows."""
         if self.has_cursor:
             self.move_to(self._cursor + rows)
         else:
             self.scroll_rows(rows)
 
     def action_page(self, pages: int) -> None:
-        """Moves by what is visible at once."""
+        """Moves the cursor by pages."""
         self.action_move(pages * max(1, self.visible_rows() - 1))
 
     def action_edge(self, last: int) -> None:
-        """Moves to the first or the last row."""
+        """Moves the cursor to the first or the last row."""
         self.action_move(self.row_count() if last else -self.row_count())
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
@@ -181,15 +181,15 @@ class Listing(Pane, can_focus=True):
             self.move_to(row)
 
     def on_focus(self) -> None:
-        """Shows that keys arrive here now."""
+        """Shows the focus."""
         self.repaint()
 
     def on_blur(self) -> None:
-        """Shows that keys go elsewhere."""
+        """Hides the focus."""
         self.repaint()
 
     def on_resize(self) -> None:
-        """Keeps the cursor in view in the new size."""
+        """Keeps the cursor visible."""
         if self.has_cursor:
             self._bring_into_view()
         super().on_resize()

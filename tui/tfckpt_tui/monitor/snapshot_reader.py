@@ -1,4 +1,4 @@
-"""A fresh look at a run directory: reads its files, and says what is known now."""
+"""Reads the files of a run directory into a snapshot."""
 
 from __future__ import annotations
 
@@ -44,25 +44,25 @@ from tfckpt_tui.monitor.series import Series
 from tfckpt_tui.monitor.snapshot import RunSnapshot, WorkerView
 
 JOURNAL_KEPT = 500
-"""Lines of the journal that are shown at most."""
+"""Maximum number of journal entries in a snapshot."""
 
 OUTCOMES_KEPT = 20
-"""Answered commands that a snapshot carries at most."""
+"""Maximum number of finished commands in a snapshot."""
 
-FULL_LOOK_SECONDS = 15.0
-"""After this time everything is looked at again, whatever the times of the files say."""
+FULL_READ_SECONDS = 15.0
+"""Time after which everything is read again, even if no directory has changed."""
 
 DIAGNOSTIC_SECONDS = 3.0
-"""How long what is odd in the directory is taken to be as it was, while files come and go."""
+"""Minimum time between diagnostics, while files change."""
 
 RACY_SECONDS = 2.0
-"""A directory that changed this short ago may change again within the same time stamp."""
+"""A directory changed this recently may change again without a new modification time."""
 
 ResultT = TypeVar("ResultT")
 
 
-class Look:
-    """Looks at one run directory again and again, and remembers what need not be read twice."""
+class SnapshotReader:
+    """Reads one run directory repeatedly, and caches what has not changed."""
 
     def __init__(self, run: RunDirectory, lives: ProcessProbe = process_lives) -> None:
         self._run = run
@@ -71,8 +71,12 @@ class Look:
         self._problems: list[str] = []
         self._forget()
 
-    def snapshot(self, now: float) -> RunSnapshot:
-        """Returns what is known of the run at time `now` (seconds since the epoch)."""
+    def read(self, now: float) -> RunSnapshot:
+        """Returns a snapshot of the run.
+
+        Args:
+            now: Seconds since the epoch.
+        """
         self._problems = []
         path = clean(str(self._run.root))
         identity = self._identify()
@@ -80,12 +84,12 @@ class Look:
             self._identity = None
             return RunSnapshot(at=now, path=path, present=False, problems=tuple(self._problems))
         if identity != self._identity:
-            # Another directory came into the place of the one we knew.
+            # The directory was replaced by another one.
             self._forget()
             self._identity = identity
-        return self._of_present(now, path)
+        return self._read_present(now, path)
 
-    def _of_present(self, now: float, path: str) -> RunSnapshot:
+    def _read_present(self, now: float, path: str) -> RunSnapshot:
         run = self._run
         info = self._load(run.run_file, RunInfo)
         workers = self._workers(now, info.worker_count if info is not None else None)
@@ -101,7 +105,7 @@ class Look:
         return RunSnapshot(
             at=now,
             path=path,
-            ours=run.was_trained_here,
+            tracked=run.was_trained_here,
             info=info,
             state=run_state(
                 [(view.status, view.state) for view in workers], supervisor, now, self._lives
@@ -144,15 +148,15 @@ class Look:
 
     def _identify(self) -> tuple[int, int] | None:
         try:
-            facts = os.stat(self._run.root)
+            stats = os.stat(self._run.root)
             os.scandir(self._run.root).close()
         except FileNotFoundError:
-            self._problems.append("The directory is not there (any more); waiting for it.")
+            self._problems.append("The directory does not exist; waiting for it.")
             return None
         except OSError as error:
             self._problems.append(f"The directory cannot be read: {clean(error.strerror or '')}.")
             return None
-        return facts.st_dev, facts.st_ino
+        return stats.st_dev, stats.st_ino
 
     def _workers(self, now: float, count: int | None) -> tuple[WorkerView, ...]:
         views = []
@@ -184,10 +188,10 @@ class Look:
         settled = (
             signature == self._known_signature
             and self._known_at - newest > RACY_SECONDS
-            # A clock that was set back must not make what is known look fresh for hours.
-            and 0 <= now - self._known_at < FULL_LOOK_SECONDS
+            # Not negative: after the clock was set back, read everything again.
+            and 0 <= now - self._known_at < FULL_READ_SECONDS
             and not self._catalog.deferred
-            # What is written comes first; the passing of time alone makes it something else.
+            # The newest checkpoint, if it is being written, changes its state with time alone.
             and not any(c.state is CheckpointState.WRITING for c in self._known[:1])
         )
         if not settled:
@@ -198,7 +202,7 @@ class Look:
         return self._known
 
     def _newest_diagnostics(self, now: float) -> tuple[Diagnostic, ...]:
-        """Returns what is odd; in a directory of thousands that costs more than the look."""
+        """Returns the diagnostics, which cost more than a scan in a directory of thousands."""
         if self._diagnostics_are_old and not 0 <= now - self._diagnosed_at < DIAGNOSTIC_SECONDS:
             self._diagnostics = self._try(lambda: self._catalog.diagnostics(now), self._diagnostics)
             self._diagnostics_are_old, self._diagnosed_at = False, now
@@ -214,7 +218,7 @@ class Look:
         return self._trash_known
 
     def _outcomes(self) -> tuple[Command, ...]:
-        """Returns the commands answered since the first look, oldest first."""
+        """Returns the commands that ended since the first read, oldest first."""
         names = {name for name in _names(self._run.done) if name.endswith(".json")}
         if self._done_before is None:
             self._done_before = names
@@ -260,10 +264,10 @@ def _signature(paths: Sequence[Path]) -> tuple[tuple[int, int], ...]:
     signature = []
     for path in paths:
         try:
-            facts = os.lstat(path)
+            stats = os.lstat(path)
         except OSError:
             signature.append((0, 0))
             continue
-        changed = facts.st_mtime_ns
-        signature.append((changed, facts.st_ino if stat.S_ISDIR(facts.st_mode) else facts.st_size))
+        changed = stats.st_mtime_ns
+        signature.append((changed, stats.st_ino if stat.S_ISDIR(stats.st_mode) else stats.st_size))
     return tuple(signature)

@@ -1,4 +1,4 @@
-"""The variables of a checkpoint as the rows of a tree that folds: groups, variables, slots."""
+"""The variables of a checkpoint as a tree of groups, variables and slot variables."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class VariableRow:
     """One row.
 
     Attributes:
-        key: Names it across updates.
-        depth: How far it is indented.
-        label: The part of the path that the rows above do not say.
-        variable: What stands there; None for a group.
-        count: Variables in a group, or slot variables of a variable.
-        size: Bytes of it and of all below it.
+        key: Unique key, which stays the same across updates.
+        depth: Level of indentation.
+        label: Last part of the path.
+        variable: The variable; None for a group.
+        count: Number of variables in a group, or of slot variables of a variable.
+        size: Bytes, including all rows below it.
         folded: Whether its children are hidden; None if it has none.
     """
 
@@ -42,7 +42,7 @@ class _Node:
 
 
 class VariableTree:
-    """Variables by path, the slot variables of each below it."""
+    """Variables by path, with the slot variables of each below it."""
 
     def __init__(self, variables: Sequence[Variable]) -> None:
         paths = {variable.path for variable in variables}
@@ -55,10 +55,10 @@ class VariableTree:
                 self._place(variable)
 
     def rows(self, is_folded: Callable[[str, bool], bool]) -> list[VariableRow]:
-        """Returns the rows that are not hidden.
+        """Returns the visible rows.
 
         Args:
-            is_folded: Says of a key, and of whether it is that of a variable, if it is folded.
+            is_folded: Whether a row is folded, by its key and whether it is a variable.
         """
         rows: list[VariableRow] = []
         self._add(self._root, "", 0, is_folded, rows)
@@ -111,7 +111,7 @@ class VariableTree:
 
 
 def _chain(node: _Node) -> tuple[str, _Node]:
-    """Joins groups that hold nothing but one other group."""
+    """Joins groups whose only content is another group."""
     label = node.label
     while not node.variables and len(node.groups) == 1:
         node = next(iter(node.groups.values()))

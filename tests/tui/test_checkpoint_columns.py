@@ -1,0 +1,179 @@
+"""The columns of checkpoint lists, and all that is made from their one declaration."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from app_driving import opened, shown, until, until_shown
+from hypothesis import given
+from hypothesis import strategies as st
+from rundir_factory import RunFactory
+
+from command_running import Tool
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.rundir.paths import is_plain_name
+from tfckpt_tui.app.widgets.checkpoints.history import History
+from tfckpt_tui.formats import checkpoint_columns
+from tfckpt_tui.formats.checkpoint_columns import (
+    CheckpointColumn,
+    HistoryCell,
+    NumberFilter,
+    Order,
+    Sort,
+    TextFilter,
+    checkpoint_path,
+    copied_row,
+    next_order,
+    sortable_columns,
+)
+from tfckpt_tui.formats.checkpoint_filter import parse_filter
+
+ROOT = Path("/data/runs")
+NOW = 1_790_000_000.0
+
+
+def checkpoint(name: str = "ckpt-b1-400", **changes: Any) -> Checkpoint:
+    fields: dict[str, Any] = {
+        "name": name,
+        "step": 400,
+        "branch": 1,
+        "state": CheckpointState.VERIFIED,
+        "size": 1234,
+        "shards": 1,
+        "saved_at": NOW,
+        "trigger": "every 50 steps",
+        "metrics": {"loss": 2.5, "accuracy": None},
+    }
+    return Checkpoint(**{**fields, **changes})
+
+
+EPOCH = CheckpointColumn(
+    key="epoch",
+    value=lambda c: None if c.step is None else c.step // 50,
+    history=HistoryCell("epoch", 5),
+    sort=Sort(place=0, descending=False),
+    number_filter=NumberFilter("epoch"),
+    text_filter=TextFilter("epoch", exact=True),
+    copied=lambda _, c: f"epoch {(c.step or 0) // 50}",
+    ls="EPOCH",
+    json="epoch",
+)
+
+
+@pytest.fixture
+def with_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_columns, "COLUMNS", (*checkpoint_columns.COLUMNS, EPOCH))
+
+
+@pytest.mark.usefixtures("with_epoch")
+def test_a_new_column_is_in_the_commands(
+    ended: RunFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tool = Tool(capsys)
+    lines = tool("ls", ended.run.root).data.splitlines()
+    assert lines[0].split()[-1] == "EPOCH"
+    assert lines[1].split()[-1] == "8"
+    chosen = tool("ls", ended.run.root, "--json", "--filter", "epoch>2 epoch<=8 -epoch:4").json
+    assert [one["epoch"] for one in chosen["checkpoints"]] == [8, 8, 6]
+
+
+@pytest.mark.usefixtures("with_epoch")
+async def test_a_new_column_is_in_the_app(ended: RunFactory) -> None:
+    async with opened(ended.run, size=(160, 40)) as pilot:
+        await until_shown(pilot, "epoch")
+        history = pilot.app.screen.query_one(History)
+        assert history.selected is not None
+        assert history.selected.name == "ckpt-b1-400"
+        await pilot.press("greater_than_sign")
+        await until_shown(pilot, "epoch ▲")
+        await pilot.press("home")
+        assert history.selected.name == "ckpt-100"
+        await pilot.press("slash", *"epoch>=10", "enter")
+        await until_shown(pilot, "1 of 6")
+        await pilot.press("Y")
+        await until(pilot, lambda: "epoch 10" in pilot.app.clipboard, shown(pilot.app))
+
+
+def test_keys_and_fields_of_columns_are_unique() -> None:
+    columns = checkpoint_columns.COLUMNS
+    for names in (
+        [column.key for column in columns],
+        [column.json for column in columns if column.json],
+        [column.ls for column in columns if column.ls],
+        [column.flag for column in columns if column.flag],
+        [column.number_filter.field for column in columns if column.number_filter],
+        [column.text_filter.field for column in columns if column.text_filter],
+    ):
+        assert len(set(names)) == len(names)
+
+
+def test_a_plain_path_is_copied_as_it_is() -> None:
+    assert checkpoint_path(ROOT, checkpoint()) == "/data/runs/ckpt-b1-400"
+
+
+@given(st.text(st.characters(exclude_characters="\0/"), min_size=1).filter(is_plain_name))
+def test_a_shell_takes_a_path_for_one_word(name: str) -> None:
+    assert shlex.split(checkpoint_path(ROOT, checkpoint(name))) == [f"/data/runs/{name}"]
+
+
+def test_a_copied_row_has_all_that_is_known() -> None:
+    assert copied_row(ROOT, checkpoint()).split("\t") == [
+        *("ckpt-b1-400", "400", "1", "verified", "2026-09-21T14:13:20+00:00", "1234"),
+        *("accuracy=None loss=2.5", "every 50 steps", "/data/runs/ckpt-b1-400"),
+    ]
+
+
+@given(st.text(), st.text(), st.floats())
+def test_a_copied_row_is_one_line_of_nine_fields(
+    trigger: str, metric: str, saved_at: float
+) -> None:
+    row = copied_row(ROOT, checkpoint(trigger=trigger, metrics={metric: 1.0}, saved_at=saved_at))
+    assert row.count("\t") == 8
+    assert len(row.splitlines()) == 1
+
+
+SOME = st.lists(
+    st.builds(
+        checkpoint,
+        name=st.text("abc", min_size=1, max_size=3),
+        step=st.none() | st.integers(0, 9),
+        size=st.integers(0, 5),
+        metrics=st.sampled_from([{}, {"loss": 1.0}, {"loss": 0.5}, {"loss": math.nan}]),
+    ),
+    max_size=8,
+)
+
+
+@given(SOME, st.sampled_from(list(sortable_columns())), st.booleans())
+def test_sorting_keeps_all_rows_and_puts_unknown_values_last(
+    rows: list[Checkpoint], column: str, descending: bool
+) -> None:
+    ordered = Order(column, descending).apply(rows)
+    assert sorted(map(id, ordered)) == sorted(map(id, rows))
+    values = [sortable_columns()[column].sort_key(row) for row in ordered]
+    known = [value for value in values if value is not None]
+    assert values[: len(known)] == known
+    assert known == sorted(known, reverse=descending)  # type: ignore[type-var]
+
+
+def test_sort_orders_come_round_to_the_order_of_the_history() -> None:
+    order = None
+    seen = []
+    for _ in range(len(sortable_columns()) + 1):
+        order = next_order(order, 1)
+        seen.append(order.column if order is not None else None)
+    names = ["step", "age", "size", "loss", "state", "name", "branch", "shards", "duration"]
+    assert seen == [*names, None]
+    back = next_order(None, -1)
+    assert back is not None
+    assert back.column == "duration"
+
+
+def test_filters_match_columns_that_the_history_does_not_show() -> None:
+    row = checkpoint(pinned=True)
+    assert parse_filter("pinned").matches(row, NOW)
+    assert not parse_filter("current").matches(row, NOW)

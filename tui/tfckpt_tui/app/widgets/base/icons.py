@@ -1,0 +1,107 @@
+"""The icon, style and meaning of each state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
+from tfckpt_trainer.rundir.health import RunState, WorkerState
+from tfckpt_trainer.rundir.records.command import CommandState
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_tui.app.widgets.base.styled_text import Span
+
+
+@dataclass(frozen=True)
+class Icon:
+    """The icon of a state.
+
+    Attributes:
+        glyph: A character that is one cell wide in every terminal.
+        style: Name of its style.
+        meaning: Explanation on the help screen.
+    """
+
+    glyph: str
+    style: str
+    meaning: str
+
+    def with_word(self, word: str) -> tuple[Span, Span]:
+        """Returns the glyph and `word` in the style of the state."""
+        return (f"{self.glyph} ", self.style), (word, self.style)
+
+
+RUN: Mapping[RunState, Icon] = {
+    RunState.STARTING: Icon("◌", "busy", "workers are starting"),
+    RunState.TRAINING: Icon("●", "good", "all workers are training"),
+    RunState.PAUSED: Icon("‖", "warn", "all workers are paused"),
+    RunState.DEGRADED: Icon("▲", "bad", "some workers are lost, stalled or exited"),
+    RunState.RESTARTING: Icon("↻", "busy", "the supervisor is restarting the workers"),
+    RunState.STOPPED: Icon("■", "muted", "stopped by a user or by the cluster"),
+    RunState.FINISHED: Icon("✓", "good", "reached the last step"),
+    RunState.FAILED: Icon("✗", "bad", "ended with an error"),
+    RunState.UNATTENDED: Icon("○", "muted", "checkpoints only; no trainer has reported here"),
+}
+
+WORKER: Mapping[WorkerState, Icon] = {
+    WorkerState.STARTING: Icon("◌", "busy", "importing, building the model, joining the cluster"),
+    WorkerState.TRAINING: Icon("●", "good", "training"),
+    WorkerState.SAVING: Icon("▼", "busy", "writing a checkpoint"),
+    WorkerState.RESTORING: Icon("▲", "busy", "restoring a checkpoint"),
+    WorkerState.PAUSED: Icon("‖", "warn", "paused until resume"),
+    WorkerState.WAITING: Icon("◔", "busy", "waiting for other workers"),
+    WorkerState.SERVING: Icon("◇", "calm", "computing or holding variables for the chief"),
+    WorkerState.STALLED: Icon("◐", "bad", "no step for far longer than usual"),
+    WorkerState.LOST: Icon("✗", "bad", "no heartbeat, or its process has ended"),
+    WorkerState.EXITED: Icon("■", "muted", "exited; the reason is beside it"),
+}
+
+CHECKPOINT: Mapping[CheckpointState, Icon] = {
+    CheckpointState.WRITING: Icon("◌", "busy", "being written; not committed yet"),
+    CheckpointState.COMPLETE: Icon("●", "calm", "all files present; can be restored"),
+    CheckpointState.VERIFIED: Icon("✓", "good", "complete, and all checksums match"),
+    CheckpointState.INCOMPLETE: Icon("◐", "bad", "a file is missing or too short"),
+    CheckpointState.CORRUPT: Icon("✗", "bad", "its contents do not match its checksums"),
+    CheckpointState.UNREADABLE: Icon("∅", "warn", "its index cannot be read"),
+    CheckpointState.ORPHANED: Icon("?", "warn", "left by a save that was killed"),
+    CheckpointState.TRASHED: Icon("♻", "muted", "in the trash; undo restores it"),
+}
+
+COMMAND: Mapping[CommandState, Icon] = {
+    CommandState.REQUESTED: Icon("◌", "busy", "waiting for the trainer"),
+    CommandState.SEEN: Icon("◔", "busy", "received by the trainer"),
+    CommandState.AGREED: Icon("◑", "busy", "all workers agreed on the step"),
+    CommandState.WORKING: Icon("◕", "busy", "in progress"),
+    CommandState.DONE: Icon("✓", "good", "done and confirmed"),
+    CommandState.REFUSED: Icon("✗", "bad", "refused; nothing changed"),
+    CommandState.FAILED: Icon("✗", "bad", "failed"),
+    CommandState.EXPIRED: Icon("✗", "bad", "no trainer received it in time; it will not run later"),
+}
+
+JOURNAL: Mapping[JournalKind, Icon] = {
+    JournalKind.START: Icon("▶", "calm", "training started or resumed"),
+    JournalKind.SAVE: Icon("◆", "good", "a checkpoint was saved"),
+    JournalKind.RESTORE: Icon("↩", "accent", "training restored a checkpoint in place"),
+    JournalKind.PRUNE: Icon("−", "warn", "checkpoints were moved to the trash"),
+    JournalKind.UNDO: Icon("+", "good", "checkpoints came back from the trash"),
+    JournalKind.EMPTY: Icon("×", "warn", "the trash was emptied"),
+    JournalKind.PAUSE: Icon("‖", "warn", "training was paused"),
+    JournalKind.RESUME: Icon("▶", "good", "training was resumed"),
+    JournalKind.STOP: Icon("■", "muted", "the run was stopped"),
+    JournalKind.FINISH: Icon("✓", "good", "the run reached its last step"),
+    JournalKind.REFUSED: Icon("✗", "bad", "a command was refused"),
+    JournalKind.FAILED: Icon("✗", "bad", "something failed"),
+    JournalKind.EXPIRED: Icon("✗", "warn", "a command expired"),
+    JournalKind.WORKER_LOST: Icon("✗", "bad", "a worker ended or sent no heartbeat"),
+    JournalKind.RESTART: Icon("↻", "busy", "the workers were restarted"),
+    JournalKind.PIN: Icon("★", "pin", "a checkpoint was pinned"),
+    JournalKind.UNPIN: Icon("☆", "muted", "a checkpoint was unpinned"),
+    JournalKind.NOTE: Icon("·", "calm", "a note from the training script"),
+    JournalKind.EXPORT: Icon("⇪", "good", "a model was exported from a checkpoint"),
+}
+
+PIN = "★"
+"""Icon of pinned checkpoints."""
+
+MARK = "▶"
+"""Icon of marked checkpoints."""

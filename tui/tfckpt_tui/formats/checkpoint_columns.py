@@ -1,0 +1,405 @@
+"""The columns of checkpoint lists. Each one is declared here, once, for all parts of the product.
+
+The history of the app, its sort order, the filter, copied rows, `ls` and `ls --json` are made from
+`COLUMNS`. To add a column, add one entry.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+
+
+@dataclass(frozen=True)
+class Row:
+    """A checkpoint in a list.
+
+    Attributes:
+        now: Time at which its age is measured, in seconds since the epoch.
+        marked: Whether the user marked it.
+    """
+
+    checkpoint: Checkpoint
+    now: float
+    marked: bool = False
+
+
+@dataclass(frozen=True)
+class HistoryCell:
+    """How the history of the app shows a column.
+
+    Attributes:
+        title: Heading.
+        width: Minimum width in cells.
+        rank: Columns with the highest rank are left out first; 0 is always shown.
+        align: `<` left or `>` right.
+        stretch: Share of the spare width, relative to other columns.
+        style: Name of the style of the text.
+        widest: Width up to which the column grows to fit its texts, by the width of the list. Such
+            a column is left out when all its texts are empty. By default it does not grow.
+    """
+
+    title: str
+    width: int
+    rank: int = 0
+    align: str = ">"
+    stretch: int = 0
+    style: str = "value"
+    widest: Callable[[int], int] | None = None
+
+
+@dataclass(frozen=True)
+class Sort:
+    """How rows are sorted by a column.
+
+    Attributes:
+        place: Position among the sort orders, which `<` and `>` go through.
+        descending: Whether the largest value comes first, until the order is reversed.
+        key: Value to compare, if it is not the value of the column.
+    """
+
+    place: int = 100
+    descending: bool = True
+    key: Callable[[Checkpoint], float | str | None] | None = None
+
+
+@dataclass(frozen=True)
+class Units:
+    """Units that a number in a filter may have, and an example for error messages."""
+
+    factors: Mapping[str, float]
+    example: str
+
+
+PLAIN = Units({"": 1.0}, "step>1000")
+SIZES = Units(
+    {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "pb": 1e15}, "size>1GB"
+)
+AGES = Units({"": 3600.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}, "age<2h")
+
+
+@dataclass(frozen=True)
+class NumberFilter:
+    """A field of comparisons, as in `step>1000`.
+
+    Attributes:
+        field: Name in the filter.
+        units: Units of the number.
+        value: Number to compare, if it is not the value of the column.
+    """
+
+    field: str
+    units: Units = PLAIN
+    value: Callable[[Row], float | None] | None = None
+
+
+@dataclass(frozen=True)
+class TextFilter:
+    """A field of words, as in `state:verified`. A row matches if its text contains the word.
+
+    Attributes:
+        field: Name in the filter.
+        exact: Whether the whole text must be equal.
+        choices: All possible texts; a row matches if its text begins with the word.
+    """
+
+    field: str
+    exact: bool = False
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointColumn:
+    """One fact about checkpoints, and how each part of the product shows it.
+
+    A column appears only in the parts that it declares.
+
+    Attributes:
+        key: Unique name.
+        value: The raw value; None if it is unknown.
+        text: The value in the history and in `ls`; by default `str(value)`, `–` if unknown.
+        history: Column of the history.
+        sort: Order of the history.
+        number_filter: Field of comparisons.
+        text_filter: Field of words.
+        flag: Word of the filter that selects rows whose value is true.
+        copied: Field of a copied row; the Path is the run directory.
+        ls: Heading in `ls`; empty if the column is not printed.
+        ls_text: Text in `ls`, if it differs from that in the history.
+        json: Field in `ls --json`, which holds the raw value; empty if there is none.
+    """
+
+    key: str
+    value: Callable[[Checkpoint], Any]
+    text: Callable[[Row], str] | None = None
+    history: HistoryCell | None = None
+    sort: Sort | None = None
+    number_filter: NumberFilter | None = None
+    text_filter: TextFilter | None = None
+    flag: str = ""
+    copied: Callable[[Path, Checkpoint], str] | None = None
+    ls: str = ""
+    ls_text: Callable[[Row], str] | None = None
+    json: str = ""
+
+    @property
+    def align(self) -> str:
+        """Alignment of its cells: `<` left or `>` right."""
+        return self.history.align if self.history is not None else "<"
+
+    def history_text(self, row: Row) -> str:
+        """Returns the cell of the history, safe to show."""
+        return clean(self._plain(row) if self.text is None else self.text(row))
+
+    def printed_text(self, row: Row) -> str:
+        """Returns the cell of `ls`."""
+        return self.history_text(row) if self.ls_text is None else self.ls_text(row)
+
+    def sort_key(self, checkpoint: Checkpoint) -> float | str | None:
+        """Returns the value by which rows are sorted; None if it is unknown."""
+        assert self.sort is not None
+        key: float | str | None = (self.sort.key or self.value)(checkpoint)
+        return None if isinstance(key, float) and math.isnan(key) else key
+
+    def filter_number(self, row: Row) -> float | None:
+        """Returns the number that comparisons of the filter are about."""
+        assert self.number_filter is not None
+        if self.number_filter.value is not None:
+            return self.number_filter.value(row)
+        value = self.value(row.checkpoint)
+        return None if value is None else float(value)
+
+    def _plain(self, row: Row) -> str:
+        value = self.value(row.checkpoint)
+        return "–" if value is None else str(value)
+
+
+def checkpoint_path(root: Path, checkpoint: Checkpoint) -> str:
+    """Returns the path of a checkpoint, quoted for a shell where necessary."""
+    return shlex.quote(str(root / checkpoint.name))
+
+
+def copied_row(root: Path, checkpoint: Checkpoint) -> str:
+    """Returns the copied columns of a checkpoint, separated by tabs."""
+    fields = (c.copied(root, checkpoint) for c in COLUMNS if c.copied is not None)
+    return "\t".join(clean(field) for field in fields)
+
+
+@dataclass(frozen=True)
+class Order:
+    """A sort order: the key of a column, and whether the largest value comes first."""
+
+    column: str
+    descending: bool
+
+    def apply(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+        """Returns the sorted checkpoints; unknown values come last, equal ones keep their order."""
+        key = sortable_columns()[self.column].sort_key
+        known = [c for c in checkpoints if key(c) is not None]
+        unknown = [c for c in checkpoints if key(c) is None]
+        return [*sorted(known, key=key, reverse=self.descending), *unknown]  # type: ignore[arg-type]
+
+
+def sortable_columns() -> dict[str, CheckpointColumn]:
+    """Returns the columns that rows can be sorted by, by key, in the order of the sort orders."""
+    columns = [(column.sort.place, column) for column in COLUMNS if column.sort is not None]
+    return {column.key: column for _, column in sorted(columns, key=lambda pair: pair[0])}
+
+
+def next_order(order: Order | None, places: int) -> Order | None:
+    """Returns the sort order `places` further on; None is the order of the history itself."""
+    columns = sortable_columns()
+    names: list[str | None] = [None, *columns]
+    place = names.index(order.column if order is not None else None)
+    name = names[(place + places) % len(names)]
+    if name is None:
+        return None
+    sort = columns[name].sort
+    assert sort is not None
+    return Order(name, sort.descending)
+
+
+def _saved_at_text(checkpoint: Checkpoint) -> str:
+    try:
+        return datetime.fromtimestamp(checkpoint.saved_at, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def _age(row: Row) -> float:
+    return max(0.0, row.now - row.checkpoint.saved_at)
+
+
+def _loss(row: Row) -> str:
+    metrics = row.checkpoint.metrics
+    return units.metric(metrics["loss"]) if "loss" in metrics else "–"
+
+
+def _all_metrics(row: Row) -> str:
+    metrics = row.checkpoint.metrics
+    return " ".join(f"{name}={units.metric(value)}" for name, value in metrics.items())
+
+
+def _other_metrics(row: Row) -> str:
+    metrics = sorted(row.checkpoint.metrics.items())
+    return "  ".join(
+        f"{clean(name)} {units.metric(value)}" for name, value in metrics if name != "loss"
+    )
+
+
+def _copied_metrics(checkpoint: Checkpoint) -> str:
+    return " ".join(f"{name}={value}" for name, value in sorted(checkpoint.metrics.items()))
+
+
+def _duration(checkpoint: Checkpoint) -> float | None:
+    return checkpoint.record.duration_seconds if checkpoint.record is not None else None
+
+
+COLUMNS: tuple[CheckpointColumn, ...] = (
+    CheckpointColumn(
+        key="name",
+        value=lambda c: c.name,
+        history=HistoryCell("checkpoint", 10, align="<", widest=lambda width: width // 4),
+        sort=Sort(6, descending=False),
+        text_filter=TextFilter("name"),
+        copied=lambda _, c: c.name,
+        ls="NAME",
+        ls_text=lambda row: row.checkpoint.name + (" *" if row.checkpoint.pinned else ""),
+        json="name",
+    ),
+    CheckpointColumn(
+        key="pin",
+        value=lambda c: c.pinned,
+        text=lambda row: "★" if row.checkpoint.pinned else "",
+        history=HistoryCell("", 1, align="<"),
+        flag="pinned",
+        json="pinned",
+    ),
+    CheckpointColumn(
+        key="step",
+        value=lambda c: c.step,
+        text=lambda row: "–" if row.checkpoint.step is None else f"{row.checkpoint.step:,}",
+        history=HistoryCell("step", 9, rank=3),
+        sort=Sort(1),
+        number_filter=NumberFilter("step"),
+        copied=lambda _, c: "" if c.step is None else str(c.step),
+        ls="STEP",
+        ls_text=lambda row: "–" if row.checkpoint.step is None else str(row.checkpoint.step),
+        json="step",
+    ),
+    CheckpointColumn(
+        key="branch",
+        value=lambda c: c.branch,
+        history=HistoryCell("branch", 6, rank=9),
+        sort=Sort(7),
+        number_filter=NumberFilter("branch"),
+        text_filter=TextFilter("branch", exact=True),
+        copied=lambda _, c: str(c.branch),
+        ls="BRANCH",
+        json="branch",
+    ),
+    CheckpointColumn(key="parent", value=lambda c: c.parent, json="parent"),
+    CheckpointColumn(
+        key="state",
+        value=lambda c: c.state.value,
+        history=HistoryCell("state", 12, align="<"),
+        sort=Sort(5, descending=False),
+        text_filter=TextFilter("state", choices=tuple(state.value for state in CheckpointState)),
+        copied=lambda _, c: c.state.value,
+        ls="STATE",
+        ls_text=lambda row: row.checkpoint.state.value + (" ←" if row.checkpoint.is_head else ""),
+        json="state",
+    ),
+    CheckpointColumn(key="current", value=lambda c: c.is_head, flag="current", json="current"),
+    CheckpointColumn(
+        key="age",
+        value=lambda c: c.saved_at,
+        text=lambda row: units.age(_age(row)),
+        history=HistoryCell("age", 5, style="muted"),
+        sort=Sort(2, descending=False, key=lambda c: -c.saved_at),
+        number_filter=NumberFilter("age", AGES, lambda row: row.now - row.checkpoint.saved_at),
+        copied=lambda _, c: _saved_at_text(c),
+        ls="AGE",
+        json="saved_at",
+    ),
+    CheckpointColumn(key="verified", value=lambda c: c.verified_at, json="verified_at"),
+    CheckpointColumn(
+        key="size",
+        value=lambda c: c.size,
+        text=lambda row: units.size(row.checkpoint.size),
+        history=HistoryCell("size", 8, rank=1),
+        sort=Sort(3),
+        number_filter=NumberFilter("size", SIZES),
+        copied=lambda _, c: str(c.size),
+        ls="SIZE",
+        json="bytes",
+    ),
+    CheckpointColumn(
+        key="shards",
+        value=lambda c: c.shards,
+        history=HistoryCell("shards", 6, rank=5),
+        sort=Sort(8),
+        number_filter=NumberFilter("shards"),
+        ls="SHARDS",
+        json="shards",
+    ),
+    CheckpointColumn(
+        key="loss",
+        value=lambda c: c.metrics.get("loss"),
+        text=_loss,
+        history=HistoryCell("loss", 8, rank=2),
+        sort=Sort(4, descending=False),
+    ),
+    CheckpointColumn(
+        key="metrics",
+        value=lambda c: dict(c.metrics),
+        text=_all_metrics,
+        copied=lambda _, c: _copied_metrics(c),
+        ls="METRICS",
+        json="metrics",
+    ),
+    CheckpointColumn(
+        key="trigger",
+        value=lambda c: c.trigger,
+        text=lambda row: row.checkpoint.problem or row.checkpoint.trigger,
+        history=HistoryCell("why saved", 14, rank=4, align="<", stretch=1, style="muted"),
+        text_filter=TextFilter("why"),
+        copied=lambda _, c: c.trigger,
+        ls="WHY",
+        ls_text=lambda row: row.checkpoint.trigger or row.checkpoint.problem,
+        json="trigger",
+    ),
+    CheckpointColumn(
+        key="other-metrics",
+        value=lambda c: dict(c.metrics),
+        text=_other_metrics,
+        history=HistoryCell(
+            "other metrics",
+            13,
+            rank=6,
+            align="<",
+            stretch=1,
+            style="muted",
+            widest=lambda _: 40,
+        ),
+    ),
+    CheckpointColumn(
+        key="duration",
+        value=_duration,
+        text=lambda row: units.step_time(_duration(row.checkpoint)),
+        history=HistoryCell("took", 6, rank=10, style="muted"),
+        sort=Sort(9),
+    ),
+    CheckpointColumn(key="problem", value=lambda c: c.problem, json="problem"),
+    CheckpointColumn(key="path", value=lambda c: c.name, copied=checkpoint_path),
+)
+"""All columns, in the order in which the history and `ls` show them."""

@@ -1,0 +1,228 @@
+"""Logs: the end of one log and what is added to it, and several logs merged by time."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.rundir.files import open_plain
+from tfckpt_trainer.rundir.log_times import LogTimes, read_log_times
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.formats.text import clean
+
+FIRST_BYTES = 1 << 20
+"""Bytes at the end of a log that are read first."""
+
+SUPERVISOR = "supervisor"
+"""Name of the log of the supervisor."""
+
+ALL = "all"
+"""Name of all logs together."""
+
+MOST_LINES = 20_000
+"""Maximum number of lines kept of each log, and of all together."""
+
+_CARRIAGE = "\r"
+_HEAD = 200
+_LONG_AGO = float("-inf")
+_ERROR = re.compile(
+    r"Error|ERROR|Traceback|CRITICAL|FATAL|Exception\b|^[EF]\d{4} |^\d{4}-\d\d-\d\d \S+ [EF] "
+)
+_WARNING = re.compile(r"WARN|Warning|^W\d{4} |^\d{4}-\d\d-\d\d \S+ W ")
+_INFORMATION = re.compile(r"^(?:INFO|DEBUG)\b|^I\d{4} |^\d{4}-\d\d-\d\d \S+ I ")
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """One line of a log.
+
+    Attributes:
+        text: Its text, safe to show.
+        at: Latest time at which it can have been printed, in seconds since the epoch; None if
+            unknown.
+    """
+
+    text: str
+    at: float | None = None
+
+
+class LogTail:
+    """Follows one log."""
+
+    def __init__(self, path: Path, first_bytes: int = FIRST_BYTES) -> None:
+        self._path = path
+        self._has_read = False
+        self._needs_times = True
+        self._first_bytes = first_bytes
+        self._offset = 0
+        self._inode: int | None = None
+        self._rest = b""
+
+    def read_new(self) -> list[LogLine] | None:
+        """Returns the complete lines added since the last call; None if the log cannot be read.
+
+        A log that was replaced or truncated is read from its beginning.
+        """
+        try:
+            opened = open_plain(self._path)
+        except (OSError, DamagedFileError):
+            return None
+        with opened as file:
+            stats = os.fstat(file.fileno())
+            if stats.st_ino != self._inode or stats.st_size < self._offset:
+                self._inode = stats.st_ino
+                self._needs_times = True
+                self._offset = max(0, stats.st_size - self._first_bytes)
+                self._rest = b""
+                file.seek(self._offset)
+                if self._offset:
+                    self._offset += len(file.readline())
+            file.seek(self._offset)
+            data = self._rest + file.read(self._first_bytes)
+            self._offset = file.tell()
+        whole, separator, self._rest = data.rpartition(b"\n")
+        if not separator:
+            self._rest = data
+            return []
+        return self._timed(whole, self._offset - len(self._rest), stats.st_mtime)
+
+    def _timed(self, whole: bytes, end: int, changed_at: float) -> list[LogLine]:
+        """Returns lines with their recorded times; newer lines get the modification time."""
+        # Lines added since the last read need no recorded times, which may be thousands.
+        known = read_log_times(self._path) if self._needs_times else LogTimes()
+        self._needs_times = False
+        if known.inode != self._inode:
+            known = LogTimes()
+        # Without recorded times, only lines added after the first read have a time.
+        newest = changed_at if self._has_read or known.sizes else None
+        self._has_read = True
+        place = end - len(whole) - 1
+        lines = []
+        for raw in whole.split(b"\n"):
+            place += len(raw) + 1
+            at = known.printed_at(place)
+            lines.append(LogLine(_shown(raw), newest if at is None else at))
+        return lines
+
+    @property
+    def unfinished(self) -> LogLine | None:
+        """The incomplete last line; None if the log ends with a complete one."""
+        return LogLine(_shown(self._rest)) if self._rest else None
+
+
+def log_path(run: RunDirectory, log: str) -> Path:
+    """Returns the path of a log, by its name: `worker 0`, `supervisor`."""
+    if log == SUPERVISOR:
+        return run.supervisor_log
+    return run.worker_log(int(log.rsplit(" ", 1)[-1]))
+
+
+def _shown(line: bytes) -> str:
+    text = line.decode("utf-8", "replace").rstrip(_CARRIAGE)
+    # A progress bar rewrites its line; a terminal would show its last state.
+    return clean(text.rsplit(_CARRIAGE, 1)[-1].expandtabs(4))
+
+
+class Level(IntEnum):
+    """Severity of a line, guessed from its text."""
+
+    ANY = 0
+    WARNING = 1
+    ERROR = 2
+
+
+class LogRow(NamedTuple):
+    """One line of one log.
+
+    Attributes:
+        log: Name of the log.
+        text: Its text, safe to show.
+        at: Latest time at which it can have been printed, in seconds since the epoch; None if
+            unknown.
+        order: Sort key among the lines of several logs.
+        level: Its severity.
+    """
+
+    log: str
+    text: str
+    at: float | None
+    order: float
+    level: Level
+
+
+class MergedLogs:
+    """Lines of several logs, each by itself and all sorted by time."""
+
+    def __init__(self, most: int = MOST_LINES) -> None:
+        self._most = most
+        self._rows: dict[str, list[LogRow]] = {ALL: []}
+        self._shown: tuple[str, Level] | None = None
+        self._found: Sequence[LogRow] = ()
+
+    def add(self, log: str, lines: Sequence[LogLine]) -> None:
+        """Appends lines to a log."""
+        own = self._rows.setdefault(log, [])
+        if not lines:
+            return
+        before = own[-1] if own else None
+        new: list[LogRow] = []
+        for line in lines:
+            # Lines of one log keep their order even if the clock was set back.
+            at = _LONG_AGO if line.at is None else line.at
+            order = max(at, before.order if before is not None else _LONG_AGO)
+            level = level_of(line.text, before.level if before is not None else Level.ANY)
+            before = LogRow(log, line.text, line.at, order, level)
+            new.append(before)
+        together = self._rows[ALL]
+        comes_late = bool(together) and together[-1].order > new[0].order
+        together += new
+        if comes_late:
+            together.sort(key=attrgetter("order"))
+        own += new
+        for rows in (own, together):
+            del rows[: -self._most]
+        self._shown = None
+
+    def rows(self, log: str, least: Level = Level.ANY) -> Sequence[LogRow]:
+        """Returns the lines of a log with at least the severity `least`, oldest first."""
+        if self._shown != (log, least):
+            rows = self._rows.get(log, [])
+            self._found = rows if least is Level.ANY else [r for r in rows if r.level >= least]
+            self._shown = log, least
+        return self._found
+
+
+def row_at(rows: Sequence[LogRow], at: float) -> int | None:
+    """Returns the first row printed at `at` or later; None if no row has a time."""
+    if not any(row.at is not None for row in rows):
+        return None
+    return min(bisect_left(rows, at, key=attrgetter("order")), len(rows) - 1)
+
+
+def level_of(text: str, before: Level) -> Level:
+    """Returns the severity of a line; an indented line has that of the line before it."""
+    head = text[:_HEAD]
+    if head[:1].isspace():
+        return before
+    if _INFORMATION.search(head):
+        return Level.ANY
+    if _ERROR.search(head):
+        return Level.ERROR
+    return Level.WARNING if _WARNING.search(head) else Level.ANY
+
+
+def merge_logs(logs: Mapping[str, Sequence[LogLine]]) -> list[LogRow]:
+    """Returns the lines of several logs, sorted by time."""
+    book = MergedLogs(sys.maxsize)
+    for log, lines in logs.items():
+        book.add(log, lines)
+    return list(book.rows(ALL))
