@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from tfckpt_trainer.catalog.retention.rules import Policy, policy_from
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RetentionRules, RunInfo
-from tfckpt_tui.app.actions import ACTIONS, Action
 
 _RENAMED_ACTIONS = {"remarks": "diagnostics"}
 """Actions of version 0.1 that have another name today."""
@@ -71,10 +71,6 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keys: dict[str, str] = {}
     themes: dict[str, ThemeSection] = {}
 
-    def key_of(self, action: Action) -> str:
-        """Returns the key of an action, the first where it has several; empty if it has none."""
-        return self.keys.get(action.name, action.key).split(",")[0].strip()
-
 
 @dataclass(frozen=True)
 class Rules:
@@ -98,10 +94,11 @@ def config_path() -> Path:
     return Path(place) / "tfckpt-tui" / "config.toml"
 
 
-def read_config(path: Path | None = None) -> Config:
+def read_config(default_keys: Mapping[str, str], path: Path | None = None) -> Config:
     """Reads a configuration file.
 
     Args:
+        default_keys: The key of each action by its name; `[keys]` is checked against them.
         path: The one at the XDG place by default, which need not exist.
 
     Raises:
@@ -124,6 +121,7 @@ def read_config(path: Path | None = None) -> Config:
         raise UsageError(f"{place}: {error}. {_known_keys(raw)}") from error
     _check(place, config.retention or RetentionSection())
     _check_app(place, config)
+    _check_keys(place, config.keys, default_keys)
     return config
 
 
@@ -168,24 +166,25 @@ def _with_today_names(config: Config) -> Config:
 def _check_app(place: Path, config: Config) -> None:
     if config.app.poll is not None and not config.app.poll >= 0.1:
         raise UsageError(f"{place}, [app]: poll is {config.app.poll}; it must be 0.1 or more.")
-    names = [action.name for action in ACTIONS]
-    unknown = sorted(config.keys.keys() - set(names))
+
+
+def _check_keys(place: Path, keys: Mapping[str, str], default_keys: Mapping[str, str]) -> None:
+    unknown = sorted(keys.keys() - default_keys.keys())
     if unknown:
-        raise UsageError(
-            f"{place}, [keys]: {unknown[0]!r} is no action; there are {', '.join(names)}."
-        )
+        names = ", ".join(default_keys)
+        raise UsageError(f"{place}, [keys]: {unknown[0]!r} is no action; there are {names}.")
     taken: dict[str, str] = {}
-    for action in ACTIONS:
-        for key in config.keys.get(action.name, action.key).split(","):
+    for name, default in default_keys.items():
+        for key in keys.get(name, default).split(","):
             key = key.strip()
             if key in _TAKEN_KEYS:
                 raise UsageError(f"{place}, [keys]: {key} cannot be used: {_TAKEN_KEYS[key]}.")
             if key and key in taken:
                 raise UsageError(
-                    f"{place}, [keys]: {key} is the key of both {taken[key]} and {action.name}; "
+                    f"{place}, [keys]: {key} is the key of both {taken[key]} and {name}; "
                     "give one of them another."
                 )
-            taken[key] = action.name
+            taken[key] = name
 
 
 def _check(place: Path, section: RetentionSection) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, Protocol
 
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.health import HAS_ENDED
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
+from tfckpt_tui.app.protocols import StartJob
 from tfckpt_tui.app.widgets.base.painting import Span
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -20,15 +20,6 @@ from tfckpt_tui.services import tensorboard
 from tfckpt_tui.services.tensorboard import TensorBoard
 
 _CLOSE, _START, _START_WITH_RUN, _OPEN, _STOP = range(5)
-
-
-class StartJob(Protocol):
-    """Does something in a thread, and hands the result back in the app's own."""
-
-    def __call__(
-        self, what: str, work: Callable[[], Any], then: Callable[[Any], None] = ...
-    ) -> None:
-        """Starts `work`; `what` names it if it fails."""
 
 
 class TensorBoardDialog(Dialog[None]):

@@ -16,8 +16,7 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
-from tfckpt_tui.app.screens.opened import is_open
-from tfckpt_tui.app.screens.page import Page, search_binding
+from tfckpt_tui.app.screens.page import Page, is_open, search_binding
 from tfckpt_tui.app.widgets.base.facts import Facts
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.listing import Listing
@@ -89,7 +88,7 @@ class CheckpointScreen(Page):
         """Begins to read; the screen is there at once."""
         name = self._checkpoint.name
         work = partial(inspect, self._run, self._checkpoint)
-        self.tfckpt.start_job(f"inspect {clean(name)}", work, self._take, self._fail)
+        self.run_app.start_job(f"inspect {clean(name)}", work, self._take, self._fail)
         self._look_for_verification()
         self.set_interval(_POLL_SECONDS, self._poll)
         # Not before Textual takes the screen for mounted.
@@ -105,8 +104,8 @@ class CheckpointScreen(Page):
             self._checkpoint = checkpoint
         self._update()
 
-    def verified(self, outcome: Outcome) -> None:
-        """Takes the outcome of a verification."""
+    def show_verification(self, outcome: Outcome) -> None:
+        """Shows the outcome of a verification."""
         if outcome.name == self._checkpoint.name:
             if outcome.found is not None:
                 self._known = outcome.found.record
@@ -136,15 +135,15 @@ class CheckpointScreen(Page):
         what = f"statistics of {clean(variable.path)} in {clean(self._checkpoint.name)}"
         work = partial(statistics_of, self._run, found, variable)
         then = partial(self._take_statistics, variable)
-        self.tfckpt.start_job(what, work, then, self._fail)
+        self.run_app.start_job(what, work, then, self._fail)
         self._update()
 
     def action_verify(self) -> None:
         """Reads every byte, in the background, or gives that up."""
         if self._reading is not None:
-            self.tfckpt.verifier.cancel()
+            self.run_app.verifier.cancel()
         elif can_be_verified(self._checkpoint):
-            self.tfckpt.verifier.ask(self._checkpoint.name)
+            self.run_app.verifier.ask(self._checkpoint.name)
         else:
             self.notify(clean(self._checkpoint.problem), severity="warning", markup=False)
         self._poll()
@@ -188,12 +187,12 @@ class CheckpointScreen(Page):
 
         name = self._checkpoint.name
         what = f"verification of {clean(name)}"
-        self.tfckpt.start_job(what, partial(remembered, self._run, name), take, self._fail)
+        self.run_app.start_job(what, partial(remembered, self._run, name), take, self._fail)
 
     @property
     def _reading(self) -> Reading | None:
         """The verification of this checkpoint that is under way."""
-        reading = self.tfckpt.verifier.reading
+        reading = self.run_app.verifier.reading
         return reading if reading is not None and reading.name == self._checkpoint.name else None
 
     def _poll(self) -> None:

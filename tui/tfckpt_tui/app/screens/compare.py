@@ -15,8 +15,7 @@ from tfckpt_trainer.bundle.analysis.compare import Change, Difference
 from tfckpt_trainer.bundle.dtypes import is_inexact
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.app.screens.opened import is_open
-from tfckpt_tui.app.screens.page import Page
+from tfckpt_tui.app.screens.page import Page, is_open
 from tfckpt_tui.app.widgets.base.facts import Facts
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.painting import Line, Span, line
@@ -65,7 +64,7 @@ class CompareScreen(Page):
     def on_mount(self) -> None:
         """Reads both indexes; the screen is there at once."""
         work = partial(compare_checkpoints, self._run, self._before, self._after)
-        self.tfckpt.start_job("compare", work, self._take, self._fail)
+        self.run_app.start_job("compare", work, self._take, self._fail)
         self.set_interval(_POLL_SECONDS, self._poll)
         # Not before Textual takes the screen for mounted.
         self.call_later(self._update)
@@ -88,7 +87,7 @@ class CompareScreen(Page):
         if found is None or self._measuring or self._measured:
             return
         self._measuring = True
-        self.tfckpt.start_job("compare", partial(self._measure, found), self._end, self._fail)
+        self.run_app.start_job("compare", partial(self._measure, found), self._end, self._fail)
         self._update()
 
     def _measure(self, found: Comparison) -> None:

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from tfckpt_tui.app.screens.opened import is_open
+from tfckpt_tui.app.screens.page import is_open
 from tfckpt_tui.app.widgets.base.painting import Span
 from tfckpt_tui.app.widgets.base.words import lines_of_words
 from tfckpt_tui.formats import units

@@ -10,8 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.app.screens.opened import is_open
-from tfckpt_tui.app.screens.page import Page, search_binding
+from tfckpt_tui.app.screens.page import Page, is_open, search_binding
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.search_line import SearchLine
 from tfckpt_tui.app.widgets.run.log_view import LogTabs, LogView
@@ -139,7 +138,7 @@ class LogsScreen(Page):
         def read() -> dict[str, list[LogLine] | None]:
             return {log: tail.read_new() for log, tail in tails.items()}
 
-        self.tfckpt.start_job("read logs", read, self._take, self._fail)
+        self.run_app.start_job("read logs", read, self._take, self._fail)
 
     def _take(self, logs: Mapping[str, Sequence[LogLine] | None]) -> None:
         self._is_reading = False

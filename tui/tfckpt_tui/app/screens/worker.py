@@ -72,9 +72,9 @@ class WorkerScreen(Page):
         if view is None:
             facts.show_lines((), ((f"worker {self._index} is not there", "title"),))
             return
-        best = self.tfckpt.worker_history.best_step_seconds(self._index)
+        best = self.run_app.worker_history.best_step_seconds(self._index)
         facts.show_lines(worker_lines(view, snapshot, best), title_of(view))
-        points = self.tfckpt.worker_history.points(self._index)
+        points = self.run_app.worker_history.points(self._index)
         for chart in self.query(Chart):
             chart.show(replace(snapshot, points=points, checkpoints=(), journal=()))
 

@@ -24,7 +24,7 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 _EXAMPLE = "step>1000 state:verified pinned branch:2 loss<0.5 age<2h -name:b1"
 
 
-class Dashboard(Widget):
+class DashboardPanes(Widget):
     """Header, workers, charts, history, events, progress, keys."""
 
     header = getters.query_one("#header", RunHeader)

@@ -26,7 +26,7 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 _EXAMPLE = "words that an event has, such as: restore ada"
 
 
-class EventsScreen(Page):
+class EventLogScreen(Page):
     """Every event of the run, newest first, and one of them in full."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
