@@ -183,7 +183,7 @@ async def test_a_checkpoint_that_goes_away_meanwhile_is_told_of(made: RunFactory
         await until_shown(pilot, "float32")
         for path in made.run.root.glob("ckpt-30.*"):
             path.unlink()
-        await until_shown(pilot, "It is not there any more")
+        await until_shown(pilot, "This checkpoint no longer exists")
 
 
 async def test_what_is_odd_in_the_directory_is_shown_and_goes_away(made: RunFactory) -> None:

@@ -389,7 +389,7 @@ async def test_an_export_asks_for_the_format_and_tells_of_a_script_that_fails(
     async with opened(ended.run) as pilot:
         select(pilot, "ckpt-200")
         await pilot.press("e")
-        await until_shown(pilot, "Make a model file of ckpt-200")
+        await until_shown(pilot, "Export ckpt-200")
         await pilot.press("escape", "e", "w")
         await until_shown(pilot, "ended with status 3 before it came to its training")
     assert not list((ended.run.root / "exports").iterdir())

@@ -37,7 +37,7 @@ PAGES = {
     "d": "Keys of the comparison",
     "w": "Keys of a worker",
     "c": "Keys of the charts",
-    "J": "Keys of the journal",
+    "J": "Keys of the event log",
     "T": "Keys of the trash",
     "l": "Keys of the logs",
     "comma": "Keys of the settings",
@@ -159,7 +159,7 @@ async def test_a_moment_that_nobody_noted_is_said(live: RunFactory) -> None:
     live.run.worker_log(0).write_text("no time is known of this\n")
     async with opened(live.run) as pilot:
         await pilot.press("J", "l")
-        await until_shown(pilot, "was not noted")
+        await until_shown(pilot, "was not recorded")
 
 
 async def test_settings_are_in_force_at_once_and_kept(ended: RunFactory) -> None:
