@@ -202,7 +202,9 @@ async def test_keys_themes_and_the_bell_are_as_configured(
 
 def test_a_theme_that_is_not_there_is_told_of(home: Path, tmp_path: Path) -> None:
     home.write_text("[app]\ntheme = 'plaid'\n")
-    with pytest.raises(UsageError, match=r"There is no theme 'plaid'; choose one of .*tfckpt-dark"):
+    with pytest.raises(
+        UsageError, match=r"Theme 'plaid' does not exist. Choose one of .*tfckpt-dark"
+    ):
         TfckptApp(RunFactory(tmp_path).create().run, config=read_config(DEFAULT_KEYS))
 
 
@@ -225,9 +227,9 @@ def test_a_theme_of_ones_own_is_another_with_other_colours(home: Path, tool: Too
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ('based_on = "nowhere"', "there is none such"),
-        ('colours = { primary = "no colour" }', "give a colour as"),
-        ('colours = { shine = "red" }', "is no colour; there are primary"),
+        ('based_on = "nowhere"', "which does not exist"),
+        ('colours = { primary = "no colour" }', "is not a colour"),
+        ('colours = { shine = "red" }', "sets an unknown colour: 'shine'. Known colours: primary"),
     ],
 )
 def test_a_theme_without_sense_says_what_would_make_some(

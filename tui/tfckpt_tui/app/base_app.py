@@ -108,7 +108,7 @@ class BaseApp(App[ResultT]):
         wanted = self.config.app.theme
         if wanted not in self.available_themes:
             known = ", ".join(sorted(self.available_themes))
-            raise UsageError(f"There is no theme {wanted!r}; choose one of {known}.")
+            raise UsageError(f"Theme {wanted!r} does not exist. Choose one of {known}.")
         return wanted
 
     def _fatal_error(self) -> None:

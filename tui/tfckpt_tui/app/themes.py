@@ -175,20 +175,24 @@ def own_theme(name: str, section: ThemeSection, known: Mapping[str, Theme]) -> T
     if base is None:
         names = ", ".join(sorted(known))
         raise UsageError(
-            f"Theme {name!r} is based on {section.based_on!r}; there is none such, but {names}."
+            f"Theme {name!r} is based on {section.based_on!r}, which does not exist. "
+            f"Choose one of {names}."
         )
     own: dict[str, Any] = {k: value for k, value in section.colours.items() if k in _COLOURS}
     rest = {key: value for key, value in section.colours.items() if key not in own}
     unknown = sorted(rest.keys() - DARK.variables.keys())
     if unknown:
         names = ", ".join([*_COLOURS, *DARK.variables])
-        raise UsageError(f"Theme {name!r}: {unknown[0]!r} is no colour; there are {names}.")
+        raise UsageError(
+            f"Theme {name!r} sets an unknown colour: {unknown[0]!r}. Known colours: {names}."
+        )
     for key, value in section.colours.items():
         try:
             Color.parse(value.split(" ")[0])
         except ColorParseError as error:
             raise UsageError(
-                f"Theme {name!r}: {key} is {value!r}; give a colour as '#6cb2ff' or by its name."
+                f"Theme {name!r}: {key} is {value!r}, which is not a colour. "
+                "Use a value such as '#6cb2ff', or a colour name."
             ) from error
     dark = base.dark if section.dark is None else section.dark
     variables = {**base.variables, **rest}
