@@ -129,7 +129,7 @@ def _resource_line(status: WorkerStatus) -> Line:
         spans += [("cpu ", "label"), (f"{status.cpu_percent:.0f}% of a core", "value")]
     if status.cpu_stall_ratio is not None:
         style = "warn" if status.cpu_stall_ratio > 0.25 else "value"
-        spans += [_GAP, ("waits for cpu ", "label"), (f"{status.cpu_stall_ratio:.0%}", style)]
+        spans += [_GAP, ("CPU stall ", "label"), (f"{status.cpu_stall_ratio:.0%}", style)]
     if status.memory_bytes is not None:
         spans += _fact("memory", units.size(status.memory_bytes))
     return Line(tuple(spans))
