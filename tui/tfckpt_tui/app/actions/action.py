@@ -61,6 +61,8 @@ class Action:
         applies_to_marked: Whether it applies to the marked checkpoints, if there are any.
         before_first_snapshot: Whether it works while the run directory is still being read.
         in_footer: Whether the footer shows it.
+        at_footer_end: Whether it stands at the right end of the footer, which is never left out.
+        opens_input: Whether it opens an input line; that receives the characters typed next.
         other_label: A label for the opposite, and when that is what the action does.
     """
 
@@ -76,6 +78,8 @@ class Action:
     applies_to_marked: bool = False
     before_first_snapshot: bool = False
     in_footer: bool = True
+    at_footer_end: bool = False
+    opens_input: bool = False
     other_label: tuple[str, Predicate] | None = None
 
     def why_unavailable(

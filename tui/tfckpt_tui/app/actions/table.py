@@ -337,6 +337,7 @@ ACTIONS = (
         "state:verified, branch:2, why:command, pinned, marked, current, restorable, or a part of "
         "the name. A - before a word negates it. Enter keeps the filter, esc clears it.",
         perform=lambda dashboard: dashboard.open_filter(),
+        opens_input=True,
         in_footer=False,
     ),
     Action(
@@ -420,6 +421,7 @@ ACTIONS = (
         help="Lists all keys, and explains states and colours.",
         perform=views.open_help,
         before_first_snapshot=True,
+        at_footer_end=True,
     ),
     Action(
         name="detach",
@@ -429,6 +431,7 @@ ACTIONS = (
         help="Closes the app. `tfckpt-tui attach RUN` opens it again.",
         perform=lambda dashboard: dashboard.app.exit(0),
         before_first_snapshot=True,
+        at_footer_end=True,
     ),
 )
 

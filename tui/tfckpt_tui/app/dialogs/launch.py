@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from textual import on
@@ -57,15 +57,16 @@ class LaunchDialog(Dialog[LaunchOptions]):
 
     def fields(self) -> Iterable[Widget]:
         """Returns one line for each text, and one for all numbers."""
+        values = asdict(self._form)
         fields: list[Widget] = []
         for name, (title, hint) in _TEXTS.items():
             if name != "directory" or not self._fixed:
-                field = Input(getattr(self._form, name), placeholder=hint, id=name)
+                field = Input(values[name], placeholder=hint, id=name)
                 field.border_title = title
                 fields.append(field)
         numbers = []
         for name, title in _NUMBERS.items():
-            field = Input(getattr(self._form, name), id=name, select_on_focus=True)
+            field = Input(values[name], id=name, select_on_focus=True)
             field.border_title = title
             numbers.append(field)
         return (*fields, Horizontal(*numbers, id="numbers"))

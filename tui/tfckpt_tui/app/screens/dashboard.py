@@ -39,7 +39,6 @@ _AGE_ERROR_SECONDS, _OLD_AGE_ERROR_SECONDS = 1.0, 10.0
 """How old the ages on the screen may be, after recent and after old activity."""
 
 _OLD_SECONDS = 300.0
-_LAST_IN_FOOTER = {"help", "detach"}
 
 
 def bindings_of(actions: Iterable[Action]) -> list[BindingType]:
@@ -52,8 +51,8 @@ def bindings_of(actions: Iterable[Action]) -> list[BindingType]:
             id=action.name,
             tooltip=action.help,
             show=False,
-            # With priority, so that characters typed right after the key reach the filter line.
-            priority=action.name == "filter",
+            # With priority, so that characters typed right after the key reach the input line.
+            priority=action.opens_input,
         )
         for action in actions
         if action.key
@@ -182,8 +181,10 @@ class DashboardScreen(Screen[None]):
     # -- keys --------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Passes the key of the filter to the filter line while that has the focus."""
-        if parameters == ("filter",) and isinstance(self.focused, Input):
+        """Disables keys that open an input line while one has the focus: it takes the character."""
+        if isinstance(self.focused, Input) and any(
+            one.opens_input and parameters == (one.name,) for one in self.ACTIONS
+        ):
             return False
         return super().check_action(action, parameters)
 
@@ -334,7 +335,7 @@ class DashboardScreen(Screen[None]):
                 action.name,
                 format_key(action.key_in(self.run_app.config)),
                 action.label_for(run, selection),
-                is_last=action.name in _LAST_IN_FOOTER,
+                is_last=action.at_footer_end,
             )
             for action in self.ACTIONS
             if action.in_footer
