@@ -18,25 +18,6 @@ def test_ci_runs_the_test_command_of_the_readme_word_for_word():
     assert commands[1] in (ROOT / ".ci" / "run").read_text().splitlines()
 
 
-def test_every_key_of_the_app_is_in_the_table():
-    from tfckpt_tui.app.actions import ACTIONS
-
-    shown = {
-        "asterisk": "*",
-        "question_mark": "?",
-        "slash": "/",
-        "colon": ":",
-        "greater_than_sign": ">",
-        "less_than_sign": "<",
-        "equals_sign": "=",
-        "comma": ",",
-    }
-    keys = {shown.get(action.key, action.key) for action in ACTIONS if action.key}
-    rows = re.findall(r"^\| ((?:`[^`]+`\s?)+) \|", README, flags=re.MULTILINE)
-    named = {key for row in rows for key in re.findall(r"`([^`]+)`", row)} - {"↓"}
-    assert named == keys
-
-
 @pytest.mark.parametrize("command", sorted(set(re.findall(r"tfckpt-tui ([a-z]+) ", README))))
 def test_every_command_it_names_exists(command):
     from tfckpt_tui.cli.main import cli

@@ -183,7 +183,7 @@ async def test_a_checkpoint_deleted_meanwhile_is_reported(made: RunFactory) -> N
         await until_shown(pilot, "float32")
         for path in made.run.root.glob("ckpt-30.*"):
             path.unlink()
-        await until_shown(pilot, "It is not there any more")
+        await until_shown(pilot, "This checkpoint no longer exists")
 
 
 async def test_diagnostics_appear_and_disappear(made: RunFactory) -> None:

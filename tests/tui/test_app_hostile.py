@@ -18,7 +18,7 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_tui.app.app import TfckptApp
-from tfckpt_tui.app.base_app import Neutralise
+from tfckpt_tui.app.base_app import UnsafeTextFilter
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.formats.text import UNSAFE
 
@@ -121,7 +121,7 @@ async def test_hostile_text_is_shown_and_does_nothing(first: int, tmp_path: Path
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_the_second_line_of_defence_lets_nothing_through(text: str) -> None:
-    filtered = Neutralise().apply([Segment(text), Segment("plain")], Color(0, 0, 0))
+    filtered = UnsafeTextFilter().apply([Segment(text), Segment("plain")], Color(0, 0, 0))
     assert not any(UNSAFE.search(segment.text) for segment in filtered)
     assert filtered[1].text == "plain"
 

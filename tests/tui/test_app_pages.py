@@ -18,10 +18,11 @@ from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.dialogs.launch import LaunchDialog
 from tfckpt_tui.app.screens.charts import ChartsScreen
 from tfckpt_tui.app.screens.dashboard import DashboardScreen
-from tfckpt_tui.app.screens.launch import LaunchDialog
 from tfckpt_tui.app.screens.logs import LogsScreen
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.search_input import SearchInput
@@ -36,7 +37,7 @@ PAGES = {
     "d": "Keys of the comparison",
     "w": "Keys of a worker",
     "c": "Keys of the charts",
-    "J": "Keys of the journal",
+    "J": "Keys of the event log",
     "T": "Keys of the trash",
     "l": "Keys of the logs",
     "comma": "Keys of the settings",
@@ -158,7 +159,7 @@ async def test_a_moment_that_nobody_noted_is_said(live: RunFactory) -> None:
     live.run.worker_log(0).write_text("no time is known of this\n")
     async with opened(live.run) as pilot:
         await pilot.press("J", "l")
-        await until_shown(pilot, "was not noted")
+        await until_shown(pilot, "was not recorded")
 
 
 async def test_settings_are_in_force_at_once_and_kept(ended: RunFactory) -> None:
@@ -170,8 +171,8 @@ async def test_settings_are_in_force_at_once_and_kept(ended: RunFactory) -> None
         await pilot.press("comma", "right")
         await until(pilot, lambda: pilot.app.theme != before, "another theme")
         await pilot.press("down", "right", "down", "right")
-        await until(pilot, lambda: read_config().app.bell, "the bell is kept")
-    config = read_config()
+        await until(pilot, lambda: read_config(DEFAULT_KEYS).app.bell, "the bell is kept")
+    config = read_config(DEFAULT_KEYS)
     assert config.app.theme == pilot.app.theme
     assert config.app.poll == 0.5
     assert config.app.bell == [JournalKind.START]
@@ -216,7 +217,7 @@ async def test_a_run_is_started_again_from_the_form(ended: RunFactory, tmp_path:
 async def test_what_runs_is_not_started_again(live: RunFactory) -> None:
     async with opened(live.run) as pilot:
         await pilot.press("L")
-        await until_shown(pilot, "It is running; stop it first.")
+        await until_shown(pilot, "The run is active. Stop it first.")
 
 
 async def test_the_cursor_begins_where_it_was(ended: RunFactory) -> None:
@@ -226,9 +227,9 @@ async def test_the_cursor_begins_where_it_was(ended: RunFactory) -> None:
             pilot, lambda: history.selected and history.selected.name == "ckpt-300", "the last one"
         )
         await pilot.press("down")
-        assert pilot.app.selection == "ckpt-200"  # type: ignore[attr-defined]
+        assert pilot.app.selected_name == "ckpt-200"  # type: ignore[attr-defined]
         await pilot.press("home")
-        assert pilot.app.selection is None  # type: ignore[attr-defined]
+        assert pilot.app.selected_name is None  # type: ignore[attr-defined]
 
 
 async def test_a_directory_that_does_not_answer_is_said_on_every_screen(ended: RunFactory) -> None:

@@ -176,7 +176,7 @@ def test_a_crash_leaves_the_run_alone_tells_what_to_report_and_opens_again(
     terminal = Terminal(str(made.run.root), code=defect + _OPEN)
     terminal.wait_for("ckpt-b1-400")
     terminal.press(" ")
-    terminal.wait_for("The app failed. Training goes on")
+    terminal.wait_for("The app failed. Training continues")
     terminal.wait_for("KeyError")
     (report,) = (tmp_path / "state" / "tfckpt-tui").glob("crash-*.txt")
     assert "in fail" in report.read_text()

@@ -16,6 +16,7 @@ from tfckpt_trainer.rundir.documents import decode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RetentionRules, RunInfo
+from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.settings.config import (
     Config,
@@ -47,7 +48,7 @@ def test_all_rules_are_read(home: Path) -> None:
         "[retention]\nkeep_last = 3\nkeep_every_steps = 1000\nkeep_every_hours = 6\n"
         'keep_best = ["loss:min:2", "accuracy:max:1"]\ntrash_hours = 24\n'
     )
-    rules = default_rules(None, read_config())
+    rules = default_rules(None, read_config(DEFAULT_KEYS))
     assert rules.policy == Policy(
         3, 1000, 6.0, (BestBy("loss", "min", 2), BestBy("accuracy", "max", 1))
     )
@@ -56,20 +57,22 @@ def test_all_rules_are_read(home: Path) -> None:
 
 
 def test_without_a_file_there_is_no_rule(home: Path) -> None:
-    rules = default_rules(None, read_config())
+    rules = default_rules(None, read_config(DEFAULT_KEYS))
     assert rules.policy.is_empty
     assert str(home) in rules.source
 
 
 def test_the_trainers_own_policy_comes_first(home: Path) -> None:
     home.write_text("[retention]\nkeep_last = 3\n")
-    assert default_rules(OWN, read_config()) == Rules(Policy(7), "the trainer's own policy")
+    assert default_rules(OWN, read_config(DEFAULT_KEYS)) == Rules(
+        Policy(7), "the trainer's own policy"
+    )
 
 
 def test_a_policy_of_the_trainer_that_makes_no_sense_is_not_passed_over(home: Path) -> None:
     home.write_text("[retention]\nkeep_last = 3\n")
     odd = RunInfo(id="run", created_at=0.0, retention=RetentionRules(keep_best=["loss"]))
-    rules = default_rules(odd, read_config())
+    rules = default_rules(odd, read_config(DEFAULT_KEYS))
     assert rules.policy.is_empty
     assert "METRIC:min|max:COUNT" in rules.source
 
@@ -83,7 +86,7 @@ def test_what_a_newer_trainer_writes_in_its_policy_keeps_nobody_from_reading_the
 def test_without_a_home_there_is_no_rule(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.setenv("HOME", place)
-    assert read_config() == Config()
+    assert read_config(DEFAULT_KEYS) == Config()
 
 
 @pytest.mark.parametrize(
@@ -112,7 +115,7 @@ def test_without_a_home_there_is_no_rule(monkeypatch: pytest.MonkeyPatch, place:
 def test_what_makes_no_sense_is_told_with_the_file(home: Path, text: str, message: str) -> None:
     home.write_text(text)
     with pytest.raises(UsageError) as error:
-        read_config()
+        read_config(DEFAULT_KEYS)
     assert str(home) in str(error.value)
     assert message in str(error.value)
 
@@ -183,7 +186,7 @@ async def test_keys_themes_and_the_bell_are_as_configured(
     made = two_branches(tmp_path / "run")
     rung = []
     monkeypatch.setattr(TfckptApp, "bell", lambda self: rung.append(1))
-    app = TfckptApp(made.run, config=read_config(), poll=0.1)
+    app = TfckptApp(made.run, config=read_config(DEFAULT_KEYS), poll=0.1)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await until_shown(pilot, "f4 pin")
         assert app.theme == "tfckpt-colour-blind"
@@ -199,8 +202,10 @@ async def test_keys_themes_and_the_bell_are_as_configured(
 
 def test_a_theme_that_is_not_there_is_told_of(home: Path, tmp_path: Path) -> None:
     home.write_text("[app]\ntheme = 'plaid'\n")
-    with pytest.raises(UsageError, match=r"There is no theme 'plaid'; choose one of .*tfckpt-dark"):
-        TfckptApp(RunFactory(tmp_path).create().run, config=read_config())
+    with pytest.raises(
+        UsageError, match=r"Theme 'plaid' does not exist. Choose one of .*tfckpt-dark"
+    ):
+        TfckptApp(RunFactory(tmp_path).create().run, config=read_config(DEFAULT_KEYS))
 
 
 def test_a_theme_of_ones_own_is_another_with_other_colours(home: Path, tool: Tool) -> None:
@@ -208,7 +213,7 @@ def test_a_theme_of_ones_own_is_another_with_other_colours(home: Path, tool: Too
         '[app]\ntheme = "mine"\n[themes.mine]\nbased_on = "tfckpt-light"\n'
         'colours = { primary = "#123456", "branch-1" = "red" }\n'
     )
-    app = TfckptApp(RunDirectory(Path("/nowhere")), config=read_config())
+    app = TfckptApp(RunDirectory(Path("/nowhere")), config=read_config(DEFAULT_KEYS))
     assert app.theme == "mine"
     theme = app.available_themes["mine"]
     assert (theme.primary, theme.dark) == ("#123456", False)
@@ -222,9 +227,9 @@ def test_a_theme_of_ones_own_is_another_with_other_colours(home: Path, tool: Too
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ('based_on = "nowhere"', "there is none such"),
-        ('colours = { primary = "no colour" }', "give a colour as"),
-        ('colours = { shine = "red" }', "is no colour; there are primary"),
+        ('based_on = "nowhere"', "which does not exist"),
+        ('colours = { primary = "no colour" }', "is not a colour"),
+        ('colours = { shine = "red" }', "sets an unknown colour: 'shine'. Known colours: primary"),
     ],
 )
 def test_a_theme_without_sense_says_what_would_make_some(
@@ -232,10 +237,10 @@ def test_a_theme_without_sense_says_what_would_make_some(
 ) -> None:
     home.write_text(f"[themes.mine]\n{section}\n")
     with pytest.raises(UsageError, match=words):
-        TfckptApp(RunDirectory(Path("/nowhere")), config=read_config())
+        TfckptApp(RunDirectory(Path("/nowhere")), config=read_config(DEFAULT_KEYS))
 
 
 def test_actions_named_as_in_version_0_1_keep_their_keys(tmp_path):
     place = tmp_path / "config.toml"
     place.write_text("[keys]\nremarks = 'f9'\n")
-    assert read_config(place).keys == {"diagnostics": "f9"}
+    assert read_config(DEFAULT_KEYS, place).keys == {"diagnostics": "f9"}

@@ -1,4 +1,4 @@
-"""The terminal app: one flow of data from the monitor, one flow of commands to the run."""
+"""The terminal app of one run: shows snapshots of the monitor, and runs jobs in threads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gc
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -19,8 +19,11 @@ from textual.screen import Screen
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.errors import ExitCode, TfckptError, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.app.actions.action import Action
+from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.base_app import BaseApp
 from tfckpt_tui.app.messages import JobDone, JobFailed, SnapshotTaken, VerificationEnded
+from tfckpt_tui.app.protocols import ShowsFailures, ShowsSnapshots, ShowsVerifications
 from tfckpt_tui.app.screens.dashboard import DashboardScreen
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.formats.text import clean
@@ -34,11 +37,11 @@ from tfckpt_tui.settings.recent_runs import last_selection, remember_selection
 _SILENCE_SECONDS = 1.0
 _SWITCH_SECONDS = 0.001
 _FIRST_FRAME_SECONDS = 0.03
-"""What the first frame takes to reach the terminal, before anything is read."""
+"""How long the first frame takes to reach the terminal; reading starts after it."""
 
 
 def _actions_provider() -> type[Provider]:
-    # Imported when the palette is opened first: the first frame need not wait for it.
+    # Imported when the palette is first opened: the first frame does not wait for it.
     from tfckpt_tui.app.palette import ActionsProvider
 
     return ActionsProvider
@@ -51,11 +54,19 @@ def _checkpoints_provider() -> type[Provider]:
 
 
 class TfckptApp(BaseApp[int]):
-    """Watches and steers one run.
+    """Shows one run, and changes it on request.
 
     Attributes:
-        selection: The checkpoint under the cursor; None where that follows the newest.
+        dashboard_type: The class of the main screen.
+        run_directory: The run directory.
+        read_only: Whether actions that change the run are disabled.
+        snapshot: The newest snapshot; None before the first one.
+        selected_name: The checkpoint under the cursor; None if the cursor follows the newest.
+        verifier: Verifies checkpoints in the background.
+        worker_history: Measurements of all workers since the app was opened.
     """
+
+    dashboard_type: ClassVar[type[DashboardScreen]] = DashboardScreen
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "explain_quit", "Quit", show=False, system=True),
@@ -81,109 +92,111 @@ class TfckptApp(BaseApp[int]):
 
         Args:
             run: The run directory.
-            read_only: Whether every action that changes something is switched off.
-            poll: Seconds between looks, where file events are not to be relied on.
-            monitor: Gives the snapshots; by default it watches `run`.
-            config: What the person set for all runs.
-            select: The checkpoint on which the cursor begins; by default the newest.
+            read_only: Whether actions that change the run are disabled.
+            poll: Seconds between scans of the directory, instead of waiting for file events.
+            monitor: Provides the snapshots; by default it watches `run`.
+            config: The configuration of the user.
+            select: The checkpoint to select first; by default the newest.
         """
         super().__init__(config or Config())
         self.run_directory = run
         self.read_only = read_only
         self.snapshot: RunSnapshot | None = None
-        self.selection = select
+        self.selected_name = select
         self._monitor: SnapshotSource = Monitor(run, poll) if monitor is None else monitor
-        self.verifier = BackgroundVerifier(run, self._verification_ended, read_only=read_only)
+        self.verifier = BackgroundVerifier(run, self._post_verification, read_only=read_only)
         self.worker_history = WorkerHistory()
         self._restorable_before: frozenset[str] | None = None
         self.set_keymap(self.config.keys)
-        self._heard_until: float | None = None
-        self._heard_at = time.monotonic()
+        self._newest_event_at: float | None = None
+        self._snapshot_at = time.monotonic()
 
-    # -- life --------------------------------------------------------------------------------
+    # -- start and end -------------------------------------------------------------------------
 
-    def set(self, name: str, value: Any) -> None:
-        """Puts a setting of `[app]` in force; what is watched otherwise is from the next start."""
+    @property
+    def actions(self) -> Sequence[Action]:
+        """All actions of the dashboard."""
+        return self.dashboard_type.ACTIONS
+
+    def change_setting(self, name: str, value: Any) -> None:
+        """Applies a setting of `[app]`; `poll` takes effect at the next start."""
         changed = {**msgspec.to_builtins(self.config.app), name: value}
         app = msgspec.convert(changed, AppSection)
         self.config = msgspec.structs.replace(self.config, app=app)
         self.theme = self._wanted_theme()
 
     def get_default_screen(self) -> DashboardScreen:
-        """Returns the screen that everything else opens from."""
-        return DashboardScreen(self.run_directory, read_only=self.read_only)
+        """Returns the main screen."""
+        return self.dashboard_type(self.run_directory, read_only=self.read_only)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Returns what the palette offers beside the actions."""
+        """Returns the entries of the palette that are not actions of the dashboard."""
         del screen
-        yield SystemCommand("Theme", "Choose other colours", self.action_change_theme)
-        yield SystemCommand("Screenshot", "Save a picture of the screen", self.deliver_screenshot)
+        yield SystemCommand("Theme", "Change colours", self.action_change_theme)
+        yield SystemCommand("Screenshot", "Save a screenshot", self.deliver_screenshot)
 
     def on_mount(self) -> None:
-        """Starts looking."""
-        # A thread of Python's that is busy may keep the others waiting for so long.
+        """Starts to watch the run."""
+        # The longest time that a busy thread may keep the others waiting.
         sys.setswitchinterval(_SWITCH_SECONDS)
-        self.call_after_refresh(self.set_timer, _FIRST_FRAME_SECONDS, self._begin)
-        self.set_interval(_SILENCE_SECONDS, self._show_silence)
+        self.call_after_refresh(self.set_timer, _FIRST_FRAME_SECONDS, self._start_monitor)
+        self.set_interval(_SILENCE_SECONDS, self._show_staleness)
 
-    def _begin(self) -> None:
+    def _start_monitor(self) -> None:
         gc.enable()
-        self._monitor.start(self._take)
+        self._monitor.start(self._post_snapshot)
 
     def on_unmount(self) -> None:
-        """Ends what goes on beside the screen."""
+        """Stops the background threads."""
         self.close()
 
     def close(self) -> None:
-        """Ends the monitor and the verifier; what they are busy with is a daemon's business."""
+        """Stops the monitor and the verifier, without waiting for their threads."""
         self._monitor.stop()
         self.verifier.stop()
 
-    # -- data --------------------------------------------------------------------------------
+    # -- snapshots -----------------------------------------------------------------------------
 
-    def _take(self, snapshot: RunSnapshot) -> None:
+    def _post_snapshot(self, snapshot: RunSnapshot) -> None:
         self.post_message(SnapshotTaken(snapshot))
 
     @on(SnapshotTaken)
     def _show(self, message: SnapshotTaken) -> None:
         if self.snapshot is None:
-            # What was imported and built by now stays: no collection has to walk through it,
-            # which takes a tenth of a second, in the middle of a key press.
+            # Everything so far stays alive. Scanning it would delay a key press by 0.1 s.
             gc.freeze()
         self.snapshot = message.snapshot
-        self._heard_at = time.monotonic()
-        self._show_silence()
+        self._snapshot_at = time.monotonic()
+        self._show_staleness()
         self.worker_history.add(message.snapshot)
-        self._ring(message.snapshot)
+        self._ring_bell(message.snapshot)
         for screen in self.screen_stack:
-            show = getattr(screen, "show", None)
-            # One more may come while the app closes and its widgets are gone already.
-            if show is not None and screen.is_running and screen.children:
-                show(message.snapshot)
+            # While the app closes, a screen may have no widgets any more.
+            if isinstance(screen, ShowsSnapshots) and screen.is_running and screen.children:
+                screen.show(message.snapshot)
+        self._verify_new(message.snapshot)
 
-        self._suggest_new(message.snapshot)
-
-    def _show_silence(self) -> None:
-        """Says on every screen how old its data is, where the run directory does not answer."""
-        silent = time.monotonic() - self._heard_at
+    def _show_staleness(self) -> None:
+        """Shows on every screen how old its data is if the run directory does not respond."""
+        silent = time.monotonic() - self._snapshot_at
         seconds = int(silent) if silent > self._monitor.snapshot_timeout else 0
         for screen in self.screen_stack:
             for bar in screen.query(KeyBar):
                 bar.show_silence(seconds)
 
-    def _ring(self, snapshot: RunSnapshot) -> None:
-        """Rings the bell for what is new in the journal and the person wants to hear of."""
+    def _ring_bell(self, snapshot: RunSnapshot) -> None:
+        """Rings the bell for new events of the configured kinds."""
         newest = max((entry.at for entry in snapshot.journal), default=0.0)
-        before, self._heard_until = self._heard_until, newest
+        before, self._newest_event_at = self._newest_event_at, newest
         if before is not None and any(
             entry.at > before and entry.kind in self.config.app.bell for entry in snapshot.journal
         ):
             self.bell()
 
-    # -- verifying ---------------------------------------------------------------------------
+    # -- verification --------------------------------------------------------------------------
 
-    def _suggest_new(self, snapshot: RunSnapshot) -> None:
-        """Has checkpoints verified that came since the app was opened, when nobody waits."""
+    def _verify_new(self, snapshot: RunSnapshot) -> None:
+        """Verifies checkpoints that appeared since the app was opened, at low priority."""
         names = frozenset(c.name for c in snapshot.checkpoints if c.restorable)
         known, self._restorable_before = self._restorable_before, names
         if known is None:
@@ -193,18 +206,17 @@ class TfckptApp(BaseApp[int]):
             if is_new and checkpoint.state is CheckpointState.COMPLETE:
                 self.verifier.suggest(checkpoint.name)
 
-    def _verification_ended(self, outcome: VerificationOutcome) -> None:
+    def _post_verification(self, outcome: VerificationOutcome) -> None:
         self.post_message(VerificationEnded(outcome))
 
     @on(VerificationEnded)
     def _show_verification(self, message: VerificationEnded) -> None:
         for screen in self.screen_stack:
-            take = getattr(screen, "verified", None)
-            if take is not None and screen.is_running:
-                take(message.outcome)
+            if isinstance(screen, ShowsVerifications) and screen.is_running:
+                screen.show_verification(message.outcome)
         self._monitor.refresh()
 
-    # -- work in threads ---------------------------------------------------------------------
+    # -- jobs in threads -----------------------------------------------------------------------
 
     def start_job(
         self,
@@ -213,14 +225,14 @@ class TfckptApp(BaseApp[int]):
         then: Callable[[Any], None] = lambda result: None,
         otherwise: Callable[[str], None] | None = None,
     ) -> None:
-        """Does `work` in a thread that never holds up quitting.
+        """Runs `work` in a daemon thread, which does not delay quitting.
 
         Args:
-            what: Names the action if it fails.
-            work: Is called in the thread; may raise the errors that people can meet.
-            then: Gets its result, in the app's own thread.
-            otherwise: Gets the message of its failure, safe to show, in the app's own thread;
-                without it the failure is shown until it is dismissed.
+            what: The name of the action, for the message if it fails.
+            work: Runs in the thread; may raise `TfckptError` and `OSError`.
+            then: Receives the result, in the thread of the app.
+            otherwise: Receives the message of a failure, safe to show, in the thread of the app;
+                by default the failure is shown until the user dismisses it.
         """
 
         def run() -> None:
@@ -244,24 +256,23 @@ class TfckptApp(BaseApp[int]):
             message.otherwise(message.problem)
             return
         for screen in self.screen_stack:
-            report = getattr(screen, "report_failure", None)
-            if report is not None:
-                report(message.what, message.problem)
+            if isinstance(screen, ShowsFailures):
+                screen.report_failure(message.what, message.problem)
 
     def action_explain_quit(self) -> None:
-        """Says which key leaves the app: ctrl+c would look like it stopped the training."""
-        self.notify("Press q to detach; training goes on.", markup=False)
+        """Shows the key that closes the app; users expect ctrl+c to stop the training."""
+        self.notify("Press q to detach. Training continues.", markup=False)
 
 
 def main(run: RunDirectory, *, read_only: bool = False, poll: float | None = None) -> int:
     """Opens the app on `run` and returns its exit status.
 
     Args:
-        run: The run directory; it need not hold a run of ours.
-        read_only: Whether every action that changes something is switched off.
-        poll: Seconds between looks, where file events are not to be relied on.
+        run: The run directory, or any directory of TensorFlow checkpoints.
+        read_only: Whether actions that change the run are disabled.
+        poll: Seconds between scans of the directory, instead of waiting for file events.
     """
-    config = read_config()
+    config = read_config(DEFAULT_KEYS)
     while True:
         app = TfckptApp(
             run,
@@ -272,10 +283,10 @@ def main(run: RunDirectory, *, read_only: bool = False, poll: float | None = Non
         )
         app.run()
         app.close()
-        remember_selection(run.root, app.selection)
+        remember_selection(run.root, app.selected_name)
         if app.crash is None:
             return app.return_code or 0
-        from tfckpt_tui.app.crash_app import CrashApp
+        from tfckpt_tui.app.crash import CrashApp
 
         if not CrashApp(app.crash, config).run():
             return ExitCode.PROBLEM

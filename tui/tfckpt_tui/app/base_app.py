@@ -1,4 +1,4 @@
-"""What all our apps share: colours, harmless text, signals, and an end without a traceback."""
+"""The base of all apps: themes, safe text, signals, and crashes without a traceback."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tfckpt_tui.formats.text import UNSAFE
 from tfckpt_tui.settings.config import Config
 
 if TYPE_CHECKING:
-    from tfckpt_tui.app.crash_report import Crash
+    from tfckpt_tui.app.crash import Crash
 
 ResultT = TypeVar("ResultT")
 
@@ -34,18 +34,17 @@ _NO_COLOR = os.environ.get("NO_COLOR", "")
 _PLAIN = Style()
 
 
-class Neutralise(LineFilter):
-    """The second line of defence: whatever came past `clean` is made harmless on its way out."""
+class UnsafeTextFilter(LineFilter):
+    """Replaces control characters that were not removed by `clean`, as a second line of defence."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Returns the segments without a character that a terminal would act on.
+        """Returns the segments without characters that a terminal would interpret.
 
-        Each has a style: Textual's filter for terminals without colours fails on one that has
-        none.
+        Each segment gets a style: Textual's filter for terminals without colours needs one.
         """
         del background
         return [
-            Segment(UNSAFE.sub(_harmless, segment.text), segment.style or _PLAIN)
+            Segment(UNSAFE.sub(_replacement, segment.text), segment.style or _PLAIN)
             if segment.control is None
             else segment
             for segment in segments
@@ -53,11 +52,11 @@ class Neutralise(LineFilter):
 
 
 class BaseApp(App[ResultT]):
-    """An app in our colours that leaves the terminal as it was, whatever ends it.
+    """An app with our themes that restores the terminal, whatever ends it.
 
     Attributes:
-        config: What the person set for all runs.
-        crash: The error that ended it, if one did.
+        config: The configuration of the user.
+        crash: The error that ended the app, if any.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -70,33 +69,33 @@ class BaseApp(App[ResultT]):
         """Makes the app.
 
         Raises:
-            UsageError: The theme of the configuration is none.
+            UsageError: The theme of the configuration does not exist.
         """
-        _say_whether_colours()
+        _restore_no_color()
         super().__init__()
         self.config = config
         self.crash: Crash | None = None
-        self._neutralise = Neutralise()
+        self._unsafe_text_filter = UnsafeTextFilter()
         for theme in themes_with(config.themes):
             self.register_theme(theme)
         self.theme = self._wanted_theme()
 
     def get_line_filters(self) -> list[LineFilter]:
-        """Returns ours, and Textual's behind it."""
-        return [self._neutralise, *super().get_line_filters()]
+        """Returns our filter, followed by those of Textual."""
+        return [self._unsafe_text_filter, *super().get_line_filters()]
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Returns our colours for themes that were made without them."""
+        """Returns defaults of our colours, for themes that do not define them."""
         theme = BUILTIN_THEMES.get(self.theme)
         return defaults_for(dark=theme is None or theme.dark)
 
     def on_mount(self) -> None:
-        """Makes sure that a signal leaves the terminal as it was."""
+        """Restores the terminal when a signal ends the app."""
         if threading.current_thread() is not threading.main_thread():
             return
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
-            # By default these kill the process with the terminal in raw mode.
+            # By default the signal kills the process and leaves the terminal in raw mode.
             leave: Callable[[], None] = partial(self.exit, return_code=128 + number)
             loop.add_signal_handler(number, leave)
 
@@ -104,27 +103,28 @@ class BaseApp(App[ResultT]):
         """Returns the theme of the configuration.
 
         Raises:
-            UsageError: There is no such theme.
+            UsageError: The theme does not exist.
         """
         wanted = self.config.app.theme
         if wanted not in self.available_themes:
             known = ", ".join(sorted(self.available_themes))
-            raise UsageError(f"There is no theme {wanted!r}; choose one of {known}.")
+            raise UsageError(f"Theme {wanted!r} does not exist. Choose one of {known}.")
         return wanted
 
     def _fatal_error(self) -> None:
-        # Textual would print a traceback with the values of all variables.
-        from tfckpt_tui.app.crash_report import take_down
+        # Textual prints a traceback with the values of all variables.
+        from tfckpt_tui.app.crash import report_crash
 
         assert self._exception is not None
-        self.crash = self.crash or take_down(self._exception)
+        self.crash = self.crash or report_crash(self._exception)
         self._close_messages_no_wait()
 
 
-def _say_whether_colours() -> None:
-    """Puts `NO_COLOR` back: Textual takes it out for its first app, and takes an empty one for set.
+def _restore_no_color() -> None:
+    """Restores `NO_COLOR` in the environment, unless it is empty.
 
-    See https://no-color.org: it counts when it is not empty.
+    Textual removes it for its first app, and treats an empty one as set. By https://no-color.org
+    it counts only if it is not empty.
     """
     if _NO_COLOR:
         os.environ["NO_COLOR"] = _NO_COLOR
@@ -132,5 +132,5 @@ def _say_whether_colours() -> None:
         os.environ.pop("NO_COLOR", None)
 
 
-def _harmless(match: Any) -> str:
+def _replacement(match: Any) -> str:
     return "\ufffd" * cell_len(match[0])

@@ -1,4 +1,4 @@
-"""What threads tell the app: typed messages, never a touch of a widget."""
+"""Messages from background threads to the app. Threads never touch widgets."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
 class SnapshotTaken(Message):
-    """The monitor looked; only the newest look matters."""
+    """The monitor took a snapshot; only the newest one matters."""
 
     def __init__(self, snapshot: RunSnapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
 
     def can_replace(self, message: Message) -> bool:
-        """A newer snapshot takes the place of one that nobody handled yet."""
+        """Returns whether this snapshot replaces one that is still in the queue."""
         return isinstance(message, SnapshotTaken)
 
 
 class JobDone(Message):
-    """Something done in a thread came to its end.
+    """A job ended.
 
     Attributes:
         result: What it returned.
-        then: What to do with it, in the app's own thread.
+        then: Receives the result, in the thread of the app.
     """
 
     def __init__(self, result: Any, then: Callable[[Any], None]) -> None:
@@ -38,12 +38,12 @@ class JobDone(Message):
 
 
 class JobFailed(Message):
-    """Something done in a thread failed.
+    """A job failed.
 
     Attributes:
-        what: The action.
+        what: The name of the action.
         problem: The message of the error, safe to show.
-        otherwise: What to do with it; None shows it until it is dismissed.
+        otherwise: Receives the message; None shows it until the user dismisses it.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class JobFailed(Message):
 
 
 class VerificationEnded(Message):
-    """A checkpoint was verified, or could not be."""
+    """The verification of a checkpoint ended."""
 
     def __init__(self, outcome: VerificationOutcome) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The palette: every action by its name, with its key, and every checkpoint."""
+"""The command palette: every action with its key, and every checkpoint."""
 
 from __future__ import annotations
 
@@ -9,69 +9,69 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.keys import format_key
 
-from tfckpt_tui.app.actions import ACTIONS, Action
+from tfckpt_tui.app.actions.action import Action
+from tfckpt_tui.app.protocols import PerformsActions, run_app_of
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.settings.config import Config
 
-_MOST_CHECKPOINTS = 20
-"""More that match are not offered: a longer name finds them."""
+_MAX_CHECKPOINTS = 20
+"""A longer name finds the others."""
 
 
 class ActionsProvider(Provider):
-    """Offers the actions of the dashboard; one that is not possible now says why."""
+    """Offers all actions of the dashboard; an unavailable one says why when it is chosen."""
 
     async def discover(self) -> Hits:
         """Yields all actions."""
-        for action in ACTIONS:
-            yield DiscoveryHit(self._shown(action), self._do(action), help=action.help)
+        for action in run_app_of(self.screen).actions:
+            yield DiscoveryHit(self._line(action), self._perform(action), help=action.help)
 
     async def search(self, query: str) -> Hits:
-        """Yields the actions whose title matches."""
+        """Yields the actions whose name or title matches."""
         matcher = self.matcher(query)
-        for action in ACTIONS:
-            score = matcher.match(_words(action))
+        for action in run_app_of(self.screen).actions:
+            text = _text(action)
+            score = matcher.match(text)
             if score > 0:
-                yield Hit(
-                    score, matcher.highlight(_words(action)), self._do(action), help=action.help
-                )
+                yield Hit(score, matcher.highlight(text), self._perform(action), help=action.help)
 
-    def _shown(self, action: Action) -> Content:
-        config = getattr(self.app, "config", None)
-        key = config.key_of(action) if isinstance(config, Config) else action.key
+    def _line(self, action: Action) -> Content:
+        key = action.key_in(run_app_of(self.screen).config)
         shown = f"  {format_key(key)}" if key else ""
-        return Content.assemble(_words(action), (shown, "$primary bold"))
+        return Content.assemble(_text(action), (shown, "$primary bold"))
 
-    def _do(self, action: Action) -> Callable[[], None]:
-        perform = getattr(self.screen, "action_perform", None)
-        return self.app.bell if perform is None else partial(perform, action.name)
+    def _perform(self, action: Action) -> Callable[[], None]:
+        screen = self.screen
+        if isinstance(screen, PerformsActions):
+            return partial(screen.action_perform, action.name)
+        return self.app.bell
 
 
 class CheckpointsProvider(Provider):
-    """Goes to a checkpoint by its name, or to the one nearest to a step."""
+    """Selects a checkpoint by its name, or the one nearest to a step."""
 
     async def search(self, query: str) -> Hits:
-        """Yields the step that was typed, and checkpoints with the query in their names."""
-        show = getattr(self.screen, "go_to", None)
-        snapshot = getattr(self.screen, "snapshot", None)
-        if show is None or snapshot is None:
+        """Yields the step that was typed, and checkpoints whose names contain the query."""
+        screen = self.screen
+        if not isinstance(screen, PerformsActions) or screen.snapshot is None:
             return
         wanted = query.strip().casefold()
         digits = wanted.removeprefix("step").strip().replace(",", "")
         if digits.isascii() and digits.isdigit():
-            words = f"go to step {int(digits):,}"
-            yield Hit(1.0, words, partial(show, int(digits)), help="The checkpoint nearest to it.")
-        found = [c for c in snapshot.checkpoints if wanted and wanted in c.name.casefold()]
-        for place, checkpoint in enumerate(found[:_MOST_CHECKPOINTS]):
-            # In the order of the history, behind an action of the same name.
+            text = f"go to step {int(digits):,}"
+            select = partial(screen.go_to, int(digits))
+            yield Hit(1.0, text, select, help="The checkpoint nearest to this step.")
+        found = [c for c in screen.snapshot.checkpoints if wanted and wanted in c.name.casefold()]
+        for place, checkpoint in enumerate(found[:_MAX_CHECKPOINTS]):
+            # In the order of the list, after an action of the same name.
             score = 0.5 - place / 1000
             step = "" if checkpoint.step is None else f"step {checkpoint.step:,}, "
             yield Hit(
                 score,
                 f"go to {clean(checkpoint.name)}",
-                partial(show, checkpoint.name),
+                partial(screen.go_to, checkpoint.name),
                 help=f"{step}{checkpoint.state.value}",
             )
 
 
-def _words(action: Action) -> str:
+def _text(action: Action) -> str:
     return f"{action.name}: {action.title}"

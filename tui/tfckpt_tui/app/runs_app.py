@@ -1,4 +1,4 @@
-"""The list of runs, from which one is opened: what `tfckpt-tui` without a directory shows."""
+"""The app that `tfckpt-tui` without a directory opens: a list of runs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tfckpt_tui.services.launch import form_like
 from tfckpt_tui.settings.config import Config
 from tfckpt_tui.settings.recent_runs import RunSummary, recent_runs, runs_below, summarize_runs
 
-_LOOK_SECONDS = 2.0
+_POLL_SECONDS = 2.0
 
 
-class Looked(Message):
-    """All runs were looked at."""
+class RunsRead(Message):
+    """The state of all runs was read."""
 
     def __init__(self, found: Sequence[RunSummary], at: float) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Looked(Message):
 
 
 class RunsApp(BaseApp[Path | LaunchOptions]):
-    """Ends with the directory that a person chose, with a run to launch, or with nothing."""
+    """Returns the directory of a run to open, the options of a run to launch, or None."""
 
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -47,12 +47,12 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         """Makes the app.
 
         Args:
-            below: Where runs are looked for, beside the ones that were open lately.
-            config: What the person set for all runs.
+            below: A directory to search for runs, in addition to those opened recently.
+            config: The configuration of the user.
         """
         super().__init__(config)
         self._below = below
-        self._left = threading.Event()
+        self._stopped = threading.Event()
 
     def compose(self) -> ComposeResult:
         """Makes the list and the keys."""
@@ -60,21 +60,21 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
-        """Begins to look; the list is there at once."""
+        """Starts to read the runs in a thread."""
         self.query_one(KeyBar).show_hints(_HINTS)
         self.query_one(RunList).focus()
-        threading.Thread(target=self._look, name="runs", daemon=True).start()
+        threading.Thread(target=self._read_runs, name="runs", daemon=True).start()
 
     def on_unmount(self) -> None:
-        """Ends the looking."""
-        self._left.set()
+        """Stops the thread."""
+        self._stopped.set()
 
-    def on_looked(self, message: Looked) -> None:
-        """Shows what was found."""
+    def on_runs_read(self, message: RunsRead) -> None:
+        """Shows the runs."""
         self.query_one(RunList).show_runs(message.found, message.at)
 
     def on_key_bar_chosen(self, message: KeyBar.Chosen) -> None:
-        """Does what a clicked key does."""
+        """Performs the action of a clicked key."""
         actions = {
             "choose": self.action_choose,
             "launch": self.action_launch,
@@ -83,14 +83,14 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         actions[message.action]()
 
     def action_choose(self) -> None:
-        """Ends with the run under the cursor."""
+        """Opens the selected run."""
         selected = self.query_one(RunList).selected
         if selected is not None:
             self.exit(selected.root)
 
     def action_launch(self) -> None:
-        """Ends with what a form says; it begins with the options of the run under the cursor."""
-        from tfckpt_tui.app.screens.launch import LaunchDialog
+        """Opens a form to launch a run; it starts with the options of the selected run."""
+        from tfckpt_tui.app.dialogs.launch import LaunchDialog
 
         selected = self.query_one(RunList).selected
         form = form_like(RunDirectory(selected.root) if selected is not None else None)
@@ -102,15 +102,15 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         self.push_screen(LaunchDialog(form, fixed_directory=False), answered)
 
     def action_leave(self) -> None:
-        """Ends with nothing."""
+        """Closes the app."""
         self.exit()
 
-    def _look(self) -> None:
-        while not self._left.is_set():
+    def _read_runs(self) -> None:
+        while not self._stopped.is_set():
             now = time.time()
             below = runs_below(self._below) if self._below is not None else []
-            self.post_message(Looked(summarize_runs([*recent_runs(), *below], now), now))
-            self._left.wait(_LOOK_SECONDS)
+            self.post_message(RunsRead(summarize_runs([*recent_runs(), *below], now), now))
+            self._stopped.wait(_POLL_SECONDS)
 
 
 _HINTS = (

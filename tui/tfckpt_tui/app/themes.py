@@ -1,4 +1,4 @@
-"""The app's own colours: a dark and a light theme, and what other themes lack."""
+"""The themes of the app and of the user, and defaults for other themes."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ CONTRAST = replace(
         "scrollbar-background": "#000000",
     },
 )
-"""White on black, with edges that can be seen on a poor projector."""
+"""White on black, with borders that a poor projector shows."""
 
 COLOUR_BLIND = replace(
     DARK,
@@ -141,24 +141,24 @@ COLOUR_BLIND = replace(
         "branch-5": "#d55e00",
     },
 )
-"""The colours of Okabe and Ito (2008), which people with any colour vision tell apart."""
+"""The palette of Okabe and Ito (2008), for all types of colour vision."""
 
 THEMES = (DARK, LIGHT, CONTRAST, COLOUR_BLIND)
 """Registered by the app; the first is the default."""
 
 
 def defaults_for(*, dark: bool) -> dict[str, str]:
-    """Returns the variables of ours, for themes that were made without them."""
+    """Returns defaults of our variables, for themes that do not define them."""
     variables = (DARK if dark else LIGHT).variables
     ours = ("shade", "faint", "edge", "row", "track", "branch")
     return {name: value for name, value in variables.items() if name.startswith(ours)}
 
 
 def themes_with(sections: Mapping[str, ThemeSection]) -> list[Theme]:
-    """Returns our themes, and those of the person's own.
+    """Returns the themes of the app, followed by those of the user.
 
     Raises:
-        UsageError: One of these makes no sense.
+        UsageError: A theme of the user is invalid.
     """
     known = {**BUILTIN_THEMES, **{theme.name: theme for theme in THEMES}}
     own = [own_theme(name, section, known) for name, section in sections.items()]
@@ -166,29 +166,33 @@ def themes_with(sections: Mapping[str, ThemeSection]) -> list[Theme]:
 
 
 def own_theme(name: str, section: ThemeSection, known: Mapping[str, Theme]) -> Theme:
-    """Returns the theme that a section of the configuration means.
+    """Returns the theme that a section of the configuration defines.
 
     Raises:
-        UsageError: It is based on none that is known, or one of its colours is none.
+        UsageError: Its base theme does not exist, or one of its colours is invalid.
     """
     base = known.get(section.based_on)
     if base is None:
         names = ", ".join(sorted(known))
         raise UsageError(
-            f"Theme {name!r} is based on {section.based_on!r}; there is none such, but {names}."
+            f"Theme {name!r} is based on {section.based_on!r}, which does not exist. "
+            f"Choose one of {names}."
         )
     own: dict[str, Any] = {k: value for k, value in section.colours.items() if k in _COLOURS}
     rest = {key: value for key, value in section.colours.items() if key not in own}
     unknown = sorted(rest.keys() - DARK.variables.keys())
     if unknown:
         names = ", ".join([*_COLOURS, *DARK.variables])
-        raise UsageError(f"Theme {name!r}: {unknown[0]!r} is no colour; there are {names}.")
+        raise UsageError(
+            f"Theme {name!r} sets an unknown colour: {unknown[0]!r}. Known colours: {names}."
+        )
     for key, value in section.colours.items():
         try:
             Color.parse(value.split(" ")[0])
         except ColorParseError as error:
             raise UsageError(
-                f"Theme {name!r}: {key} is {value!r}; give a colour as '#6cb2ff' or by its name."
+                f"Theme {name!r}: {key} is {value!r}, which is not a colour. "
+                "Use a value such as '#6cb2ff', or a colour name."
             ) from error
     dark = base.dark if section.dark is None else section.dark
     variables = {**base.variables, **rest}

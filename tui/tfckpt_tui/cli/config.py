@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from tfckpt_trainer.user_directories import NO_HOME
-from tfckpt_tui.app.actions import ACTIONS
+from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.cli.main import JsonOption
 from tfckpt_tui.cli.output import print_json, print_line, print_message
 from tfckpt_tui.settings.config import Config, RetentionSection, config_path, read_config
@@ -19,7 +19,7 @@ from tfckpt_tui.settings.config import Config, RetentionSection, config_path, re
 @JsonOption
 def config(as_json: bool) -> None:
     """Show every setting with its value, and whether the value comes from the file."""
-    path, settings = config_path(), _settings(read_config())
+    path, settings = config_path(), _settings(read_config(DEFAULT_KEYS))
     exists = path is not None and path.exists()
     if as_json:
         where = str(path) if path is not None else None
@@ -52,9 +52,9 @@ def _settings(found: Config) -> list[dict[str, Any]]:
             if name != "make_room":
                 value = getattr(given, name)
                 settings.append(_setting(section, name, value, value != getattr(usual, name)))
-    for action in ACTIONS:
-        own = found.keys.get(action.name)
-        settings.append(_setting("keys", action.name, own or action.key, own is not None))
+    for name, key in DEFAULT_KEYS.items():
+        own = found.keys.get(name)
+        settings.append(_setting("keys", name, own or key, own is not None))
     for name, theme in found.themes.items():
         base = _setting(f"themes.{name}", "based_on", theme.based_on, True)
         colours = [_setting(f"themes.{name}.colours", *one, True) for one in theme.colours.items()]

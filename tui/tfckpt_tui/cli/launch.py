@@ -217,13 +217,14 @@ def attach(directory: Path, read_only: bool, poll: float | None) -> int:
 @DirectoryArgument
 def browse(directory: Path | None) -> int:
     """Choose a run from a list of recent runs, or of the runs below DIRECTORY."""
+    from tfckpt_tui.app.actions.table import DEFAULT_KEYS
     from tfckpt_tui.app.runs_app import RunsApp
     from tfckpt_tui.settings.config import read_config
 
     _check_terminal(detach=False)
     if directory is not None and not directory.is_dir():
         raise UsageError(f"{directory} is not a directory; name one that contains runs.")
-    chosen = RunsApp(directory, read_config()).run()
+    chosen = RunsApp(directory, read_config(DEFAULT_KEYS)).run()
     if isinstance(chosen, LaunchOptions):
         return _launch(chosen, detach=False, as_json=False)
     return _open_app(open_run(chosen), read_only=False, poll=None) if chosen is not None else 0

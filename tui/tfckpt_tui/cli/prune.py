@@ -28,6 +28,7 @@ from tfckpt_trainer.rundir.documents import load_if_there
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.cli.control import THROUGH, TimeoutOption, waiting
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
@@ -301,7 +302,7 @@ def _by_rules(
     if not policy.is_empty:
         return _Intent(plan(list_checkpoints(run), policy, in_use=in_use))
     info = load_if_there(run.run_file, RunInfo) if config is None else None
-    rules = default_rules(info, read_config(config))
+    rules = default_rules(info, read_config(DEFAULT_KEYS, config))
     if rules.policy.is_empty:
         raise click.UsageError(f"Say what to keep, as in --keep-last 5: {rules.source}.")
     print_message(f"By {rules.source}: {rules.policy}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RetentionRules, RunInfo
 from tfckpt_trainer.user_directories import config_directory
-from tfckpt_tui.app.actions import ACTIONS, Action
 
 _RENAMED_ACTIONS = {"remarks": "diagnostics"}
 """Actions of version 0.1 that have been renamed."""
@@ -72,10 +72,6 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keys: dict[str, str] = {}
     themes: dict[str, ThemeSection] = {}
 
-    def key_of(self, action: Action) -> str:
-        """Returns the first key of an action; empty if it has none."""
-        return self.keys.get(action.name, action.key).split(",")[0].strip()
-
 
 @dataclass(frozen=True)
 class Rules:
@@ -102,10 +98,11 @@ def config_path() -> Path | None:
     return directory / "config.toml" if directory is not None else None
 
 
-def read_config(path: Path | None = None) -> Config:
+def read_config(default_keys: Mapping[str, str], path: Path | None = None) -> Config:
     """Reads a configuration file.
 
     Args:
+        default_keys: The key of each action by its name; `[keys]` is checked against them.
         path: The file; by default the user's own, which may not exist.
 
     Raises:
@@ -130,6 +127,7 @@ def read_config(path: Path | None = None) -> Config:
         raise UsageError(f"{place}: {error}. {_known_keys(raw)}") from error
     _check(place, config.retention or RetentionSection())
     _check_app(place, config)
+    _check_keys(place, config.keys, default_keys)
     return config
 
 
@@ -175,24 +173,25 @@ def _with_current_names(config: Config) -> Config:
 def _check_app(place: Path, config: Config) -> None:
     if config.app.poll is not None and not config.app.poll >= 0.1:
         raise UsageError(f"{place}, [app]: poll is {config.app.poll}; it must be 0.1 or more.")
-    names = [action.name for action in ACTIONS]
-    unknown = sorted(config.keys.keys() - set(names))
+
+
+def _check_keys(place: Path, keys: Mapping[str, str], default_keys: Mapping[str, str]) -> None:
+    unknown = sorted(keys.keys() - default_keys.keys())
     if unknown:
-        raise UsageError(
-            f"{place}, [keys]: {unknown[0]!r} is not an action. Actions are {', '.join(names)}."
-        )
+        names = ", ".join(default_keys)
+        raise UsageError(f"{place}, [keys]: {unknown[0]!r} is not an action. Actions are {names}.")
     taken: dict[str, str] = {}
-    for action in ACTIONS:
-        for key in config.keys.get(action.name, action.key).split(","):
+    for name, default in default_keys.items():
+        for key in keys.get(name, default).split(","):
             key = key.strip()
             if key in _TAKEN_KEYS:
                 raise UsageError(f"{place}, [keys]: {key} cannot be used: {_TAKEN_KEYS[key]}.")
             if key and key in taken:
                 raise UsageError(
-                    f"{place}, [keys]: {key} is the key of both {taken[key]} and {action.name}; "
+                    f"{place}, [keys]: {key} is the key of both {taken[key]} and {name}; "
                     "give one of them another."
                 )
-            taken[key] = action.name
+            taken[key] = name
 
 
 def _check(place: Path, section: RetentionSection) -> None:

@@ -11,8 +11,19 @@ from tfckpt_trainer.user_directories import NO_HOME
 from tfckpt_tui.settings.config import config_path, read_config
 
 
-def write_settings(section: str, values: Mapping[str, object], path: Path | None = None) -> Path:
+def write_settings(
+    section: str,
+    values: Mapping[str, object],
+    default_keys: Mapping[str, str],
+    path: Path | None = None,
+) -> Path:
     """Sets values in `[section]`; None removes a key, which restores its default.
+
+    Args:
+        section: The name of the section.
+        values: By name.
+        default_keys: The key of each action by its name, to check the file.
+        path: The file; by default the one at the XDG place.
 
     Returns:
         The file.
@@ -27,7 +38,7 @@ def write_settings(section: str, values: Mapping[str, object], path: Path | None
     place = path or config_path()
     if place is None:
         raise UsageError(NO_HOME)
-    read_config(place if place.exists() else None)
+    read_config(default_keys, place if place.exists() else None)
     before = place.read_text(encoding="utf-8") if place.exists() else ""
     document = tomlkit.parse(before)
     if section not in document:

@@ -24,6 +24,7 @@ from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.health import process_lives, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.processes import pid_is_visible
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 

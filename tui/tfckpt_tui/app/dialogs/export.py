@@ -1,4 +1,4 @@
-"""Making a model file of the selected checkpoint."""
+"""The dialog that exports a checkpoint as a model file."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.export import DIRECTORY
 
 _HOW = (
-    "The script that trains is started once more: it builds its model, restores the checkpoint "
-    "and writes the file; another process loads it and compares its answers. Training goes on."
+    "The training script runs once more: it builds its model, restores the checkpoint and writes "
+    "the file. Another process loads the file and compares its outputs. Training continues."
 )
 
 
 class ExportDialog(Dialog[ExportFormat]):
-    """Answers with the format."""
+    """Returns the format."""
 
     caption = " export "
 
@@ -27,17 +27,17 @@ class ExportDialog(Dialog[ExportFormat]):
         self._checkpoint = checkpoint
 
     def text(self) -> Iterable[Iterable[Span]]:
-        """Returns what would happen."""
+        """Returns what happens."""
         name = clean(self._checkpoint)
-        yield ((f"Make a model file of {name}", "strong"), (f" in {DIRECTORY}/.", ""))
+        yield ((f"Export {name}", "strong"), (f" to {DIRECTORY}/.", ""))
         yield ((_HOW, ""),)
         yield ()
-        yield (("k", "key"), ("  Keras file, to load with keras.models.load_model", ""))
-        yield (("m", "key"), ("  SavedModel, to serve", ""))
-        yield (("w", "key"), ("  weights alone", ""))
+        yield (("k", "key"), ("  Keras file, for keras.models.load_model", ""))
+        yield (("m", "key"), ("  SavedModel, for serving", ""))
+        yield (("w", "key"), ("  weights only", ""))
 
     def refusal(self) -> str:
-        """Returns nothing: what is selected can be restored."""
+        """Returns an empty string: the selected checkpoint is restorable."""
         return ""
 
     def choices(self) -> list[Choice[ExportFormat]]:

@@ -15,7 +15,7 @@ from textual.widgets import Input
 from tfckpt_trainer.catalog.retention.rules import Decision, Plan, plan, plan_of_names
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
-from tfckpt_tui.app.screens.opened import is_open
+from tfckpt_tui.app.screens.page import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.app.widgets.checkpoints.plan_list import PlanList
 from tfckpt_tui.formats import units

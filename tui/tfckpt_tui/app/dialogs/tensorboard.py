@@ -1,18 +1,18 @@
-"""TensorBoard beside the run: whether it runs, where it is found, from here and over SSH."""
+"""The dialog that starts and stops TensorBoard and shows its address."""
 
 from __future__ import annotations
 
 import os
 import sys
 import webbrowser
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, Protocol
 
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.health import HAS_ENDED
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
+from tfckpt_tui.app.protocols import StartJob
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -22,17 +22,8 @@ from tfckpt_tui.services.tensorboard import TensorBoard
 _CLOSE, _START, _START_WITH_RUN, _OPEN, _STOP = range(5)
 
 
-class StartJob(Protocol):
-    """Does something in a thread, and hands the result back in the app's own."""
-
-    def __call__(
-        self, what: str, work: Callable[[], Any], then: Callable[[Any], None] = ...
-    ) -> None:
-        """Starts `work`; `what` names it if it fails."""
-
-
 class TensorBoardDialog(Dialog[None]):
-    """Starts and stops it; stays open until it is closed."""
+    """Starts and stops TensorBoard; stays open until the user closes it."""
 
     caption = " TensorBoard "
 
@@ -49,10 +40,10 @@ class TensorBoardDialog(Dialog[None]):
 
         Args:
             run: The run directory.
-            snapshot: Of the run.
-            selected: The checkpoint whose branch is opened; by default the one in training.
-            start_job: Starts work in a thread.
-            read_only: Whether it may be neither started nor stopped.
+            snapshot: The run.
+            selected: The checkpoint whose branch is opened; by default the current branch.
+            start_job: Runs work in a thread.
+            read_only: Whether starting and stopping is disabled.
         """
         super().__init__(snapshot)
         self._branch = selected.branch if selected is not None else snapshot.branch
@@ -61,37 +52,37 @@ class TensorBoardDialog(Dialog[None]):
         self._start_job = start_job
         self._read_only = read_only
         self._board: TensorBoard | None = None
-        self._busy = "Looking whether it runs …"
+        self._busy = "Checking whether TensorBoard runs …"
         self._problem = ""
 
     def on_mount(self) -> None:
-        """Looks whether it runs already."""
-        self._start_job("TensorBoard", lambda: tensorboard.running(self._run), self._take_board)
+        """Checks whether TensorBoard runs."""
+        self._start_job("TensorBoard", lambda: tensorboard.running(self._run), self._show_board)
 
     def text(self) -> Iterable[Iterable[Span]]:
-        """Returns its state and its addresses."""
+        """Returns the state and the addresses."""
         if self._busy:
             yield (("◌ ", "busy"), (self._busy, "busy"))
             return
         board = self._board
         if board is None:
             yield (("○ ", "muted"), ("not running", "muted"))
-            yield (("It would listen on this machine's loopback address only.", "muted"),)
+            yield (("It listens only on the loopback address of this machine.", "muted"),)
             if self.snapshot.state not in HAS_ENDED:
-                yield (("w", "key"), (" starts it for as long as the run goes on.", "muted"))
+                yield (("w", "key"), (" starts it until the run ends.", "muted"))
             return
         until = ", until the run ends" if board.with_run else ""
         yield (("● ", "good"), ("running", "good"), (f"  process {board.pid}{until}", "muted"))
         yield ()
         yield (("address      ", "label"), (board.url, "strong"))
         if self._step is not None:
-            where = f"the curves of branch {self._branch}; look at step {self._step:,}"
+            where = f"the curves of branch {self._branch}; see step {self._step:,}"
             yield (("opens        ", "label"), (where, "value"))
         yield (("over SSH     ", "label"), (clean(board.forward_line), "value"))
         yield (("event files  ", "label"), (clean(board.directory), "muted"))
         if tensorboard.is_remote():
             yield ()
-            yield (("Type the SSH line on your own machine, then open the address there.", ""),)
+            yield (("Run the SSH command on your own machine, then open the address there.", ""),)
 
     def choices(self) -> list[Choice[None]]:
         """Returns close, start, open and stop."""
@@ -104,7 +95,7 @@ class TensorBoardDialog(Dialog[None]):
         ]
 
     def can_choose(self, place: int) -> bool:
-        """Whether a choice makes sense in the present state."""
+        """Returns whether a button is enabled."""
         idle = not self._busy
         can_start = idle and self._board is None and not self._read_only
         return {
@@ -116,15 +107,15 @@ class TensorBoardDialog(Dialog[None]):
         }[place]
 
     def take(self, choice: Choice[None]) -> None:
-        """Does what was chosen; only close closes the dialog."""
+        """Performs a choice; only `close` closes the dialog."""
         board = self._board
         if choice.key in {"s", "w"}:
-            self._wait("Starting; this takes a few seconds …")
+            self._wait("Starting TensorBoard; this takes a few seconds …")
             start = partial(tensorboard.start, self._run, with_run=choice.key == "w")
-            self._start_job("TensorBoard", start, self._take_board)
+            self._start_job("TensorBoard", start, self._show_board)
         elif choice.key == "x":
             self._wait("Stopping …")
-            self._start_job("TensorBoard", self._stop, self._take_board)
+            self._start_job("TensorBoard", self._stop, self._show_board)
         elif choice.key == "o" and board is not None:
             self._start_job("browser", lambda: webbrowser.open(board.url_of(self._branch)))
         else:
@@ -134,26 +125,26 @@ class TensorBoardDialog(Dialog[None]):
         tensorboard.stop(self._run)
 
     def report_failure(self, what: str, problem: str) -> None:
-        """Says what did not work; the dashboard keeps it in sight as well."""
+        """Shows a failure; the dashboard shows it too."""
         if what == "TensorBoard":
             self._problem = problem
-            self._take_board(self._board)
+            self._show_board(self._board)
 
     def refusal(self) -> str:
-        """Returns what did not work."""
+        """Returns the message of the last failure."""
         return self._problem
 
     def _wait(self, words: str) -> None:
         self._busy, self._problem = words, ""
         self.update_text()
 
-    def _take_board(self, board: TensorBoard | None) -> None:
+    def _show_board(self, board: TensorBoard | None) -> None:
         self._board, self._busy = board, ""
         self.update_text()
 
 
 def has_browser() -> bool:
-    """Whether there is a screen for a browser; one in the terminal would take ours away."""
+    """Returns whether a graphical browser can open; one in the terminal would replace the app."""
     if tensorboard.is_remote():
         return False
     if sys.platform == "darwin":

@@ -1,4 +1,4 @@
-"""One measurement of the run on the whole screen: zoom and moved in steps or in time."""
+"""One chart on the whole screen, with zoom and scrolling, by step or by time."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ _STRIDE = 0.25
 
 @dataclass(frozen=True)
 class Measurement:
-    """Something that a chart can draw of each point of a run.
+    """A quantity that a chart can draw.
 
     Attributes:
-        value_of: Gives it; None stands for not-a-number.
-        show: Writes it.
+        name: Its name.
+        value_of: Returns its value at a point of the run; None for not-a-number.
+        show: Formats a value.
+        from_zero: Whether the axis starts at zero.
     """
 
     name: str
@@ -39,7 +41,7 @@ class Measurement:
 
 
 def measurements(points: Sequence[SeriesPoint]) -> list[Measurement]:
-    """Returns what can be drawn: loss first, other metrics by name, then the pace."""
+    """Returns all measurements: loss, other metrics by name, throughput, step time."""
     names = {name for point in points for name in point.metrics} - {"loss"}
     return [
         *(Measurement(name, _metric(name)) for name in ("loss", *sorted(names))),
@@ -54,25 +56,25 @@ def measurements(points: Sequence[SeriesPoint]) -> list[Measurement]:
 
 
 class ChartsScreen(Page):
-    """One chart; the arrows choose what it draws and where."""
+    """One chart; the arrows scroll it and choose the measurement."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "plus,equals_sign", "zoom(0.5)", "closer", key_display="+", tooltip="Half as much."
-        ),
-        Binding("minus", "zoom(2.0)", "wider", key_display="-", tooltip="Twice as much."),
-        Binding("left,h", "move(-1)", "earlier", tooltip="What was before."),
-        Binding("right,l", "move(1)", "later", tooltip="What came after."),
-        Binding("0", "whole", "all", tooltip="The whole run, growing with it."),
+        Binding("plus,equals_sign", "zoom(0.5)", "closer", key_display="+", tooltip="Zooms in."),
+        Binding("minus", "zoom(2.0)", "wider", key_display="-", tooltip="Zooms out."),
+        Binding("left,h", "move(-1)", "earlier", tooltip="Scrolls back."),
+        Binding("right,l", "move(1)", "later", tooltip="Scrolls forward."),
+        Binding("0", "whole", "all", tooltip="Shows the whole run."),
         Binding(
             "down,j,tab",
             "turn(1)",
             "next",
             key_display="↓",
-            tooltip="The next metric; ↑ the one before.",
+            tooltip="Shows the next metric; ↑ the previous one.",
         ),
         Binding("up,k,shift+tab", "turn(-1)", "Previous", show=False),
-        Binding("t", "turn_axis", "steps or time", tooltip="Steps along the axis, or the clock."),
+        Binding(
+            "t", "turn_axis", "steps or time", tooltip="Switches the axis between steps and time."
+        ),
         Binding("c", "close", "Back", show=False),
     ]
     caption = "the charts"
@@ -85,52 +87,52 @@ class ChartsScreen(Page):
         self._by_time = False
 
     def compose(self) -> ComposeResult:
-        """Makes the chart, a line of figures and the keys."""
+        """Makes the chart, a line of statistics and the keys."""
         yield Chart("loss", _metric("loss"), id="chart")
         figures = TextPane(boxed=False, id="figures")
-        # The arrows are the chart's.
+        # The arrow keys belong to the chart.
         figures.can_focus = False
         yield figures
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
-        """Shows what is known."""
+        """Shows the snapshot."""
         self.show(self._snapshot)
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Takes a newer snapshot."""
+        """Shows a newer snapshot."""
         self._snapshot = snapshot
         self.query_one(Chart).show(snapshot)
         self._update()
 
     def action_turn(self, places: int) -> None:
-        """Draws the next or the previous measurement."""
+        """Shows the next or the previous measurement."""
         names = [one.name for one in measurements(self._snapshot.points)]
         place = names.index(self._name) if self._name in names else 0
         self._name = names[(place + places) % len(names)]
         self._update()
 
     def action_turn_axis(self) -> None:
-        """Turns between steps and the clock; looks at all again."""
+        """Switches between steps and time, and shows the whole run."""
         self._by_time, self._window = not self._by_time, None
         self._update()
 
     def action_zoom(self, factor: float) -> None:
-        """Looks at more or less."""
+        """Zooms in or out."""
         whole = self.query_one(Chart).whole
         if whole is not None:
             self._window = zoom(self._window, whole, factor)
             self._update()
 
     def action_move(self, direction: int) -> None:
-        """Looks further on or back."""
+        """Scrolls forward or back."""
         whole = self.query_one(Chart).whole
         if whole is not None:
             self._window = pan(self._window, whole, direction * _STRIDE)
             self._update()
 
     def action_whole(self) -> None:
-        """Looks at all."""
+        """Shows the whole run."""
         self._window = None
         self._update()
 
@@ -140,10 +142,10 @@ class ChartsScreen(Page):
         chart = self.query_one(Chart)
         chart.show_metric(clean(shown.name), shown.value_of, shown.show, from_zero=shown.from_zero)
         chart.show_window(self._window, by_time=self._by_time)
-        self.query_one("#figures", TextPane).show_lines([self._figures(shown)])
+        self.query_one("#figures", TextPane).show_lines([self._statistics(shown)])
 
-    def _figures(self, shown: Measurement) -> Line:
-        """Says what part is drawn, and the values in it."""
+    def _statistics(self, shown: Measurement) -> Line:
+        """Returns the visible range, and statistics of its values."""
         window = self._window
         points = [
             p
@@ -152,7 +154,7 @@ class ChartsScreen(Page):
         ]
         values = [value for value in map(shown.value_of, points) if value is not None]
         if not points or not values:
-            return line(("nothing was measured in this part", "muted"))
+            return line(("no measurements in this range", "muted"))
         steps = f"{points[0].step:,} to {max(point.step for point in points):,}"
         spans: list[Span] = [("steps ", "label"), (steps, "value")]
         spans += [("  in ", "label"), (units.duration(points[-1].at - points[0].at), "value")]

@@ -1,4 +1,4 @@
-"""One checkpoint: what it is, whether it is sound, its variables, what resuming brings back."""
+"""One checkpoint: facts, verification, variables, and what resuming from it restores."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
-from tfckpt_tui.app.screens.opened import is_open
-from tfckpt_tui.app.screens.page import Page, search_binding
+from tfckpt_tui.app.screens.page import Page, is_open, search_binding
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.search_input import SearchInput
@@ -42,21 +41,21 @@ _WIDE = 150
 
 
 class CheckpointScreen(Page):
-    """Everything known of one checkpoint."""
+    """Everything about one checkpoint."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
             "enter",
             "look",
             "statistics",
-            tooltip="Opens a group; of a variable, its figures and its histogram.",
+            tooltip="Opens a group, or shows statistics and a histogram of a variable.",
         ),
-        search_binding("search", "Only variables with a text in their path."),
+        search_binding("search", "Shows only variables whose path contains the text."),
         Binding(
             "v",
             "verify",
             "verify",
-            tooltip="Reads every byte, in the background; pressed again, it gives up.",
+            tooltip="Compares every byte with its checksum, in the background; again to cancel.",
         ),
         Binding("tab", "app.focus_next", "Next pane", show=False),
     ]
@@ -82,31 +81,33 @@ class CheckpointScreen(Page):
         with Container(id="checkpoint-body"):
             yield Variables(id="variables")
             yield TextPane(id="details")
-        yield SearchInput("a part of a variable's path", focus_after="#variables")
+        yield SearchInput("part of a variable's path", focus_after="#variables")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
-        """Begins to read; the screen is there at once."""
+        """Starts to read in a thread."""
         name = self._checkpoint.name
         work = partial(inspect, self._run, self._checkpoint)
-        self.tfckpt.start_job(f"inspect {clean(name)}", work, self._take, self._fail)
-        self._look_for_verification()
+        self.run_app.start_job(f"inspect {clean(name)}", work, self._show_inspection, self._fail)
+        self._read_cached_verification()
         self.set_interval(_POLL_SECONDS, self._poll)
-        # Not before Textual takes the screen for mounted.
+        # `is_open` is true only after this handler.
         self.call_later(self._update)
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Takes a newer snapshot: the state may be another one, or the checkpoint gone."""
+        """Shows the newer state of the checkpoint, or that it no longer exists."""
         self._at = snapshot.at
         checkpoint = snapshot.checkpoint(self._checkpoint.name)
         if checkpoint is None:
-            self._problem = "It is not there any more: pruned, or rotated away by its trainer."
+            self._problem = (
+                "This checkpoint no longer exists: it was pruned, or deleted by its trainer."
+            )
         else:
             self._checkpoint = checkpoint
         self._update()
 
-    def verified(self, outcome: VerificationOutcome) -> None:
-        """Takes the outcome of a verification."""
+    def show_verification(self, outcome: VerificationOutcome) -> None:
+        """Shows the outcome of a verification."""
         if outcome.name == self._checkpoint.name:
             if outcome.found is not None:
                 self._known = outcome.found.record
@@ -114,10 +115,10 @@ class CheckpointScreen(Page):
                 self._problem = clean(outcome.problem)
             self._update()
 
-    # -- what the keys do --------------------------------------------------------------------
+    # -- keys --------------------------------------------------------------------------------
 
     def action_back(self) -> None:
-        """Ends a search or the look at one variable, or closes the screen."""
+        """Ends the search, hides the statistics, or closes the screen."""
         if self.query_one(SearchInput).leave():
             return
         if self._statistics is not None:
@@ -127,7 +128,7 @@ class CheckpointScreen(Page):
             self.dismiss()
 
     def action_look(self) -> None:
-        """Opens a group, or reads the variable under the cursor and shows its figures."""
+        """Opens the selected group, or reads the selected variable and shows its statistics."""
         tree = self.query_one(Variables)
         variable, found = tree.selected, self._found
         if tree.toggle() or variable is None or found is None:
@@ -135,16 +136,16 @@ class CheckpointScreen(Page):
         self._asked = variable
         what = f"statistics of {clean(variable.path)} in {clean(self._checkpoint.name)}"
         work = partial(statistics_of, self._run, found, variable)
-        then = partial(self._take_statistics, variable)
-        self.tfckpt.start_job(what, work, then, self._fail)
+        then = partial(self._show_statistics, variable)
+        self.run_app.start_job(what, work, then, self._fail)
         self._update()
 
     def action_verify(self) -> None:
-        """Reads every byte, in the background, or gives that up."""
+        """Starts the verification, or cancels it."""
         if self._reading is not None:
-            self.tfckpt.verifier.cancel()
+            self.run_app.verifier.cancel()
         elif can_be_verified(self._checkpoint):
-            self.tfckpt.verifier.ask(self._checkpoint.name)
+            self.run_app.verifier.ask(self._checkpoint.name)
         else:
             self.notify(clean(self._checkpoint.problem), severity="warning", markup=False)
         self._poll()
@@ -154,14 +155,14 @@ class CheckpointScreen(Page):
         self.query_one(Variables).search(event.text)
 
     @on(ListPane.Moved, "#variables")
-    def _leave_statistics(self) -> None:
+    def _hide_statistics(self) -> None:
         if self._statistics is not None or self._asked is not None:
             self._statistics = self._asked = None
             self._update()
 
-    # -- what comes back ---------------------------------------------------------------------
+    # -- results of jobs ---------------------------------------------------------------------
 
-    def _take(self, found: Inspection) -> None:
+    def _show_inspection(self, found: Inspection) -> None:
         if is_open(self):
             self._found = found
             tree = self.query_one(Variables)
@@ -170,7 +171,7 @@ class CheckpointScreen(Page):
                 tree.show_failure()
             self._update()
 
-    def _take_statistics(self, variable: Variable, found: Statistics | None) -> None:
+    def _show_statistics(self, variable: Variable, found: Statistics | None) -> None:
         if is_open(self) and self._asked is variable:
             self._asked = None
             self._statistics = variable, found
@@ -180,7 +181,7 @@ class CheckpointScreen(Page):
         self._problem, self._asked = problem, None
         self._update()
 
-    def _look_for_verification(self) -> None:
+    def _read_cached_verification(self) -> None:
         def take(found: Verified | None) -> None:
             if found is not None and is_open(self):
                 self._known = found.record
@@ -188,12 +189,12 @@ class CheckpointScreen(Page):
 
         name = self._checkpoint.name
         what = f"verification of {clean(name)}"
-        self.tfckpt.start_job(what, partial(cached_result, self._run, name), take, self._fail)
+        self.run_app.start_job(what, partial(cached_result, self._run, name), take, self._fail)
 
     @property
     def _reading(self) -> VerificationProgress | None:
-        """The verification of this checkpoint that is under way."""
-        reading = self.tfckpt.verifier.reading
+        """The running verification of this checkpoint, if any."""
+        reading = self.run_app.verifier.reading
         return reading if reading is not None and reading.name == self._checkpoint.name else None
 
     def _poll(self) -> None:

@@ -1,4 +1,4 @@
-"""Two checkpoints side by side: at once from their indexes, then by how much on demand."""
+"""The comparison of two checkpoints: indexes first, sizes of the changes on request."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from tfckpt_trainer.bundle.analysis.compare import Difference, TensorChange
 from tfckpt_trainer.bundle.dtypes import is_inexact
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.app.screens.opened import is_open
-from tfckpt_tui.app.screens.page import Page
+from tfckpt_tui.app.screens.page import Page, is_open
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
@@ -30,14 +29,14 @@ _POLL_SECONDS = 0.2
 
 
 class CompareScreen(Page):
-    """What changed from one checkpoint to another."""
+    """Shows what changed between two checkpoints."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
             "n",
             "measure",
             "by how much",
-            tooltip="Reads what changed: how far each tensor moved, and whether it became NaN.",
+            tooltip="Reads the changed tensors: how far each moved, and whether it became NaN.",
         ),
         Binding("a", "everything", "equal ones too", tooltip="Shows or hides equal tensors."),
         Binding("d", "close", "Back", show=False),
@@ -54,51 +53,51 @@ class CompareScreen(Page):
         self._problem = ""
         self._measured: list[Measured] = []
         self._measuring = False
-        self._left = threading.Event()
+        self._stopped = threading.Event()
 
     def compose(self) -> ComposeResult:
-        """Makes facts, the table and the keys."""
+        """Makes the facts, the table and the keys."""
         yield TextPane(boxed=False, id="facts")
         yield Differences(id="differences")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
-        """Reads both indexes; the screen is there at once."""
+        """Starts to read both indexes in a thread."""
         work = partial(compare_checkpoints, self._run, self._before, self._after)
-        self.tfckpt.start_job("compare", work, self._take, self._fail)
+        self.run_app.start_job("compare", work, self._show_comparison, self._fail)
         self.set_interval(_POLL_SECONDS, self._poll)
-        # Not before Textual takes the screen for mounted.
+        # `is_open` is true only after this handler.
         self.call_later(self._update)
 
     def on_unmount(self) -> None:
-        """Ends the reading of tensors."""
-        self._left.set()
+        """Stops reading tensors."""
+        self._stopped.set()
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Takes a newer snapshot; a comparison stays what it was."""
+        """Ignores snapshots: the comparison does not change."""
         del snapshot
 
     def action_everything(self) -> None:
-        """Shows equal tensors too, or hides them again."""
+        """Shows or hides equal tensors."""
         self.query_one(Differences).toggle_equal()
 
     def action_measure(self) -> None:
-        """Reads what changed and says by how much; the table fills as it goes."""
+        """Reads the changed tensors; the table fills while it reads."""
         found = self._found
         if found is None or self._measuring or self._measured:
             return
         self._measuring = True
-        self.tfckpt.start_job("compare", partial(self._measure, found), self._end, self._fail)
+        self.run_app.start_job("compare", partial(self._measure, found), self._end, self._fail)
         self._update()
 
     def _measure(self, found: Comparison) -> None:
         for one in measure(self._run, found):
-            if self._left.is_set():
+            if self._stopped.is_set():
                 return
-            # Only appended to here and read over there: nothing is torn.
+            # Safe without a lock: this thread only appends, the other only reads.
             self._measured.append(one)
 
-    def _take(self, found: Comparison) -> None:
+    def _show_comparison(self, found: Comparison) -> None:
         if is_open(self):
             self._found = found
             self.query_one(Differences).show_tensors(found.tensors, found.titles, found.damage)
@@ -144,9 +143,12 @@ class CompareScreen(Page):
             return line(("◌ ", "busy"), (done, "value"))
         if self._measured:
             read = [one.change for one in self._measured if one.change is not None]
-            return line(_moved(found, read), *_unread(self._measured))
+            return line(_distance(found, read), *_unread(self._measured))
         if changed:
-            return line(("n", "key"), (" reads what changed and says by how much", "label"))
+            return line(
+                ("n", "key"),
+                (" reads what changed, and shows by how much", "label"),
+            )
         return line(("✓ ", "good"), ("nothing to measure", "muted"))
 
 
@@ -178,15 +180,15 @@ def _unread(measured: Sequence[Measured]) -> list[Span]:
     return [("   ✗ ", "bad"), (f"{clean(problems[0])}{more}", "bad")]
 
 
-def _moved(found: Comparison, measured: Sequence[TensorChange]) -> Span:
-    """Says how far all together are apart; counters, such as the step, would drown the rest."""
+def _distance(found: Comparison, measured: Sequence[TensorChange]) -> Span:
+    """Returns the total distance; without counters such as the step, which would dominate."""
     inexact = {t.name for t in found.tensors if t.after is not None and is_inexact(t.after.dtype)}
     measured = [one for one in measured if one.name in inexact]
     squares = sum(one.distance**2 for one in measured if math.isfinite(one.distance))
     before = sum(one.norm_before**2 for one in measured if math.isfinite(one.norm_before))
     part = f"{100 * math.sqrt(squares / before):.3g} %" if before else "from zero"
     return (
-        f"all together moved by {part} of their norm {units.metric(math.sqrt(before))}",
+        f"all tensors together changed by {part} of their norm {units.metric(math.sqrt(before))}",
         "muted",
     )
 
@@ -196,8 +198,8 @@ _WORDS = {
     Difference.EQUAL: "equal",
     Difference.ADDED: "added",
     Difference.REMOVED: "removed",
-    Difference.SHAPE: "of another shape",
-    Difference.DTYPE: "of another type",
+    Difference.SHAPE: "other shape",
+    Difference.DTYPE: "other dtype",
 }
 _STYLES = {
     Difference.CHANGED: "calm",

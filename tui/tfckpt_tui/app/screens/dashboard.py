@@ -1,10 +1,10 @@
-"""The main screen: the dashboard, and what each key does."""
+"""The dashboard: shows the newest snapshot, and performs the action of each key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import getters, on
 from textual.app import ComposeResult
@@ -17,147 +17,137 @@ from textual.widgets import Input
 from tfckpt_trainer.catalog.scan.states import state_for_fault
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.app.actions import ACTIONS, action
-from tfckpt_tui.app.availability import Chosen, label, why_not
+from tfckpt_tui.app.actions.action import Action, Selection
+from tfckpt_tui.app.actions.table import ACTIONS
+from tfckpt_tui.app.protocols import RunApp, run_app_of
 from tfckpt_tui.app.widgets.base.keybar import KeyBar, KeyHint
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
-from tfckpt_tui.app.widgets.run.dashboard import Dashboard
+from tfckpt_tui.app.widgets.run.dashboard_panes import DashboardPanes
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import checkpoint_path, copied_row
 from tfckpt_tui.formats.checkpoint_filter import parse_filter
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.background_verifier import VerificationOutcome
 from tfckpt_tui.monitor.snapshot import RunSnapshot, differs_only_in_time
-from tfckpt_tui.services.choose import two_to_compare
 from tfckpt_tui.services.verify import can_be_verified
-from tfckpt_tui.settings.config import config_path
 
 if TYPE_CHECKING:
-    from tfckpt_tui.app.app import TfckptApp
-    from tfckpt_tui.app.screens.dashboard_actions import Steering
+    from tfckpt_tui.app.actions.run_control import RunControl
 
-_READING_SECONDS = 0.2
-_PAUSE, _OLD_PAUSE = 1.0, 10.0
-"""How old the ages on the screen may be: where something happened just now, or long ago."""
+_VERIFICATION_POLL_SECONDS = 0.2
+_AGE_ERROR_SECONDS, _OLD_AGE_ERROR_SECONDS = 1.0, 10.0
+"""How old the ages on the screen may be, after recent and after old activity."""
 
 _OLD_SECONDS = 300.0
-_KEPT_AT_THE_END = {"help", "detach"}
+
+
+def bindings_of(actions: Iterable[Action]) -> list[BindingType]:
+    """Returns the key bindings of the actions that have a key."""
+    return [
+        Binding(
+            action.key,
+            f"perform('{action.name}')",
+            action.label,
+            id=action.name,
+            tooltip=action.help,
+            show=False,
+            # With priority, so that characters typed right after the key reach the input line.
+            priority=action.opens_input,
+        )
+        for action in actions
+        if action.key
+    ]
 
 
 class DashboardScreen(Screen[None]):
-    """Shows the newest snapshot and turns keys into actions."""
+    """Shows the newest snapshot and turns keys into actions.
 
+    Attributes:
+        ACTIONS: All actions; `BINDINGS` has their keys.
+        run_directory: The run directory.
+        read_only: Whether actions that change the run are disabled.
+        snapshot: The newest snapshot; None before the first one.
+    """
+
+    ACTIONS: ClassVar[Sequence[Action]] = ACTIONS
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(
-            Binding(
-                a.key,
-                f"perform('{a.name}')",
-                a.footer,
-                id=a.name,
-                tooltip=a.help,
-                show=False,
-                # What is typed right behind it goes into the line already.
-                priority=a.name == "filter",
-            )
-            for a in ACTIONS
-            if a.key
-        ),
+        *bindings_of(ACTIONS),
         Binding("f1", "perform('help')", show=False),
-        Binding("escape", "leave_off", "Dismiss", show=False),
+        Binding("escape", "dismiss_next", "Dismiss", show=False),
     ]
     AUTO_FOCUS = "#history"
 
-    dashboard = getters.query_one(Dashboard)
+    panes = getters.query_one(DashboardPanes)
 
     def __init__(self, run: RunDirectory, *, read_only: bool) -> None:
         super().__init__()
-        self._run = run
-        self._read_only = read_only
-        self._do: dict[str, Callable[[], None]] = {
-            "inspect": self._inspect,
-            "verify": self._verify,
-            "mark": self._mark,
-            "mark-all": self._mark_all,
-            "compare": self._compare,
-            "tensorboard": self._tensorboard,
-            "logs": self._logs,
-            "diagnostics": self._diagnostics,
-            "worker": self._worker,
-            "charts": self._charts,
-            "events": self._events,
-            "trash": self._trash,
-            "filter": self._open_filter,
-            "sort": lambda: self.dashboard.history.sort_next(1),
-            "sort-back": lambda: self.dashboard.history.sort_next(-1),
-            "turn-order": self._turn_order,
-            "copy": self._copy_paths,
-            "copy-row": self._copy_rows,
-            "palette": self._open_palette,
-            "settings": self._settings,
-            "help": self._help,
-            "detach": self._leave,
-        }
+        self.run_directory = run
+        self.read_only = read_only
         self.snapshot: RunSnapshot | None = None
         self._shown_at = 0.0
-        self._reading_timer: Timer | None = None
+        self._verification_timer: Timer | None = None
 
     @property
-    def tfckpt(self) -> TfckptApp:
-        """The app, by its own type."""
-        return cast("TfckptApp", self.app)
+    def run_app(self) -> RunApp:
+        """The app."""
+        return run_app_of(self)
 
     @cached_property
-    def _steering(self) -> Steering:
-        # Imported when something is changed first: the first frame need not wait for it.
-        from tfckpt_tui.app.screens.dashboard_actions import Steering
+    def run_control(self) -> RunControl:
+        """The actions that change the run."""
+        # Imported on first use: the first frame does not wait for it.
+        from tfckpt_tui.app.actions.run_control import RunControl
 
-        return Steering(self, self._run)
+        return RunControl(self, self.run_directory)
 
     @property
-    def chosen(self) -> Chosen:
-        """The checkpoints that the next action is about."""
-        history = self.dashboard.history
-        return Chosen(history.selected, tuple(history.marked))
+    def selection(self) -> Selection:
+        """The checkpoints that the next action applies to."""
+        history = self.panes.history
+        return Selection(history.selected, tuple(history.marked))
+
+    @property
+    def loaded_snapshot(self) -> RunSnapshot:
+        """The newest snapshot; actions that use it are unavailable before the first one."""
+        assert self.snapshot is not None
+        return self.snapshot
 
     def compose(self) -> ComposeResult:
-        """Makes the dashboard."""
-        yield Dashboard(read_only=self._read_only)
+        """Makes the panes."""
+        yield DashboardPanes(read_only=self.read_only)
 
     def on_mount(self) -> None:
-        """Shows the keys before anything is known of the run."""
+        """Shows the keys before the first snapshot."""
         self._update_keys()
-        self._reading_timer = self.set_interval(_READING_SECONDS, self._show_reading, pause=True)
+        self._verification_timer = self.set_interval(
+            _VERIFICATION_POLL_SECONDS, self._show_reading, pause=True
+        )
 
     def on_screen_resume(self) -> None:
-        """Looks what goes on that was begun on another screen."""
+        """Shows a verification that was started on another screen."""
         if self.snapshot is not None:
             self._show_reading()
 
+    # -- what the app tells it ---------------------------------------------------------------
+
     def show(self, snapshot: RunSnapshot) -> None:
-        """Takes a new snapshot."""
+        """Shows a new snapshot."""
         before, self.snapshot = self.snapshot, snapshot
-        if before is not None and self._is_as_good(before, snapshot):
+        if before is not None and self._is_up_to_date(before, snapshot):
             return
         self._shown_at = snapshot.at
-        self.dashboard.show(snapshot)
-        if before is None and self.tfckpt.selection is not None:
-            self.dashboard.history.select(self.tfckpt.selection)
+        self.panes.show(snapshot)
+        if before is None and self.run_app.selected_name is not None:
+            self.panes.history.select(self.run_app.selected_name)
         self._update_keys()
 
-    def _is_as_good(self, before: RunSnapshot, snapshot: RunSnapshot) -> bool:
-        """Whether what is shown can stay: nothing happened, and only ages grew a little."""
-        if not differs_only_in_time(before, snapshot):
-            return False
-        is_old = snapshot.at - snapshot.active_at > _OLD_SECONDS
-        return 0 <= snapshot.at - self._shown_at < (_OLD_PAUSE if is_old else _PAUSE)
-
     def report_failure(self, what: str, problem: str) -> None:
-        """Keeps a failure in sight until it is dismissed."""
-        self.dashboard.progress.report_failure(what, problem)
-        self.dashboard.fit()
+        """Shows a failure until the user dismisses it."""
+        self.panes.progress.report_failure(what, problem)
+        self.panes.fit()
 
-    def verified(self, outcome: VerificationOutcome) -> None:
-        """Tells what a verification found: damage until it is dismissed, the rest in passing."""
+    def show_verification(self, outcome: VerificationOutcome) -> None:
+        """Shows the outcome of a verification; damage until the user dismisses it."""
         name = clean(outcome.name)
         self._show_reading()
         if outcome.found is None:
@@ -173,60 +163,64 @@ class DashboardScreen(Screen[None]):
             how = f"{units.count(record.tensors, 'tensor')}, {units.size(record.bytes)}"
             self.tell(f"{name} is sound: {how} in {units.duration(record.seconds)}.")
             if outcome.problem:
-                self.tell(f"The result is not stored: {outcome.problem}")
+                self.tell(f"The result was not cached: {outcome.problem}")
+
+    def go_to(self, place: str | int) -> None:
+        """Selects the checkpoint with this name, or the one nearest to this step."""
+        history = self.panes.history
+        if isinstance(place, int):
+            history.go_to_step(place)
+        else:
+            history.select(place)
+        history.focus()
+
+    def tell(self, message: str) -> None:
+        """Shows a message for a few seconds."""
+        self.notify(clean(message), markup=False)
+
+    # -- keys --------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leaves the key that opens the filter to its line while that is open."""
-        if parameters == ("filter",) and isinstance(self.focused, Input):
+        """Disables keys that open an input line while one has the focus: it takes the character."""
+        if isinstance(self.focused, Input) and any(
+            one.opens_input and parameters == (one.name,) for one in self.ACTIONS
+        ):
             return False
         return super().check_action(action, parameters)
 
     def action_perform(self, name: str) -> None:
-        """Does the action called `name`, or says why it cannot be done now."""
-        wanted = action(name)
-        reason = why_not(wanted, self.snapshot, self.chosen, read_only=self._read_only)
+        """Performs the action called `name`, or shows why it is unavailable."""
+        action = next(action for action in self.ACTIONS if action.name == name)
+        selection = self.selection
+        reason = action.why_unavailable(self.snapshot, selection, read_only=self.read_only)
         if reason:
-            title = f"Not now: {label(wanted, self.snapshot, self.chosen)}"
+            title = f"Not now: {action.label_for(self.snapshot, selection)}"
             self.notify(reason, title=title, severity="warning", markup=False)
         else:
-            act = self._do.get(name) or self._steering.actions[name]
-            act()
+            action.perform(self)
 
-    def action_leave_off(self) -> None:
-        """Ends what is typed, takes away the failures that were read, the filter, or marks."""
-        dashboard = self.dashboard
-        if dashboard.progress.has_failures and not dashboard.is_filtering:
-            dashboard.progress.dismiss_failures()
-            dashboard.fit()
-        elif dashboard.is_filtering or dashboard.history.filter.tests:
+    def action_dismiss_next(self) -> None:
+        """Dismisses failures; if there are none, the filter; if there is none, the marks."""
+        panes = self.panes
+        if panes.progress.has_failures and not panes.is_filtering:
+            panes.progress.dismiss_failures()
+            panes.fit()
+        elif panes.is_filtering or panes.history.filter.tests:
             self._end_filter("")
         else:
-            self._unmark()
+            self.unmark_all()
 
     @on(KeyBar.Chosen)
-    def _press(self, event: KeyBar.Chosen) -> None:
+    def _perform_clicked(self, event: KeyBar.Chosen) -> None:
         self.action_perform(event.action)
 
-    @on(ListPane.Moved, "#history")
-    def _select(self) -> None:
-        selected = self.chosen.selected
-        follows = selected is None or not self.dashboard.history.has_moved
-        self.tfckpt.selection = None if follows or selected is None else selected.name
-        self._update_keys()
+    # -- actions on the list of checkpoints --------------------------------------------------
 
-    # -- what the keys do --------------------------------------------------------------------
-
-    def _inspect(self) -> None:
-        from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
-
-        selected = self.chosen.selected
-        assert selected is not None
-        self.app.push_screen(CheckpointScreen(self._run, selected, self.known))
-
-    def _verify(self) -> None:
-        verifier = self.tfckpt.verifier
+    def verify(self) -> None:
+        """Verifies the selected or marked checkpoints, or cancels their verification."""
+        verifier = self.run_app.verifier
         reading = verifier.reading
-        names = [c.name for c in self.chosen.all if can_be_verified(c)]
+        names = [c.name for c in self.selection.all if can_be_verified(c)]
         if reading is not None and reading.name in names:
             verifier.cancel()
         else:
@@ -234,100 +228,64 @@ class DashboardScreen(Screen[None]):
                 verifier.ask(name)
         self._show_reading()
 
-    def _mark(self) -> None:
-        self.dashboard.history.toggle_mark()
+    def mark(self) -> None:
+        """Marks or unmarks the selected checkpoint."""
+        self.panes.history.toggle_mark()
         self._update_keys()
 
-    def _mark_all(self) -> None:
-        self.dashboard.history.toggle_all_marks()
+    def mark_all(self) -> None:
+        """Marks or unmarks all checkpoints that are shown."""
+        self.panes.history.toggle_all_marks()
         self._update_keys()
 
-    def _compare(self) -> None:
-        from tfckpt_tui.app.screens.compare import CompareScreen
-
-        history = self.dashboard.history
-        pair = two_to_compare(self.known.checkpoints, history.marked, history.selected)
-        if isinstance(pair, str):
-            self.notify(pair, severity="warning", markup=False)
-            return
-        self._unmark()
-        self.app.push_screen(CompareScreen(self._run, *pair))
-
-    def _unmark(self) -> None:
-        self.dashboard.history.unmark()
+    def unmark_all(self) -> None:
+        """Unmarks all checkpoints."""
+        self.panes.history.unmark()
         self._update_keys()
 
-    def _show_reading(self) -> None:
-        """Shows how far a verification is; looks again soon, as long as there is one."""
-        verifier = self.tfckpt.verifier
-        if self.dashboard.progress.show_reading(verifier.reading):
-            self.dashboard.fit()
-        if self._reading_timer is not None:
-            if verifier.is_busy:
-                self._reading_timer.resume()
-            else:
-                self._reading_timer.pause()
+    def sort_by_column(self, places: int) -> None:
+        """Sorts by the column that is `places` further to the right."""
+        self.panes.history.sort_next(places)
 
-    def _tensorboard(self) -> None:
-        from tfckpt_tui.app.dialogs.tensorboard import TensorBoardDialog
+    def reverse_sort_order(self) -> None:
+        """Reverses the sort order."""
+        self.panes.history.reverse_order()
 
-        dialog = TensorBoardDialog(
-            self._run,
-            self.known,
-            self.chosen.selected,
-            self.tfckpt.start_job,
-            read_only=self._read_only,
-        )
-        self.app.push_screen(dialog)
+    def copy_paths(self) -> None:
+        """Copies the paths of the selected or marked checkpoints."""
+        paths = [checkpoint_path(self.run_directory.root, one) for one in self.selection.all]
+        self.app.copy_to_clipboard("\n".join(paths))
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        self.tell(f"Copied: {paths[0]}{more}")
 
-    def _logs(self) -> None:
-        self._open_logs()
+    def copy_rows(self) -> None:
+        """Copies the rows of the selected or marked checkpoints."""
+        rows = [copied_row(self.run_directory.root, one) for one in self.selection.all]
+        self.app.copy_to_clipboard("\n".join(rows))
+        self.tell(f"Copied {units.count(len(rows), 'row')}, separated by tabs.")
 
-    def _open_logs(self, worker: int | None = None, at: float | None = None) -> None:
-        from tfckpt_tui.app.screens.logs import LogsScreen
+    @on(ListPane.Moved, "#history")
+    def _note_selection(self) -> None:
+        selected = self.selection.selected
+        follows_newest = selected is None or not self.panes.history.has_moved
+        name = None if follows_newest or selected is None else selected.name
+        self.run_app.selected_name = name
+        self._update_keys()
 
-        self.app.push_screen(LogsScreen(self._run, self.snapshot, worker, at))
+    # -- the filter --------------------------------------------------------------------------
 
-    def _worker(self) -> None:
-        from tfckpt_tui.app.screens.worker import WorkerScreen
+    def open_filter(self) -> None:
+        """Opens the filter line."""
+        self.panes.show_filter(is_open=True)
 
-        self.app.push_screen(WorkerScreen(self.known, self._open_logs))
-
-    def _diagnostics(self) -> None:
-        from tfckpt_tui.app.screens.diagnostics import DiagnosticsScreen
-
-        self.app.push_screen(DiagnosticsScreen(self.known))
-
-    def _charts(self) -> None:
-        from tfckpt_tui.app.screens.charts import ChartsScreen
-
-        self.app.push_screen(ChartsScreen(self.known))
-
-    def _events(self) -> None:
-        from tfckpt_tui.app.screens.journal import EventsScreen
-
-        self.app.push_screen(EventsScreen(self.known, self._open_logs))
-
-    def _trash(self) -> None:
-        from tfckpt_tui.app.screens.trash import TrashScreen
-
-        steering = self._steering
-        screen = TrashScreen(
-            self.known, steering.bring_back, steering.empty_trash, read_only=self._read_only
-        )
-        self.app.push_screen(screen)
-
-    def _open_filter(self) -> None:
-        self.dashboard.show_filter(is_open=True)
-
-    def _end_filter(self, keep: str) -> None:
-        """Closes the line of the filter; what it says goes on being shown."""
-        self.dashboard.filter.value = keep
-        self._filter_by(keep)
-        self.dashboard.show_filter(is_open=False)
+    def _end_filter(self, text: str) -> None:
+        """Closes the filter line; the filter `text` stays."""
+        self.panes.filter.value = text
+        self._filter_by(text)
+        self.panes.show_filter(is_open=False)
 
     @on(Input.Changed, "#filter")
-    def _type_filter(self, event: Input.Changed) -> None:
+    def _apply_filter(self, event: Input.Changed) -> None:
         problem = self._filter_by(event.value)
         event.input.set_class(bool(problem), "-wrong")
 
@@ -340,75 +298,47 @@ class DashboardScreen(Screen[None]):
             self._end_filter(event.value)
 
     def _filter_by(self, text: str) -> str:
-        """Shows what fulfils a filter; returns why it makes no sense, if so."""
+        """Filters the checkpoints; returns why the filter is invalid, or an empty string."""
         try:
             wanted = parse_filter(text)
         except UsageError as error:
             return clean(str(error))
-        self.dashboard.history.filter_by(wanted)
+        self.panes.history.filter_by(wanted)
         self._update_keys()
         return ""
 
-    def _turn_order(self) -> None:
-        self.dashboard.history.reverse_order()
+    # -- updates -----------------------------------------------------------------------------
 
-    def _copy_paths(self) -> None:
-        paths = [checkpoint_path(self._run.root, checkpoint) for checkpoint in self.chosen.all]
-        self.app.copy_to_clipboard("\n".join(paths))
-        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        self.tell(f"Copied: {paths[0]}{more}")
+    def _is_up_to_date(self, before: RunSnapshot, snapshot: RunSnapshot) -> bool:
+        """Whether only ages differ from what is shown, and by little."""
+        if not differs_only_in_time(before, snapshot):
+            return False
+        is_old = snapshot.at - snapshot.active_at > _OLD_SECONDS
+        error = _OLD_AGE_ERROR_SECONDS if is_old else _AGE_ERROR_SECONDS
+        return 0 <= snapshot.at - self._shown_at < error
 
-    def _copy_rows(self) -> None:
-        rows = [copied_row(self._run.root, checkpoint) for checkpoint in self.chosen.all]
-        self.app.copy_to_clipboard("\n".join(rows))
-        self.tell(f"Copied {units.count(len(rows), 'row')}, with tabs between the fields.")
-
-    def _open_palette(self) -> None:
-        self.app.action_command_palette()
-
-    def _settings(self) -> None:
-        from tfckpt_tui.app.screens.settings import SettingsScreen
-
-        self.app.push_screen(SettingsScreen(list(self.app.available_themes), config_path()))
-
-    def go_to(self, place: str | int) -> None:
-        """Puts the cursor on the checkpoint of a name, or on the one nearest to a step."""
-        history = self.dashboard.history
-        if isinstance(place, int):
-            history.go_to_step(place)
-        else:
-            history.select(place)
-        history.focus()
-
-    def _help(self) -> None:
-        from tfckpt_tui.app.screens.help import HelpScreen
-
-        self.app.push_screen(HelpScreen(self.tfckpt.config))
-
-    def _leave(self) -> None:
-        self.app.exit(0)
-
-    @property
-    def known(self) -> RunSnapshot:
-        """The newest snapshot; no action is done before there is one."""
-        assert self.snapshot is not None
-        return self.snapshot
-
-    def tell(self, words: str) -> None:
-        """Says in passing what was done."""
-        self.notify(clean(words), markup=False)
+    def _show_reading(self) -> None:
+        """Shows the progress of a verification; repeats while there is one."""
+        verifier = self.run_app.verifier
+        if self.panes.progress.show_reading(verifier.reading):
+            self.panes.fit()
+        if self._verification_timer is not None:
+            if verifier.is_busy:
+                self._verification_timer.resume()
+            else:
+                self._verification_timer.pause()
 
     def _update_keys(self) -> None:
-        chosen = self.chosen
+        run, selection = self.snapshot, self.selection
         hints = [
             KeyHint(
-                known.name,
-                format_key(self.tfckpt.config.key_of(known)),
-                label(known, self.snapshot, chosen),
-                is_last=known.name in _KEPT_AT_THE_END,
+                action.name,
+                format_key(action.key_in(self.run_app.config)),
+                action.label_for(run, selection),
+                is_last=action.at_footer_end,
             )
-            for known in ACTIONS
-            if known.in_footer
-            and not why_not(known, self.snapshot, chosen, read_only=self._read_only)
+            for action in self.ACTIONS
+            if action.in_footer
+            and not action.why_unavailable(run, selection, read_only=self.read_only)
         ]
-        self.dashboard.keys.show_hints(hints)
+        self.panes.keys.show_hints(hints)

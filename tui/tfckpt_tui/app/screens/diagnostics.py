@@ -1,4 +1,4 @@
-"""Diagnostics of the directory: what follows from each, and what to do."""
+"""Diagnostics of the directory: consequences, and what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from tfckpt_tui.app.screens.opened import is_open
+from tfckpt_tui.app.screens.page import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
@@ -19,7 +19,7 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
 class DiagnosticsScreen(ModalScreen[None]):
-    """A page that scrolls; it stays true while it is open."""
+    """A page that scrolls, and follows the snapshots."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,o", "dismiss", "Close", show=False),
@@ -37,11 +37,11 @@ class DiagnosticsScreen(ModalScreen[None]):
             yield Static(self._content(), id="diagnostics-text")
 
     def on_mount(self) -> None:
-        """Lets the arrows scroll at once."""
+        """Focuses the page, so that the arrows scroll."""
         self.query_one("#diagnostics").focus()
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Takes a newer snapshot."""
+        """Shows the diagnostics of a newer snapshot."""
         if snapshot.diagnostics != self._snapshot.diagnostics and is_open(self):
             self._snapshot = snapshot
             self.query_one("#diagnostics-text", Static).update(self._content())

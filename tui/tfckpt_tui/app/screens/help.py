@@ -1,4 +1,4 @@
-"""Keys, states and colours, made from the tables that the app itself works by."""
+"""The help: keys, states and colours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from textual.keys import format_key
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from tfckpt_tui.app.actions import ACTIONS
+from tfckpt_tui.app.actions.action import Action
 from tfckpt_tui.app.screens.page import key_of
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT, COMMAND, JOURNAL, PIN, RUN, WORKER, Icon
 from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content, padded
@@ -28,45 +28,53 @@ _SIGN_WIDTH = 10
 _HELP_WIDTH = 60
 
 _MOVING = (
-    ("↑ ↓ k j", "move in the pane that has the focus"),
-    ("home end", "its first and its last row; page up and page down too"),
-    ("tab", "the next pane: history, workers, events"),
-    ("esc", "close a dialog, or dismiss the failures that are shown"),
-    ("ctrl+p", "the palette: every action by its name, and the themes"),
+    ("↑ ↓ k j", "move in the focused pane"),
+    ("home end", "first and last row; page up and page down work too"),
+    ("tab", "next pane: history, workers, events"),
+    ("esc", "close a dialog, or dismiss failures"),
+    ("ctrl+p", "palette: search actions, checkpoints and themes"),
 )
 
 _TREE = (
-    ("◉", "accent", "the checkpoint that a cold start goes on from"),
-    ("●", "accent", "on the way to where training is now"),
-    ("○", "muted", "given up by going back; it can still be returned to"),
-    ("├─╯", "accent", "here a branch begins: training went back to this checkpoint"),
+    ("◉", "accent", "the checkpoint that a cold start continues from"),
+    ("●", "accent", "an ancestor of the current state"),
+    ("○", "muted", "abandoned by a restore; can still be restored"),
+    ("├─╯", "accent", "a branch starts here: training was restored from this checkpoint"),
     (PIN, "pin", "pinned: never pruned"),
 )
 
 _CHART = (
-    ("◆", "good", "on the axis: a checkpoint was saved at this step"),
-    ("↩", "accent", "a restore went back to this step"),
-    ("↻", "busy", "the workers were started again"),
-    ("✗", "bad", "the value was not a number"),
+    ("◆", "good", "on the axis: a checkpoint of this step"),
+    ("↩", "accent", "a restore of this step"),
+    ("↻", "busy", "a restart of the workers"),
+    ("✗", "bad", "not a number"),
 )
 
 
 class HelpScreen(ModalScreen[None]):
-    """All there is to know, on one page that scrolls."""
+    """Keys, states and colours on one page that scrolls."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark,f1", "dismiss", "Close", show=False),
     ]
 
-    def __init__(self, config: Config, caption: str = "", bindings: Sequence[Binding] = ()) -> None:
+    def __init__(
+        self,
+        config: Config,
+        actions: Sequence[Action],
+        caption: str = "",
+        bindings: Sequence[Binding] = (),
+    ) -> None:
         """Makes the page.
 
         Args:
-            config: Says which keys the person gave to actions.
-            caption: What the screen is about from which it is opened; empty for the dashboard.
+            config: Has the keys that the user chose.
+            actions: The actions of the dashboard.
+            caption: The subject of the screen that opens the help; empty for the dashboard.
             bindings: The keys of that screen.
         """
         super().__init__()
+        self._actions = actions
         self._config = config
         self._caption = caption
         self._bindings_here = bindings
@@ -77,10 +85,10 @@ class HelpScreen(ModalScreen[None]):
             page.border_title = Content(" help ")
             page.border_subtitle = Content(" ↑ ↓ scroll · esc close ")
             here = _keys_here(self._caption, self._bindings_here) if self._caption else []
-            yield Static(lines_to_content([*here, *_page(self._config)]))
+            yield Static(lines_to_content([*here, *_page(self._config, self._actions)]))
 
     def on_mount(self) -> None:
-        """Lets the arrows scroll at once."""
+        """Focuses the page, so that the arrows scroll."""
         self.query_one("#help").focus()
 
 
@@ -91,10 +99,10 @@ def _keys_here(caption: str, bindings: Sequence[Binding]) -> _Lines:
     return [*lines, ()]
 
 
-def _page(config: Config) -> _Lines:
+def _page(config: Config, actions: Sequence[Action]) -> _Lines:
     lines: _Lines = [(("Keys of the dashboard", "title"),)]
-    for action in ACTIONS:
-        key = config.key_of(action)
+    for action in actions:
+        key = action.key_in(config)
         lines += _explained(format_key(key) if key else "", action.title, action.help)
     lines += [(), (("Keys of every screen", "title"),)]
     lines += [_row(key, "key", text) for key, text in _MOVING]

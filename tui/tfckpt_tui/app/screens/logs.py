@@ -1,4 +1,4 @@
-"""What the processes of the run print: all together or one by one, followed, searched."""
+"""The logs of all processes of the run, together or one by one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.app.screens.opened import is_open
-from tfckpt_tui.app.screens.page import Page, search_binding
+from tfckpt_tui.app.screens.page import Page, is_open, search_binding
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.search_input import SearchInput
 from tfckpt_tui.app.widgets.run.log_view import LogTabs, LogView
@@ -22,23 +21,27 @@ _POLL_SECONDS = 0.5
 
 
 class LogsScreen(Page):
-    """Logs of all workers and of the supervisor."""
+    """Shows the logs of all workers and of the supervisor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
-            "right,tab", "turn(1)", "next log", key_display="→", tooltip="← shows the one before."
+            "right,tab",
+            "turn(1)",
+            "next log",
+            key_display="→",
+            tooltip="Shows the next log; ← the previous one.",
         ),
         Binding("left,shift+tab", "turn(-1)", "Previous log", show=False),
-        Binding("f", "follow", "follow", tooltip="Keeps the newest line in sight, or holds."),
+        Binding("f", "follow", "follow", tooltip="Follows new lines, or stops following."),
         Binding(
             "e",
             "level",
             "errors",
-            tooltip="Only warnings and errors; then errors alone; then all again.",
+            tooltip="Shows warnings and errors, then errors only, then all lines.",
         ),
-        search_binding("search", "Marks a text, and goes to its last place."),
-        Binding("n", "match(1)", "next match", tooltip="The next line with the text."),
-        Binding("N", "match(-1)", "previous", tooltip="The line with the text before."),
+        search_binding("search", "Highlights a text, and scrolls to its last match."),
+        Binding("n", "match(1)", "next match", tooltip="Scrolls to the next match."),
+        Binding("N", "match(-1)", "previous", tooltip="Scrolls to the previous match."),
         Binding("l", "close", "Back", show=False),
     ]
     caption = "the logs"
@@ -54,9 +57,9 @@ class LogsScreen(Page):
 
         Args:
             run: The run directory.
-            snapshot: Says which workers there are.
-            worker: Whose log is shown first; all by default.
-            at: Goes to what was printed then (seconds since the epoch), instead of to the end.
+            snapshot: Has the workers.
+            worker: The worker whose log is shown first; by default all.
+            at: Scrolls to what was printed then (seconds since the epoch); by default to the end.
         """
         super().__init__()
         self._snapshot = snapshot
@@ -69,21 +72,21 @@ class LogsScreen(Page):
         self._at = at
 
     def compose(self) -> ComposeResult:
-        """Makes tabs, the log, the search line and the keys."""
+        """Makes the tabs, the log, the search line and the keys."""
         yield LogTabs(id="log-tabs")
         yield LogView(id="log")
         yield SearchInput("search", focus_after="#log")
         yield KeyBar(id="log-keys")
 
     def on_mount(self) -> None:
-        """Shows the first log and begins to follow it."""
+        """Shows the first log and follows it."""
         self.query_one(LogView).focus()
         self._update_tabs()
         self.set_interval(_POLL_SECONDS, self._poll)
         self._poll()
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Takes a newer snapshot: workers may have come."""
+        """Shows the logs of new workers."""
         self._snapshot = snapshot
         names = _log_names(snapshot)
         if names != self._names and is_open(self):
@@ -103,12 +106,12 @@ class LogsScreen(Page):
         self._update_tabs()
 
     def action_level(self) -> None:
-        """Shows only what is worse, or all again."""
+        """Shows the next higher level only, or all lines again."""
         self.query_one(LogView).turn_level()
         self._update_tabs()
 
     def action_match(self, direction: int) -> None:
-        """Goes to the next or the previous match."""
+        """Scrolls to the next or the previous match."""
         self.query_one(LogView).go_to_match(direction)
         self._update_tabs()
 
@@ -123,7 +126,7 @@ class LogsScreen(Page):
         self._update_tabs()
 
     @on(LogView.Scrolled)
-    def _note_following(self) -> None:
+    def _show_following(self) -> None:
         self._update_tabs()
 
     def _poll(self) -> None:
@@ -138,9 +141,9 @@ class LogsScreen(Page):
         def read() -> dict[str, list[LogLine] | None]:
             return {log: tail.read_new() for log, tail in tails.items()}
 
-        self.tfckpt.start_job("read logs", read, self._take, self._fail)
+        self.run_app.start_job("read logs", read, self._show_lines, self._fail)
 
-    def _take(self, logs: Mapping[str, Sequence[LogLine] | None]) -> None:
+    def _show_lines(self, logs: Mapping[str, Sequence[LogLine] | None]) -> None:
         self._is_reading = False
         if not is_open(self):
             return
@@ -149,7 +152,7 @@ class LogsScreen(Page):
         if self._at is not None:
             at, self._at = self._at, None
             if not view.go_to_time(at):
-                self.notify("When these lines were printed was not noted.", severity="warning")
+                self.notify("The time of these lines was not recorded.", severity="warning")
         self._update_tabs()
 
     def _fail(self, problem: str) -> None:

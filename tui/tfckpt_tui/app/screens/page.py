@@ -1,8 +1,8 @@
-"""The base of the whole screens beside the dashboard: their keys stand in a footer and a help."""
+"""The base of all full screens but the dashboard: a footer and a help made from the bindings."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import Any, ClassVar
 
 from textual import on
 from textual.binding import Binding, BindingType
@@ -10,51 +10,57 @@ from textual.keys import format_key
 from textual.screen import Screen
 from textual.widgets import Input
 
+from tfckpt_tui.app.protocols import RunApp, run_app_of
 from tfckpt_tui.app.widgets.base.keybar import KeyBar, KeyHint
 from tfckpt_tui.app.widgets.base.search_input import SearchInput
 
-if TYPE_CHECKING:
-    from tfckpt_tui.app.app import TfckptApp
+
+def is_open(screen: Screen[Any]) -> bool:
+    """Whether the widgets of a screen exist.
+
+    A closed screen may still receive results of its jobs and ticks of its timers.
+    """
+    return screen.is_mounted and screen in screen.app.screen_stack
 
 
 def search_binding(description: str, tooltip: str) -> Binding:
     """Returns the binding that opens a search line.
 
-    With priority, so that what is typed right behind it goes into the line already.
+    It has priority, so that characters typed right after the key reach the line.
     """
     return Binding("slash", "search", description, tooltip=tooltip, priority=True)
 
 
-_AT_THE_END = {"help", "back"}
+_LAST_IN_FOOTER = {"help", "back"}
 
 
 class Page(Screen[None]):
-    """One subject on the whole screen.
+    """A full screen about one subject.
 
-    A subclass yields a `KeyBar`. Its bindings that are shown fill it, and their tooltips are the
-    help; a binding that is not shown is another way to what the footer has already.
+    A subclass yields a `KeyBar`. The bindings that are shown fill it, and their tooltips are the
+    help. Bindings that are not shown are alternatives to these.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark,f1", "help", "help", tooltip="Shows this."),
-        Binding("escape", "back", "back", key_display="esc", tooltip="Back to where you were."),
+        Binding("question_mark,f1", "help", "help", tooltip="Shows this help."),
+        Binding("escape", "back", "back", key_display="esc", tooltip="Closes this screen."),
         Binding("q", "close", "Back", show=False),
     ]
 
     caption = ""
-    """What the screen is about, for its help."""
+    """The subject of the screen, for the title of its help."""
 
     @property
-    def tfckpt(self) -> TfckptApp:
-        """The app, by its own type."""
-        return cast("TfckptApp", self.app)
+    def run_app(self) -> RunApp:
+        """The app."""
+        return run_app_of(self)
 
     def on_mount(self) -> None:
         """Shows the keys."""
         self.query_one(KeyBar).show_hints(self.key_hints())
 
     def shown_bindings(self) -> list[Binding]:
-        """Returns this screen's bindings that can be used now, each once."""
+        """Returns the available bindings of this screen, one for each action."""
         by_action: dict[str, Binding] = {}
         for active in self.active_bindings.values():
             if active.node is self and active.binding.show and active.enabled:
@@ -62,13 +68,13 @@ class Page(Screen[None]):
         return list(by_action.values())
 
     def key_hints(self) -> list[KeyHint]:
-        """Returns what the footer shows."""
+        """Returns the keys for the footer."""
         return [
             KeyHint(
                 binding.action,
                 key_of(binding),
                 binding.description,
-                is_last=binding.action in _AT_THE_END,
+                is_last=binding.action in _LAST_IN_FOOTER,
             )
             for binding in self.shown_bindings()
         ]
@@ -77,10 +83,13 @@ class Page(Screen[None]):
         """Shows the keys of this screen."""
         from tfckpt_tui.app.screens.help import HelpScreen
 
-        self.app.push_screen(HelpScreen(self.tfckpt.config, self.caption, self.shown_bindings()))
+        app = self.run_app
+        self.app.push_screen(
+            HelpScreen(app.config, app.actions, self.caption, self.shown_bindings())
+        )
 
     def action_back(self) -> None:
-        """Ends a search, or closes the screen."""
+        """Ends the search, or closes the screen."""
         if not any(line.leave() for line in self.query(SearchInput)):
             self.dismiss()
 
@@ -89,7 +98,7 @@ class Page(Screen[None]):
         self.dismiss()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leaves the key that opens the search line to the line while it is open."""
+        """Passes the key of the search to the search line while that has the focus."""
         if action == "search" and isinstance(self.focused, Input):
             return False
         return super().check_action(action, parameters)
@@ -99,11 +108,11 @@ class Page(Screen[None]):
         self.query_one(SearchInput).open()
 
     @on(KeyBar.Chosen)
-    async def _press(self, event: KeyBar.Chosen) -> None:
+    async def _perform_clicked(self, event: KeyBar.Chosen) -> None:
         event.stop()
         await self.run_action(event.action)
 
 
 def key_of(binding: Binding) -> str:
-    """Returns the key as it is written on the keyboard."""
+    """Returns the name of the key on the keyboard."""
     return binding.key_display or format_key(binding.key)

@@ -1,8 +1,9 @@
-"""The settings for all runs: changed with the arrows, in force at once, kept in the file."""
+"""The settings of the app: the arrows change them, and the configuration file keeps them."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_tui.app.actions import ACTIONS
+from tfckpt_tui.app.actions.action import Action, default_keys
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.styled_text import line
@@ -24,10 +25,15 @@ _POLLS = (None, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
 class SettingsScreen(Page):
-    """What can be set for all runs."""
+    """All settings; changes apply at once."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,enter,space", "turn(1)", "change", tooltip="The next value; ← the last."),
+        Binding(
+            "right,enter,space",
+            "turn(1)",
+            "change",
+            tooltip="Selects the next value; ← the previous one.",
+        ),
         Binding("left", "turn(-1)", "Change back", show=False),
         Binding("comma", "close", "Back", show=False),
     ]
@@ -38,8 +44,8 @@ class SettingsScreen(Page):
         """Makes the screen.
 
         Args:
-            themes: Names of all themes that there are.
-            place: The configuration file; None without a home directory.
+            themes: The names of all themes.
+            place: The configuration file.
         """
         super().__init__()
         self._themes = tuple(sorted(themes))
@@ -48,53 +54,52 @@ class SettingsScreen(Page):
         self._writing = threading.Lock()
 
     def compose(self) -> ComposeResult:
-        """Makes the list, where it is kept, and the keys."""
+        """Makes the list, the path of the file, and the keys."""
         yield SettingList(id="setting-list")
         yield TextPane(boxed=False, id="place")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
-        """Shows what is set."""
-        words = (
-            ("kept in ", "label"),
-            (str(self._place or "this app only: there is no home directory"), "value"),
-        )
+        """Shows the settings."""
+        words = (("saved in ", "label"), (str(self._place), "value"))
         self.query_one("#place", TextPane).show_lines(
-            [line(*words, ("; keys are changed there", "muted"))]
+            [line(*words, ("; edit it to change keys", "muted"))]
         )
         self._update()
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Takes a newer snapshot, which changes no setting."""
+        """Ignores snapshots: they change no setting."""
         del snapshot
 
     def action_turn(self, places: int) -> None:
-        """Sets the next or the previous value, and keeps it."""
+        """Selects the next or the previous value, and saves it."""
         setting = self.query_one(SettingList).selected
         if setting is None or len(setting.values) < 2:
             return
         name, value = setting.name, setting.turned(places)
         if setting.section == "app.bell":
-            rung = set(self.tfckpt.config.app.bell) ^ {JournalKind(name)}
+            rung = set(self.run_app.config.app.bell) ^ {JournalKind(name)}
             name, value = "bell", [kind.value for kind in JournalKind if kind in rung]
-        self.tfckpt.set(name, value)
+        self.run_app.change_setting(name, value)
         self._update()
         self._changed[name] = value
-        self.tfckpt.start_job("keep the settings", self._keep)
+        self.run_app.start_job("save the settings", self._save)
 
-    def _keep(self) -> None:
-        # One after the other, each with all that was changed by then: the last one wins.
+    def _save(self) -> None:
+        # Each write has all changes so far, so the last one wins.
         with self._writing:
-            write_settings("app", dict(self._changed))
+            write_settings("app", dict(self._changed), default_keys(self.run_app.actions))
 
     def _update(self) -> None:
         self.query_one(SettingList).show_settings(
-            settings(self.tfckpt.config, self._themes, self.tfckpt.theme)
+            all_settings(self.run_app.config, self.run_app.actions, self._themes, self.app.theme)
         )
 
 
-def settings(config: Config, themes: tuple[str, ...], theme: str) -> list[Setting]:
-    """Returns all settings, those that cannot be changed here at the end."""
+def all_settings(
+    config: Config, actions: Sequence[Action], themes: tuple[str, ...], theme: str
+) -> list[Setting]:
+    """Returns all settings; the last ones, the keys, can only be changed in the file."""
     app, usual = config.app, AppSection()
     polls = tuple(sorted({*_POLLS[1:], app.poll} - {None}, key=lambda poll: poll or 0.0))
     return [
@@ -102,7 +107,7 @@ def settings(config: Config, themes: tuple[str, ...], theme: str) -> list[Settin
         Setting(
             "app",
             "poll",
-            "poll the directory, from the next start",
+            "polling interval, from the next start",
             (None, *polls),
             app.poll,
             app.poll is not None,
@@ -127,6 +132,6 @@ def settings(config: Config, themes: tuple[str, ...], theme: str) -> list[Settin
                 config.keys.get(action.name, action.key),
                 action.name in config.keys,
             )
-            for action in ACTIONS
+            for action in actions
         ),
     ]

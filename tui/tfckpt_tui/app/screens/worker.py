@@ -1,4 +1,4 @@
-"""Everything known of one worker: what it does and waits for, how quick it is, its past."""
+"""One worker: activity, step time, resources, and charts since the app was opened."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot, WorkerView
 
 
 class WorkerScreen(Page):
-    """One worker; the arrows turn to the others."""
+    """One worker; the arrows switch to the others."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -29,11 +29,11 @@ class WorkerScreen(Page):
             "turn(1)",
             "next worker",
             key_display="→",
-            tooltip="Turns to the next worker; ← to the one before.",
+            tooltip="Shows the next worker; ← the previous one.",
             priority=True,
         ),
         Binding("left,shift+tab,up", "turn(-1)", "Previous worker", show=False, priority=True),
-        Binding("l", "logs", "its log", tooltip="What this worker prints."),
+        Binding("l", "logs", "log", tooltip="Shows the log of this worker."),
         Binding("w", "close", "Back", show=False),
     ]
     caption = "a worker"
@@ -61,25 +61,25 @@ class WorkerScreen(Page):
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
-        """Shows what is known."""
+        """Shows the snapshot."""
         self.show(self._snapshot)
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Takes a newer snapshot."""
+        """Shows a newer snapshot."""
         self._snapshot = snapshot
         view = self._view
         facts = self.query_one("#worker-facts", TextPane)
         if view is None:
-            facts.show_lines((), ((f"worker {self._index} is not there", "title"),))
+            facts.show_lines((), ((f"worker {self._index} has no heartbeat", "title"),))
             return
-        best = self.tfckpt.worker_history.best_step_seconds(self._index)
+        best = self.run_app.worker_history.best_step_seconds(self._index)
         facts.show_lines(worker_lines(view, snapshot, best), title_of(view))
-        points = self.tfckpt.worker_history.points(self._index)
+        points = self.run_app.worker_history.points(self._index)
         for chart in self.query(Chart):
             chart.show(replace(snapshot, points=points, checkpoints=(), journal=()))
 
     def action_turn(self, places: int) -> None:
-        """Turns to another worker."""
+        """Shows another worker."""
         indexes = [view.status.index for view in self._snapshot.workers]
         if indexes:
             place = indexes.index(self._index) if self._index in indexes else 0
@@ -87,7 +87,7 @@ class WorkerScreen(Page):
             self.show(self._snapshot)
 
     def action_logs(self) -> None:
-        """Opens what it prints."""
+        """Opens the log of this worker."""
         self._open_log(self._index)
 
     @property

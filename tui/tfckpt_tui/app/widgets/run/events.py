@@ -1,4 +1,4 @@
-"""The newest lines of the journal: what happened to the run, who asked and why."""
+"""Lists of events: one with a cursor and a filter, and the pane of the dashboard."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
 class EventList(ListPane):
-    """The journal, newest first, with a cursor; only what has all words that were typed."""
+    """Events that match a filter, newest first, with a cursor."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._entries: tuple[JournalEntry, ...] = ()
-        self._all = 0
+        self._total = 0
         self._needle = ""
+
+    @property
+    def needle(self) -> str:
+        """The words of the filter."""
+        return self._needle
 
     @property
     def selected(self) -> JournalEntry | None:
@@ -28,18 +33,20 @@ class EventList(ListPane):
         return self._entries[self.cursor] if self._entries else None
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Takes a new snapshot."""
+        """Shows a new snapshot."""
         self.snapshot = snapshot
         self.search(self._needle)
 
     def search(self, text: str) -> None:
-        """Shows only events that have every word of `text` in what they say."""
+        """Shows only events that contain all words of `text`."""
         self._needle = text
         words = text.casefold().split()
         journal = self.snapshot.journal if self.snapshot else ()
-        self._all = len(journal)
+        self._total = len(journal)
         self._entries = tuple(
-            entry for entry in reversed(journal) if all(word in _said(entry) for word in words)
+            entry
+            for entry in reversed(journal)
+            if all(word in _searchable_text(entry) for word in words)
         )
         self.rows_changed()
         self.repaint()
@@ -49,24 +56,24 @@ class EventList(ListPane):
         return (("events", "title"),)
 
     def note(self) -> Sequence[Span]:
-        """Returns how many there are, or match."""
+        """Returns the number of events, or of matches."""
         if not self._needle:
-            return ((f"{self._all:,}", "value"),)
-        found = f"{len(self._entries):,} of {self._all:,} match "
+            return ((f"{self._total:,}", "value"),)
+        found = f"{len(self._entries):,} of {self._total:,} match "
         return ((found, "label"), (clean(self._needle), "accent"))
 
     def row_count(self) -> int:
-        """Returns how many are shown."""
+        """Returns the number of events that match."""
         return len(self._entries)
 
     def row_key(self, row: int) -> str:
-        """Returns what tells the event from all others."""
+        """Returns a key that is unique for each event."""
         entry = self._entries[row]
         return f"{entry.at} {entry.kind} {entry.message}"
 
     def empty_lines(self, width: int) -> Sequence[Line]:
-        """Returns why there is nothing."""
-        words = "nothing matches" if self._needle else "nothing happened yet"
+        """Returns why the list is empty."""
+        words = "no event matches" if self._needle else "no events yet"
         return (line((shorten(words, width), "muted")),)
 
     def row_line(self, row: int, width: int) -> Line:
@@ -75,12 +82,12 @@ class EventList(ListPane):
 
 
 class Events(ListPane):
-    """The journal, newest first, under what could not be read."""
+    """Problems of reading the directory, followed by all events, newest first."""
 
     has_cursor = False
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Takes a new snapshot; who scrolled away stays where they are."""
+        """Shows a new snapshot; keeps the position if the user has scrolled."""
         before = self.snapshot
         self.snapshot = snapshot
         if before is not None and self.top:
@@ -92,26 +99,26 @@ class Events(ListPane):
         return (("events", "title"),)
 
     def note(self) -> Sequence[Span]:
-        """Returns how much could not be read."""
+        """Returns the number of problems."""
         problems = len(self.snapshot.problems) if self.snapshot else 0
         if not problems:
             return ()
         return ((f"✗ {problems} problem" + ("s" if problems > 1 else ""), "bad"),)
 
     def row_count(self) -> int:
-        """Returns how many lines there are."""
+        """Returns the number of problems and events."""
         snapshot = self.snapshot
         return len(snapshot.problems) + len(snapshot.journal) if snapshot else 0
 
     def row_key(self, row: int) -> str:
-        """Returns the place of the line; there is no cursor that needed more."""
+        """Returns the index of the line; without a cursor, no stable key is needed."""
         return str(row)
 
     def empty_lines(self, width: int) -> Sequence[Line]:
-        """Returns a word while nothing happened."""
+        """Returns why the list is empty."""
         if self.snapshot is None:
             return ()
-        words = "nothing happened yet" if self.snapshot.tracked else "no journal in this directory"
+        words = "no events yet" if self.snapshot.tracked else "no event log in this directory"
         return (line((shorten(words, width), "muted")),)
 
     def row_line(self, row: int, width: int) -> Line:
@@ -123,7 +130,7 @@ class Events(ListPane):
         return _entry(self.snapshot.journal[-1 - (row - len(problems))], width)
 
 
-def _said(entry: JournalEntry) -> str:
+def _searchable_text(entry: JournalEntry) -> str:
     parts = (entry.kind.value, entry.message, entry.by, entry.checkpoint or "")
     return " ".join(parts).casefold()
 

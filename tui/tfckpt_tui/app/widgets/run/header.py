@@ -1,4 +1,4 @@
-"""The header: what runs here, how it is, how far it is, and what it has of the disk."""
+"""The header of the dashboard: identity, state, progress, rates and disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SOON = 7 * 86400.0
 
 
 class RunHeader(Pane):
-    """Two lines, three where there is room."""
+    """Two lines; three if there is room."""
 
     boxed = False
 
@@ -29,7 +29,7 @@ class RunHeader(Pane):
         self._read_only = read_only
 
     def body(self, width: int, height: int) -> Sequence[Line]:
-        """Returns identity, progress and, in a third line, rates and disk."""
+        """Returns identity, progress, rates and disk."""
         snapshot = self.snapshot
         if snapshot is None:
             return [line(("◌ ", "busy"), ("reading the run directory …", "muted"))]
@@ -53,7 +53,7 @@ class RunHeader(Pane):
         if self._read_only:
             right.append(("read-only", "warn"))
         if self.size.height < 3:
-            right = [*flow(_rates(snapshot, full=False), width // 2), *_apart(right)]
+            right = [*flow(_rates(snapshot, full=False), width // 2), *_with_gap(right)]
         groups: list[list[Span]] = [
             [(f"{sign.glyph} ", sign.style), (snapshot.state.value, f"{sign.style}")],
             [(shorten(name, max(12, width // 4)), "strong")],
@@ -67,14 +67,14 @@ class RunHeader(Pane):
         return Line(spread(flow(groups, left_width, "   "), right, width))
 
 
-def _apart(spans: list[Span]) -> list[Span]:
+def _with_gap(spans: list[Span]) -> list[Span]:
     return [("   ", ""), *spans] if spans else []
 
 
 def _strategy(snapshot: RunSnapshot) -> str:
     info = snapshot.info
     if info is None or not info.strategy:
-        return "" if snapshot.tracked else "TensorFlow checkpoints, no trainer of ours"
+        return "" if snapshot.tracked else "TensorFlow checkpoints, not trained with tfckpt-tui"
     name = clean(info.strategy).removesuffix("V1")
     workers = units.processes(info.cluster, info.worker_count)
     replicas = f", {info.replica_count} replicas" if info.replica_count > 1 else ""
@@ -132,7 +132,7 @@ def _rates(snapshot: RunSnapshot, *, full: bool) -> list[list[Span]]:
 
 
 def _saving(forecast: Forecast) -> list[list[Span]]:
-    """Returns what saving takes, and how often would be best where failures tell that."""
+    """Returns the cost of saving and, once there were failures, the best interval."""
     if forecast.save_share is None or forecast.save_interval is None:
         return []
     takes: list[Span] = [("saving takes ", "label"), (f"{forecast.save_share:.1%}", "value")]

@@ -1,4 +1,4 @@
-"""Lines of one log, or of all: the window follows the end until somebody scrolls away."""
+"""The lines of one log, or of all. The view follows the end until the user scrolls away."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEVELS = {Level.ANY: "", Level.WARNING: "warnings and errors", Level.ERROR: "er
 
 
 class LogView(ListPane):
-    """One of several logs, or all of them in the order of time, with matches marked."""
+    """One log, or all logs ordered by time, with highlighted matches."""
 
     has_cursor = False
 
@@ -35,43 +35,43 @@ class LogView(ListPane):
         self.is_following = True
 
     class Scrolled(Message):
-        """The person scrolled: it may follow the log's end now, or no more."""
+        """The user scrolled, which may start or end following."""
 
     def add(self, logs: Mapping[str, Sequence[LogLine] | None]) -> None:
-        """Takes new lines of logs; None says that one is not there."""
+        """Adds new lines of logs; None for a log that does not exist."""
         self._missing = {log for log, lines in logs.items() if lines is None}
         for log, lines in logs.items():
             self._book.add(log, lines or ())
-        self._keep_up()
+        self._follow_end()
 
     def turn_to(self, log: str) -> None:
-        """Shows another log, at its end."""
+        """Shows the end of another log."""
         if log != self._log:
             self._log = log
             self.is_following = True
-            self._keep_up()
+            self._follow_end()
 
     def follow(self, following: bool) -> None:
-        """Switches following on or off."""
+        """Starts or ends following."""
         self.is_following = following
         self._marked = None
-        self._keep_up()
+        self._follow_end()
 
     def turn_level(self) -> None:
-        """Shows all lines, then warnings and errors, then errors alone."""
+        """Switches between all lines, warnings and errors, and errors only."""
         self._least = Level((self._least + 1) % len(Level))
         self.is_following = True
-        self._keep_up()
+        self._follow_end()
 
     def search(self, needle: str) -> None:
-        """Marks what holds `needle`, however it is capitalised, and goes to the last such line."""
+        """Highlights `needle`, ignoring case, and scrolls to the last match."""
         self._needle = needle.casefold()
         if self._needle:
             self.go_to_match(-1, from_end=True)
         self.repaint()
 
     def go_to_match(self, direction: int, *, from_end: bool = False) -> None:
-        """Brings the next match in `direction` (1 down, -1 up) to the middle of the window."""
+        """Scrolls to the next match in `direction`: 1 is down, -1 is up."""
         matches = self._matches()
         if not matches:
             return
@@ -82,18 +82,18 @@ class LogView(ListPane):
             place = next((match for match in matches if match > marked), matches[0])
         else:
             place = next((match for match in reversed(matches) if match < marked), matches[-1])
-        self._show_in_the_middle(place)
+        self._scroll_to_middle(place)
 
     def go_to_time(self, at: float) -> bool:
-        """Goes to what was printed then; returns whether that is known."""
+        """Scrolls to what was printed at a time; returns whether the times are known."""
         place = row_at(self._rows, at)
         if place is None:
             return False
-        self._show_in_the_middle(place)
+        self._scroll_to_middle(place)
         return True
 
     def describe(self) -> str:
-        """Returns what the window does, for the tabs."""
+        """Returns the level, the number of matches and whether the view follows, for the tabs."""
         words = [_LEVELS[self._least]] if self._least else []
         if self._needle:
             words.append(f"{len(self._matches()):,} matches")
@@ -101,32 +101,32 @@ class LogView(ListPane):
         return " · ".join(words)
 
     def row_count(self) -> int:
-        """Returns how many lines are known."""
+        """Returns the number of lines."""
         return len(self._rows)
 
     def row_key(self, row: int) -> str:
-        """Returns the place of a line; there is no cursor that needed more."""
+        """Returns the index of a line; without a cursor, no stable key is needed."""
         return str(row)
 
     def empty_lines(self, width: int) -> Sequence[Line]:
-        """Returns why there is nothing."""
+        """Returns why the view is empty."""
         del width
         if self._least:
             words = f"no {_LEVELS[self._least]} among the lines that were read"
         elif self._log in self._missing:
-            words = "no such log: tfckpt-tui did not start this process, or it has not begun yet"
+            words = "no such log: tfckpt-tui did not start this process, or it has not started yet"
         else:
-            words = "nothing printed yet"
+            words = "no output yet"
         return (line((words, "muted")),)
 
     def row_line(self, row: int, width: int) -> Line:
-        """Returns one line, with what was searched for marked."""
+        """Returns one line, with highlighted matches."""
         shown = self._rows[row]
         spans = [*self._margin(shown, width), *self._text(shown)]
         return Line(tuple(spans), "selected" if shown is self._marked else "")
 
     def scroll_rows(self, rows: int) -> None:
-        """Scrolls; leaving the end ends following, reaching it begins again."""
+        """Scrolls; following ends when the view leaves the end, and starts when it reaches it."""
         super().scroll_rows(rows)
         self.is_following = self._top >= self.row_count() - self.visible_rows()
         self.post_message(self.Scrolled())
@@ -136,7 +136,7 @@ class LogView(ListPane):
         return self._book.rows(self._log, self._least)
 
     def _margin(self, row: LogRow, width: int) -> list[Span]:
-        """Returns when a line was printed and by whom, as far as there is room and need."""
+        """Returns the time and the process of a line, if there is room."""
         spans: list[Span] = []
         if width >= _TIMES_FROM:
             clock = "" if row.at is None else units.local_time(row.at, "%H:%M:%S")
@@ -167,20 +167,20 @@ class LogView(ListPane):
     def _marked_place(self) -> int:
         return next((place for place, row in enumerate(self._rows) if row is self._marked), -1)
 
-    def _show_in_the_middle(self, place: int) -> None:
+    def _scroll_to_middle(self, place: int) -> None:
         self.is_following = False
         self._marked = self._rows[place]
         self._top = max(0, place - self.visible_rows() // 2)
         self.repaint()
 
-    def _keep_up(self) -> None:
+    def _follow_end(self) -> None:
         if self.is_following:
             self._top = max(0, self.row_count() - self.visible_rows())
         self.repaint()
 
 
 def _short(log: str) -> Span:
-    """Returns a log's name for the margin, and its style."""
+    """Returns the short name of a log for the margin, and its style."""
     index = log.rsplit(" ", 1)[-1]
     if not index.isdecimal():
         return "sup", "title"
@@ -188,7 +188,7 @@ def _short(log: str) -> Span:
 
 
 class LogTabs(Pane):
-    """One line with a name for each log; with too many of them those around the shown one."""
+    """One line with the names of the logs; if not all fit, those around the shown one."""
 
     boxed = False
 
@@ -207,12 +207,12 @@ class LogTabs(Pane):
         self._places: list[tuple[int, int, str]] = []
 
     def show_tabs(self, names: Sequence[str], shown: str, note: str) -> None:
-        """Takes the names of the logs, which one is shown, and a word at the right end."""
+        """Shows the names of the logs, the current one, and a note at the right end."""
         self._logs, self._shown, self._note = list(names), shown, note
         self.repaint()
 
     def body(self, width: int, height: int) -> Sequence[Line]:
-        """Returns the line, and remembers where each tab stands."""
+        """Returns the line, and stores the position of each tab."""
         del height
         spans: list[Span] = [("logs  ", "title")]
         column = len("logs  ")

@@ -1,4 +1,4 @@
-"""Commands on their way, one line each; failures with their full text until dismissed."""
+"""Commands in progress, one line each, and failures until the user dismisses them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.background_verifier import VerificationProgress
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
-_MOST_LINES = 8
+_MAX_LINES = 8
 _DONE_SECONDS = 8.0
 
 
 class Progress(Pane):
-    """As high as it needs to be; nothing is asked or failed: not there at all."""
+    """As many lines as needed; none if there is nothing to show."""
 
     boxed = False
 
@@ -32,16 +32,16 @@ class Progress(Pane):
 
     @property
     def has_failures(self) -> bool:
-        """Whether something waits to be read and dismissed."""
+        """Whether failures are shown."""
         return bool(self._failures) or bool(self._failed_commands())
 
     def report_failure(self, what: str, message: str) -> None:
-        """Shows that an action failed in the app itself; texts are safe to show."""
+        """Shows that an action of the app failed; both texts are safe to show."""
         self._failures.append((what, message))
         self.repaint()
 
     def show_reading(self, reading: VerificationProgress | None) -> bool:
-        """Takes how far a verification is; returns whether it was shown otherwise before."""
+        """Shows the progress of a verification; returns whether it changed."""
         changed = reading != self._reading
         if changed:
             self._reading = reading
@@ -49,17 +49,17 @@ class Progress(Pane):
         return changed
 
     def dismiss_failures(self) -> None:
-        """Takes away the failures that are shown."""
+        """Removes all failures."""
         self._failures.clear()
         self._dismissed |= {command.id for command in self._failed_commands()}
         self.repaint()
 
     def line_count(self, width: int) -> int:
-        """Returns how many lines it needs in a screen of `width` columns."""
+        """Returns the number of lines in a screen of `width` columns."""
         return len(self._lines(width - 2))
 
     def body(self, width: int, height: int) -> Sequence[Line]:
-        """Returns failures first, then what is on its way, then what was done just now."""
+        """Returns failures, commands in progress, and commands that just ended."""
         del height
         return self._lines(width)
 
@@ -69,7 +69,7 @@ class Progress(Pane):
             lines += _wrapped(what, message, width)
         for command in self._failed_commands():
             lines += _wrapped(
-                f"{_what(command)} {command.state.value}", clean(command.message), width
+                f"{_name_of(command)} {command.state.value}", clean(command.message), width
             )
         if lines:
             hint = ("  esc", "key"), (" dismiss", "label")
@@ -82,15 +82,15 @@ class Progress(Pane):
             lines.append(reading_line(self._reading, "v"))
         snapshot = self.snapshot
         if snapshot is not None:
-            lines += [_moving(command, snapshot) for command in snapshot.pending]
-            lines += [_moving(command, snapshot) for command in snapshot.working]
+            lines += [_command_line(command, snapshot) for command in snapshot.pending]
+            lines += [_command_line(command, snapshot) for command in snapshot.working]
             lines += [
-                _moving(command, snapshot)
+                _command_line(command, snapshot)
                 for command in snapshot.finished
                 if command.state is CommandState.DONE
                 and snapshot.at - _ended_at(command) < _DONE_SECONDS
             ]
-        return lines[:_MOST_LINES]
+        return lines[:_MAX_LINES]
 
     def _failed_commands(self) -> list[Command]:
         finished = self.snapshot.finished if self.snapshot else ()
@@ -102,7 +102,7 @@ class Progress(Pane):
 
 
 def reading_line(reading: VerificationProgress, cancel_key: str) -> Line:
-    """Returns how far a verification is, how fast, and how long it will take."""
+    """Returns progress, rate and remaining time of a verification."""
     part = reading.done / reading.total if reading.total else 0.0
     spans: list[Span] = [
         ("◕ ", "busy"),
@@ -114,14 +114,14 @@ def reading_line(reading: VerificationProgress, cancel_key: str) -> Line:
         left = units.duration((reading.total - reading.done) / reading.rate)
         spans += [(" · ", "faint"), (f"{units.size(reading.rate)}/s", "value")]
         spans += [(" · ", "faint"), (f"{left} left", "muted")]
-    return line(*spans, (" · ", "faint"), (cancel_key, "key"), (" gives up", "label"))
+    return line(*spans, (" · ", "faint"), (cancel_key, "key"), (" cancels", "label"))
 
 
-def _moving(command: Command, snapshot: RunSnapshot) -> Line:
+def _command_line(command: Command, snapshot: RunSnapshot) -> Line:
     sign = COMMAND[command.state]
     spans: list[Span] = [
         (f"{sign.glyph} ", sign.style),
-        (_what(command), "strong"),
+        (_name_of(command), "strong"),
         (": ", "muted"),
         (command.state.value, sign.style),
     ]
@@ -130,7 +130,7 @@ def _moving(command: Command, snapshot: RunSnapshot) -> Line:
     if command.worker_count and not command.state.is_final:
         told = f"{len(command.seen_by)} of {command.worker_count} workers know"
         spans += [(" · ", "faint"), (told, "value")]
-    spans += _volume(command)
+    spans += _bytes_done(command)
     if command.message:
         spans += [(" · ", "faint"), (clean(command.message), "muted")]
     if not command.state.is_final:
@@ -139,14 +139,14 @@ def _moving(command: Command, snapshot: RunSnapshot) -> Line:
     return line(*spans)
 
 
-def _volume(command: Command) -> list[Span]:
+def _bytes_done(command: Command) -> list[Span]:
     done, total = command.result.get("bytes_done"), command.result.get("bytes_total")
     if not isinstance(done, int) or not isinstance(total, int) or command.state.is_final:
         return []
     return [(" · ", "faint"), (f"{units.size(done)} of {units.size(total)}", "value")]
 
 
-def _what(command: Command) -> str:
+def _name_of(command: Command) -> str:
     name = command.arguments.get("name")
     if command.kind is CommandKind.RESTORE and isinstance(name, str):
         return f"restore {clean(name)}"
@@ -158,7 +158,7 @@ def _ended_at(command: Command) -> float:
 
 
 def _wrapped(what: str, message: str, width: int) -> list[Line]:
-    """Returns a failure in as many lines as its text needs."""
+    """Returns the lines of a failure."""
     lines: list[Line] = []
     spans: list[Span] = [("✗ ", "bad"), (f"{what}: ", "bad")]
     used = Line(tuple(spans)).width

@@ -1,4 +1,4 @@
-"""Runs, one row each: how it is, how far it is, when something last happened."""
+"""The list of runs: state, progress and last activity."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COLUMNS = (
 
 
 class RunList(ListPane):
-    """The runs, the one in which something happened last first."""
+    """Runs, most recently active first."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -38,7 +38,7 @@ class RunList(ListPane):
         return self._runs[self.cursor] if self._runs else None
 
     def show_runs(self, runs: Sequence[RunSummary], at: float) -> None:
-        """Takes what a look found."""
+        """Shows the runs; `at` is the time of reading, in seconds since the epoch."""
         self._runs, self._at, self._is_read = runs, at, True
         self.rows_changed()
         self.repaint()
@@ -48,15 +48,15 @@ class RunList(ListPane):
         return (("runs", "title"),)
 
     def note(self) -> Sequence[Span]:
-        """Returns how many there are."""
+        """Returns the number of runs."""
         return ((units.count(len(self._runs), "run"), "label"),)
 
     def row_count(self) -> int:
-        """Returns how many there are."""
+        """Returns the number of runs."""
         return len(self._runs)
 
     def row_key(self, row: int) -> str:
-        """Returns the directory."""
+        """Returns the run directory."""
         return str(self._runs[row].root)
 
     def head_lines(self, width: int) -> Sequence[Line]:
@@ -64,11 +64,11 @@ class RunList(ListPane):
         return (choose(_COLUMNS, width).head(),) if self._runs else ()
 
     def empty_lines(self, width: int) -> Sequence[Line]:
-        """Returns what to do where there is none."""
+        """Returns how to open a first run."""
         words = (
-            "no run was open yet: tfckpt-tui demo starts one, tfckpt-tui DIRECTORY opens one"
+            "no runs yet: tfckpt-tui demo starts one, tfckpt-tui DIRECTORY opens one"
             if self._is_read
-            else "looking for runs …"
+            else "searching for runs …"
         )
         return (line((shorten(words, width), "muted")),)
 

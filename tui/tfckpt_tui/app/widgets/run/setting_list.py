@@ -1,4 +1,4 @@
-"""Settings, one row each: what is set, what can be, and whether the file says so."""
+"""The list of settings: value, choices, and whether the file sets it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Setting:
     """One row.
 
     Attributes:
-        section: Of the file.
-        name: In this section.
+        section: The section of the file.
+        name: The name in this section.
         title: What it does.
-        values: What it can be set to, in the order of the arrows; one alone cannot be changed.
-        value: What it is set to.
-        is_own: Whether the file says so.
+        values: All possible values; a single one cannot be changed.
+        value: The current value.
+        is_own: Whether the file sets it.
     """
 
     section: str
@@ -39,17 +39,17 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """Names it across updates."""
+        """A key that is unique for each setting."""
         return f"{self.section}.{self.name}"
 
     def turned(self, places: int) -> object:
-        """Returns the value so many places further, beginning again at the end."""
+        """Returns the value `places` further; wraps around at the end."""
         place = self.values.index(self.value) if self.value in self.values else 0
         return self.values[(place + places) % len(self.values)]
 
 
 class SettingList(ListPane):
-    """The settings, with a cursor."""
+    """All settings, with a cursor."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -61,7 +61,7 @@ class SettingList(ListPane):
         return self._settings[self.cursor] if self._settings else None
 
     def show_settings(self, settings: Sequence[Setting]) -> None:
-        """Takes the settings as they are now."""
+        """Shows the settings."""
         self._settings = settings
         self.rows_changed()
         self.repaint()
@@ -71,11 +71,11 @@ class SettingList(ListPane):
         return (("settings", "title"),)
 
     def row_count(self) -> int:
-        """Returns how many there are."""
+        """Returns the number of settings."""
         return len(self._settings)
 
     def row_key(self, row: int) -> str:
-        """Returns the setting's name."""
+        """Returns the key of the setting."""
         return self._settings[row].key
 
     def head_lines(self, width: int) -> Sequence[Line]:
@@ -97,7 +97,7 @@ class SettingList(ListPane):
         )
 
     def empty_lines(self, width: int) -> Sequence[Line]:
-        """Returns a word while nothing was read."""
+        """Returns a message while settings are read."""
         del width
         return (line(("reading …", "muted")),)
 

@@ -1,4 +1,4 @@
-"""What there is to say of a worker, as lines: its state, its pace, what it uses, its metrics."""
+"""TextPane about a worker as lines: state, step time, resources and metrics."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot, WorkerView
 
 _GAP: Span = ("   ", "")
 _PHASES = {
-    Phase.INPUT: "waits for its input",
-    Phase.STEP: "is in a step",
-    Phase.SCRIPT: "is in the script between two steps",
+    Phase.INPUT: "waiting for input",
+    Phase.STEP: "running a step",
+    Phase.SCRIPT: "in the script, between two steps",
 }
 
 
 def title_of(view: WorkerView) -> Sequence[Span]:
-    """Returns its number, its job and its state."""
+    """Returns index, job and state."""
     status = view.status
     job = f", {clean(status.job)}" if status.job != "worker" else ""
     return (
@@ -31,18 +31,22 @@ def title_of(view: WorkerView) -> Sequence[Span]:
 
 
 def worker_lines(view: WorkerView, snapshot: RunSnapshot, best: float | None) -> list[Line]:
-    """Returns everything known of a worker.
+    """Returns all facts about a worker.
 
     Args:
         view: The worker.
-        snapshot: Of the run it belongs to.
-        best: Its quickest median step since the app was opened, in seconds.
+        snapshot: Its run.
+        best: Its fastest median step time since the app was opened, in seconds.
     """
     status = view.status
-    lines = [_where(view), _doing(view, snapshot.at)]
+    lines = [_process_line(view), _activity_line(view, snapshot.at)]
     if view.straggling:
         lines.append(line(("▲ ", "warn"), (view.straggling, "warn")))
-    lines += [_pace(status), _scores(status, snapshot, best), _uses(status)]
+    lines += [
+        _step_time_line(status),
+        _comparison_line(status, snapshot, best),
+        _resource_line(status),
+    ]
     lines += [
         line(
             ("gpu ", "label"),
@@ -60,7 +64,7 @@ def worker_lines(view: WorkerView, snapshot: RunSnapshot, best: float | None) ->
     return [one for one in lines if one.spans]
 
 
-def _where(view: WorkerView) -> Line:
+def _process_line(view: WorkerView) -> Line:
     status = view.status
     since = units.local_time(status.process_started_at)
     return line(
@@ -72,7 +76,7 @@ def _where(view: WorkerView) -> Line:
     )
 
 
-def _doing(view: WorkerView, at: float) -> Line:
+def _activity_line(view: WorkerView, at: float) -> Line:
     status = view.status
     spans: list[Span] = [("step ", "label"), (f"{status.step:,}", "value")]
     spans += _fact("branch", str(status.branch))
@@ -88,7 +92,7 @@ def _doing(view: WorkerView, at: float) -> Line:
     return Line(tuple(spans))
 
 
-def _pace(status: WorkerStatus) -> Line:
+def _step_time_line(status: WorkerStatus) -> Line:
     if status.step_seconds is None:
         return Line()
     spans = [
@@ -102,24 +106,24 @@ def _pace(status: WorkerStatus) -> Line:
     return Line(tuple(spans))
 
 
-def _scores(status: WorkerStatus, snapshot: RunSnapshot, best: float | None) -> Line:
-    """Compares its step with the fastest worker's, and with its own best."""
+def _comparison_line(status: WorkerStatus, snapshot: RunSnapshot, best: float | None) -> Line:
+    """Compares the step time with the fastest worker, and with its own best."""
     own = status.step_seconds
     others = [v.status.step_seconds for v in snapshot.workers if v.status.step_seconds]
     if not own or not others:
         return Line()
-    spans = [*_score("of the fastest worker's", own / min(others))]
+    spans = [*_ratio("of the fastest worker's", own / min(others))]
     if best:
-        spans += [_GAP, *_score("of its own best", own / best)]
+        spans += [_GAP, *_ratio("of its own best", own / best)]
     return Line((("takes ", "label"), *spans))
 
 
-def _score(words: str, ratio: float) -> Sequence[Span]:
+def _ratio(words: str, ratio: float) -> Sequence[Span]:
     style = "bad" if ratio >= 2 else "warn" if ratio >= 1.3 else "value"
     return ((f"{ratio:.0%} ", style), (words, "muted"))
 
 
-def _uses(status: WorkerStatus) -> Line:
+def _resource_line(status: WorkerStatus) -> Line:
     spans: list[Span] = []
     if status.cpu_percent is not None:
         spans += [("cpu ", "label"), (f"{status.cpu_percent:.0f}% of a core", "value")]

@@ -1,4 +1,4 @@
-"""The workers: one row each, with what it does, how fast it is and how old that news is."""
+"""The table of workers: activity, step time, resources and age of the heartbeat."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Workers(ListPane):
     has_cursor = False
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Takes a new snapshot."""
+        """Shows a new snapshot."""
         self.snapshot = snapshot
         self.rows_changed()
         self.repaint()
@@ -52,7 +52,7 @@ class Workers(ListPane):
         return (("workers", "title"),)
 
     def note(self) -> Sequence[Span]:
-        """Returns how many of them are there, and what the supervisor is at."""
+        """Returns the number of live workers, and of restarts."""
         snapshot = self.snapshot
         if snapshot is None:
             return ()
@@ -73,11 +73,11 @@ class Workers(ListPane):
         return spans
 
     def row_count(self) -> int:
-        """Returns how many workers wrote a heartbeat."""
+        """Returns the number of workers with a heartbeat."""
         return len(self.snapshot.workers) if self.snapshot else 0
 
     def row_key(self, row: int) -> str:
-        """Returns the worker's index."""
+        """Returns the index of the worker."""
         return str(self._worker(row).status.index)
 
     def head_lines(self, width: int) -> Sequence[Line]:
@@ -92,7 +92,7 @@ class Workers(ListPane):
         words = (
             "no worker has written a heartbeat yet"
             if self.snapshot.tracked
-            else "no trainer of ours has run here: checkpoints can be looked at and pruned"
+            else "not trained with tfckpt-tui; checkpoints can be inspected and pruned"
         )
         return (line((words, "muted")),)
 

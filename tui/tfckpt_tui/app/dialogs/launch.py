@@ -1,10 +1,10 @@
-"""A form for a launch: what runs, on how many workers, and where; checked while it is typed."""
+"""The form that launches training: command, directories and number of workers."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from textual import on
@@ -23,19 +23,19 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.launch import LaunchForm
 
 _TEXTS = {
-    "directory": ("run directory", "a new one, or one with checkpoints"),
+    "directory": ("run directory", "new, or with checkpoints"),
     "command": ("command of each worker", "python train.py --steps 5000"),
     "working_directory": ("runs in", "a directory"),
 }
 _NUMBERS = {
     "workers": "workers",
     "parameter_servers": "parameter servers",
-    "max_restarts": "restarts at most",
+    "max_restarts": "max restarts",
 }
 
 
 class LaunchDialog(Dialog[LaunchOptions]):
-    """Answers with what is to be launched."""
+    """Returns the options of the launch; checks them while the user types."""
 
     caption = " launch "
     AUTO_FOCUS = "#command"
@@ -44,8 +44,8 @@ class LaunchDialog(Dialog[LaunchOptions]):
         """Makes the form.
 
         Args:
-            first: What it begins with.
-            fixed_directory: Whether the run directory is settled.
+            first: The initial values.
+            fixed_directory: Whether the run directory cannot be changed.
         """
         super().__init__(RunSnapshot(at=time.time(), path=first.directory))
         self.add_class("-wide")
@@ -56,22 +56,23 @@ class LaunchDialog(Dialog[LaunchOptions]):
         self._check()
 
     def fields(self) -> Iterable[Widget]:
-        """Returns a line for each text, and one for the numbers."""
+        """Returns one line for each text, and one for all numbers."""
+        values = asdict(self._form)
         fields: list[Widget] = []
         for name, (title, hint) in _TEXTS.items():
             if name != "directory" or not self._fixed:
-                field = Input(getattr(self._form, name), placeholder=hint, id=name)
+                field = Input(values[name], placeholder=hint, id=name)
                 field.border_title = title
                 fields.append(field)
         numbers = []
         for name, title in _NUMBERS.items():
-            field = Input(getattr(self._form, name), id=name, select_on_focus=True)
+            field = Input(values[name], id=name, select_on_focus=True)
             field.border_title = title
             numbers.append(field)
         return (*fields, Horizontal(*numbers, id="numbers"))
 
     def text(self) -> Iterable[Iterable[Span]]:
-        """Returns what would be started."""
+        """Returns what the launch starts."""
         options = self._options
         if options is None:
             return
@@ -80,16 +81,16 @@ class LaunchDialog(Dialog[LaunchOptions]):
         yield (*what, *where, (", detached from this terminal.", ""))
 
     def refusal(self) -> str:
-        """Returns what is wrong with what was typed."""
+        """Returns why the values are invalid."""
         return self._problem
 
     def choices(self) -> list[Choice[LaunchOptions]]:
-        """Returns no and yes."""
+        """Returns cancel and launch."""
         return [Choice("n", "cancel", None), Choice("y", "launch", self._options, "primary")]
 
     @on(Input.Changed)
     def read_fields(self) -> None:
-        """Takes up what was typed."""
+        """Reads and checks the values of all fields."""
         typed: dict[str, Any] = {field.id or "": field.value for field in self.query(Input)}
         self._form = replace(self._form, **typed)
         self._check()

@@ -1,4 +1,4 @@
-"""The journal on a screen of its own: filtered while typing, each event with all that is known."""
+"""The event log: a list with a filter, and all details of the selected event."""
 
 from __future__ import annotations
 
@@ -23,24 +23,23 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
-_EXAMPLE = "words that an event has, such as: restore ada"
+_EXAMPLE = "words of an event, such as: restore ada"
 
 
-class EventsScreen(Page):
-    """Every event of the run, newest first, and one of them in full."""
+class EventLogScreen(Page):
+    """All events of the run, newest first, and the selected one in full."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        search_binding("filter", "Only events that have all the words you type."),
+        search_binding("filter", "Shows only events that contain all words."),
         Binding(
             "l",
             "logs",
-            "the logs then",
-            tooltip="What was printed at the moment of the event, by the worker it tells of or by "
-            "all.",
+            "logs at that time",
+            tooltip="Shows what its worker, or all workers, printed at the time of the event.",
         ),
         Binding("J", "close", "Back", show=False),
     ]
-    caption = "the journal"
+    caption = "the event log"
     AUTO_FOCUS = "#event-list"
 
     def __init__(
@@ -50,31 +49,31 @@ class EventsScreen(Page):
 
         Args:
             snapshot: Of the run.
-            open_logs: Opens the log of a worker, or of all, at a time in seconds since the epoch.
+            open_logs: Opens the log of a worker, or of all, at a time (seconds since the epoch).
         """
         super().__init__()
         self._snapshot = snapshot
         self._open_logs = open_logs
 
     def compose(self) -> ComposeResult:
-        """Makes the list, the event under the cursor, the search line and the keys."""
+        """Makes the list, the selected event, the search line and the keys."""
         yield EventList(id="event-list")
         yield TextPane(id="event")
         yield SearchInput(_EXAMPLE, focus_after="#event-list")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
-        """Shows what is known."""
+        """Shows the snapshot."""
         self.show(self._snapshot)
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Takes a newer snapshot."""
+        """Shows a newer snapshot."""
         self._snapshot = snapshot
         self.query_one(EventList).show(snapshot)
         self._update()
 
     def action_logs(self) -> None:
-        """Opens the logs at the moment of the event."""
+        """Opens the logs at the time of the selected event."""
         selected = self.query_one(EventList).selected
         if selected is not None:
             worker = selected.details.get("worker")
@@ -97,7 +96,7 @@ class EventsScreen(Page):
 
 
 def _lines(entry: JournalEntry, width: int) -> list[Line]:
-    """Returns all that an event tells: when, where, who, its message, its details."""
+    """Returns all facts, the message and the details of an event."""
     facts: list[Span] = [(units.local_time(entry.at), "value")]
     for name, value in (
         ("step", "" if entry.step is None else f"{entry.step:,}"),

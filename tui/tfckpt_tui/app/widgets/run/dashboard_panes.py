@@ -1,4 +1,4 @@
-"""All panes of a run together: each gets every snapshot and redraws what differs."""
+"""All panes of the dashboard. Each gets every snapshot, and redraws what changed."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 _EXAMPLE = "step>1000 state:verified pinned branch:2 loss<0.5 age<2h -name:b1"
 
 
-class Dashboard(Widget):
-    """Header, workers, charts, history, events, progress, keys."""
+class DashboardPanes(Widget):
+    """Header, workers, charts, checkpoints, events, progress and keys."""
 
     header = getters.query_one("#header", RunHeader)
     worker_table = getters.query_one("#workers", Workers)
@@ -42,11 +42,11 @@ class Dashboard(Widget):
 
     @property
     def layout(self) -> Layout:
-        """Our own: the room that each pane gets depends on what there is to show."""
+        """A layout that sizes panes by their content."""
         return self._arranged
 
     def compose(self) -> ComposeResult:
-        """Makes the panes, in the order of the tab key."""
+        """Makes the panes, in the focus order of the tab key."""
         yield RunHeader(read_only=self._read_only, id="header")
         yield History(id="history")
         yield Input(placeholder=_EXAMPLE, id="filter", compact=True)
@@ -65,7 +65,7 @@ class Dashboard(Widget):
         yield TooSmall(id="too-small")
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Hands a snapshot to every pane, and makes room where what there is to show changed."""
+        """Shows a snapshot in every pane, and fits their sizes."""
         files_only = not (snapshot.tracked or snapshot.workers)
         if files_only != self._arranged.files_only:
             self._arranged.files_only = files_only
@@ -75,21 +75,21 @@ class Dashboard(Widget):
         self.fit()
 
     def show_filter(self, *, is_open: bool) -> None:
-        """Opens or closes the line in which a filter is typed."""
+        """Opens or closes the filter line."""
         self._arranged.filtering = is_open
         self.keys.refresh(layout=True, repaint=False)
-        # `focus` would come after a key that is typed right behind.
+        # `focus` takes effect too late for a key that is typed right after.
         self.screen.set_focus(self.filter if is_open else self.history)
 
     @property
     def is_filtering(self) -> bool:
-        """Whether a filter is being typed."""
+        """Whether the filter line is open."""
         return self._arranged.filtering
 
     def fit(self) -> None:
-        """Gives workers and progress the lines they need now."""
+        """Fits the height of workers and progress to their content."""
         needs = (self.worker_table.row_count(), self.progress.line_count(self.size.width))
         if needs != (self._arranged.workers, self._arranged.progress):
             self._arranged.workers, self._arranged.progress = needs
-            # A child's wish for a new layout, not our own, makes Textual ask us again.
+            # Textual lays this widget out again if a child asks for it.
             self.keys.refresh(layout=True, repaint=False)

@@ -1,0 +1,111 @@
+"""An action of the dashboard, and the requirements for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    # Types only: `tfckpt-tui config` reads the keys, and starts quickly without Textual and NumPy.
+    from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+    from tfckpt_tui.app.screens.dashboard import DashboardScreen
+    from tfckpt_tui.monitor.snapshot import RunSnapshot
+    from tfckpt_tui.settings.config import Config
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The checkpoints that an action applies to.
+
+    Attributes:
+        selected: The checkpoint under the cursor.
+        marked: The marked checkpoints, in the order in which they were marked.
+    """
+
+    selected: Checkpoint | None = None
+    marked: tuple[Checkpoint, ...] = ()
+
+    @property
+    def all(self) -> tuple[Checkpoint, ...]:
+        """The marked checkpoints, or the selected one if none is marked."""
+        if self.marked or self.selected is None:
+            return self.marked
+        return (self.selected,)
+
+
+Predicate = Callable[["RunSnapshot", Selection], bool]
+Requirement = Callable[["RunSnapshot", Selection], str]
+"""Returns why an action is unavailable, as a sentence; empty if it is available."""
+
+
+def require(is_met: Predicate, reason: str) -> Requirement:
+    """Returns a requirement with a fixed reason."""
+    return lambda run, selection: "" if is_met(run, selection) else reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """One thing that a user can do on the dashboard.
+
+    Attributes:
+        name: Its name in `[keys]` of the configuration.
+        key: Its key, as Textual names keys; several separated by commas. Empty: palette only.
+        label: One or two words for the footer.
+        title: A short imperative sentence for the palette, the help and the documentation.
+        help: Details for the palette, the help and the documentation.
+        perform: Carries it out.
+        command: The command that does the same on the command line; empty if there is none.
+        requires: Checked in this order before `perform`.
+        changes_run: Whether `--read-only` disables it.
+        applies_to_marked: Whether it applies to the marked checkpoints, if there are any.
+        before_first_snapshot: Whether it works while the run directory is still being read.
+        in_footer: Whether the footer shows it.
+        at_footer_end: Whether it stands at the right end of the footer, which is never left out.
+        opens_input: Whether it opens an input line; that receives the characters typed next.
+        other_label: A label for the opposite, and when that is what the action does.
+    """
+
+    name: str
+    key: str
+    label: str
+    title: str
+    help: str
+    perform: Callable[[DashboardScreen], None]
+    command: str = ""
+    requires: tuple[Requirement, ...] = ()
+    changes_run: bool = False
+    applies_to_marked: bool = False
+    before_first_snapshot: bool = False
+    in_footer: bool = True
+    at_footer_end: bool = False
+    opens_input: bool = False
+    other_label: tuple[str, Predicate] | None = None
+
+    def why_unavailable(
+        self, run: RunSnapshot | None, selection: Selection, *, read_only: bool
+    ) -> str:
+        """Returns why the action is unavailable now, as a sentence; empty if it is available."""
+        if read_only and self.changes_run:
+            return "The app was opened with --read-only."
+        if run is None:
+            return "" if self.before_first_snapshot else "The run directory is still being read."
+        reasons = (requirement(run, selection) for requirement in self.requires)
+        return next((reason for reason in reasons if reason), "")
+
+    def label_for(self, run: RunSnapshot | None, selection: Selection) -> str:
+        """Returns what the key does now, in one or two words."""
+        word = self.label
+        if self.other_label is not None and run is not None:
+            other, applies = self.other_label
+            word = other if applies(run, selection) else word
+        return f"{word} marked" if self.applies_to_marked and selection.marked else word
+
+    def key_in(self, config: Config) -> str:
+        """Returns the key that a configuration gives it; the first of several."""
+        return config.keys.get(self.name, self.key).split(",")[0].strip()
+
+
+def default_keys(actions: Iterable[Action]) -> dict[str, str]:
+    """Returns the key of each action by its name, to read a configuration with."""
+    return {action.name: action.key for action in actions}

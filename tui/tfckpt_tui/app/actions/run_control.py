@@ -1,0 +1,287 @@
+"""The actions that change the run: asks for confirmation, then calls a service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tfckpt_trainer.catalog.retention.trash import Emptied
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.foreign_writers import Foreign
+from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.launch.cluster import processes_in_words
+from tfckpt_trainer.launch.launcher import launch
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.health import RunState
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import Command, CommandKind
+from tfckpt_trainer.rundir.records.export import ExportFormat
+from tfckpt_trainer.rundir.reserve import DiskFullError
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.services import export, prune
+from tfckpt_tui.services.compatibility import Fit, fit_of
+from tfckpt_tui.services.launch import form_of
+from tfckpt_tui.services.request import ask
+from tfckpt_tui.settings.config import default_rules
+
+if TYPE_CHECKING:
+    from tfckpt_tui.app.screens.dashboard import DashboardScreen
+
+THROUGH = "terminal app"
+"""How the event log names the source of a request."""
+
+_FOLLOW_SECONDS = 3600.0
+_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class _Result:
+    """A message on what was done, and warnings on what was not."""
+
+    message: str
+    warnings: tuple[str, ...] = ()
+
+
+def _deletion_result(emptied: Emptied) -> _Result:
+    if emptied.problems and not emptied.names:
+        raise TfckptError(" ".join(emptied.problems))
+    what = units.count(len(emptied.names), "checkpoint")
+    warnings = (*emptied.problems, *emptied.kept, *emptied.warnings)
+    return _Result(f"{what} deleted for good.", warnings)
+
+
+class RunControl:
+    """Changes the run for the dashboard.
+
+    A running trainer receives a command, and the snapshots show its progress. Without a trainer
+    the app does the work itself, under the trainer's lock.
+    """
+
+    def __init__(self, dashboard: DashboardScreen, run: RunDirectory) -> None:
+        self._dashboard = dashboard
+        self._run = run
+
+    def save(self) -> None:
+        """Saves a checkpoint."""
+        self._submit(CommandKind.SAVE, {})
+
+    def restore(self) -> None:
+        """Restores a checkpoint, after confirmation."""
+        from tfckpt_tui.app.dialogs.restore import Restore, RestoreDialog
+
+        def answered(wanted: Restore | None) -> None:
+            if wanted is not None:
+                part = {"partial": True} if wanted.partial else {}
+                self._submit(CommandKind.RESTORE, {"name": wanted.name, **part})
+
+        dashboard = self._dashboard
+        dialog = RestoreDialog(
+            dashboard.loaded_snapshot, dashboard.selection.selected, self._check_fit
+        )
+        dashboard.app.push_screen(dialog, answered)
+
+    def _check_fit(self, target: Checkpoint, answer: Callable[[Fit | str], None]) -> None:
+        like = self._dashboard.loaded_snapshot.head
+        if like is None:
+            answer("the run has no checkpoint to compare it with.")
+            return
+        work = partial(fit_of, self._run, like, target)
+        self._dashboard.run_app.start_job("restore", work, answer, answer)
+
+    def prune(self) -> None:
+        """Prunes the marked checkpoints, or by the retention rules of a dialog."""
+        from tfckpt_tui.app.dialogs.prune import PruneDialog, PruneMarkedDialog
+
+        def answered(names: tuple[str, ...] | None) -> None:
+            if names:
+                look = partial(prune.foreign_trainer, self._run)
+                dashboard.run_app.start_job(
+                    "prune", look, partial(self._confirm_foreign_trainer, names)
+                )
+
+        dashboard = self._dashboard
+        marked = dashboard.selection.marked
+        if marked:
+            names = frozenset(checkpoint.name for checkpoint in marked)
+            dashboard.app.push_screen(PruneMarkedDialog(dashboard.loaded_snapshot, names), answered)
+        else:
+            rules = default_rules(dashboard.loaded_snapshot.info, dashboard.run_app.config)
+            dashboard.app.push_screen(PruneDialog(dashboard.loaded_snapshot, rules), answered)
+
+    def undo(self) -> None:
+        """Undoes the last prune, after confirmation."""
+        from tfckpt_tui.app.dialogs.undo import UndoDialog
+
+        def answered(trash: str | None) -> None:
+            if trash is not None:
+                self.undo_prune(trash)
+
+        self._dashboard.app.push_screen(UndoDialog(self._dashboard.loaded_snapshot), answered)
+
+    def pin(self) -> None:
+        """Pins the selected or marked checkpoints; unpins them if all are pinned."""
+        checkpoints = self._dashboard.selection.all
+        pinned = not all(checkpoint.pinned for checkpoint in checkpoints)
+        names = [c.name for c in checkpoints if c.pinned is not pinned]
+
+        def work() -> _Result:
+            warnings = prune.set_pins(self._run, names, pinned=pinned, through=THROUGH)
+            what = names[0] if len(names) == 1 else units.count(len(names), "checkpoint")
+            word = "is" if len(names) == 1 else "are"
+            return _Result(f"{what} {word} {'pinned' if pinned else 'no longer pinned'}.", warnings)
+
+        self._dashboard.run_app.start_job("pin", work, self._report)
+
+    def export(self) -> None:
+        """Exports the selected checkpoint in the format that a dialog asks for."""
+        from tfckpt_tui.app.dialogs.export import ExportDialog
+
+        dashboard = self._dashboard
+        name = self._selected.name
+
+        def answered(form: ExportFormat | None) -> None:
+            if form is not None:
+                dashboard.tell(f"Exporting {name} …")
+                work = partial(export.export_checkpoint, self._run, name, form, through=THROUGH)
+                dashboard.run_app.start_job(
+                    "export", work, lambda done: dashboard.tell(export.describe(done))
+                )
+
+        dashboard.app.push_screen(ExportDialog(dashboard.loaded_snapshot, name), answered)
+
+    def pause(self) -> None:
+        """Pauses training, or resumes it."""
+        paused = self._dashboard.loaded_snapshot.state is RunState.PAUSED
+        self._submit(CommandKind.RESUME if paused else CommandKind.PAUSE, {})
+
+    def stop(self) -> None:
+        """Stops the run, after confirmation."""
+        from tfckpt_tui.app.dialogs.stop import StopDialog
+
+        def answered(save: bool | None) -> None:
+            if save is not None:
+                self._submit(CommandKind.STOP, {"save": save})
+
+        self._dashboard.app.push_screen(StopDialog(self._dashboard.loaded_snapshot), answered)
+
+    def launch(self) -> None:
+        """Launches training in this directory with the options of a form."""
+        from tfckpt_tui.app.dialogs.launch import LaunchDialog
+
+        dashboard = self._dashboard
+
+        def answered(options: LaunchOptions | None) -> None:
+            if options is not None:
+                dashboard.tell(f"Starting {processes_in_words(options.tasks)} …")
+                dashboard.run_app.start_job("launch", partial(launch, options))
+
+        dashboard.app.push_screen(LaunchDialog(form_of(self._run), fixed_directory=True), answered)
+
+    def undo_prune(self, trash: str) -> None:
+        """Undoes the prune with the id `trash`."""
+        if self._dashboard.loaded_snapshot.trainer_answers:
+            self._submit(CommandKind.UNDO, {"trash": trash})
+            return
+
+        def work() -> _Result:
+            done = prune.undo(self._run, trash, through=THROUGH)
+            what = units.count(len(done.names), "checkpoint")
+            return _Result(f"{what} came back from the trash.", done.warnings)
+
+        self._dashboard.run_app.start_job("undo", work, self._report)
+
+    def empty_trash(self) -> None:
+        """Permanently deletes everything in the trash."""
+        self._dashboard.run_app.start_job(
+            "empty trash",
+            lambda: _deletion_result(prune.empty(self._run, through=THROUGH)),
+            self._report,
+        )
+
+    def _confirm_foreign_trainer(self, names: tuple[str, ...], foreign: Foreign | None) -> None:
+        """Prunes, after a second confirmation if a trainer without this library may be running."""
+        from tfckpt_tui.app.dialogs.foreign_trainer import BesideTrainerDialog
+
+        if foreign is None:
+            self._move_to_trash(names)
+            return
+        free = tuple(name for name in names if name not in foreign.in_use)
+
+        def answered(agreed: bool | None) -> None:
+            if agreed:
+                self._move_to_trash(free, beside_trainer=True)
+
+        dashboard = self._dashboard
+        dashboard.app.push_screen(
+            BesideTrainerDialog(dashboard.loaded_snapshot, foreign, len(free)), answered
+        )
+
+    def _move_to_trash(self, names: tuple[str, ...], *, beside_trainer: bool = False) -> None:
+        if self._dashboard.loaded_snapshot.trainer_answers:
+            self._submit(CommandKind.PRUNE, {"names": list(names)})
+            return
+
+        def work() -> _Result | None:
+            try:
+                done = prune.prune(self._run, names, through=THROUGH, beside_trainer=beside_trainer)
+            except DiskFullError:
+                return None
+            what = units.count(len(done.names), "checkpoint")
+            return _Result(f"{what} moved to the trash.", done.warnings)
+
+        def then(result: _Result | None) -> None:
+            if result is None:
+                self._offer_deletion(names, beside_trainer=beside_trainer)
+            else:
+                self._report(result)
+
+        self._dashboard.run_app.start_job("prune", work, then)
+
+    def _offer_deletion(self, names: tuple[str, ...], *, beside_trainer: bool) -> None:
+        """Permanently deletes checkpoints that did not fit into the trash, after confirmation."""
+        from tfckpt_tui.app.dialogs.delete import DeleteForGoodDialog
+
+        dashboard = self._dashboard
+
+        def work() -> _Result:
+            return _deletion_result(
+                prune.delete(self._run, names, through=THROUGH, beside_trainer=beside_trainer)
+            )
+
+        def answered(agreed: bool | None) -> None:
+            if agreed:
+                dashboard.run_app.start_job("delete", work, self._report)
+
+        dashboard.app.push_screen(DeleteForGoodDialog(dashboard.loaded_snapshot, names), answered)
+
+    def _report(self, result: _Result) -> None:
+        """Shows a result and its warnings."""
+        self._dashboard.tell(result.message)
+        for warning in result.warnings:
+            self._dashboard.notify(clean(f"Done, but: {warning}"), severity="warning", markup=False)
+
+    def _submit(self, kind: CommandKind, arguments: dict[str, object]) -> None:
+        """Sends a command to the trainer; snapshots show its progress."""
+
+        def submit() -> Command:
+            return ask(self._run, kind, arguments, through=THROUGH, wait=False)
+
+        self._dashboard.run_app.start_job(kind.value, submit, self._follow)
+
+    def _follow(self, command: Command) -> None:
+        """Withdraws a command that no trainer takes in time."""
+        box = CommandQueue(self._run)
+        self._dashboard.run_app.start_job(
+            command.kind.value,
+            lambda: box.wait(command, timeout=_FOLLOW_SECONDS, poll=_POLL_SECONDS),
+        )
+
+    @property
+    def _selected(self) -> Checkpoint:
+        selected = self._dashboard.selection.selected
+        assert selected is not None
+        return selected

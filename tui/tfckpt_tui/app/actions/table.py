@@ -1,0 +1,439 @@
+"""All actions of the dashboard, in the order of the footer and the help.
+
+Keys, footer, palette, help and documentation come from this table.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
+from tfckpt_tui.app.actions import views
+from tfckpt_tui.app.actions.action import Action, Selection, default_keys, require
+from tfckpt_tui.formats.text import clean
+
+if TYPE_CHECKING:
+    from tfckpt_tui.monitor.snapshot import RunSnapshot
+
+
+def _can_verify(run: RunSnapshot, selection: Selection) -> str:
+    # Imports NumPy, which `tfckpt-tui config` does without.
+    from tfckpt_tui.services.verify import can_be_verified
+
+    del run
+    if any(can_be_verified(checkpoint) for checkpoint in selection.all):
+        return ""
+    first = selection.all[0]
+    return f"{clean(first.name)} cannot be read now: {clean(first.problem)}"
+
+
+def _can_export(run: RunSnapshot, selection: Selection) -> str:
+    selected = selection.selected
+    if selected is not None and not selected.restorable:
+        name, state = clean(selected.name), selected.state.value
+        return f"{name} is {state}. Only restorable checkpoints can be exported."
+    if not (run.info and run.info.command):
+        return (
+            "This run was not launched by tfckpt-tui. "
+            "Run `tfckpt-tui export RUN -- COMMAND` with its training command."
+        )
+    return ""
+
+
+_TRAINER = require(
+    lambda run, selection: run.trainer_answers,
+    "No trainer answers. This action needs a running trainer.",
+)
+_SELECTED = require(
+    lambda run, selection: selection.selected is not None,
+    "No checkpoint is selected. This action needs one.",
+)
+_SELECTED_OR_MARKED = require(
+    lambda run, selection: bool(selection.all),
+    "No checkpoint is selected. This action needs one.",
+)
+_CHECKPOINTS = require(
+    lambda run, selection: bool(run.checkpoints),
+    "There is no checkpoint yet.",
+)
+
+ACTIONS = (
+    Action(
+        name="save",
+        key="s",
+        label="save",
+        title="Save a checkpoint now",
+        help="All workers save at the same step, and training continues. The checkpoint counts "
+        "once it is verified and flushed to disk.",
+        perform=lambda dashboard: dashboard.run_control.save(),
+        command="save",
+        requires=(_TRAINER,),
+        changes_run=True,
+    ),
+    Action(
+        name="restore",
+        key="r",
+        label="restore",
+        title="Restore a checkpoint in place",
+        help="All workers restore the selected checkpoint, or one that you type, without a "
+        "restart. Later checkpoints stay. Going back to an older step starts a new branch.",
+        perform=lambda dashboard: dashboard.run_control.restore(),
+        command="restore",
+        requires=(_TRAINER, _CHECKPOINTS),
+        changes_run=True,
+    ),
+    Action(
+        name="prune",
+        key="p",
+        label="prune",
+        title="Free disk space by a retention policy",
+        help="Shows what the policy deletes, why, and how many bytes that frees; then asks. If "
+        "checkpoints are marked, prunes exactly those. Pruned checkpoints move to the trash.",
+        perform=lambda dashboard: dashboard.run_control.prune(),
+        command="prune",
+        requires=(_CHECKPOINTS,),
+        changes_run=True,
+        applies_to_marked=True,
+    ),
+    Action(
+        name="undo",
+        key="u",
+        label="undo",
+        title="Undo the last prune",
+        help="Moves its checkpoints back from the trash.",
+        perform=lambda dashboard: dashboard.run_control.undo(),
+        command="undo",
+        requires=(require(lambda run, selection: bool(run.trash), "The trash is empty."),),
+        changes_run=True,
+    ),
+    Action(
+        name="pin",
+        key="asterisk",
+        label="pin",
+        title="Pin or unpin the selected checkpoint",
+        help="A pinned checkpoint is never pruned. If checkpoints are marked, pins all of them, or "
+        "unpins them if all are pinned.",
+        perform=lambda dashboard: dashboard.run_control.pin(),
+        command="pin",
+        requires=(_SELECTED_OR_MARKED,),
+        changes_run=True,
+        applies_to_marked=True,
+        other_label=(
+            "unpin",
+            lambda run, selection: bool(selection.all) and all(c.pinned for c in selection.all),
+        ),
+    ),
+    Action(
+        name="inspect",
+        key="enter",
+        label="inspect",
+        title="Inspect the selected checkpoint",
+        help="Shows its variables with statistics, its record, whether it is damaged, and what "
+        "resuming from it restores.",
+        perform=views.open_checkpoint,
+        command="inspect",
+        requires=(_SELECTED,),
+    ),
+    Action(
+        name="verify",
+        key="v",
+        label="verify",
+        title="Verify the selected checkpoint",
+        help="Compares every byte with its checksum, in the background. If checkpoints are marked, "
+        "verifies all of them. Press the key again to cancel. New checkpoints are verified "
+        "automatically.",
+        perform=lambda dashboard: dashboard.verify(),
+        command="verify",
+        requires=(_SELECTED_OR_MARKED, _can_verify),
+        applies_to_marked=True,
+    ),
+    Action(
+        name="mark",
+        key="space",
+        label="mark",
+        title="Mark or unmark the selected checkpoint",
+        help="Marked checkpoints are verified, pinned, pruned and copied together. Two marked "
+        "checkpoints can be compared. Esc unmarks all.",
+        perform=lambda dashboard: dashboard.mark(),
+        requires=(_SELECTED,),
+        in_footer=False,
+    ),
+    Action(
+        name="mark-all",
+        key="M",
+        label="mark all",
+        title="Mark all checkpoints that are shown",
+        help="Marks all checkpoints that match the filter. Press the key again to unmark all.",
+        perform=lambda dashboard: dashboard.mark_all(),
+        requires=(_SELECTED,),
+        in_footer=False,
+    ),
+    Action(
+        name="compare",
+        key="d",
+        label="compare",
+        title="Compare two checkpoints",
+        help="Shows which tensors changed, and by how much. Compares two marked checkpoints, the "
+        "marked and the selected one, or the selected one and the one before it.",
+        perform=views.open_comparison,
+        command="compare",
+        requires=(
+            _SELECTED,
+            require(
+                lambda run, selection: len(run.checkpoints) >= 2,
+                "There is only one checkpoint. Comparing needs two.",
+            ),
+        ),
+    ),
+    Action(
+        name="export",
+        key="e",
+        label="export",
+        title="Export the selected checkpoint as a model file",
+        help="Writes a Keras file, a SavedModel or the weights only. Another process tests the "
+        "file before it appears. Training continues.",
+        perform=lambda dashboard: dashboard.run_control.export(),
+        command="export",
+        requires=(_SELECTED, _can_export),
+        changes_run=True,
+    ),
+    Action(
+        name="pause",
+        key="z",
+        label="pause",
+        title="Pause or resume training",
+        help="All workers pause after the same step, and resume together.",
+        perform=lambda dashboard: dashboard.run_control.pause(),
+        command="pause",
+        requires=(
+            _TRAINER,
+            require(
+                lambda run, selection: run.state is not RunState.STARTING,
+                "The workers are not training yet.",
+            ),
+        ),
+        changes_run=True,
+        other_label=("resume", lambda run, selection: run.state is RunState.PAUSED),
+    ),
+    Action(
+        name="stop",
+        key="x",
+        label="stop",
+        title="Stop the run",
+        help="Ends training on all workers, with a last save or without. Asks first.",
+        perform=lambda dashboard: dashboard.run_control.stop(),
+        command="stop",
+        requires=(_TRAINER,),
+        changes_run=True,
+    ),
+    Action(
+        name="launch",
+        key="L",
+        label="launch",
+        title="Launch training here, or launch it again",
+        help="Opens a form with the command, the number of workers and the options of the last "
+        "launch. Training continues from the newest restorable checkpoint.",
+        perform=lambda dashboard: dashboard.run_control.launch(),
+        command="launch",
+        requires=(
+            require(
+                lambda run, selection: run.state in HAS_ENDED,
+                "The run is active. Stop it first.",
+            ),
+        ),
+        changes_run=True,
+        in_footer=False,
+    ),
+    Action(
+        name="tensorboard",
+        key="t",
+        label="tensorboard",
+        title="Open TensorBoard on this run",
+        help="Starts TensorBoard on the loopback address. Shows its address and, over SSH, the "
+        "command that forwards its port.",
+        perform=views.open_tensorboard,
+        command="tensorboard",
+    ),
+    Action(
+        name="logs",
+        key="l",
+        label="logs",
+        title="Read the logs of the workers",
+        help="Shows the logs of all workers and of the supervisor, and follows new lines.",
+        perform=views.open_logs,
+        command="logs",
+        before_first_snapshot=True,
+    ),
+    Action(
+        name="diagnostics",
+        key="o",
+        label="diagnostics",
+        title="Show diagnostics of the directory",
+        help="Lists problems of the directory, such as a state file that names a missing "
+        "checkpoint, or files left by a killed save. Shows the consequences, and what to do.",
+        perform=views.open_diagnostics,
+        command="ls",
+        requires=(
+            require(
+                lambda run, selection: bool(run.diagnostics), "This directory has no diagnostics."
+            ),
+        ),
+    ),
+    Action(
+        name="worker",
+        key="w",
+        label="worker",
+        title="Show one worker",
+        help="Shows what it does or waits for, its step time compared with the fastest worker and "
+        "with its own best, its resources, and charts since the app was opened. The arrows switch "
+        "to other workers.",
+        perform=views.open_worker,
+        command="status",
+        requires=(
+            require(lambda run, selection: bool(run.workers), "No worker has written a heartbeat."),
+        ),
+        in_footer=False,
+    ),
+    Action(
+        name="charts",
+        key="c",
+        label="charts",
+        title="Show one chart on the whole screen",
+        help="Charts loss, metrics, throughput or step time. + and - zoom, the arrows scroll and "
+        "choose the metric, t switches between steps and time.",
+        perform=views.open_charts,
+        requires=(
+            require(lambda run, selection: bool(run.points), "There are no measurements yet."),
+        ),
+        in_footer=False,
+    ),
+    Action(
+        name="events",
+        key="J",
+        label="events",
+        title="Read the event log of the run",
+        help="Lists all events, newest first; a filter searches them. Shows the selected event in "
+        "full and, for a lost worker, the last lines of its log.",
+        perform=views.open_event_log,
+        command="journal",
+        in_footer=False,
+    ),
+    Action(
+        name="trash",
+        key="T",
+        label="trash",
+        title="Show the trash",
+        help="Lists the prunes that can be undone. u undoes one, E deletes everything permanently.",
+        perform=views.open_trash,
+        command="trash",
+        in_footer=False,
+    ),
+    Action(
+        name="filter",
+        key="slash",
+        label="filter",
+        title="Filter the checkpoints",
+        help="Shows the checkpoints that match all words: step>1000, size>1GB, age<2h, loss<0.5, "
+        "state:verified, branch:2, why:command, pinned, marked, current, restorable, or a part of "
+        "the name. A - before a word negates it. Enter keeps the filter, esc clears it.",
+        perform=lambda dashboard: dashboard.open_filter(),
+        opens_input=True,
+        in_footer=False,
+    ),
+    Action(
+        name="sort",
+        key="greater_than_sign",
+        label="sort",
+        title="Sort by the next column",
+        help="After the last column, the checkpoints are listed by branch again.",
+        perform=lambda dashboard: dashboard.sort_by_column(1),
+        in_footer=False,
+    ),
+    Action(
+        name="sort-back",
+        key="less_than_sign",
+        label="sort back",
+        title="Sort by the previous column",
+        help="Goes through the columns in the other direction.",
+        perform=lambda dashboard: dashboard.sort_by_column(-1),
+        in_footer=False,
+    ),
+    Action(
+        name="turn-order",
+        key="equals_sign",
+        label="reverse",
+        title="Reverse the sort order",
+        help="Switches between largest first and smallest first.",
+        perform=lambda dashboard: dashboard.reverse_sort_order(),
+        in_footer=False,
+    ),
+    Action(
+        name="copy",
+        key="y",
+        label="copy",
+        title="Copy the path of the selected checkpoint",
+        help="Copies to the clipboard of your terminal, also through SSH and tmux, if the terminal "
+        "allows it (OSC 52).",
+        perform=lambda dashboard: dashboard.copy_paths(),
+        requires=(_SELECTED_OR_MARKED,),
+        applies_to_marked=True,
+        in_footer=False,
+    ),
+    Action(
+        name="copy-row",
+        key="Y",
+        label="copy row",
+        title="Copy the row of the selected checkpoint",
+        help="Copies name, step, branch, state, time, bytes, trigger, metrics and path, separated "
+        "by tabs for a spreadsheet.",
+        perform=lambda dashboard: dashboard.copy_rows(),
+        requires=(_SELECTED_OR_MARKED,),
+        applies_to_marked=True,
+        in_footer=False,
+    ),
+    Action(
+        name="palette",
+        key="colon",
+        label="palette",
+        title="Search actions, checkpoints and steps",
+        help="Finds an action or a checkpoint by a part of its name, or the checkpoint nearest to "
+        "a step. ctrl+p opens the same palette.",
+        perform=lambda dashboard: dashboard.app.action_command_palette(),
+        before_first_snapshot=True,
+        in_footer=False,
+    ),
+    Action(
+        name="settings",
+        key="comma",
+        label="settings",
+        title="Change colours, bell and polling",
+        help="The arrows change a setting. The configuration file keeps it.",
+        perform=views.open_settings,
+        command="config",
+        before_first_snapshot=True,
+        in_footer=False,
+    ),
+    Action(
+        name="help",
+        key="question_mark",
+        label="help",
+        title="Show the keys and what the states mean",
+        help="Lists all keys, and explains states and colours.",
+        perform=views.open_help,
+        before_first_snapshot=True,
+        at_footer_end=True,
+    ),
+    Action(
+        name="detach",
+        key="q",
+        label="detach",
+        title="Detach; training continues",
+        help="Closes the app. `tfckpt-tui attach RUN` opens it again.",
+        perform=lambda dashboard: dashboard.app.exit(0),
+        before_first_snapshot=True,
+        at_footer_end=True,
+    ),
+)
+
+DEFAULT_KEYS = default_keys(ACTIONS)
+"""The key of each action by its name."""

@@ -1,0 +1,132 @@
+"""Opens the screens and dialogs that only show something.
+
+Screens are imported when they are first opened, so that the first frame does not wait for them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tfckpt_tui.app.screens.dashboard import DashboardScreen
+
+
+def open_checkpoint(dashboard: DashboardScreen) -> None:
+    """Opens the screen of the selected checkpoint."""
+    from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
+
+    selected = dashboard.selection.selected
+    assert selected is not None
+    dashboard.app.push_screen(
+        CheckpointScreen(dashboard.run_directory, selected, dashboard.loaded_snapshot)
+    )
+
+
+def open_comparison(dashboard: DashboardScreen) -> None:
+    """Opens the comparison of two checkpoints, and unmarks them."""
+    from tfckpt_tui.app.screens.compare import CompareScreen
+    from tfckpt_tui.services.choose import two_to_compare
+
+    selection = dashboard.selection
+    pair = two_to_compare(
+        dashboard.loaded_snapshot.checkpoints, selection.marked, selection.selected
+    )
+    if isinstance(pair, str):
+        dashboard.notify(pair, severity="warning", markup=False)
+        return
+    dashboard.unmark_all()
+    dashboard.app.push_screen(CompareScreen(dashboard.run_directory, *pair))
+
+
+def open_tensorboard(dashboard: DashboardScreen) -> None:
+    """Opens the dialog that starts and stops TensorBoard."""
+    from tfckpt_tui.app.dialogs.tensorboard import TensorBoardDialog
+
+    dialog = TensorBoardDialog(
+        dashboard.run_directory,
+        dashboard.loaded_snapshot,
+        dashboard.selection.selected,
+        dashboard.run_app.start_job,
+        read_only=dashboard.read_only,
+    )
+    dashboard.app.push_screen(dialog)
+
+
+def open_logs(
+    dashboard: DashboardScreen, worker: int | None = None, at: float | None = None
+) -> None:
+    """Opens the logs.
+
+    Args:
+        dashboard: The dashboard.
+        worker: Shows the log of the worker with this index; by default those of all workers.
+        at: Scrolls to what was printed then (seconds since the epoch); by default to the end.
+    """
+    from tfckpt_tui.app.screens.logs import LogsScreen
+
+    dashboard.app.push_screen(LogsScreen(dashboard.run_directory, dashboard.snapshot, worker, at))
+
+
+def open_worker(dashboard: DashboardScreen) -> None:
+    """Opens the screen of one worker."""
+    from tfckpt_tui.app.screens.worker import WorkerScreen
+
+    def open_log(worker: int) -> None:
+        open_logs(dashboard, worker)
+
+    dashboard.app.push_screen(WorkerScreen(dashboard.loaded_snapshot, open_log))
+
+
+def open_diagnostics(dashboard: DashboardScreen) -> None:
+    """Opens the diagnostics of the directory."""
+    from tfckpt_tui.app.screens.diagnostics import DiagnosticsScreen
+
+    dashboard.app.push_screen(DiagnosticsScreen(dashboard.loaded_snapshot))
+
+
+def open_charts(dashboard: DashboardScreen) -> None:
+    """Opens one chart on the whole screen."""
+    from tfckpt_tui.app.screens.charts import ChartsScreen
+
+    dashboard.app.push_screen(ChartsScreen(dashboard.loaded_snapshot))
+
+
+def open_event_log(dashboard: DashboardScreen) -> None:
+    """Opens the event log."""
+    from tfckpt_tui.app.screens.event_log import EventLogScreen
+
+    def open_logs_at(worker: int | None, at: float) -> None:
+        open_logs(dashboard, worker, at)
+
+    dashboard.app.push_screen(EventLogScreen(dashboard.loaded_snapshot, open_logs_at))
+
+
+def open_trash(dashboard: DashboardScreen) -> None:
+    """Opens the trash."""
+    from tfckpt_tui.app.screens.trash import TrashScreen
+
+    control = dashboard.run_control
+    screen = TrashScreen(
+        dashboard.loaded_snapshot,
+        control.undo_prune,
+        control.empty_trash,
+        read_only=dashboard.read_only,
+    )
+    dashboard.app.push_screen(screen)
+
+
+def open_settings(dashboard: DashboardScreen) -> None:
+    """Opens the settings."""
+    from tfckpt_tui.app.screens.settings import SettingsScreen
+    from tfckpt_tui.settings.config import config_path
+
+    themes = list(dashboard.app.available_themes)
+    dashboard.app.push_screen(SettingsScreen(themes, config_path()))
+
+
+def open_help(dashboard: DashboardScreen) -> None:
+    """Opens the help of the dashboard."""
+    from tfckpt_tui.app.screens.help import HelpScreen
+
+    run_app = dashboard.run_app
+    dashboard.app.push_screen(HelpScreen(run_app.config, run_app.actions))

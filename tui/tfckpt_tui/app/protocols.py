@@ -1,0 +1,108 @@
+"""What the app and its screens expect of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from textual.screen import Screen
+
+from tfckpt_tui.app.actions.action import Action
+from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.monitor.worker_history import WorkerHistory
+from tfckpt_tui.settings.config import Config
+
+
+@runtime_checkable
+class ShowsSnapshots(Protocol):
+    """A screen that shows the newest snapshot while it is open."""
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Shows a newer snapshot."""
+
+
+@runtime_checkable
+class ShowsVerifications(Protocol):
+    """A screen that shows the outcome of verifications."""
+
+    def show_verification(self, outcome: VerificationOutcome) -> None:
+        """Shows the outcome of a verification."""
+
+
+@runtime_checkable
+class ShowsFailures(Protocol):
+    """A screen that shows failed actions."""
+
+    def report_failure(self, what: str, problem: str) -> None:
+        """Shows that the action `what` failed; both texts are safe to show."""
+
+
+@runtime_checkable
+class PerformsActions(Protocol):
+    """A screen whose actions and checkpoints the palette offers."""
+
+    @property
+    def snapshot(self) -> RunSnapshot | None:
+        """The newest snapshot; None before the first one."""
+
+    def action_perform(self, name: str) -> None:
+        """Performs the action called `name`, or shows why it is unavailable."""
+
+    def go_to(self, place: str | int) -> None:
+        """Selects the checkpoint with this name, or the one nearest to this step."""
+
+
+class StartJob(Protocol):
+    """Runs work in a thread, and passes the result back to the thread of the app."""
+
+    def __call__(
+        self,
+        what: str,
+        work: Callable[[], Any],
+        then: Callable[[Any], None] = ...,
+        otherwise: Callable[[str], None] | None = ...,
+    ) -> None:
+        """Starts a job.
+
+        Args:
+            what: The name of the action, for the message if it fails.
+            work: Runs in a thread.
+            then: Receives the result, in the thread of the app.
+            otherwise: Receives the message of a failure, safe to show, in the thread of the app;
+                by default the failure is shown until the user dismisses it.
+        """
+
+
+@runtime_checkable
+class RunApp(Protocol):
+    """The app of one run, as its screens use it."""
+
+    config: Config
+    selected_name: str | None
+
+    @property
+    def actions(self) -> Sequence[Action]:
+        """All actions of the dashboard."""
+
+    @property
+    def verifier(self) -> BackgroundVerifier:
+        """Verifies checkpoints in the background."""
+
+    @property
+    def worker_history(self) -> WorkerHistory:
+        """Measurements of all workers since the app was opened."""
+
+    @property
+    def start_job(self) -> StartJob:
+        """Runs work in a thread."""
+
+    def change_setting(self, name: str, value: Any) -> None:
+        """Applies a setting of `[app]`."""
+
+
+def run_app_of(screen: Screen[Any]) -> RunApp:
+    """Returns the app of a screen, with the type that screens use."""
+    app = screen.app
+    assert isinstance(app, RunApp)
+    return app
