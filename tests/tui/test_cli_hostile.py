@@ -43,7 +43,7 @@ def test_a_name_that_is_no_utf_8_is_refused_before_anything_changes(
     said = tool(words[0], tmp_path, *words[1:], NO_UTF_8)
     assert said.code == 2
     assert "is not valid UTF-8" in said.words
-    assert "rename" in said.words
+    assert "Rename" in said.words
     assert CommandQueue(made.run).pending() == []
     assert not any(made.run.pins_directory.iterdir())
 
