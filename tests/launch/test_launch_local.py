@@ -254,12 +254,12 @@ def test_a_chosen_port_that_is_taken_in_between_fails_with_advice(run: Run) -> N
     ("changes", "words"),
     [
         ({"workers": 0}, "at least 1"),
-        ({"command": ()}, "No command"),
+        ({"command": ()}, "There is no command"),
         ({"command": ("no-such-program-at-all",)}, "no-such-program-at-all"),
         ({"command": ("./missing.py",)}, "missing.py"),
-        ({"command": ("/",)}, "no program"),
-        ({"working_directory": "/no/such/place"}, "no directory"),
-        ({"ports": (4242,)}, "1 ports and there are 2 processes"),
+        ({"command": ("/",)}, "not a program"),
+        ({"working_directory": "/no/such/place"}, "not a directory"),
+        ({"ports": (4242,)}, "1 ports, but there are 2 processes"),
         ({"parameter_servers": -1}, "cannot be negative"),
         (
             {"parameter_servers": 1, "ports": (4242, 4243)},
@@ -281,7 +281,7 @@ def test_a_directory_that_holds_something_else_is_refused(run: Run) -> None:
     run.root.mkdir()
     (run.root / "thesis.tex").write_text("x")
 
-    with pytest.raises(UsageError, match=r"something else \(thesis.tex\)"):
+    with pytest.raises(UsageError, match=r"it has thesis.tex"):
         launch(run.options("exit=0"))
     assert [path.name for path in run.root.iterdir()] == ["thesis.tex"]
 

@@ -64,7 +64,7 @@ def test_an_export_answers_in_another_process_as_the_model_does(trained, tmp_pat
     before = (trained.root / "checkpoint").read_bytes()
     again = tfckpt("export", trained.root, "10", "--format", form, "--to", target)
     assert again.returncode == 4
-    assert "is there already" in again.stderr
+    assert "exists already" in again.stderr
     assert (trained.root / "checkpoint").read_bytes() == before
 
 

@@ -26,9 +26,9 @@ from tfckpt_trainer.rundir.records.export import (
 SECONDS = 600.0
 """Time limit of one phase: start the script, build the model, write it."""
 
-_SAID = {
+_PROGRESS = {
     ExportPhase.WRITE: "The script builds its model, restores {checkpoint} and writes it …",
-    ExportPhase.CHECK: "Another process loads it and compares its answers …",
+    ExportPhase.CHECK: "Another process loads it and compares its outputs …",
 }
 
 
@@ -96,7 +96,7 @@ def export(
     reports = {}
     with tempfile.TemporaryDirectory(prefix=".tfckpt-export-", dir=target.parent) as scratch:
         for phase in ExportPhase:
-            on_progress(_SAID[phase].format(checkpoint=checkpoint))
+            on_progress(_PROGRESS[phase].format(checkpoint=checkpoint))
             request = ExportRequest(
                 checkpoint=checkpoint, format=form, file_name=target.name, phase=phase
             )

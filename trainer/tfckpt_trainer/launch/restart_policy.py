@@ -175,8 +175,8 @@ def describe_exit(ended: Exit) -> str:
     """Describes how a worker ended."""
     if ended.code < 0:
         return f"was killed by {signal_name(-ended.code)}"
-    said = f": {ended.detail}" if ended.detail else ""
-    return f"ended with status {ended.code}{said}"
+    cause = f": {ended.detail}" if ended.detail else ""
+    return f"ended with status {ended.code}{cause}"
 
 
 def signal_name(number: int) -> str:

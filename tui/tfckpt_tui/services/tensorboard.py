@@ -213,8 +213,8 @@ def _await(process: subprocess.Popen[bytes], host: str, port: int, log: Path) ->
         time.sleep(POLL_SECONDS)
     process.kill()
     process.wait()
-    said = "\n".join(f"  {line}" for line in last_lines(log, LOG_LINES))
-    raise TfckptError(f"TensorBoard did not start on port {port}. The end of {log}:\n{said}")
+    lines = "\n".join(f"  {line}" for line in last_lines(log, LOG_LINES))
+    raise TfckptError(f"TensorBoard did not start on port {port}. The end of {log}:\n{lines}")
 
 
 def _reached_at(host: str) -> str:

@@ -138,9 +138,7 @@ def default_rules(info: RunInfo | None, config: Config) -> Rules:
             policy = policy_from(info.retention)
         except UsageError as error:
             # To pass it over would delete what the trainer means to keep.
-            return Rules(
-                Policy(), f"run.json has a policy that makes no sense: {str(error).rstrip('.')}"
-            )
+            return Rules(Policy(), f"run.json has an invalid policy: {str(error).rstrip('.')}")
         if not policy.is_empty:
             return Rules(policy, "the trainer's own policy")
     section = config.retention or RetentionSection()

@@ -138,8 +138,8 @@ def resume_point_from(history: History, committed: Container[str]) -> ResumePoin
     if used_last is not None:
         return used_last
     if history.latest:
-        said = parse_checkpoint_name(history.latest)
-        branch = said.branch if said else 0
+        parsed = parse_checkpoint_name(history.latest)
+        branch = parsed.branch if parsed else 0
         return ResumePoint(history.latest, branch, _highest_sequence(history))
     return None
 
