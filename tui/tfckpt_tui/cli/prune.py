@@ -44,6 +44,7 @@ from tfckpt_tui.services import prune as service
 from tfckpt_tui.services.choose import choose
 from tfckpt_tui.services.prune import PruneOutcome
 from tfckpt_tui.services.report import Json, list_checkpoints
+from tfckpt_tui.services.request import detect_trainer
 from tfckpt_tui.settings.config import default_rules, read_config
 
 _AGE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[mhdw]?)")
@@ -145,8 +146,8 @@ def prune(
         raise click.UsageError("Give checkpoints, rules or --config: one of the three.")
     if delete and no_wait:
         raise click.UsageError("Give either --delete or --no-wait.")
-    foreign = service.foreign_trainer(run)
-    in_use = foreign.in_use if foreign is not None else frozenset[str]()
+    presence = detect_trainer(run)
+    foreign, in_use = presence.foreign, presence.in_use
     intent = _by_names(run, names, in_use) if names else _by_rules(run, policy, config, in_use)
     if not as_json:
         _print_plan(intent)

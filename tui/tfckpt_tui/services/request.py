@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+from tfckpt_trainer.catalog.scan.foreign_writers import Foreign, foreign_writers
 from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError
 from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
 from tfckpt_trainer.rundir.command_queue import CommandBox, requester
@@ -16,6 +18,8 @@ from tfckpt_trainer.rundir.reserve import (
     advice_beside_trainer,
     advice_for_undo_beside_trainer,
     advising,
+    is_short,
+    release_reserve,
     with_room,
 )
 
@@ -107,3 +111,63 @@ def _checked(outcome: Command, timeout: float) -> Command:
         f"{outcome.kind.value} was not finished in {timeout:g} s; it is {outcome.state.value}: "
         f"{outcome.message} Follow it in `tfckpt-tui journal`."
     )
+
+
+HEARTBEAT_SECONDS = 3.0
+"""How long to wait for the heartbeat of a trainer whose disk was full."""
+
+
+@dataclass(frozen=True)
+class TrainerPresence:
+    """Whether a trainer uses a run directory, which decides who changes its checkpoints.
+
+    Attributes:
+        answers: A trainer of this library takes commands, and carries out the change itself.
+        foreign: Evidence of a trainer that does not use this library; None if there is none.
+        may_update_state_file: Whether this process may rewrite TensorFlow's state file. A trainer
+            that does not use this library would overwrite it with its own list.
+    """
+
+    answers: bool
+    foreign: Foreign | None
+    may_update_state_file: bool
+
+    @property
+    def in_use(self) -> frozenset[str]:
+        """Names of checkpoints that a trainer may be reading or writing."""
+        return self.foreign.in_use if self.foreign is not None else frozenset()
+
+
+def detect_trainer(run: RunDirectory, *, on_full_disk: bool = False) -> TrainerPresence:
+    """Returns whether a trainer uses `run`; every command that changes checkpoints asks here.
+
+    Args:
+        run: The run directory.
+        on_full_disk: Whether to release the disk reserve, so that a trainer on a full disk can
+            write its heartbeat, and to wait for that.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
+    if trainer_answers(run, time.time()) or (on_full_disk and _answers_with_room(run)):
+        return TrainerPresence(answers=True, foreign=None, may_update_state_file=False)
+    found = foreign_writers(run, time.time())
+    is_our_run = run.run_file.exists()
+    # In a run of this library, a recent file is its own last save.
+    is_evidence = bool(found.processes) if is_our_run else found.is_likely
+    return TrainerPresence(
+        answers=False,
+        foreign=found if is_evidence else None,
+        may_update_state_file=is_our_run and not is_evidence,
+    )
+
+
+def _answers_with_room(run: RunDirectory) -> bool:
+    if not (is_short(run) and release_reserve(run)):
+        return False
+    deadline = time.monotonic() + HEARTBEAT_SECONDS
+    while time.monotonic() < deadline:
+        if trainer_answers(run, time.time()):
+            return True
+        time.sleep(0.1)
+    return False

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from tfckpt_trainer.catalog.retention.trash import Emptied
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.foreign_writers import Foreign
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.cluster import processes_in_words
 from tfckpt_trainer.launch.launcher import launch
@@ -25,7 +24,7 @@ from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services import export, prune
 from tfckpt_tui.services.compatibility import Fit, fit_of
 from tfckpt_tui.services.launch import form_of
-from tfckpt_tui.services.request import ask
+from tfckpt_tui.services.request import TrainerPresence, ask, detect_trainer
 from tfckpt_tui.settings.config import default_rules
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ class Steering:
 
         def answered(names: tuple[str, ...] | None) -> None:
             if names:
-                look = partial(prune.foreign_trainer, self._run)
+                look = partial(detect_trainer, self._run)
                 screen.tfckpt.start_job("prune", look, partial(self._ask_twice, names))
 
         screen = self._screen
@@ -212,10 +211,11 @@ class Steering:
             self._tell,
         )
 
-    def _ask_twice(self, names: tuple[str, ...], foreign: Foreign | None) -> None:
+    def _ask_twice(self, names: tuple[str, ...], presence: TrainerPresence) -> None:
         """Prunes, after a second question where a trainer of somebody else's may live."""
         from tfckpt_tui.app.dialogs.foreign_trainer import BesideTrainerDialog
 
+        foreign = presence.foreign
         if foreign is None:
             self._move_to_trash(names)
             return
