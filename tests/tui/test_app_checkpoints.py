@@ -209,7 +209,7 @@ async def test_pruning_beside_a_foreign_trainer_asks_twice(made: RunFactory) -> 
         await until_shown(pilot, "ckpt-40")
         for answer in ("n", "y"):
             await pilot.press("p", "2", "enter", "y")
-            await until_shown(pilot, "a trainer seems to be writing here")
+            await until_shown(pilot, "prune beside another trainer?")
             assert "A file of a checkpoint changed" in top(app)
             assert (made.run.root / "ckpt-10.index").exists()
             await pilot.press(answer)

@@ -19,7 +19,7 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
 from tfckpt_tui.cli.output import print_json, print_line, print_table
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.choose import choose
+from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.compare import Comparison, compare_checkpoints, measure, worst_first
 from tfckpt_tui.services.inspect import (
     GROUPS,
@@ -48,7 +48,7 @@ def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_js
     CKPT is a name or a step; by default the one that a start would go on from. Exit 1 when it
     cannot be restored, or something in it cannot be read.
     """
-    found = look_into(run, choose(list_checkpoints(run), name))
+    found = look_into(run, find_checkpoint(list_checkpoints(run), name))
     variables = in_families(matching(found.variables, wanted))
     figures, unread = _measured(run, found, variables) if stats else ({}, {})
     problem = found.checkpoint.problem or found.problem or next(iter(unread.values()), "")
@@ -77,7 +77,9 @@ def compare(
     one of them cannot be restored, or a tensor is damaged or cannot be read.
     """
     checkpoints = list_checkpoints(run)
-    found = compare_checkpoints(run, choose(checkpoints, before), choose(checkpoints, after))
+    found = compare_checkpoints(
+        run, find_checkpoint(checkpoints, before), find_checkpoint(checkpoints, after)
+    )
     measured = None
     if norms:
         read = list(measure(run, found))

@@ -41,7 +41,7 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.formats import units
 from tfckpt_tui.services import prune as service
-from tfckpt_tui.services.choose import choose
+from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.prune import PruneOutcome
 from tfckpt_tui.services.report import Json, list_checkpoints
 from tfckpt_tui.services.request import detect_trainer
@@ -287,7 +287,7 @@ def unpin(run: RunDirectory, name: str, as_json: bool) -> None:
 
 def _by_names(run: RunDirectory, texts: Sequence[str], in_use: frozenset[str]) -> _Intent:
     checkpoints = list_checkpoints(run)
-    chosen = {choose(checkpoints, text).name for text in texts}
+    chosen = {find_checkpoint(checkpoints, text).name for text in texts}
     made = plan_of_names(checkpoints, chosen, in_use=in_use)
     told = Plan(tuple(d for d in made.decisions if d.checkpoint.name in chosen))
     kept = next((d for d in told.decisions if d.keep), None)
@@ -432,7 +432,7 @@ def _set_pin(run: RunDirectory, name: str, *, pinned: bool, as_json: bool) -> No
 def _in_view(run: RunDirectory, text: str) -> str:
     """Returns the checkpoint that a person names; one in the trash is refused with the way back."""
     try:
-        return choose(list_checkpoints(run), text).name
+        return find_checkpoint(list_checkpoints(run), text).name
     except UsageError:
         if in_trash(run, text) is not None:
             raise not_in_view(run, text) from None

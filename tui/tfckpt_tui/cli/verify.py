@@ -29,7 +29,7 @@ from tfckpt_trainer.rundir.records.checkpoint import FoundFault
 from tfckpt_tui.cli.main import JsonOption, RunArgument, acting_on_run
 from tfckpt_tui.cli.output import Meter, print_json, print_line, print_words
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.choose import choose, row_for_bisecting
+from tfckpt_tui.services.choose import checkpoints_to_bisect, find_checkpoint
 from tfckpt_tui.services.report import Json, list_checkpoints
 from tfckpt_tui.services.verify import Memory, can_be_verified, verify_and_remember
 
@@ -62,7 +62,7 @@ def verify(
     when anything is wrong that matters to a restore, or when a CKPT cannot be read yet.
     """
     checkpoints = list_checkpoints(run)
-    chosen = [choose(checkpoints, name) for name in names] if names else list(checkpoints)
+    chosen = [find_checkpoint(checkpoints, name) for name in names] if names else list(checkpoints)
     passed_over = [one for one in chosen if not can_be_verified(one)]
     memory = None if finite or again else Memory(run)
     files = Look(run.root)
@@ -120,7 +120,7 @@ def bisect(
     """
     if finite == bool(command):
         raise click.UsageError("Give either --finite or -- COMMAND.")
-    row = row_for_bisecting(list_checkpoints(run), first, last)
+    row = checkpoints_to_bisect(list_checkpoints(run), first, last)
     names = [checkpoint.name for checkpoint in row]
     if not as_json:
         print_line(f"{units.count(len(row), 'checkpoint')} from {names[0]} to {names[-1]}")

@@ -1,4 +1,4 @@
-"""Asks a live trainer to do something, and follows what becomes of it."""
+"""Send a command to the trainer of a run, and wait for its outcome."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tfckpt_trainer.rundir.reserve import (
 )
 
 DEFAULT_TIMEOUT = 120.0
-"""Seconds to wait for an outcome, unless a person says otherwise."""
+"""Seconds to wait for an outcome by default."""
 
 OnChange = Callable[[Command], None]
 
@@ -39,28 +39,27 @@ def ask(
     timeout: float = DEFAULT_TIMEOUT,
     on_change: OnChange | None = None,
 ) -> Command:
-    """Drops a command for the trainer of `run`.
+    """Sends a command to the trainer of a run.
 
     Args:
         run: The run directory.
-        kind: What to do.
-        arguments: As `Command.arguments` says.
-        through: Which front end asks, for the journal: `terminal app`, `command line`.
-        wait: Whether to follow it to its end.
-        timeout: Seconds to wait; a command that nobody took by then is withdrawn.
-        on_change: Told of each change while waiting.
+        kind: The kind of command.
+        arguments: See `Command.arguments`.
+        through: The front end that asks, for the journal: `terminal app`, `command line`.
+        wait: Whether to wait for the outcome.
+        timeout: Seconds to wait. A command that no trainer took by then is withdrawn.
+        on_change: Called with each change of the command while waiting.
 
     Returns:
-        The command as it is now: done, or on its way if it was not waited for.
+        The command: done, or as submitted if `wait` is false.
 
     Raises:
         DiskFullError: The disk has no room for the command.
-        NoTrainerError: No trainer lives, or none took it in time.
+        NoTrainerError: No trainer runs, or none took the command in time.
         RefusedError: The trainer refused.
-        TfckptError: It failed, or its end was not seen in time.
+        TfckptError: The command failed, or was not done in time.
     """
-    if not trainer_answers(run, time.time()):
-        raise _nobody_answers(run)
+    require_trainer(run)
     box = CommandBox(run)
     by = requester(through)
     is_undo = kind is CommandKind.UNDO
@@ -74,42 +73,50 @@ def ask(
     outcome = box.wait(command, timeout=timeout, on_change=on_change)
     if outcome.state is CommandState.REQUESTED:
         outcome = box.withdraw(outcome) or box.look_up(command.id) or outcome
-    return _checked(outcome, timeout)
+    return _require_done(run, outcome, timeout)
 
 
-def _nobody_answers(run: RunDirectory) -> NoTrainerError:
-    """Returns the error for a run without a trainer: what lives of it, and what to do."""
+def require_trainer(run: RunDirectory) -> None:
+    """Makes sure that a trainer can take commands.
+
+    Raises:
+        NoTrainerError: No trainer of the run answers.
+    """
+    if detect_trainer(run).answers:
+        return
     now = time.time()
     supervisor = living_supervisor(run, now)
     alive = [] if supervisor is None else [f"supervisor (process {supervisor.pid})"]
     alive += map(str, orphan_processes(run, now))
     if not alive:
-        return NoTrainerError(
-            f"No trainer answers in {run.root}; start one with `tfckpt-tui launch {run.root} "
-            "-- COMMAND`, or look at the run with `tfckpt-tui status`."
+        raise NoTrainerError(
+            f"No trainer answers in {run.root}. Start one with `tfckpt-tui launch {run.root} "
+            f"-- COMMAND`, or see the state of the run with `tfckpt-tui status {run.root}`."
         )
-    return NoTrainerError(
-        f"No trainer answers in {run.root}, and processes of it live: {', '.join(alive)}. They "
-        "are starting, hang, or run a script that does not use tfckpt_trainer. Look at them with "
-        f"`tfckpt-tui logs {run.root}`, or end them with `tfckpt-tui stop --force {run.root}`."
+    raise NoTrainerError(
+        f"No trainer answers in {run.root}, but these processes are running: {', '.join(alive)}. "
+        "They are starting, hang, or run a script that does not use tfckpt_trainer. See their "
+        f"output with `tfckpt-tui logs {run.root}`, or end them with "
+        f"`tfckpt-tui stop --force {run.root}`."
     )
 
 
-def _checked(outcome: Command, timeout: float) -> Command:
+def _require_done(run: RunDirectory, outcome: Command, timeout: float) -> Command:
     if outcome.state is CommandState.DONE:
         return outcome
+    kind = outcome.kind.value
     if outcome.state is CommandState.EXPIRED:
         raise NoTrainerError(
-            f"{outcome.kind.value}: {outcome.message} Look at it with `tfckpt-tui status`; "
-            "`tfckpt-tui stop --force` ends one that hangs."
+            f"{kind}: {outcome.message} See the state of the run with `tfckpt-tui status "
+            f"{run.root}`. End a trainer that hangs with `tfckpt-tui stop --force {run.root}`."
         )
     if outcome.state is CommandState.REFUSED:
         raise RefusedError(outcome.message)
     if outcome.state is CommandState.FAILED:
-        raise TfckptError(f"{outcome.kind.value} failed: {outcome.message}")
+        raise TfckptError(f"{kind} failed: {outcome.message}")
     raise TfckptError(
-        f"{outcome.kind.value} was not finished in {timeout:g} s; it is {outcome.state.value}: "
-        f"{outcome.message} Follow it in `tfckpt-tui journal`."
+        f"{kind} was not done within {timeout:g} s; it is {outcome.state.value}: "
+        f"{outcome.message} See the outcome later with `tfckpt-tui journal {run.root}`."
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from tfckpt_trainer.bundle.state_file import StateFile
+from tfckpt_trainer.catalog.lineage import BranchTips, find_branch_tips
 from tfckpt_trainer.catalog.retention.pins import pinned_names
 from tfckpt_trainer.catalog.retention.trash import TrashLook
 from tfckpt_trainer.catalog.scan.checkpoint_files import Files, Identity, Look, identity_of
@@ -30,6 +31,7 @@ from tfckpt_trainer.catalog.verification.remembered import Verifications
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.files import read_bounded
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
+from tfckpt_trainer.rundir.records.trash import TrashManifest
 
 INDEX_BYTES_PER_SCAN = 4 << 20
 """Of whole indexes read in one look: about 20,000 tensors, a fifth of a second."""
@@ -120,6 +122,15 @@ class Catalog:
             self._look, self._result, around.state, around.condition, around.identity, now
         )
         return diagnostics(seen, now, self._quiet)
+
+    def branch_tips(self, trash: Iterable[TrashManifest]) -> BranchTips:
+        """Returns the tips of the branches as of the last scan.
+
+        Args:
+            trash: What is in the trash now.
+        """
+        records = self._records.found.values()
+        return find_branch_tips(self._result, records, trash, self._around.head)
 
     def evidence(self, name: str) -> Evidence:
         """Returns what the last look found of checkpoint `name`.

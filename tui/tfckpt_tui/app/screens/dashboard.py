@@ -28,7 +28,7 @@ from tfckpt_tui.formats.copying import path_of, row_of
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.background_verifier import Outcome
 from tfckpt_tui.monitor.snapshot import RunSnapshot, is_same_but_for_time
-from tfckpt_tui.services.choose import two_to_compare
+from tfckpt_tui.services.choose import pair_to_compare
 from tfckpt_tui.services.verify import can_be_verified
 from tfckpt_tui.settings.config import config_path
 
@@ -246,7 +246,7 @@ class DashboardScreen(Screen[None]):
         from tfckpt_tui.app.screens.compare import CompareScreen
 
         history = self.dashboard.history
-        pair = two_to_compare(self.known.checkpoints, history.marked, history.selected)
+        pair = pair_to_compare(self.known.checkpoints, history.marked, history.selected)
         if isinstance(pair, str):
             self.notify(pair, severity="warning", markup=False)
             return

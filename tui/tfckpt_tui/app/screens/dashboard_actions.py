@@ -22,7 +22,7 @@ from tfckpt_trainer.rundir.reserve import DiskFullError
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services import export, prune
-from tfckpt_tui.services.compatibility import Fit, fit_of
+from tfckpt_tui.services.compatibility import Compatibility, check_compatibility
 from tfckpt_tui.services.launch import form_of
 from tfckpt_tui.services.request import TrainerPresence, ask, detect_trainer
 from tfckpt_tui.settings.config import default_rules
@@ -92,15 +92,17 @@ class Steering:
                 self._ask(CommandKind.RESTORE, {"name": wanted.name, **part})
 
         screen = self._screen
-        dialog = RestoreDialog(screen.known, screen.chosen.selected, self._check_fit)
+        dialog = RestoreDialog(screen.known, screen.chosen.selected, self._check_compatibility)
         screen.app.push_screen(dialog, answered)
 
-    def _check_fit(self, target: Checkpoint, answer: Callable[[Fit | str], None]) -> None:
-        like = self._screen.known.head
-        if like is None:
-            answer("the run has saved nothing that it could be held against.")
+    def _check_compatibility(
+        self, target: Checkpoint, answer: Callable[[Compatibility | str], None]
+    ) -> None:
+        reference = self._screen.known.head
+        if reference is None:
+            answer("the run has no checkpoint of the model yet.")
             return
-        work = partial(fit_of, self._run, like, target)
+        work = partial(check_compatibility, self._run, reference, target)
         self._screen.tfckpt.start_job("restore", work, answer, answer)
 
     def prune(self) -> None:

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
+from tfckpt_trainer.catalog.lineage import current_lineage
 from tfckpt_trainer.rundir.records.event import JournalKind, SeriesPoint
 from tfckpt_tui.app.widgets.base.glyphs import JOURNAL, Sign
 from tfckpt_tui.app.widgets.base.painting import Line, Span, line
@@ -13,7 +14,6 @@ from tfckpt_tui.app.widgets.base.pane import Pane, branch_style
 from tfckpt_tui.app.widgets.charts.axes import clock_labels, step_labels
 from tfckpt_tui.app.widgets.charts.braille import Curve, Mark, plot
 from tfckpt_tui.app.widgets.charts.zooming import Window
-from tfckpt_tui.app.widgets.checkpoints.branches import kept_until
 from tfckpt_tui.formats import units
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
@@ -126,7 +126,8 @@ class Chart(Pane):
         return sorted({point.branch for point in points})
 
     def _curves(self, snapshot: RunSnapshot) -> list[Curve]:
-        kept = kept_until(snapshot.checkpoints, snapshot.branch)
+        lineage = current_lineage(snapshot.checkpoints, snapshot.branch)
+        kept = {**lineage.last_steps, snapshot.branch: math.inf}
         past: list[Curve] = []
         present: list[Curve] = []
         for stretch in _stretches(snapshot.points):

@@ -237,7 +237,7 @@ class History(Listing):
     def row_line(self, row: int, width: int) -> Line:
         """Returns one checkpoint."""
         checkpoint = self._checkpoints[row]
-        kept = self._tree.is_kept(row)
+        kept = self._tree.is_ancestor_row(row)
         cells = self._layout(width).row(
             _cells(checkpoint, self._at, kept=kept, marked=checkpoint.name in self._marked)
         )
