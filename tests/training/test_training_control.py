@@ -21,6 +21,8 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
+from tfckpt_tui.services.report import list_checkpoints
+from tfckpt_tui.services.restore import plan_restore_of
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
@@ -103,6 +105,28 @@ def test_going_back_starts_a_branch_and_overwrites_nothing(steered):
     assert [process.pid for process in steered.cluster.processes] == pids
     back = steered.ask(CommandKind.RESTORE, name=newer)
     assert back.result["branch"] == load(steered.run.record(newer), CheckpointRecord).branch
+
+
+def test_a_tip_in_the_trash_makes_the_restore_start_a_branch_as_announced(steered):
+    old = steered.ask(CommandKind.SAVE).result["name"]
+    steered.progress()
+    tip = steered.ask(CommandKind.SAVE).result["name"]
+    left = steered.ask(CommandKind.RESTORE, name=old).result["branch"]
+    steered.progress()
+    steered.ask(CommandKind.SAVE)
+    target = plan_restore_of(steered.run, name=old).target
+    newer = [
+        checkpoint.name
+        for checkpoint in list_checkpoints(steered.run)
+        if checkpoint.branch == target.branch and checkpoint.step > target.step
+    ]
+    assert tip in newer
+    pruned = steered.ask(CommandKind.PRUNE, names=newer)
+    assert pruned.state is CommandState.DONE, pruned.message
+    announced = plan_restore_of(steered.run, name=old)
+    outcome = steered.ask(CommandKind.RESTORE, name=old)
+    assert outcome.result["branch"] == announced.branch > left
+    assert announced.is_new_branch
 
 
 def test_a_damaged_checkpoint_is_refused_and_training_goes_on(steered):

@@ -9,16 +9,14 @@ Everything here is computed from what a `Catalog` found; nothing is read from th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tfckpt_trainer.catalog.retention.trash import list_trash
-from tfckpt_trainer.catalog.scan.checkpoint_files import Look, look_if_there
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.history import Continuation, Records, read_head
+from tfckpt_trainer.catalog.scan.history import Continuation
 from tfckpt_trainer.errors import RefusedError
-from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
+from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.records.trash import TrashManifest
@@ -286,57 +284,3 @@ def _head_row(checkpoints: Sequence[Checkpoint]) -> int | None:
 
 def _pass(steps: dict[int, int], position: BranchStep) -> None:
     steps[position.branch] = max(position.step, steps.get(position.branch, position.step))
-
-
-class Branches:
-    """The steps that each branch of a run ever reached, as far as its files still tell.
-
-    Damaged checkpoints count, and so do those in the trash: their names are taken.
-    """
-
-    def __init__(self, run: RunDirectory) -> None:
-        self._records = Records(run).look()
-        head = read_head(run)
-        self._begun = head.branch if head else 0
-        self._tips: dict[int, int] = {}
-        for record in self._records.values():
-            self._reached(record.branch, record.step)
-        for name in _names(run):
-            said = parse_checkpoint_name(name)
-            if said is not None:
-                self._reached(said.branch, said.step)
-
-    def after_restore(self, name: str) -> int:
-        """Returns the branch on which training goes on after a restore of checkpoint `name`.
-
-        From the newest step of a branch it is that branch; from an older one it is a new one.
-        """
-        record = self._records.get(name)
-        said = parse_checkpoint_name(name)
-        branch = record.branch if record else said.branch if said else 0
-        step = record.step if record else said.step if said else 0
-        return branch if step >= self._tips.get(branch, 0) else self.next()
-
-    def next(self) -> int:
-        """Returns the lowest number above those of all branches that ever saved or began."""
-        return max(self._begun, *self._tips, 0) + 1
-
-    def tip(self, branch: int) -> int | None:
-        """Returns the highest step of a branch, or None where it never saved."""
-        return self._tips.get(branch)
-
-    def _reached(self, branch: int, step: int) -> None:
-        self._tips[branch] = max(step, self._tips.get(branch, step))
-
-
-def branch_after_restore(run: RunDirectory, name: str) -> int:
-    """Returns the branch on which training goes on after a restore of checkpoint `name`."""
-    return Branches(run).after_restore(name)
-
-
-def _names(run: RunDirectory) -> Iterator[str]:
-    yield from look_if_there(Look(run.root))
-    yield from look_if_there(Look(run.saving_directory))
-    for manifest in list_trash(run):
-        for trashed in manifest.checkpoints:
-            yield trashed.name

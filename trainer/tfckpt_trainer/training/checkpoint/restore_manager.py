@@ -8,8 +8,9 @@ from typing import Any
 
 from tfckpt_trainer.catalog.commit import finish_interrupted_saves, point_state_file_at
 from tfckpt_trainer.catalog.damage import damage_at_start
-from tfckpt_trainer.catalog.lineage import Branches, branch_after_restore
+from tfckpt_trainer.catalog.lineage import BranchStep, plan_restore
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
+from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog, continuation
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.history import in_order_of_use, read_head
@@ -211,19 +212,18 @@ class RestoreManager:
             )
         for sentence in damage_at_start(self._run):
             self._journal.note(JournalKind.NOTE, sentence)
-        found = in_order_of_use(Catalog(self._run).scan(time.time()), read_head(self._run))
+        catalog = Catalog(self._run)
+        found = in_order_of_use(catalog.scan(time.time()), read_head(self._run))
         checkpoints = [c for c in found if c.step is not None]
         resumed = continuation(self._run)
         first = resumed.checkpoint if resumed else None
         checkpoints.sort(key=lambda c: c.name != first)
-        branches = Branches(self._run)
+        tips = catalog.branch_tips(list_trash(self._run))
         targets = [
             Target(
                 name=c.name,
                 step=c.step or 0,
-                branch=resumed.branch
-                if resumed and resumed.branch is not None and c.name == first
-                else branches.after_restore(c.name),
+                branch=tips.at_start(c, resumed),
                 best=_best_of(c),
             )
             for c in checkpoints
@@ -232,15 +232,19 @@ class RestoreManager:
         return {"targets": [asdict(target) for target in targets], "sequence": sequence}
 
     def _find(self, name: str) -> Target:
-        checkpoints = {c.name: c for c in Catalog(self._run).scan(time.time())}
-        found = checkpoints.get(name)
-        if found is None or found.step is None:
-            known = ", ".join(list(checkpoints)[:5]) or "none"
+        catalog = Catalog(self._run)
+        checkpoints = catalog.scan(time.time())
+        found = next((c for c in checkpoints if c.name == name), None)
+        if found is None:
+            known = ", ".join(c.name for c in checkpoints[:5]) or "none"
             return Target(name, problem=f"There is no checkpoint {name}; the newest are {known}.")
-        if not found.restorable:
-            return Target(name, problem=f"{name} is {found.state.value}: {found.problem}")
-        branch = branch_after_restore(self._run, name)
-        return Target(name, step=found.step, branch=branch, best=_best_of(found))
+        tips = catalog.branch_tips(list_trash(self._run))
+        position = BranchStep(self.position.branch, self.position.step)
+        try:
+            plan = plan_restore(checkpoints, tips, found, position)
+        except RefusedError as refusal:
+            return Target(name, problem=str(refusal))
+        return Target(name, step=found.step or 0, branch=plan.branch, best=_best_of(found))
 
     def _note(
         self, kind: JournalKind, message: str, command: Command | None, **fields: Any
