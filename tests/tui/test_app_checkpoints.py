@@ -49,7 +49,7 @@ async def test_enter_shows_what_is_in_a_checkpoint_and_its_figures(made: RunFact
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
         app = await opened(pilot)
         await pilot.press("enter")
-        await until_shown(pilot, "saved by name, as TensorFlow 1 does")
+        await until_shown(pilot, "name-based, as saved by TensorFlow 1")
         assert isinstance(app.screen, CheckpointScreen)
         await until_shown(pilot, "resuming from it brings back")
         await pilot.press("enter")
@@ -110,7 +110,7 @@ async def test_a_checkpoint_without_an_index_says_that_nothing_is_known_of_it(
         await pilot.press("home", "enter")
         await until_shown(pilot, "nobody knows what is in it")
         assert "reading…" not in top(app)
-        assert "unknown: its index cannot be read" in top(app)
+        assert "unknown: the index cannot be read" in top(app)
 
 
 async def test_a_new_checkpoint_is_verified_by_itself(made: RunFactory) -> None:

@@ -145,7 +145,7 @@ def _print_inspection(
         print_table(("TOTAL", "TENSORS", "SIZE"), rows, right={1, 2})
     print_line()
     words = {True: "yes", False: "no", None: "?"}
-    back = [(one.what, words[one.comes_back], one.how) for one in found.returning]
+    back = [(one.name, words[one.restored], one.detail) for one in found.resumed]
     print_table(("RESUMING BRINGS BACK", "", ""), back, right=set())
     if checkpoint.record is not None:
         _print_workers(checkpoint.record)
@@ -226,8 +226,8 @@ def _inspection_data(
         "tensors": [_tensor_data(found, variable, figures) for variable in variables],
         "totals": _totals_data(found.totals),
         "resuming": [
-            {"what": one.what, "comes_back": one.comes_back, "how": one.how}
-            for one in found.returning
+            {"what": one.name, "comes_back": one.restored, "how": one.detail}
+            for one in found.resumed
         ],
         "record": None if checkpoint.record is None else msgspec.to_builtins(checkpoint.record),
     }
