@@ -354,7 +354,7 @@ def test_a_cold_start_with_damaged_notes_goes_on_where_training_was_and_says_so(
         start = next(e for e in reversed(entries) if e.kind is JournalKind.START)
         assert (start.checkpoint, start.branch) == (used, 1 if damaged == "head" else 0)
         [said] = [e.message for e in entries if note.name in e.message]
-        follows = f"state file, which names {old}." if damaged == "head" else "start anew"
+        follows = f"continues from {old}, the latest" if damaged == "head" else "start over"
         assert follows in said
 
 

@@ -160,7 +160,7 @@ def test_verify_tells_of_a_damaged_note_of_the_last_restore(tool: Tool, tmp_path
     flip(run.head_file, 20)
     [(file, message), (other, _)] = findings()
     assert (file, other) == ("head.json", "head.json.copy")
-    assert message.endswith(f"taken from TensorFlow's state file, which names {name}.")
+    assert message.endswith(f"from {name}, the latest checkpoint in TensorFlow's state file.")
     said = tool("verify", tmp_path)
     assert f"warning: {message}" in said.data
     flip(copy_of(run.head_file), 20)
