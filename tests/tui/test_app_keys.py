@@ -109,6 +109,7 @@ async def test_restore_of_the_selected_checkpoint(live: RunFactory) -> None:
         assert "Training goes back 238 steps, from step 438 on branch 1." in screen
         assert "The last 38 steps are in no checkpoint and are lost." in screen
         assert "Training continues on new branch 2." in screen
+        assert "All checkpoints are kept. Training leaves 2 of them behind." in screen
         await pilot.press("y")
         command = await asked(pilot, live.run)
         assert (command.kind, command.arguments) == (CommandKind.RESTORE, {"name": "ckpt-200"})

@@ -162,7 +162,11 @@ class RestoreDialog(Dialog[Restore]):
     def _preview(self) -> _Preview:
         known = self._known
         if known is None or known[0] is not self.snapshot or known[1] != self._typed:
-            self._known = known = self.snapshot, self._typed, _preview(self.snapshot, self._typed)
+            self._known = known = (
+                self.snapshot,
+                self._typed,
+                _preview_of(self.snapshot, self._typed),
+            )
         return known[2]
 
     def _refresh(self) -> None:
@@ -179,7 +183,7 @@ class RestoreDialog(Dialog[Restore]):
         self.update_text()
 
 
-def _preview(snapshot: RunSnapshot, typed: str) -> _Preview:
+def _preview_of(snapshot: RunSnapshot, typed: str) -> _Preview:
     checkpoints, position = snapshot.checkpoints, snapshot.position
     try:
         checkpoint = find_typed(checkpoints, typed, position)
@@ -234,8 +238,8 @@ def _plan_lines(plan: RestorePlan) -> list[tuple[Span, ...]]:
         ((f"Training continues on {new}branch ", ""), (str(plan.branch), "accent"), (".", ""))
     )
     left = len(plan.left_behind)
-    kept = f", including the {left:,} that training leaves behind" if left else ""
-    lines.append(((f"All checkpoints are kept{kept}.", "muted"),))
+    behind = f" Training leaves {left:,} of them behind." if left else ""
+    lines.append(((f"All checkpoints are kept.{behind}", "muted"),))
     return lines
 
 
