@@ -191,16 +191,16 @@ def play(terminal: Recorder, runs: Path) -> None:
         terminal.wait_for(r"ckpt-200 .*every 100 steps", LIMIT_SECONDS)
         time.sleep(1)
     kill_worker(terminal, runs)
-    with terminal.scene("r", "Go back. The dialog asks to which checkpoint.", 4):
+    with terminal.scene("r", "Restore. The dialog asks which checkpoint.", 4):
         time.sleep(KEY_PAUSE_SECONDS)
         terminal.press("r")
-        terminal.wait_for(r"go back to")
+        terminal.wait_for(r"which checkpoint\?")
         time.sleep(3)
-    with terminal.scene("1 0 0", "Step 100. The dialog says what is given up by that.", 5):
+    with terminal.scene("1 0 0", "Step 100. The dialog says what follows.", 5):
         for key in "100":
             terminal.press(key)
             time.sleep(KEY_PAUSE_SECONDS)
-        terminal.wait_for(r"Branch 1 begins there")
+        terminal.wait_for(r"on new branch 1")
         time.sleep(4)
     with terminal.scene("enter y", "Both workers restore it in place. No process restarts.", 6):
         terminal.press("enter")

@@ -1,80 +1,173 @@
-"""What follows a return to an older step gets names that were never taken."""
+"""Branches and ancestry: a restore of an older step gets names that were never taken."""
 
 from __future__ import annotations
 
+import pytest
 from checkpoint_directory import NOW
 
-from tfckpt_trainer.catalog.lineage import Branches, branch_after_restore, lineage
+from tfckpt_trainer.catalog.lineage import (
+    BranchStep,
+    BranchTips,
+    fork_points,
+    lineage_at,
+    lineage_of,
+    plan_restore,
+    unsaved_steps,
+)
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
+from tfckpt_trainer.catalog.retention.trash import empty_trash, list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.errors import RefusedError
 
 
-def test_from_the_tip_of_a_branch_training_goes_on_on_it(made):
+def tips_of(made) -> BranchTips:
+    catalog = Catalog(made.run)
+    catalog.scan(NOW)
+    return catalog.branch_tips(list_trash(made.run))
+
+
+def after_restore(made, name: str) -> int:
+    return tips_of(made).after_restore(made.scan()[name])
+
+
+def prune(made, *names: str) -> None:
+    move_to_trash(made.run, names, by="me", now=NOW, update_state_file=True)
+
+
+def test_a_restore_of_the_tip_continues_its_branch(made):
     made.ours(100)
     made.ours(200)
     made.ours(150, 1)
-    assert branch_after_restore(made.run, "ckpt-200") == 0
-    assert branch_after_restore(made.run, "ckpt-b1-150") == 1
+    assert after_restore(made, "ckpt-200") == 0
+    assert after_restore(made, "ckpt-b1-150") == 1
 
 
-def test_from_an_older_step_a_new_one_begins(made):
+def test_a_restore_of_an_older_step_starts_a_branch(made):
     made.ours(100)
     made.ours(200)
-    assert branch_after_restore(made.run, "ckpt-100") == 1
+    assert after_restore(made, "ckpt-100") == 1
     made.ours(300, 3)
-    assert branch_after_restore(made.run, "ckpt-100") == 4
+    assert after_restore(made, "ckpt-100") == 4
 
 
 def test_a_damaged_tip_still_has_its_name(made):
     made.ours(100)
     made.ours(200)
     (made.root / "ckpt-200.index").write_bytes(b"")
-    assert branch_after_restore(made.run, "ckpt-100") == 1
+    assert after_restore(made, "ckpt-100") == 1
 
 
-def test_a_pruned_tip_still_has_its_name(made):
+def test_a_tip_in_the_trash_still_has_its_name(made):
     for step, branch in [(100, 0), (200, 0), (150, 2), (100, 1)]:
         made.ours(step, branch)
-    move_to_trash(made.run, ["ckpt-200", "ckpt-b2-150"], by="me", now=NOW, update_state_file=True)
-    assert branch_after_restore(made.run, "ckpt-100") == 3
-    assert Branches(made.run).next() == 3
+    prune(made, "ckpt-200", "ckpt-b2-150")
+    assert after_restore(made, "ckpt-100") == 3
 
 
-def test_a_branch_that_began_and_saved_nothing_counts(made):
+def test_a_tip_that_was_deleted_gives_its_name_back(made):
+    made.ours(100)
+    made.ours(200)
+    made.ours(150, 1, parent="ckpt-100")
+    prune(made, "ckpt-200")
+    empty_trash(made.run)
+    assert after_restore(made, "ckpt-100") == 0
+
+
+def test_a_branch_that_saved_nothing_counts(made):
     made.ours(100)
     made.restored("ckpt-100", 100, 4)
-    assert Branches(made.run).next() == 5
+    assert tips_of(made).next == 5
 
 
 def test_a_save_in_progress_counts(made):
     made.ours(100)
     made.run.create()
     made.tensorflow("ckpt-b6-110", into=made.run.saving_directory, listed=False)
-    assert Branches(made.run).next() == 7
+    assert tips_of(made).next == 7
+
+
+def test_a_record_without_files_counts(made):
+    made.ours(100)
+    made.record("ckpt-200", 200)
+    assert after_restore(made, "ckpt-100") == 1
 
 
 def test_foreign_names(made):
     made.tensorflow("ckpt-5")
     made.tensorflow("best")
-    branches = Branches(made.run)
-    assert branches.after_restore("ckpt-5") == 0
-    assert branches.after_restore("best") == 1
+    assert after_restore(made, "ckpt-5") == 0
+    found = Catalog(made.run).scan(NOW)
+    with pytest.raises(RefusedError, match="best cannot be restored in place, because its step"):
+        plan_restore(found, tips_of(made), made.scan()["best"], None)
 
 
 def test_an_empty_directory(made):
-    assert Branches(made.run).next() == 1
+    assert tips_of(made) == BranchTips({}, 0)
+    assert tips_of(made).next == 1
 
 
-def test_lineage(made):
+@pytest.fixture
+def forked(made):
+    """Branch 0 of three saves, and branch 1 from the second one."""
     made.ours(100)
     made.ours(200, parent="ckpt-100")
     made.ours(300, parent="ckpt-200")
     made.ours(250, 1, parent="ckpt-200")
-    found = Catalog(made.run).scan(NOW)
-    assert lineage(found, "ckpt-b1-250") == ("ckpt-b1-250", "ckpt-200", "ckpt-100")
+    made.ours(290, 1, parent="ckpt-b1-250")
+    return made
 
 
-def test_lineage_of_records_that_name_each_other(made):
+def test_the_lineage_of_a_checkpoint(forked):
+    found = Catalog(forked.run).scan(NOW)
+    lineage = lineage_of(found, "ckpt-b1-250")
+    assert lineage.names == ("ckpt-b1-250", "ckpt-200", "ckpt-100")
+    assert lineage.last_steps == {1: 250, 0: 200}
+    assert fork_points(found) == {1: "ckpt-200"}
+
+
+def test_pruned_ancestors_do_not_end_a_lineage(forked):
+    prune(forked, "ckpt-b1-250", "ckpt-200")
+    lineage = lineage_of(Catalog(forked.run).scan(NOW), "ckpt-b1-290")
+    assert lineage.names == ("ckpt-b1-290",)
+    assert lineage.last_steps == {1: 290}
+
+
+def test_a_pruned_fork_point_does_not_end_a_lineage(forked):
+    prune(forked, "ckpt-200")
+    lineage = lineage_of(Catalog(forked.run).scan(NOW), "ckpt-b1-290")
+    assert lineage.names == ("ckpt-b1-290", "ckpt-b1-250", "ckpt-100")
+    assert lineage.last_steps == {1: 290, 0: 200}
+
+
+def test_the_lineage_of_a_branch_without_checkpoints_starts_at_the_restore(forked):
+    forked.restored("ckpt-b1-250", 250, 2)
+    lineage = lineage_at(Catalog(forked.run).scan(NOW), BranchStep(2, 255))
+    assert lineage.names == ("ckpt-b1-250", "ckpt-200", "ckpt-100")
+    assert lineage.last_steps == {2: 255, 1: 250, 0: 200}
+
+
+def test_records_that_name_each_other_as_parent(made):
     made.ours(100, parent="ckpt-200")
     made.ours(200, parent="ckpt-100")
-    assert lineage(Catalog(made.run).scan(NOW), "ckpt-200") == ("ckpt-200", "ckpt-100")
+    found = Catalog(made.run).scan(NOW)
+    assert lineage_of(found, "ckpt-200").names == ("ckpt-200", "ckpt-100")
+
+
+def test_a_checkpoint_that_is_not_there_has_no_lineage(made):
+    assert lineage_of(Catalog(made.run).scan(NOW), "ckpt-1").names == ()
+
+
+def test_damaged_checkpoints_hold_no_steps(forked):
+    assert unsaved_steps(Catalog(forked.run).scan(NOW), BranchStep(1, 295)) == 5
+    for step in (250, 290):
+        (forked.root / f"ckpt-b1-{step}.data-00000-of-00001").unlink()
+    assert unsaved_steps(Catalog(forked.run).scan(NOW), BranchStep(1, 295)) == 95
+
+
+def test_the_plan_of_a_restore(forked):
+    found = Catalog(forked.run).scan(NOW)
+    target = forked.scan()["ckpt-100"]
+    plan = plan_restore(found, tips_of(forked), target, BranchStep(1, 295))
+    assert (plan.branch, plan.is_new_branch) == (2, True)
+    assert (plan.steps_back, plan.unsaved_steps) == (195, 5)
+    assert plan.left_behind == ("ckpt-b1-290", "ckpt-b1-250", "ckpt-200")

@@ -6,7 +6,7 @@ import pytest
 from checkpoint_directory import NOW
 
 from tfckpt_trainer.catalog.commit import point_state_file_at
-from tfckpt_trainer.catalog.lineage import branch_of
+from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog, resume_point
 from tfckpt_trainer.rundir.documents import copy_of
 
@@ -22,9 +22,11 @@ def damage(path):
 def start(made):
     """Returns checkpoint and branch of the next start, on which the catalog has to agree."""
     resumed = resume_point(made.run)
-    heads = [found.name for found in made.scan().values() if found.is_head]
-    assert heads == [resumed.checkpoint]
-    return resumed.checkpoint, branch_of(made.run, resumed)
+    catalog = Catalog(made.run)
+    heads = [found for found in catalog.scan(NOW) if found.is_head]
+    assert [head.name for head in heads] == [resumed.checkpoint]
+    tips = catalog.branch_tips(list_trash(made.run))
+    return resumed.checkpoint, tips.at_start(heads[0], resumed)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from bundle_writing import (
 from tfckpt_trainer.bundle.analysis.contents import describe_tensors
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import read_object_graph
-from tfckpt_trainer.catalog.resumption import returning
+from tfckpt_trainer.catalog.resumption import find_resumed_state
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
 
 WEIGHTS, SLOTS, STEP, SCHEDULE = "weights", "slot variables", "step", "learning-rate schedule"
@@ -50,11 +50,12 @@ def returned(
         tensors[key] = values if isinstance(values, Stored) else array(values)
     write(prefix, {**tensors, GRAPH_KEY: graph(nodes)})  # type: ignore[arg-type]
     index = read_index(prefix)
-    found = returning(prefix, describe_tensors(index, read_object_graph(prefix)), record)
-    assert [one.what for one in found][:7] == [
+    tensors = describe_tensors(index, read_object_graph(prefix))
+    found = find_resumed_state(prefix, tensors, record)
+    assert [one.name for one in found][:7] == [
         WEIGHTS, SLOTS, STEP, SCHEDULE, INPUT, RANDOM, CALLBACKS,
     ]  # fmt: skip
-    return {one.what: (one.comes_back, one.how) for one in found}
+    return {one.name: (one.restored, one.detail) for one in found}
 
 
 def _object(nodes: list[Object], path: str) -> int:
@@ -91,22 +92,22 @@ def test_weights_alone_bring_back_nothing_else(tmp_path: Path) -> None:
     back = returned(tmp_path / "c", {"net/kernel": ONES, "net/bias": ONES})
     assert back[WEIGHTS] == (True, "2 variables")
     assert {what for what, (comes, _) in back.items() if comes} == {WEIGHTS}
-    assert "momentum starts anew" in back[SLOTS][1]
-    assert "counting starts anew" in back[STEP][1]
+    assert "momentum starts from zero" in back[SLOTS][1]
+    assert "the step starts at 0" in back[STEP][1]
 
 
 def test_an_optimizer_brings_back_its_slots_its_step_and_its_schedule(tmp_path: Path) -> None:
     back = returned(tmp_path / "c", ADAM)
     assert back[SLOTS] == (True, "2 variables: momentums, velocities")
     assert back[STEP] == (True, "opt/_iterations = 1,500")
-    assert back[SCHEDULE] == (True, "it follows from the iterations, which are in it")
+    assert back[SCHEDULE] == (True, "computed from the iterations, which it has")
     back = returned(tmp_path / "c", ADAM | {"opt/_learning_rate": np.float32(0.1)})
     assert back[SCHEDULE] == (True, "the rate is the variable opt/_learning_rate")
 
 
 def test_an_optimizer_without_slots_is_not_judged(tmp_path: Path) -> None:
     back = returned(tmp_path / "c", dict(list(ADAM.items())[:2]))
-    assert back[SLOTS] == (None, "none yet, or this optimizer has none")
+    assert back[SLOTS] == (None, "none so far, or this optimizer has none")
 
 
 def test_a_step_of_its_own_comes_before_the_iterations_and_both_before_the_record(
@@ -130,15 +131,15 @@ def test_a_step_that_cannot_be_read_does_not_come_back(tmp_path: Path, damage: s
         data.write_bytes(b"")
     else:
         data.unlink()
-    step = next(one for one in returning(prefix, found, None) if one.what == STEP)
-    assert step.comes_back is False
+    step = next(one for one in find_resumed_state(prefix, found, None) if one.name == STEP)
+    assert step.restored is False
 
 
 def test_the_position_in_the_input_is_an_iterator_or_lies_beside(tmp_path: Path) -> None:
     back = returned(tmp_path / "c", {"data": variants([b"state"])})
     assert back[INPUT] == (True, "the iterator data")
     back = returned(tmp_path / "c", {"net/kernel": ONES}, recorded("model", "input position"))
-    assert back[INPUT] == (True, "of each worker, in files beside it")
+    assert back[INPUT] == (True, "one file per worker, beside the checkpoint")
     assert returned(tmp_path / "c", {"net/kernel": ONES})[INPUT][0] is False
 
 
@@ -148,7 +149,7 @@ def test_random_states_are_those_of_generators_or_lie_beside(tmp_path: Path) -> 
     assert back[RANDOM] == (True, "2 variables; not those of Python and NumPy")
     assert back[WEIGHTS][0] is False
     back = returned(tmp_path / "c", {"net/kernel": ONES}, recorded("random state"))
-    assert back[RANDOM] == (True, "of each worker, in files beside it")
+    assert back[RANDOM] == (True, "one file per worker, beside the checkpoint")
 
 
 def test_the_best_so_far_comes_back_where_the_program_saved_it(tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_what_a_script_keeps_comes_back_and_callbacks_with_it(tmp_path: Path) ->
         workers=[WorkerFacts(index=0, host="here", state={"mine": 1})],
     )
     found = returned(tmp_path / "c", {"model/a": ONES}, kept)
-    assert found[CALLBACKS] == (True, "what Keras's callbacks count, as fit keeps it")
+    assert found[CALLBACKS] == (True, "the state of Keras callbacks, saved by fit")
     own = "the script's own values"
     assert found[own] == (True, "run.state: epoch; run.worker_state: mine")
     assert own not in returned(tmp_path / "d", {"model/a": ONES}, recorded())
@@ -172,5 +173,6 @@ def test_what_a_script_keeps_comes_back_and_callbacks_with_it(tmp_path: Path) ->
 
 def test_texts_are_no_weights(tmp_path: Path) -> None:
     write(tmp_path / "c", {"words": strings([b"a"])})
-    found = returning(tmp_path / "c", describe_tensors(read_index(tmp_path / "c"), None), None)
-    assert found[0].comes_back is False
+    tensors = describe_tensors(read_index(tmp_path / "c"), None)
+    found = find_resumed_state(tmp_path / "c", tensors, None)
+    assert found[0].restored is False

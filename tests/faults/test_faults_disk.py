@@ -95,6 +95,6 @@ def test_a_flush_refused_after_the_commit_is_told_beside_the_checkpoint(tmp_path
     assert [record.parent for record in records] == [None, "ckpt-10", "ckpt-20"]
     told = {entry.checkpoint: entry for entry in read_entries(run.run) if entry.checkpoint}
     assert {entry.kind for entry in told.values()} == {JournalKind.SAVE}
-    assert "The disk refused to flush it" in told["ckpt-20"].message
+    assert "It could not be flushed" in told["ckpt-20"].message
     assert "flushed to disk" not in told["ckpt-20"].message
     assert "verified and flushed to disk." in told["ckpt-30"].message

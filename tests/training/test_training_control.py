@@ -23,6 +23,8 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
+from tfckpt_tui.services.report import list_checkpoints
+from tfckpt_tui.services.restore import plan_restore_of
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
@@ -111,6 +113,28 @@ def state_of(steered: SteeredRun, name: str) -> CheckpointState:
     """Returns the state that `ls` shows."""
     checkpoints = Catalog(steered.run).scan(time.time())
     return next(found.state for found in checkpoints if found.name == name)
+
+
+def test_a_tip_in_the_trash_makes_the_restore_start_a_branch_as_announced(steered):
+    old = steered.ask(CommandKind.SAVE).result["name"]
+    steered.progress()
+    tip = steered.ask(CommandKind.SAVE).result["name"]
+    left = steered.ask(CommandKind.RESTORE, name=old).result["branch"]
+    steered.progress()
+    steered.ask(CommandKind.SAVE)
+    target = plan_restore_of(steered.run, name=old).target
+    newer = [
+        checkpoint.name
+        for checkpoint in list_checkpoints(steered.run)
+        if checkpoint.branch == target.branch and checkpoint.step > target.step
+    ]
+    assert tip in newer
+    pruned = steered.ask(CommandKind.PRUNE, names=newer)
+    assert pruned.state is CommandState.DONE, pruned.message
+    announced = plan_restore_of(steered.run, name=old)
+    outcome = steered.ask(CommandKind.RESTORE, name=old)
+    assert outcome.result["branch"] == announced.branch > left
+    assert announced.is_new_branch
 
 
 def test_a_damaged_checkpoint_is_refused_and_training_goes_on(steered):
@@ -340,7 +364,7 @@ def test_a_cold_start_with_damaged_notes_goes_on_where_training_was_and_says_so(
         start = next(e for e in reversed(entries) if e.kind is JournalKind.START)
         assert (start.checkpoint, start.branch) == (used, 1 if damaged == "head" else 0)
         [said] = [e.message for e in entries if note.name in e.message]
-        follows = f"state file, which names {old}." if damaged == "head" else "start anew"
+        follows = f"continues from {old}, the latest" if damaged == "head" else "start over"
         assert follows in said
 
 

@@ -49,7 +49,7 @@ async def test_enter_shows_variables_and_statistics_of_a_checkpoint(made: RunFac
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
         app = await opened(pilot)
         await pilot.press("enter")
-        await until_shown(pilot, "saved by name, as TensorFlow 1 does")
+        await until_shown(pilot, "name-based, as saved by TensorFlow 1")
         assert isinstance(app.screen, CheckpointScreen)
         await until_shown(pilot, "resuming from it brings back")
         await pilot.press("enter")
@@ -110,7 +110,7 @@ async def test_the_contents_of_a_checkpoint_without_an_index_are_unknown(
         await pilot.press("home", "enter")
         await until_shown(pilot, "contents unknown")
         assert "reading…" not in top(app)
-        assert "unknown: its index cannot be read" in top(app)
+        assert "unknown: the index cannot be read" in top(app)
 
 
 async def test_a_new_checkpoint_is_verified_automatically(made: RunFactory) -> None:
@@ -209,7 +209,7 @@ async def test_pruning_beside_a_foreign_trainer_asks_twice(made: RunFactory) -> 
         await until_shown(pilot, "ckpt-40")
         for answer in ("n", "y"):
             await pilot.press("p", "2", "enter", "y")
-            await until_shown(pilot, "a trainer seems to be writing here")
+            await until_shown(pilot, "prune beside another trainer?")
             assert "A file of a checkpoint changed" in top(app)
             assert (made.run.root / "ckpt-10.index").exists()
             await pilot.press(answer)

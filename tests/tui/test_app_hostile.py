@@ -134,7 +134,7 @@ async def test_a_name_with_an_escape_is_restored_by_its_true_name(tmp_path: Path
         await until_shown(pilot, "ckpt␛[31m-450")
         app.screen.query_one(History).select(name)
         await pilot.press("r")
-        await until_shown(pilot, "go back to")
+        await until_shown(pilot, "which checkpoint?")
         await pilot.press("y")
         box = CommandQueue(made.run)
         command = await until(pilot, lambda: box.claim(time.time()), "a command")

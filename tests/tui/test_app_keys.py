@@ -99,12 +99,13 @@ async def test_restore_of_the_selected_checkpoint(live: RunFactory) -> None:
     async with opened(live.run) as pilot:
         select(pilot, "ckpt-200")
         await pilot.press("r")
-        await until_shown(pilot, "go back to")
+        await until_shown(pilot, "which checkpoint?")
         screen = shown(pilot.app)
         assert "ckpt-200" in top(pilot.app)
-        assert "Gives up 238 steps of branch 1 (the run is at step 438)." in screen
-        assert "38 of them are in no checkpoint" in screen
-        assert "Branch 2 begins there." in screen
+        assert "Training goes back 238 steps, from step 438 on branch 1." in screen
+        assert "The last 38 steps are in no checkpoint and are lost." in screen
+        assert "Training continues on new branch 2." in screen
+        assert "All checkpoints are kept. Training leaves 2 of them behind." in screen
         await pilot.press("y")
         command = await asked(pilot, live.run)
         assert (command.kind, command.arguments) == (CommandKind.RESTORE, {"name": "ckpt-200"})
@@ -114,10 +115,10 @@ async def test_restore_of_the_selected_checkpoint(live: RunFactory) -> None:
 async def test_restore_of_a_typed_step(live: RunFactory) -> None:
     async with opened(live.run) as pilot:
         await pilot.press("r")
-        await until_shown(pilot, "go back to")
+        await until_shown(pilot, "which checkpoint?")
         await pilot.press(*"250")
-        await until_shown(pilot, "There is no checkpoint of step 250; near are")
-        assert "200 and 300" in shown(pilot.app) or "200, 300" in shown(pilot.app)
+        await until_shown(pilot, "No checkpoint has step 250; near are:")
+        assert "100, 200, 300, 400" in shown(pilot.app)
         await pilot.press("enter", "y", "enter")
         assert CommandQueue(live.run).pending() == [], "what is refused cannot be asked for"
         await pilot.press("ctrl+u", *"300", "enter", "enter")
@@ -132,7 +133,7 @@ async def test_restore_of_a_damaged_checkpoint_is_refused_before_it_is_asked(
     async with opened(live.run) as pilot:
         select(pilot, "ckpt-200")
         await pilot.press("r")
-        await until_shown(pilot, "It cannot be restored: ckpt-200.data-00000-of-00001 is missing.")
+        await until_shown(pilot, "ckpt-200 is incomplete and cannot be restored")
         await pilot.press("y")
         assert CommandQueue(live.run).pending() == []
 
@@ -152,7 +153,7 @@ async def test_no_is_the_answer_unless_one_says_yes(live: RunFactory) -> None:
 async def test_stop_says_what_is_lost(live: RunFactory, key: str, save: bool) -> None:
     async with opened(live.run) as pilot:
         await pilot.press("x")
-        await until_shown(pilot, "38 steps since the newest checkpoint are lost unless")
+        await until_shown(pilot, "Without a save, 38 steps since the newest checkpoint are lost.")
         await pilot.press(key)
         command = await asked(pilot, live.run)
         assert (command.kind, command.arguments) == (CommandKind.STOP, {"save": save})

@@ -1,4 +1,4 @@
-"""The restore dialog: which checkpoint, and whether it fits the run."""
+"""The restore dialog: which checkpoint, and whether it matches the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tiny_bundle import write_bundle
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_tui.app.widgets.checkpoints.history import History
-from tfckpt_tui.services.compatibility import fit_of
+from tfckpt_tui.services.compatibility import check_compatibility
 from tfckpt_tui.services.report import list_checkpoints
 
 
@@ -24,7 +24,7 @@ async def asking(made: RunFactory, name: str) -> AsyncIterator[Pilot[int]]:
     async with opened(made.run) as pilot:
         pilot.app.screen.query_one(History).select(name)
         await pilot.press("r")
-        await until_shown(pilot, "go back to")
+        await until_shown(pilot, "which checkpoint?")
         yield pilot
 
 
@@ -42,7 +42,7 @@ def changed(live: RunFactory) -> RunFactory:
 
 async def test_what_fits_says_so(live: RunFactory) -> None:
     async with asking(live, "ckpt-200") as pilot:
-        await until_shown(pilot, "It fits: its variables are those of ckpt-b1-400.")
+        await until_shown(pilot, "Its variables match those of ckpt-b1-400.")
         await pilot.press("y")
         assert (await asked(pilot, live)).arguments == {"name": "ckpt-200"}
 
@@ -51,28 +51,28 @@ async def test_what_does_not_fit_can_be_restored_in_part(changed: RunFactory) ->
     record = changed.run.record("ckpt-200")
     record.unlink()
     async with asking(changed, "ckpt-200") as pilot:
-        await until_shown(pilot, "It does not fit: 1 variable differs from ckpt-b1-400.")
-        assert "v is 3 there and 2 in the model" in top(pilot.app)
+        await until_shown(pilot, "1 variable does not match ckpt-b1-400.")
+        assert "v is 3 in the checkpoint and 2 in the model" in top(pilot.app)
         await pilot.press("y")
         await pilot.pause()
-        assert "go back to" in top(pilot.app)
+        assert "which checkpoint?" in top(pilot.app)
         await pilot.press("p")
         assert (await asked(pilot, changed)).arguments == {"name": "ckpt-200", "partial": True}
 
 
 async def test_what_fits_cannot_be_restored_in_part(live: RunFactory) -> None:
     async with asking(live, "ckpt-200") as pilot:
-        await until_shown(pilot, "It fits:")
+        await until_shown(pilot, "Its variables match")
         await pilot.press("p")
         await pilot.pause()
-        assert "go back to" in top(pilot.app)
+        assert "which checkpoint?" in top(pilot.app)
 
 
 async def test_the_arrows_choose_among_those_that_can_be_restored(live: RunFactory) -> None:
     (live.run.root / "ckpt-300.data-00000-of-00001").unlink()
     async with asking(live, "ckpt-400") as pilot:
         await pilot.press("down")
-        await until_shown(pilot, "Gives up 238 steps")
+        await until_shown(pilot, "Training goes back 238 steps")
         assert "ckpt-200" in top(pilot.app)
         await pilot.press("up", "up", "y")
         command = await asked(pilot, live)
@@ -94,7 +94,7 @@ async def test_a_metric_chooses_the_best(live: RunFactory) -> None:
 
 def test_sentences_name_what_differs(changed: RunFactory) -> None:
     known = {checkpoint.name: checkpoint for checkpoint in list_checkpoints(changed.run)}
-    same = fit_of(changed.run, known["ckpt-500"], known["ckpt-100"])
-    assert same.misfits == ()
-    other = fit_of(changed.run, known["ckpt-500"], known["ckpt-200"])
-    assert other.misfits == ("v is 3 there and 2 in the model",)
+    same = check_compatibility(changed.run, known["ckpt-500"], known["ckpt-100"])
+    assert same.mismatches == ()
+    other = check_compatibility(changed.run, known["ckpt-500"], known["ckpt-200"])
+    assert other.mismatches == ("v is 3 in the checkpoint and 2 in the model",)

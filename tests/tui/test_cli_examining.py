@@ -160,7 +160,7 @@ def test_verify_tells_of_a_damaged_note_of_the_last_restore(tool: Tool, tmp_path
     flip(run.head_file, 20)
     [(file, message), (other, _)] = findings()
     assert (file, other) == ("head.json", "head.json.copy")
-    assert message.endswith(f"taken from TensorFlow's state file, which names {name}.")
+    assert message.endswith(f"from {name}, the latest checkpoint in TensorFlow's state file.")
     said = tool("verify", tmp_path)
     assert f"warning: {message}" in said.data
     flip(copy_of(run.head_file), 20)
@@ -574,7 +574,7 @@ def test_a_name_that_is_not_there_is_a_usage_error(
     save(tmp_path, 1)
     said = tool(words[0], tmp_path, *words[1:], name)
     assert (said.code, said.data) == (2, "")
-    assert "the newest are ckpt-1" in said.words
+    assert "the newest are: ckpt-1" in said.words
     assert "\x1b" not in said.words
 
 
@@ -695,7 +695,7 @@ def test_bisect_within_a_part_of_the_row(tool: Tool, tmp_path: Path) -> None:
     assert {probe["name"] for probe in said.json["checks"]} == {"ckpt-4", "ckpt-7"}
     said = tool("bisect", tmp_path, "--finite", "--from", "7", "--to", "4")
     assert said.code == 2
-    assert "ckpt-7 did not lead to ckpt-4" in said.words
+    assert "ckpt-7 is no ancestor of ckpt-4" in said.words
 
 
 def checked_by(root: Path, script: str) -> list[object]:
@@ -719,7 +719,7 @@ def test_bisect_follows_the_branch_on_which_its_end_was_reached(
     said = tool("bisect", tmp_path, *words, "--", "true")
     assert (said.code, said.data.splitlines()[0]) == (0, row)
     said = tool("bisect", tmp_path, "--from", "500", "--", "true")
-    assert "ckpt-500 did not lead to ckpt-b1-400" in said.words
+    assert "ckpt-500 is no ancestor of ckpt-b1-400" in said.words
 
 
 def test_json_of_bisect_is_as_documented(tool: Tool, tmp_path: Path) -> None:

@@ -89,7 +89,10 @@ def test_restore_by_step_asks_for_the_checkpoint_and_tells_the_price(
     with AnsweringTrainer(live.run, done("At ckpt-300 on branch 2.")) as trainer:
         said = tool("restore", live.run.root, "--step", "300")
     assert (said.code, said.data) == (0, "At ckpt-300 on branch 2.\n")
-    assert "Going back to ckpt-300 gives up 138 steps; branch 2 begins." in said.words
+    assert (
+        "Restoring ckpt-300. Training goes back 138 steps and continues on new branch 2."
+        in said.words
+    )
     assert [(c.kind, c.arguments) for c in trainer.taken] == [
         (CommandKind.RESTORE, {"name": "ckpt-300"})
     ]

@@ -72,7 +72,7 @@ def test_what_nobody_takes_in_time_is_never_carried_out(live: RunFactory) -> Non
 def test_what_takes_too_long_tells_where_it_is(live: RunFactory) -> None:
     with (
         AnsweringTrainer(live.run, working_for_ever),
-        pytest.raises(TfckptError, match=r"not finished in 0\.5 s.*Writing shard 1 of 2"),
+        pytest.raises(TfckptError, match=r"not done within 0\.5 s.*Writing shard 1 of 2"),
     ):
         ask(live.run, CommandKind.SAVE, through="a test", timeout=0.5)
 

@@ -1,4 +1,4 @@
-"""Which checkpoint a step or a name means, and what going back to it gives up."""
+"""Which checkpoint a step or a name refers to, and the plan of its restore."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from pathlib import Path
 import pytest
 from rundir_factory import RunFactory, two_branches
 
+from tfckpt_trainer.catalog.lineage import BranchStep, lineage_at
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import Head
+from tfckpt_tui.services.choose import find_by_name, find_by_step
 from tfckpt_tui.services.report import list_checkpoints
-from tfckpt_tui.services.restore import find_checkpoint, lineage, plan_restore
+from tfckpt_tui.services.restore import plan_restore_of
 
 
 def found(run: RunDirectory, step: int) -> str:
-    return plan_restore(run, list_checkpoints(run), step=step).checkpoint.name
+    return plan_restore_of(run, step=step).target.name
 
 
 def go_back(made: RunFactory, name: str, step: int, branch: int) -> None:
@@ -53,7 +55,8 @@ def test_a_branch_that_has_saved_nothing_began_where_the_restore_went(tmp_path: 
     made = two_branches(tmp_path)
     go_back(made, "ckpt-b1-400", 400, branch=2)
     made.worker(0, branch=2, step=405)
-    assert lineage(list_checkpoints(made.run), (2, 405)) == {2: 405, 1: 400, 0: 300}
+    lineage = lineage_at(list_checkpoints(made.run), BranchStep(2, 405))
+    assert lineage.last_steps == {2: 405, 1: 400, 0: 300}
     assert found(made.run, 400) == "ckpt-b1-400"
 
 
@@ -62,14 +65,15 @@ def test_the_way_leads_through_branches_whose_checkpoints_were_pruned(tmp_path: 
     made.checkpoint(500, 1, "ckpt-b1-400")
     made.checkpoint(600, 2, "ckpt-b1-500")
     move_to_trash(made.run, ["ckpt-b1-500"], by="a test", now=made.now, update_state_file=True)
-    assert lineage(list_checkpoints(made.run)) == {2: 600, 1: 500, 0: 300}
+    lineage = lineage_at(list_checkpoints(made.run), None)
+    assert lineage.last_steps == {2: 600, 1: 500, 0: 300}
 
 
 def test_a_step_that_training_did_not_pass_needs_a_name(tmp_path: Path) -> None:
     made = two_branches(tmp_path)
     made.checkpoint(150, 2, "ckpt-100")
     made.worker(0, branch=2, step=160)
-    with pytest.raises(RefusedError, match=r"ckpt-b1-400, ckpt-400\. Say which with --name"):
+    with pytest.raises(RefusedError, match=r"ckpt-b1-400, ckpt-400\. Give one of these names"):
         found(made.run, 400)
 
 
@@ -86,7 +90,7 @@ def test_a_damaged_one_on_the_way_is_not_replaced_by_another_branch(tmp_path: Pa
     (run.root / "ckpt-b1-400.data-00000-of-00001").unlink()
     with pytest.raises(RefusedError, match=r"ckpt-b1-400 is incomplete.*data-00000-of-00001"):
         found(run, 400)
-    assert find_checkpoint(list_checkpoints(run), name="ckpt-400").name == "ckpt-400"
+    assert plan_restore_of(run, name="ckpt-400").target.name == "ckpt-400"
 
 
 def test_a_step_that_is_not_there_tells_which_are_near(tmp_path: Path) -> None:
@@ -94,25 +98,24 @@ def test_a_step_that_is_not_there_tells_which_are_near(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="step 320; near are: 200, 300, 400, 500"):
         found(run, 320)
     with pytest.raises(UsageError, match="near are: none"):
-        find_checkpoint([], step=1)
+        find_by_step([], 1, None)
 
 
 def test_a_name_that_is_not_there_tells_the_newest(tmp_path: Path) -> None:
     checkpoints = list_checkpoints(two_branches(tmp_path).run)
     with pytest.raises(UsageError, match="the newest are: ckpt-b1-400, ckpt-500"):
-        find_checkpoint(checkpoints, name="ckpt-4")
+        find_by_name(checkpoints, "ckpt-4")
     with pytest.raises(UsageError, match="There is no checkpoint"):
-        find_checkpoint(checkpoints, name="../ckpt-100")
+        find_by_name(checkpoints, "../ckpt-100")
 
 
-def test_the_plan_tells_what_is_given_up_and_which_branch_begins(tmp_path: Path) -> None:
-    made = two_branches(tmp_path)
-    back = plan_restore(made.run, list_checkpoints(made.run), step=300)
-    assert back.checkpoint.name == "ckpt-300"
-    assert (back.given_up, back.starts_branch) == (138, 2)
+def test_the_plan_tells_the_steps_back_and_the_new_branch(tmp_path: Path) -> None:
+    back = plan_restore_of(two_branches(tmp_path).run, step=300)
+    assert (back.target.name, back.position) == ("ckpt-300", (1, 438))
+    assert (back.steps_back, back.branch, back.is_new_branch) == (138, 2, True)
+    assert (back.unsaved_steps, back.left_behind) == (38, ("ckpt-b1-400",))
 
 
-def test_from_the_newest_of_a_branch_that_branch_goes_on(tmp_path: Path) -> None:
-    made = two_branches(tmp_path)
-    ahead = plan_restore(made.run, list_checkpoints(made.run), name="ckpt-500")
-    assert (ahead.given_up, ahead.starts_branch) == (0, None)
+def test_a_restore_of_the_tip_continues_its_branch(tmp_path: Path) -> None:
+    ahead = plan_restore_of(two_branches(tmp_path).run, name="ckpt-500")
+    assert (ahead.steps_back, ahead.branch, ahead.is_new_branch) == (0, 0, False)

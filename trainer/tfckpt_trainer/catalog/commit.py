@@ -1,8 +1,8 @@
-"""Brings a save into view, and finishes or removes a save that was cut off.
+"""Commit a save, and complete or discard an interrupted one.
 
-A save is written aside in `saving/`. Its manifest there tells how far it is, and from the commit on
-exactly which files belong to it, with sizes and checksums. So recovery never concludes anything
-from which files exist, and no file in the run directory is ever replaced.
+A save is written to `saving/`. Its manifest there tells the phase and, from the commit on, all
+files with sizes and checksums. Recovery therefore never guesses from which files exist, and no
+file in the run directory is ever replaced.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from tfckpt_trainer.rundir.records.checkpoint import (
 
 @dataclass(frozen=True)
 class Recovered:
-    """What became of the saves that were cut off.
+    """The outcome of recovering interrupted saves.
 
     Attributes:
-        completed: Names of the checkpoints of which all was written and verified.
-        problems: What the disk refused, in sentences; the next save or start tries again.
+        completed: Names of the checkpoints that were completed.
+        problems: Sentences about I/O errors. The next save or start tries again.
     """
 
     completed: tuple[str, ...] = ()
@@ -47,37 +47,37 @@ class Recovered:
 
 
 def begin_save(run: RunDirectory, name: str) -> None:
-    """Notes that a save of `name` writes files from now on.
+    """Writes the manifest of a new save.
 
-    Not flushed: until the commit, a power loss takes nothing that anybody was told of.
+    The manifest is not flushed: until the commit, nothing relies on the save.
 
     Raises:
-        OSError: The disk refuses.
+        OSError: The manifest cannot be written.
     """
     manifest = SaveManifest(name=name, phase=SavePhase.WRITING)
     store(run.save_manifest(name), manifest, durable=False)
 
 
 def commit_save(run: RunDirectory, record: CheckpointRecord) -> str:
-    """Brings a save into view that all workers have written, flushed and verified.
+    """Commits a save that all workers have written, flushed and verified.
 
-    The manifest is flushed first: from then on a crash no longer undoes the save. The rename of
-    the index is what makes it a checkpoint, for TensorFlow and for us.
+    The manifest is flushed first: from then on, a crash no longer undoes the save. The rename of
+    the index makes it a checkpoint, for TensorFlow and for this library.
 
     Args:
-        run: Where.
-        record: What is recorded of it.
+        run: The run directory.
+        record: The record of the checkpoint.
 
     Returns:
-        What went wrong after it became a checkpoint, as a sentence; empty if nothing did.
+        An error that happened after the commit, as a sentence; empty if there was none.
 
     Raises:
-        OSError: It did not become a checkpoint, and nothing of it is left in view.
+        OSError: The commit failed, and no file of the save is left in the run directory.
     """
     manifest = SaveManifest(name=record.name, phase=SavePhase.COMMITTING, record=record)
     try:
         store(run.save_manifest(record.name), manifest)
-        _bring_into_view(run, record)
+        _move_into_place(run, record)
     except OSError:
         if not _is_committed(run, record.name):
             discard_save(run, record.name, record)
@@ -86,20 +86,20 @@ def commit_save(run: RunDirectory, record: CheckpointRecord) -> str:
 
 
 def discard_save(run: RunDirectory, name: str, record: CheckpointRecord | None = None) -> None:
-    """Removes what a save of `name` wrote, unless it became a checkpoint.
+    """Removes the files of a save, unless it was committed.
 
     Args:
-        run: Where.
-        name: The checkpoint that it would have been.
-        record: Its record, where the commit had begun: it names the files that came into view.
+        run: The run directory.
+        name: The checkpoint.
+        record: Its record, if the commit had begun. It names the files that may have moved.
 
     Raises:
-        OSError: The disk refuses; the next save or start removes or completes the rest.
+        OSError: A file cannot be removed. The next save or start tries again.
     """
     if _is_committed(run, name):
         return
     if record is not None:
-        # A file that still lies aside was not moved: what has its name in view is another one.
+        # If a file is still in `saving/`, a file of that name in the run directory is another one.
         moved = [
             facts
             for facts in _data_files(record)
@@ -110,8 +110,8 @@ def discard_save(run: RunDirectory, name: str, record: CheckpointRecord | None =
             run.save_manifest(name),
             SaveManifest(name=name, phase=SavePhase.DISCARDING, record=record),
         )
-        _remove_from_view(run, record)
-    if not _is_in_view(run, name):
+        _remove_from_place(run, record)
+    if not _has_index(run, name):
         _remove_directory(run.worker_state_directory(name))
     for entry in entries_of(run.saving_directory):
         is_manifest = entry.name == run.save_manifest(name).name
@@ -121,12 +121,12 @@ def discard_save(run: RunDirectory, name: str, record: CheckpointRecord | None =
 
 
 def finish_interrupted_saves(run: RunDirectory) -> Recovered:
-    """Completes or removes every save that was cut off.
+    """Completes or discards every interrupted save.
 
-    A save in its commit is completed if all its files are there; it was verified by all workers.
+    A save whose commit had begun is completed if all its files exist: all workers verified it.
 
     Args:
-        run: The run directory; the caller is its trainer, and no save is under way.
+        run: The run directory. The caller is its trainer, and no save is in progress.
 
     Raises:
         OSError: The directory of unfinished saves cannot be read.
@@ -140,22 +140,22 @@ def finish_interrupted_saves(run: RunDirectory) -> Recovered:
                 completed.append(name)
         except OSError as error:
             kept.append(name)
-            problems.append(f"The save of {name} could not be finished: {in_words(error)}.")
+            problems.append(f"The save of {name} could not be completed: {in_words(error)}.")
     for entry in entries_of(run.saving_directory):
         if not entry.name.startswith(tuple(f"{name}." for name in kept)):
             try:
                 _remove(entry)
             except OSError as error:
-                problems.append(f"What is left of a save could not be removed: {in_words(error)}.")
+                problems.append(f"{entry.name} could not be removed: {in_words(error)}.")
     return Recovered(tuple(completed), tuple(problems))
 
 
 def point_state_file_at(run: RunDirectory, name: str) -> None:
-    """Makes `name` the newest checkpoint for TensorFlow's own tools; keeps all others listed."""
+    """Makes `name` the latest checkpoint in TensorFlow's state file; keeps all others listed."""
     try:
         state = read_state_file(run.state_file)
     except DamagedFileError:
-        # TensorFlow cannot start from a damaged one either; a save mends it.
+        # TensorFlow cannot read a damaged state file either; this write replaces it.
         state = None
     listed = state.all_paths if state else ()
     stamps = state.timestamps if state and len(state.timestamps) == len(listed) else ()
@@ -174,25 +174,25 @@ def point_state_file_at(run: RunDirectory, name: str) -> None:
 
 
 def _finish(run: RunDirectory, name: str, manifest: SaveManifest | None) -> bool:
-    """Finishes one save; returns whether it became a checkpoint by that."""
+    """Completes or discards one save; returns whether it was completed."""
     record = manifest.record if manifest is not None else None
     if manifest is None or record is None or _is_committed(run, name):
         discard_save(run, name)
         return False
     if manifest.phase is SavePhase.DISCARDING:
-        _remove_from_view(run, record)
+        _remove_from_place(run, record)
         discard_save(run, name)
         return False
     if not _can_be_completed(run, record):
         discard_save(run, name, record)
         return False
-    _bring_into_view(run, record)
+    _move_into_place(run, record)
     _flush_moves(run)
     return True
 
 
-def _bring_into_view(run: RunDirectory, record: CheckpointRecord) -> None:
-    """Moves what is not in view yet, the index last; what is there is flushed before that."""
+def _move_into_place(run: RunDirectory, record: CheckpointRecord) -> None:
+    """Moves the files to the run directory, the index last and after a flush of the others."""
     for facts in _data_files(record):
         if os.path.lexists(run.saving_directory / facts.name):
             move(run.saving_directory / facts.name, run.root / facts.name)
@@ -202,24 +202,24 @@ def _bring_into_view(run: RunDirectory, record: CheckpointRecord) -> None:
 
 
 def _flush_moves(run: RunDirectory) -> None:
-    """Flushes both directories between which files moved: a rename shows in both."""
+    """Flushes the source and the target directory of the moves."""
     sync_directory(run.root)
     sync_directory(run.saving_directory)
 
 
 def _close(run: RunDirectory, name: str) -> str:
-    """Ends a save that became a checkpoint; returns what the disk refused."""
+    """Closes a committed save; returns an error as a sentence."""
     try:
         _flush_moves(run)
         run.save_manifest(name).unlink(missing_ok=True)
     except NotFlushedError as error:
-        return f"The disk refused to flush it, so a power loss may undo it: {in_words(error)}."
+        return f"It could not be flushed, so a power loss may undo it: {in_words(error)}."
     except OSError as error:
-        return f"A note of it is left, which the next start removes: {in_words(error)}."
+        return f"Its manifest stays until the next start removes it: {in_words(error)}."
     return ""
 
 
-def _remove_from_view(run: RunDirectory, record: CheckpointRecord) -> None:
+def _remove_from_place(run: RunDirectory, record: CheckpointRecord) -> None:
     for facts in _data_files(record):
         if _has_size(run.root / facts.name, facts):
             os.unlink(run.root / facts.name)
@@ -228,7 +228,7 @@ def _remove_from_view(run: RunDirectory, record: CheckpointRecord) -> None:
 
 
 def _can_be_completed(run: RunDirectory, record: CheckpointRecord) -> bool:
-    """Whether every file of a save is there once, in view or aside, as it was written."""
+    """Whether every file of a save exists as written, in `saving/` or in the run directory."""
     index_name = index_path(run.root / record.name).name
     if not all(is_plain_name(part) for facts in record.files for part in facts.name.split("/")):
         return False
@@ -246,7 +246,7 @@ def _can_be_completed(run: RunDirectory, record: CheckpointRecord) -> bool:
 
 
 def _manifests(run: RunDirectory) -> list[tuple[str, SaveManifest | None]]:
-    """Returns the saves that are noted, by name; of a manifest that is damaged only the name."""
+    """Returns the unfinished saves and their manifests; None for a damaged manifest."""
     found: dict[str, SaveManifest | None] = {}
     for entry in entries_of(run.saving_directory):
         name, suffix = os.path.splitext(entry.name)
@@ -262,9 +262,9 @@ def _manifests(run: RunDirectory) -> list[tuple[str, SaveManifest | None]]:
 
 
 def _of_version_0_1(run: RunDirectory, name: str) -> SaveManifest | None:
-    """Returns the manifest that a save of version 0.1 would have, which kept none.
+    """Returns the manifest that a save of version 0.1 would have.
 
-    It wrote the record once all data was in view, and then only the index was to be moved.
+    Version 0.1 wrote no manifests. It wrote the record before it moved the index.
     """
     try:
         record = load_if_there(run.record(name), CheckpointRecord)
@@ -276,18 +276,18 @@ def _of_version_0_1(run: RunDirectory, name: str) -> SaveManifest | None:
 
 
 def _data_files(record: CheckpointRecord) -> list[FileFacts]:
-    """Returns the files of the shared state but the index."""
+    """Returns the files of the shared state without the index."""
     index_name = f"{record.name}.index"
     return [f for f in record.files if owner_of(f.name) == record.name and f.name != index_name]
 
 
-def _is_in_view(run: RunDirectory, name: str) -> bool:
+def _has_index(run: RunDirectory, name: str) -> bool:
     return os.path.lexists(index_path(run.root / name))
 
 
 def _is_committed(run: RunDirectory, name: str) -> bool:
-    """Whether the index in view is the one that was written aside."""
-    return _is_in_view(run, name) and not os.path.lexists(index_path(run.saving_directory / name))
+    """Whether the index was moved from `saving/` to the run directory."""
+    return _has_index(run, name) and not os.path.lexists(index_path(run.saving_directory / name))
 
 
 def _has_size(path: Path, facts: FileFacts) -> bool:

@@ -1,4 +1,4 @@
-"""Damaged notes of a run: what is wrong with them, and what follows for a start."""
+"""Find damaged records of a run, and tell what a start does without them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import Head
 
 _NAMED = 5
-"""Damaged records that one sentence names."""
+"""Damaged records that one sentence names at most."""
 
 
 def damage_at_start(run: RunDirectory) -> tuple[str, ...]:
-    """Returns which notes of a run are damaged with their copies, and what a start does then.
+    """Returns which documents of a run are damaged together with their copies.
 
     Returns:
-        Sentences for the journal; none where every note can be read.
+        Sentences for the event log, each with what a start does instead.
     """
     history = read_history(run)
     sentences = []
@@ -30,19 +30,19 @@ def damage_at_start(run: RunDirectory) -> tuple[str, ...]:
         files = ", ".join(_pair(run, f"records/{name}.json") for name in damaged[:_NAMED])
         more = f" and {len(damaged) - _NAMED:,} more records" if len(damaged) > _NAMED else ""
         sentences.append(
-            f"{files}{more} are damaged: a checkpoint is restored without its record. "
-            "Input position and random states start anew then."
+            f"{files}{more} are damaged. These checkpoints are restored without their records: "
+            "input position and random states start over."
         )
         if history.latest not in committed:
             sentences.append(
-                "TensorFlow's state file names no checkpoint that is there: a start goes on from "
-                "the newest save with a sound record."
+                "TensorFlow's state file names no existing checkpoint. A start continues from the "
+                "newest save with an intact record."
             )
     return tuple(sentences)
 
 
 def head_findings(run: RunDirectory) -> Iterator[Finding]:
-    """Checks the note of the last restore and its copy; both are warnings."""
+    """Checks the record of the last restore and its copy; findings are warnings."""
     path = run.head_file
     try:
         damage = describe_damage(path, Head)
@@ -51,7 +51,7 @@ def head_findings(run: RunDirectory) -> Iterator[Finding]:
     of_copy = describe_copy_damage(path, Head)
     history = read_history(run) if damage else None
     if history is not None and history.head_is_damaged:
-        what = f"Its copy is of no use either: {_without_head(run, history)}"
+        what = f"Its copy is damaged too: {_without_head(run, history)}"
         yield Finding("warning", "head", path.name, None, f"{damage} {what}")
     elif damage:
         yield Finding(
@@ -64,12 +64,12 @@ def head_findings(run: RunDirectory) -> Iterator[Finding]:
 def _without_head(run: RunDirectory, history: History) -> str:
     if history.latest in committed_names(run, history):
         return (
-            "where training had gone back to is taken from TensorFlow's state file, which names "
-            f"{history.latest}."
+            f"a start continues from {history.latest}, the latest checkpoint in TensorFlow's "
+            "state file."
         )
     return (
-        "a start goes on from the newest save, because TensorFlow's state file names no "
-        "checkpoint that is there."
+        "a start continues from the newest save, because TensorFlow's state file names no "
+        "existing checkpoint."
     )
 
 

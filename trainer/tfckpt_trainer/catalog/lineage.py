@@ -1,82 +1,286 @@
-"""Branches: what follows a return to an older step never overwrites what was there."""
+"""Branches, ancestry, and the plan of a restore.
+
+A branch is a line of checkpoints that training saved one after the other. A restore of the last
+step of a branch continues it. A restore of an older step starts a new branch, so that no
+checkpoint is ever overwritten.
+
+Everything here is computed from what a `Catalog` found; nothing is read from the disk.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from tfckpt_trainer.catalog.retention.trash import list_trash
-from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner, scan_files_if_present
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.history import Records, ResumePoint, read_head
-from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
+from tfckpt_trainer.catalog.scan.history import ResumePoint
+from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.rundir.paths import parse_checkpoint_name
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.run import Head
+from tfckpt_trainer.rundir.records.trash import TrashManifest
 
 
-class Branches:
-    """The steps that each branch of a run ever reached, as far as its files still tell.
+class BranchStep(NamedTuple):
+    """Where training is: a branch, and a step on it."""
 
-    Damaged checkpoints count, and so do those in the trash: their names are taken.
+    branch: int
+    step: int
+
+
+@dataclass(frozen=True)
+class BranchTips:
+    """The tip of each branch of a run, as far as the files tell.
+
+    Attributes:
+        steps: The highest step that was saved on each branch.
+        highest: The highest branch number in use. That branch may have no checkpoint yet.
     """
 
-    def __init__(self, run: RunDirectory) -> None:
-        self._records = Records(run).look()
-        head = read_head(run)
-        self._begun = head.branch if head else 0
-        self._tips: dict[int, int] = {}
-        for record in self._records.values():
-            self._reached(record.branch, record.step)
-        for name in _names(run):
-            said = parse_checkpoint_name(name)
-            if said is not None:
-                self._reached(said.branch, said.step)
+    steps: Mapping[int, int] = field(default_factory=dict)
+    highest: int = 0
 
-    def after_restore(self, name: str) -> int:
-        """Returns the branch on which training goes on after a restore of checkpoint `name`.
-
-        From the newest step of a branch it is that branch; from an older one it is a new one.
-        """
-        record = self._records.get(name)
-        said = parse_checkpoint_name(name)
-        branch = record.branch if record else said.branch if said else 0
-        step = record.step if record else said.step if said else 0
-        return branch if step >= self._tips.get(branch, 0) else self.next()
-
+    @property
     def next(self) -> int:
-        """Returns the lowest number above those of all branches that ever saved or began."""
-        return max(self._begun, *self._tips, 0) + 1
+        """The number of the next new branch."""
+        return self.highest + 1
 
-    def _reached(self, branch: int, step: int) -> None:
-        self._tips[branch] = max(step, self._tips.get(branch, step))
+    def after_restore(self, checkpoint: Checkpoint) -> int:
+        """Returns the branch on which training continues after a restore of `checkpoint`."""
+        is_tip = (checkpoint.step or 0) >= self.steps.get(checkpoint.branch, 0)
+        return checkpoint.branch if is_tip else self.next
+
+    def at_start(self, checkpoint: Checkpoint, resumed: ResumePoint | None) -> int:
+        """Returns the branch on which a start from `checkpoint` continues.
+
+        Args:
+            checkpoint: The checkpoint that the start restores.
+            resumed: The recorded end of the run. It may name another checkpoint, if that one is
+                damaged.
+        """
+        is_recorded = resumed is not None and resumed.checkpoint == checkpoint.name
+        recorded = resumed.branch if resumed is not None and is_recorded else None
+        return self.after_restore(checkpoint) if recorded is None else recorded
 
 
-def branch_after_restore(run: RunDirectory, name: str) -> int:
-    """Returns the branch on which training goes on after a restore of checkpoint `name`."""
-    return Branches(run).after_restore(name)
+def find_branch_tips(
+    checkpoints: Iterable[Checkpoint],
+    records: Iterable[CheckpointRecord],
+    trash: Iterable[TrashManifest],
+    head: Head | None,
+) -> BranchTips:
+    """Returns the tips of the branches of a run.
 
+    Damaged checkpoints, unfinished saves and checkpoints in the trash count, because an undo or a
+    repair brings their names back.
 
-def branch_of(run: RunDirectory, resumed: ResumePoint) -> int:
-    """Returns the branch on which a start goes on."""
-    known = resumed.branch
-    return known if known is not None else branch_after_restore(run, resumed.checkpoint)
-
-
-def lineage(checkpoints: Sequence[Checkpoint], name: str) -> tuple[str, ...]:
-    """Returns checkpoint `name`, its parent, the parent of that, and so on to the first.
-
-    A parent that is not there any more is the last one named.
+    Args:
+        checkpoints: All checkpoints of the run, in whatever state.
+        records: All readable records.
+        trash: All prunes whose checkpoints are in the trash.
+        head: The last restore.
     """
-    parents = {checkpoint.name: checkpoint.parent for checkpoint in checkpoints}
-    chain = {name: None}
-    parent = parents.get(name)
-    # A damaged record may name one of its own descendants.
-    while parent is not None and parent not in chain:
-        chain[parent] = None
-        parent = parents.get(parent)
-    return tuple(chain)
+    steps: dict[int, int] = {}
+    highest = head.branch if head is not None else 0
+    places = [BranchStep(c.branch, c.step or 0) for c in checkpoints]
+    places += [BranchStep(record.branch, record.step) for record in records]
+    names = [record.name for record in records]
+    names += [trashed.name for manifest in trash for trashed in manifest.checkpoints]
+    for name in names:
+        said = parse_checkpoint_name(name)
+        if said is not None:
+            places.append(BranchStep(said.branch, said.step))
+    for branch, step in places:
+        steps[branch] = max(step, steps.get(branch, step))
+    return BranchTips(steps, max([highest, *steps]))
 
 
-def _names(run: RunDirectory) -> Iterator[str]:
-    yield from scan_files_if_present(FileScanner(run.root))
-    yield from scan_files_if_present(FileScanner(run.saving_directory))
-    for manifest in list_trash(run):
-        for trashed in manifest.checkpoints:
-            yield trashed.name
+@dataclass(frozen=True)
+class Lineage:
+    """A checkpoint or a position, and everything that training passed before it.
+
+    Attributes:
+        names: The checkpoints, newest first. Pruned ones are left out.
+        last_steps: The last step passed on each branch. Pruned checkpoints count.
+    """
+
+    names: tuple[str, ...] = ()
+    last_steps: Mapping[int, int] = field(default_factory=dict)
+
+
+def lineage_of(checkpoints: Sequence[Checkpoint], name: str) -> Lineage:
+    """Returns the lineage of checkpoint `name`.
+
+    Args:
+        checkpoints: All checkpoints of the run, newest first.
+        name: One of them.
+    """
+    row = next((row for row, c in enumerate(checkpoints) if c.name == name), None)
+    return _trace(checkpoints, row, {})
+
+
+def lineage_at(checkpoints: Sequence[Checkpoint], position: BranchStep | None) -> Lineage:
+    """Returns the lineage of a position.
+
+    Args:
+        checkpoints: All checkpoints of the run, newest first.
+        position: Where training is. By default, the checkpoint from which a start continues.
+    """
+    if position is None:
+        return _trace(checkpoints, _head_row(checkpoints), {})
+    row = _newest(checkpoints, 0, position)
+    # A branch without a checkpoint started at the last restore.
+    row = _head_row(checkpoints) if row is None else row
+    return _trace(checkpoints, row, {position.branch: position.step})
+
+
+def current_lineage(checkpoints: Sequence[Checkpoint], branch: int) -> Lineage:
+    """Returns the lineage of the checkpoint from which a start continues.
+
+    Args:
+        checkpoints: All checkpoints of the run, newest first.
+        branch: The branch in training. Its newest checkpoint is taken if none can be restored.
+    """
+    row = _head_row(checkpoints)
+    if row is None:
+        row = next((row for row, c in enumerate(checkpoints) if c.branch == branch), None)
+    return _trace(checkpoints, row, {})
+
+
+def fork_points(checkpoints: Sequence[Checkpoint]) -> dict[int, str]:
+    """Returns the checkpoint at which each branch left another one, by branch.
+
+    Args:
+        checkpoints: All checkpoints of the run, newest first.
+    """
+    oldest = {checkpoint.branch: checkpoint for checkpoint in checkpoints}
+    branch_of = {checkpoint.name: checkpoint.branch for checkpoint in checkpoints}
+    return {
+        branch: checkpoint.parent
+        for branch, checkpoint in oldest.items()
+        if checkpoint.parent is not None and branch_of.get(checkpoint.parent, branch) != branch
+    }
+
+
+def unsaved_steps(checkpoints: Sequence[Checkpoint], position: BranchStep) -> int:
+    """Returns how many steps would be lost if training ended now without a save.
+
+    Args:
+        checkpoints: All checkpoints of the run, newest first.
+        position: Where training is.
+    """
+    ancestors = frozenset(lineage_at(checkpoints, position).names)
+    saved = [c.step or 0 for c in checkpoints if c.name in ancestors and c.restorable]
+    return max(0, position.step - max(saved, default=0))
+
+
+@dataclass(frozen=True)
+class RestorePlan:
+    """What a restore does to the branches of a run.
+
+    Attributes:
+        target: The checkpoint to restore.
+        position: Where training is; None if no worker ever told.
+        branch: The branch on which training continues.
+        is_new_branch: Whether the restore starts that branch.
+        steps_back: How many steps training goes back; 0 if it goes forward.
+        unsaved_steps: How many steps since the newest checkpoint are lost.
+        left_behind: Checkpoints that stop being ancestors, newest first.
+    """
+
+    target: Checkpoint
+    position: BranchStep | None
+    branch: int
+    is_new_branch: bool
+    steps_back: int
+    unsaved_steps: int
+    left_behind: tuple[str, ...]
+
+
+def plan_restore(
+    checkpoints: Sequence[Checkpoint],
+    tips: BranchTips,
+    target: Checkpoint,
+    position: BranchStep | None,
+) -> RestorePlan:
+    """Returns what a restore of `target` does.
+
+    Args:
+        checkpoints: All checkpoints of the run, newest first.
+        tips: The tips of its branches.
+        target: The checkpoint to restore, one of `checkpoints`.
+        position: Where training is; None if no worker ever told.
+
+    Raises:
+        RefusedError: The checkpoint cannot be restored.
+    """
+    if not target.restorable:
+        reason = f"{target.name} is {target.state.value} and cannot be restored"
+        raise RefusedError(f"{reason}: {target.problem}" if target.problem else f"{reason}.")
+    if target.step is None:
+        raise RefusedError(
+            f"{target.name} cannot be restored in place, because its step is unknown: it has no "
+            "record and no step in its name."
+        )
+    branch = tips.after_restore(target)
+    kept = frozenset(lineage_of(checkpoints, target.name).names)
+    passed = lineage_at(checkpoints, position).names
+    return RestorePlan(
+        target=target,
+        position=position,
+        branch=branch,
+        is_new_branch=branch != target.branch,
+        steps_back=max(0, position.step - target.step) if position is not None else 0,
+        unsaved_steps=unsaved_steps(checkpoints, position) if position is not None else 0,
+        left_behind=tuple(name for name in passed if name not in kept),
+    )
+
+
+def _trace(checkpoints: Sequence[Checkpoint], row: int | None, steps: dict[int, int]) -> Lineage:
+    """Follows the parents from `row` on; `steps` are those passed already."""
+    rows = {checkpoint.name: row for row, checkpoint in enumerate(checkpoints)}
+    names: dict[str, None] = {}
+    # A damaged record may name a descendant as its parent.
+    while row is not None and checkpoints[row].name not in names:
+        checkpoint = checkpoints[row]
+        names[checkpoint.name] = None
+        if checkpoint.step is not None:
+            _pass(steps, BranchStep(checkpoint.branch, checkpoint.step))
+        row = _row_before(checkpoints, rows, row, steps)
+    return Lineage(tuple(names), steps)
+
+
+def _row_before(
+    checkpoints: Sequence[Checkpoint], rows: Mapping[str, int], row: int, steps: dict[int, int]
+) -> int | None:
+    """Returns the row of the parent, or of its nearest ancestor if it was pruned."""
+    checkpoint = checkpoints[row]
+    parent = checkpoint.parent
+    if parent is not None and parent in rows:
+        return rows[parent]
+    said = parse_checkpoint_name(parent) if parent is not None else None
+    if said is not None:
+        pruned = BranchStep(said.branch, said.step)
+        _pass(steps, pruned)
+        return _newest(checkpoints, row + 1, pruned)
+    older = range(row + 1, len(checkpoints))
+    return next((i for i in older if checkpoints[i].branch == checkpoint.branch), None)
+
+
+def _newest(checkpoints: Sequence[Checkpoint], first: int, position: BranchStep) -> int | None:
+    """Returns the first row from `first` on whose checkpoint led to a position of its branch."""
+    for row in range(first, len(checkpoints)):
+        checkpoint = checkpoints[row]
+        is_before = checkpoint.step is not None and checkpoint.step <= position.step
+        if is_before and checkpoint.branch == position.branch:
+            return row
+    return None
+
+
+def _head_row(checkpoints: Sequence[Checkpoint]) -> int | None:
+    return next((row for row, c in enumerate(checkpoints) if c.is_head), None)
+
+
+def _pass(steps: dict[int, int], position: BranchStep) -> None:
+    steps[position.branch] = max(position.step, steps.get(position.branch, position.step))

@@ -1,4 +1,4 @@
-"""What resuming from a checkpoint brings back and what not, read from its files alone."""
+"""Which state a restore brings back, read from the files of a checkpoint alone."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 
 
 @dataclass(frozen=True)
-class Returning:
-    """One thing that a person expects back.
+class ResumedState:
+    """One kind of state that training needs to resume exactly.
 
     Attributes:
-        what: The thing.
-        comes_back: None where the files cannot tell.
-        how: Where it is, or what happens instead.
+        name: The kind of state.
+        restored: Whether a restore brings it back; None if the files do not tell.
+        detail: Where it is stored, or what happens without it.
     """
 
-    what: str
-    comes_back: bool | None
-    how: str
+    name: str
+    restored: bool | None
+    detail: str
 
 
-def returning(
+def find_resumed_state(
     prefix: Path,
     variables: Sequence[Variable],
     record: CheckpointRecord | None,
     *,
     lost: str = "",
-) -> tuple[Returning, ...]:
-    """Tells what resuming from the checkpoint at `prefix` would bring back.
+) -> tuple[ResumedState, ...]:
+    """Returns each kind of state, and whether a restore brings it back.
 
     Args:
-        prefix: The checkpoint.
-        variables: What is in it.
-        record: What our library recorded of it, if it saved it.
-        lost: What of the checkpoint cannot be read, so that nobody knows what the variables are
-            for; empty if it is known.
+        prefix: The path of the checkpoint without suffix.
+        variables: Its variables.
+        record: Its record; None if this library did not save it.
+        lost: The part that cannot be read and would tell the roles of the variables; empty if
+            they are known.
     """
     contents = frozenset(record.contents) if record is not None else frozenset()
     found = (
@@ -52,12 +52,12 @@ def returning(
         _input(variables, contents),
         _random(variables, contents),
         _callbacks(variables, record),
-        *_kept(record),
+        *_script_state(record),
     )
     if not lost:
         return found
-    unknown = f"unknown: its {lost} cannot be read"
-    return tuple(one if one.comes_back else Returning(one.what, None, unknown) for one in found)
+    unknown = f"unknown: the {lost} cannot be read"
+    return tuple(one if one.restored else ResumedState(one.name, None, unknown) for one in found)
 
 
 def _of(variables: Sequence[Variable], *roles: Role) -> list[Variable]:
@@ -68,86 +68,86 @@ def _count(variables: Sequence[Variable]) -> str:
     return f"{len(variables):,} variable{'' if len(variables) == 1 else 's'}"
 
 
-def _weights(variables: Sequence[Variable]) -> Returning:
+def _weights(variables: Sequence[Variable]) -> ResumedState:
     found = _of(variables, Role.WEIGHT)
-    return Returning("weights", bool(found), _count(found) if found else "no weights are in it")
+    return ResumedState("weights", bool(found), _count(found) if found else "it has no weights")
 
 
-def _slots(variables: Sequence[Variable]) -> Returning:
-    what = "slot variables"
+def _slots(variables: Sequence[Variable]) -> ResumedState:
+    name = "slot variables"
     found = _of(variables, Role.SLOT)
     if found:
         names = sorted({variable.slot_name for variable in found})
-        return Returning(what, True, f"{_count(found)}: {', '.join(names)}")
+        return ResumedState(name, True, f"{_count(found)}: {', '.join(names)}")
     if _of(variables, Role.OPTIMIZER):
-        return Returning(what, None, "none yet, or this optimizer has none")
-    return Returning(what, False, "no optimizer is in it: momentum starts anew")
+        return ResumedState(name, None, "none so far, or this optimizer has none")
+    return ResumedState(name, False, "it has no optimizer state: momentum starts from zero")
 
 
 def _step(
     prefix: Path, variables: Sequence[Variable], record: CheckpointRecord | None
-) -> Returning:
+) -> ResumedState:
     named = _of(variables, Role.STEP)
     iterations = [v for v in _of(variables, Role.OPTIMIZER) if _is_iterations(v)]
     for variable in (*named, *iterations):
         value = _value(prefix, variable)
         if value is not None:
-            return Returning("step", True, f"{variable.path} = {value:,}")
+            return ResumedState("step", True, f"{variable.path} = {value:,}")
     if record is not None:
-        return Returning("step", True, f"{record.step:,}, from its record")
-    return Returning("step", False, "no counter is in it: counting starts anew")
+        return ResumedState("step", True, f"{record.step:,}, from its record")
+    return ResumedState("step", False, "it has no step counter: the step starts at 0")
 
 
-def _schedule(variables: Sequence[Variable]) -> Returning:
-    what = "learning-rate schedule"
+def _schedule(variables: Sequence[Variable]) -> ResumedState:
+    name = "learning-rate schedule"
     optimizer = _of(variables, Role.OPTIMIZER)
     rates = [v for v in optimizer if "learning_rate" in f"{v.path} {v.full_name}"]
     if rates:
-        return Returning(what, True, f"the rate is the variable {rates[0].path}")
+        return ResumedState(name, True, f"the rate is the variable {rates[0].path}")
     if any(_is_iterations(variable) for variable in optimizer):
-        return Returning(what, True, "it follows from the iterations, which are in it")
-    return Returning(what, False, "neither the rate nor the iterations are in it")
+        return ResumedState(name, True, "computed from the iterations, which it has")
+    return ResumedState(name, False, "it has neither the rate nor the iterations")
 
 
-def _input(variables: Sequence[Variable], contents: frozenset[str]) -> Returning:
-    what = "position in the input"
+def _input(variables: Sequence[Variable], contents: frozenset[str]) -> ResumedState:
+    name = "position in the input"
     found = _of(variables, Role.INPUT)
     if found:
-        return Returning(what, True, f"the iterator {found[0].path}")
+        return ResumedState(name, True, f"the iterator {found[0].path}")
     if "input position" in contents:
-        return Returning(what, True, "of each worker, in files beside it")
-    return Returning(what, False, "no iterator is in it: the input starts anew")
+        return ResumedState(name, True, "one file per worker, beside the checkpoint")
+    return ResumedState(name, False, "it has no iterator state: the input starts over")
 
 
-def _random(variables: Sequence[Variable], contents: frozenset[str]) -> Returning:
-    what = "random states"
+def _random(variables: Sequence[Variable], contents: frozenset[str]) -> ResumedState:
+    name = "random states"
     found = _of(variables, Role.RANDOM)
     if "random state" in contents:
-        return Returning(what, True, "of each worker, in files beside it")
+        return ResumedState(name, True, "one file per worker, beside the checkpoint")
     if found:
-        return Returning(what, True, f"{_count(found)}; not those of Python and NumPy")
-    return Returning(what, False, "no generator is in it: they start anew")
+        return ResumedState(name, True, f"{_count(found)}; not those of Python and NumPy")
+    return ResumedState(name, False, "it has no generator state: generators start over")
 
 
-def _callbacks(variables: Sequence[Variable], record: CheckpointRecord | None) -> Returning:
-    what = "callbacks' best so far"
+def _callbacks(variables: Sequence[Variable], record: CheckpointRecord | None) -> ResumedState:
+    name = "callbacks' best so far"
     if record is not None and "callbacks" in record.state:
-        return Returning(what, True, "what Keras's callbacks count, as fit keeps it")
+        return ResumedState(name, True, "the state of Keras callbacks, saved by fit")
     found = [v for v in _of(variables, Role.OTHER) if "best" in v.path.lower()]
     if found:
-        return Returning(what, True, f"the variable {found[0].path}")
-    return Returning(what, False, "no checkpoint has Keras callbacks: they start anew")
+        return ResumedState(name, True, f"the variable {found[0].path}")
+    return ResumedState(name, False, "not in the checkpoint: Keras callbacks start over")
 
 
-def _kept(record: CheckpointRecord | None) -> list[Returning]:
-    """Returns what a script keeps of its own, where it keeps something."""
+def _script_state(record: CheckpointRecord | None) -> list[ResumedState]:
+    """Returns what the script saves itself, if it does."""
     if record is None:
         return []
     shared = sorted(name for name in record.state if name != "callbacks")
     own = sorted({name for worker in record.workers for name in worker.state})
     words = [f"run.state: {', '.join(shared)}"] if shared else []
     words += [f"run.worker_state: {', '.join(own)}"] if own else []
-    return [Returning("the script's own values", True, "; ".join(words))] if words else []
+    return [ResumedState("the script's own values", True, "; ".join(words))] if words else []
 
 
 def _is_iterations(variable: Variable) -> bool:
@@ -159,5 +159,5 @@ def _value(prefix: Path, variable: Variable) -> int | None:
     try:
         return read_integer(prefix, variable.entry)
     except (BundleError, OSError):
-        # What cannot be read cannot come back; that it is damaged is for verifying to say.
+        # What cannot be read cannot be restored; `verify` reports the damage.
         return None

@@ -1,4 +1,4 @@
-"""Commands that ask a live trainer: save, restore, pause, resume, stop."""
+"""Commands for a live trainer: save, restore, pause, resume, stop."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import CommandProgress, print_json, print_line, print_message
-from tfckpt_tui.formats import units
-from tfckpt_tui.services.report import list_checkpoints
-from tfckpt_tui.services.request import DEFAULT_TIMEOUT, ask
-from tfckpt_tui.services.restore import plan_restore
+from tfckpt_tui.services.request import DEFAULT_TIMEOUT, ask, require_trainer
+from tfckpt_tui.services.restore import describe_plan, plan_restore_of
 
 THROUGH = "command line"
 
 FORCE_SECONDS = 60.0
+"""Seconds that `stop --force` gives the supervisor to end its workers."""
 
 END_SECONDS = 5.0
-"""How long `stop` waits at least for the end of the processes, once the run has stopped."""
-
+"""Seconds that `stop` waits for the processes to end, at least."""
 
 TimeoutOption = click.option(
     "--timeout",
@@ -39,9 +37,9 @@ TimeoutOption = click.option(
 
 
 def waiting(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of a command that waits for its outcome."""
+    """Adds the options of commands that wait for their outcome."""
     return click.option(
-        "--no-wait", is_flag=True, help="Return at once; the journal tells the outcome."
+        "--no-wait", is_flag=True, help="Return at once; see `tfckpt-tui journal` for the outcome."
     )(TimeoutOption(command))
 
 
@@ -51,18 +49,18 @@ def waiting(command: Callable[..., Any]) -> Callable[..., Any]:
 @JsonOption
 @on_open_run
 def save(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> None:
-    """Save a checkpoint now, on all workers at the same step."""
+    """Save a checkpoint now, at the same step on all workers."""
     _ask(run, CommandKind.SAVE, {}, no_wait, timeout, as_json)
 
 
 @click.command()
 @RunArgument
-@click.option("--step", type=click.IntRange(min=0), help="Go back to the checkpoint of this step.")
-@click.option("--name", metavar="CKPT", help="Go back to the checkpoint of this name.")
+@click.option("--step", type=click.IntRange(min=0), help="Restore the checkpoint with this step.")
+@click.option("--name", metavar="CKPT", help="Restore the checkpoint with this name.")
 @click.option(
     "--partial",
     is_flag=True,
-    help="Restore what fits, where the model was changed since; it says what was left out.",
+    help="Restore only the variables that match the model, and list the others.",
 )
 @waiting
 @JsonOption
@@ -76,16 +74,13 @@ def restore(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Go back to a checkpoint in place; no process restarts, nothing saved is lost."""
+    """Restore a checkpoint in place. No process restarts, and all checkpoints are kept."""
     if (step is None) == (name is None):
         raise click.UsageError("Give either --step or --name.")
-    plan = plan_restore(run, list_checkpoints(run), step=step, name=name)
-    chosen = plan.checkpoint.name
-    if plan.given_up:
-        branch = "" if plan.starts_branch is None else f"; branch {plan.starts_branch} begins"
-        steps = units.count(plan.given_up, "step")
-        print_message(f"Going back to {chosen} gives up {steps}{branch}.")
-    arguments = {"name": chosen, **({"partial": True} if partial else {})}
+    require_trainer(run)
+    plan = plan_restore_of(run, step=step, name=name)
+    print_message(describe_plan(plan))
+    arguments = {"name": plan.target.name, **({"partial": True} if partial else {})}
     _ask(run, CommandKind.RESTORE, arguments, no_wait, timeout, as_json)
 
 
@@ -95,7 +90,7 @@ def restore(
 @JsonOption
 @on_open_run
 def pause(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> None:
-    """Pause training on all workers after the same step."""
+    """Pause training, after the same step on all workers."""
     _ask(run, CommandKind.PAUSE, {}, no_wait, timeout, as_json)
 
 
@@ -105,13 +100,15 @@ def pause(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> No
 @JsonOption
 @on_open_run
 def resume(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> None:
-    """Go on after a pause."""
+    """Resume training after a pause."""
     _ask(run, CommandKind.RESUME, {}, no_wait, timeout, as_json)
 
 
 @click.command()
 @RunArgument
-@click.option("--save/--no-save", "with_save", default=True, help="Save before stopping (default).")
+@click.option(
+    "--save/--no-save", "with_save", default=True, help="Save a checkpoint first (default)."
+)
 @click.option("--force", is_flag=True, help="End the processes if the trainer does not answer.")
 @waiting
 @JsonOption
@@ -124,7 +121,7 @@ def stop(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Stop the run on all workers, and wait until a new launch is possible."""
+    """Stop the run on all workers, and wait until it can be launched again."""
     deadline = time.monotonic() + timeout
 
     def await_end(stopped: Command) -> None:
@@ -150,16 +147,16 @@ def _ask(
     as_json: bool,
     then: Callable[[Command], None] | None = None,
 ) -> None:
-    """Asks the trainer, and shows the outcome.
+    """Sends a command to the trainer, and prints its outcome.
 
     Args:
         run: The run directory.
-        kind: What to do.
-        arguments: As `Command.arguments` says.
+        kind: The kind of command.
+        arguments: See `Command.arguments`.
         no_wait: Whether to return at once.
         timeout: Seconds to wait for the outcome.
         as_json: Whether to print JSON.
-        then: Called with the outcome before it is shown.
+        then: Called with the outcome before it is printed.
     """
     command = ask(
         run,
@@ -175,19 +172,19 @@ def _ask(
     if as_json:
         print_json({"command": _as_data(command)})
     elif no_wait:
-        print_line(f"Asked for: {command.id}")
+        print_line(f"Requested: {command.id}")
     else:
         print_line(command.message)
 
 
 def _await_end(run: RunDirectory, stopped: Command, timeout: float) -> None:
-    """Waits until all processes of a stopped run are gone."""
+    """Waits until all processes of a stopped run have ended."""
     from tfckpt_trainer.launch.stop import wait_for_end
 
     show = CommandProgress()
 
     def waits_for(alive: Sequence[str]) -> None:
-        message = f"Waits for the end of {', '.join(alive)}."
+        message = f"Waiting for {', '.join(alive)} to end."
         show(msgspec.structs.replace(stopped, state=CommandState.WORKING, message=message))
 
     try:
@@ -213,7 +210,7 @@ def _force(run: RunDirectory, reason: str, as_json: bool) -> None:
     warnings: list[str] = []
     by = requester(THROUGH)
     if not stop_supervisor(run, FORCE_SECONDS, by=by, on_warning=warnings.append):
-        raise NoTrainerError(f"Nothing runs in {run.root}; there is nothing to stop.")
+        raise NoTrainerError(f"Nothing is running in {run.root}; there is nothing to stop.")
     message = f"Ended all processes of the run in {time.monotonic() - began:.1f} s."
     if as_json:
         print_json({"stopped": True, "message": message, "warnings": warnings})

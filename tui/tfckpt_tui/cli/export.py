@@ -13,7 +13,7 @@ from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_tui.cli.control import THROUGH
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import print_json, print_line, print_message
-from tfckpt_tui.services.choose import choose
+from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.export import describe, export_checkpoint, script_of, target_for
 from tfckpt_tui.services.report import list_checkpoints
 from tfckpt_tui.services.request import DEFAULT_TIMEOUT, ask
@@ -66,7 +66,7 @@ def export(
         saved = ask(run, CommandKind.SAVE, {}, through=THROUGH, timeout=DEFAULT_TIMEOUT)
         name = str(saved.result["name"])
     else:
-        chosen = choose(list_checkpoints(run), checkpoint)
+        chosen = find_checkpoint(list_checkpoints(run), checkpoint)
         if not chosen.restorable:
             raise RefusedError(f"{chosen.name} is {chosen.state.value}: {chosen.problem}")
         name = chosen.name

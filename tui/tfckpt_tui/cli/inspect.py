@@ -20,7 +20,7 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import print_json, print_line, print_table
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.choose import choose
+from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.compare import Comparison, compare_checkpoints, measure, worst_first
 from tfckpt_tui.services.inspect import (
     GROUPS,
@@ -57,7 +57,7 @@ def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_js
     CKPT is a name or a step; by default the one that a start would resume from. Exits 1 if it
     cannot be restored, or if part of it cannot be read.
     """
-    found = look_into(run, choose(list_checkpoints(run), name))
+    found = look_into(run, find_checkpoint(list_checkpoints(run), name))
     variables = in_families(matching(found.variables, wanted))
     figures, unread = _measured(run, found, variables) if stats else ({}, {})
     problem = found.checkpoint.problem or found.problem or next(iter(unread.values()), "")
@@ -88,7 +88,9 @@ def compare(
     cannot be restored, or if a tensor is damaged or cannot be read.
     """
     checkpoints = list_checkpoints(run)
-    found = compare_checkpoints(run, choose(checkpoints, before), choose(checkpoints, after))
+    found = compare_checkpoints(
+        run, find_checkpoint(checkpoints, before), find_checkpoint(checkpoints, after)
+    )
     measured = None
     if norms:
         read = list(measure(run, found))
@@ -149,7 +151,7 @@ def _print_inspection(
         print_table(("TOTAL", "TENSORS", "SIZE"), rows, right={1, 2})
     print_line()
     words = {True: "yes", False: "no", None: "?"}
-    back = [(one.what, words[one.comes_back], one.how) for one in found.returning]
+    back = [(one.name, words[one.restored], one.detail) for one in found.resumed]
     print_table(("RESUMING BRINGS BACK", "", ""), back, right=set())
     if checkpoint.record is not None:
         _print_workers(checkpoint.record)
@@ -230,8 +232,8 @@ def _inspection_data(
         "tensors": [_tensor_data(found, variable, figures) for variable in variables],
         "totals": _totals_data(found.totals),
         "resuming": [
-            {"what": one.what, "comes_back": one.comes_back, "how": one.how}
-            for one in found.returning
+            {"what": one.name, "comes_back": one.restored, "how": one.detail}
+            for one in found.resumed
         ],
         "record": None if checkpoint.record is None else msgspec.to_builtins(checkpoint.record),
     }

@@ -42,9 +42,10 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.formats import units
 from tfckpt_tui.services import prune as service
-from tfckpt_tui.services.choose import choose
+from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.prune import PruneOutcome
 from tfckpt_tui.services.report import Json, list_checkpoints
+from tfckpt_tui.services.request import detect_trainer
 from tfckpt_tui.settings.config import default_rules, read_config
 
 _AGE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[mhdw]?)")
@@ -146,8 +147,8 @@ def prune(
         raise click.UsageError("Give checkpoints, rules or --config: one of the three.")
     if delete and no_wait:
         raise click.UsageError("Give either --delete or --no-wait.")
-    foreign = service.foreign_trainer(run)
-    in_use = foreign.in_use if foreign is not None else frozenset[str]()
+    presence = detect_trainer(run)
+    foreign, in_use = presence.foreign, presence.in_use
     intent = _by_names(run, names, in_use) if names else _by_rules(run, policy, config, in_use)
     if not as_json:
         _print_plan(intent)
@@ -289,7 +290,7 @@ def unpin(run: RunDirectory, name: str, as_json: bool) -> None:
 
 def _by_names(run: RunDirectory, texts: Sequence[str], in_use: frozenset[str]) -> _Intent:
     checkpoints = list_checkpoints(run)
-    chosen = {choose(checkpoints, text).name for text in texts}
+    chosen = {find_checkpoint(checkpoints, text).name for text in texts}
     made = plan_of_names(checkpoints, chosen, in_use=in_use)
     told = Plan(tuple(d for d in made.decisions if d.checkpoint.name in chosen))
     kept = next((d for d in told.decisions if d.keep), None)
@@ -434,7 +435,7 @@ def _set_pin(run: RunDirectory, name: str, *, pinned: bool, as_json: bool) -> No
 def _in_view(run: RunDirectory, text: str) -> str:
     """Returns the checkpoint that a person names; one in the trash is refused with the way back."""
     try:
-        return choose(list_checkpoints(run), text).name
+        return find_checkpoint(list_checkpoints(run), text).name
     except UsageError:
         if in_trash(run, text) is not None:
             raise not_in_view(run, text) from None

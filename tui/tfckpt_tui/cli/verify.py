@@ -29,7 +29,7 @@ from tfckpt_trainer.rundir.records.checkpoint import FoundFault
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_message
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.choose import choose, row_for_bisecting
+from tfckpt_tui.services.choose import checkpoints_to_bisect, find_checkpoint
 from tfckpt_tui.services.report import Json, list_checkpoints
 from tfckpt_tui.services.verify import CachedResults, can_be_verified, verify_and_store
 
@@ -62,7 +62,7 @@ def verify(
     if a checkpoint is damaged, or if a CKPT cannot be read yet.
     """
     checkpoints = list_checkpoints(run)
-    chosen = [choose(checkpoints, name) for name in names] if names else list(checkpoints)
+    chosen = [find_checkpoint(checkpoints, name) for name in names] if names else list(checkpoints)
     passed_over = [one for one in chosen if not can_be_verified(one)]
     memory = None if finite or again else CachedResults(run)
     files = FileScanner(run.root)
@@ -122,7 +122,7 @@ def bisect(
     """
     if finite == bool(command):
         raise click.UsageError("Give either --finite or -- COMMAND.")
-    row = row_for_bisecting(list_checkpoints(run), first, last)
+    row = checkpoints_to_bisect(list_checkpoints(run), first, last)
     names = [checkpoint.name for checkpoint in row]
     if not as_json:
         print_line(f"{units.count(len(row), 'checkpoint')} from {names[0]} to {names[-1]}")

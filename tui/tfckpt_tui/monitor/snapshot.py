@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from tfckpt_trainer.catalog.lineage import BranchStep, BranchTips
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.rundir.health import RunState, WorkerState
@@ -61,6 +62,7 @@ class RunSnapshot:
         tracked: Whether this library or its launcher was used in the directory.
         trainer_answers: Whether a live chief executes commands.
         checkpoints: All checkpoints, newest first.
+        branch_tips: The tips of all branches; checkpoints in the trash count.
         diagnostics: Problems of the directory.
         pending: Commands that no trainer has received, oldest first.
         working: Commands in progress, oldest first.
@@ -84,6 +86,7 @@ class RunSnapshot:
     workers: tuple[WorkerView, ...] = ()
     supervisor: SupervisorStatus | None = None
     checkpoints: tuple[Checkpoint, ...] = ()
+    branch_tips: BranchTips = field(default_factory=BranchTips)
     diagnostics: tuple[Diagnostic, ...] = ()
     pending: tuple[Command, ...] = ()
     working: tuple[Command, ...] = ()
@@ -108,6 +111,12 @@ class RunSnapshot:
         if self.chief is not None:
             return self.chief.status.step
         return self.head.step if self.head is not None else None
+
+    @property
+    def position(self) -> BranchStep | None:
+        """Where training is; None if the chief never wrote a heartbeat."""
+        chief = self.chief
+        return BranchStep(chief.status.branch, chief.status.step) if chief is not None else None
 
     @property
     def branch(self) -> int:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from tfckpt_trainer.catalog.lineage import BranchTips
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
@@ -96,7 +97,7 @@ class SnapshotReader:
         supervisor = self._load_status(run.supervisor_status, SupervisorStatus)
         self._journal.extend(self._journal_tail.read_new())
         self._series.add(self._series_tail.read_new())
-        checkpoints = self._checkpoints(now)
+        checkpoints, trash = self._checkpoints(now), self._trash(now)
         queue = CommandQueue(run)
         none: list[Command] = []
         pending = self._try(queue.pending, none)
@@ -114,13 +115,14 @@ class SnapshotReader:
             workers=workers,
             supervisor=supervisor,
             checkpoints=checkpoints,
+            branch_tips=self._newest_branch_tips(trash),
             diagnostics=self._newest_diagnostics(now),
             pending=tuple(pending),
             working=tuple(command for command in working if not command.state.is_final),
             finished=self._outcomes(),
             journal=tuple(self._journal),
             points=self._series.points,
-            trash=self._trash(now),
+            trash=trash,
             disk_total=total,
             disk_free=free,
             disk_used=sum(checkpoint.size for checkpoint in checkpoints),
@@ -132,6 +134,8 @@ class SnapshotReader:
         run = self._run
         self._catalog = Catalog(run)
         self._known: tuple[Checkpoint, ...] = ()
+        self._branch_tips = BranchTips()
+        self._branch_tips_are_old = False
         self._diagnostics: tuple[Diagnostic, ...] = ()
         self._diagnostics_are_old = False
         self._diagnosed_at = 0.0
@@ -198,6 +202,7 @@ class SnapshotReader:
             found = self._try(lambda: self._catalog.scan(now, quick=True), None)
             if found is not None:
                 self._known, self._known_signature, self._known_at = found, signature, now
+                self._branch_tips_are_old = True
                 self._diagnostics_are_old = True
         return self._known
 
@@ -215,7 +220,14 @@ class SnapshotReader:
             found = self._try(lambda: list_trash(self._run), None)
             if found is not None:
                 self._trash_known, self._trash_signature = tuple(found), signature
+                self._branch_tips_are_old = True
         return self._trash_known
+
+    def _newest_branch_tips(self, trash: Sequence[TrashManifest]) -> BranchTips:
+        if self._branch_tips_are_old:
+            self._branch_tips = self._catalog.branch_tips(trash)
+            self._branch_tips_are_old = False
+        return self._branch_tips
 
     def _outcomes(self) -> tuple[Command, ...]:
         """Returns the commands that ended since the first read, oldest first."""

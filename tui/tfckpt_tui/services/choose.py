@@ -1,19 +1,30 @@
-"""Which checkpoint a person means, and which row of them."""
+"""Find the checkpoints that a command or a dialog refers to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfckpt_trainer.catalog.lineage import lineage
+from tfckpt_trainer.catalog.lineage import BranchStep, lineage_at, lineage_of
+from tfckpt_trainer.catalog.retention.rules import is_number
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_tui.services.verify import can_be_verified
 
+_MOST_NAMED = 5
+"""Checkpoints that one error message names."""
 
-def choose(checkpoints: Sequence[Checkpoint], text: str | None) -> Checkpoint:
-    """Returns the checkpoint of this name, or of this step where no name is the same.
+_MOST_NEAR = 4
+"""Steps that one error message names."""
 
-    Without a text it is the one that a start would go on from, else the newest.
+
+def find_checkpoint(checkpoints: Sequence[Checkpoint], text: str | None) -> Checkpoint:
+    """Returns the checkpoint with this name, otherwise the one with this step.
+
+    Without a text, returns the checkpoint from which a start continues, otherwise the newest.
+
+    Args:
+        checkpoints: All checkpoints of a directory, newest first.
+        text: A name or a step.
 
     Raises:
         UsageError: There is none, or several have the step.
@@ -25,78 +36,171 @@ def choose(checkpoints: Sequence[Checkpoint], text: str | None) -> Checkpoint:
     named = next((c for c in checkpoints if c.name == text), None)
     if named is not None:
         return named
-    of_step = [c for c in checkpoints if str(c.step) == text]
-    if len(of_step) == 1:
-        return of_step[0]
-    if of_step:
-        names = ", ".join(checkpoint.name for checkpoint in of_step)
-        raise UsageError(f"Step {text} was saved as {names}; give one of these names.")
-    newest = ", ".join(checkpoint.name for checkpoint in checkpoints[:5])
-    raise UsageError(f"There is no checkpoint {text}; the newest are {newest}.")
+    with_step = [c for c in checkpoints if str(c.step) == text]
+    if len(with_step) == 1:
+        return with_step[0]
+    if with_step:
+        names = ", ".join(checkpoint.name for checkpoint in with_step)
+        raise UsageError(f"Several checkpoints have step {text}: {names}. Give one of these names.")
+    raise _not_found(checkpoints, text)
 
 
-def row_for_bisecting(
-    checkpoints: Sequence[Checkpoint], first: str | None, last: str | None
-) -> list[Checkpoint]:
-    """Returns the checkpoints that led to `last`, oldest first, beginning with `first`.
-
-    Those that cannot be restored are among them: that they cannot be checked has to be told.
-
-    Args:
-        checkpoints: All of a directory, newest first.
-        first: Where the row begins; with the oldest by default.
-        last: Where it ends; by default at the one that a start would go on from.
+def find_by_name(checkpoints: Sequence[Checkpoint], name: str) -> Checkpoint:
+    """Returns the checkpoint with this name.
 
     Raises:
-        UsageError: One is not there or being written, or the first did not lead to the last.
+        UsageError: There is none.
     """
-    there = [checkpoint for checkpoint in checkpoints if can_be_verified(checkpoint)]
-    end = _to_check(checkpoints, last) if last is not None else choose(there, None)
-    known = {checkpoint.name: checkpoint for checkpoint in there}
-    if end.record is not None:
-        row = [name for name in reversed(lineage(checkpoints, end.name)) if name in known]
-    else:
-        place = there.index(end)
-        row = [c.name for c in reversed(there[place:]) if c.branch == end.branch]
-    if first is not None:
-        begin = _to_check(checkpoints, first).name
-        if begin not in row:
-            raise UsageError(f"{begin} did not lead to {end.name}; choose two of one branch.")
-        row = row[row.index(begin) :]
-    return [known[name] for name in row]
+    found = next((c for c in checkpoints if c.name == name), None)
+    if found is None:
+        raise _not_found(checkpoints, name)
+    return found
 
 
-def _to_check(checkpoints: Sequence[Checkpoint], text: str) -> Checkpoint:
-    chosen = choose(checkpoints, text)
-    if not can_be_verified(chosen):
-        raise UsageError(f"{chosen.name} cannot be checked: {chosen.problem}")
-    return chosen
+def find_by_step(
+    checkpoints: Sequence[Checkpoint], step: int, position: BranchStep | None
+) -> Checkpoint:
+    """Returns the checkpoint with this step.
 
-
-def two_to_compare(
-    checkpoints: Sequence[Checkpoint], marked: Sequence[Checkpoint], selected: Checkpoint | None
-) -> tuple[Checkpoint, Checkpoint] | str:
-    """Returns which two are to be compared, the older first, or why that is not clear.
+    If several branches have the step, returns the one that is an ancestor of the current position.
 
     Args:
-        checkpoints: All of a directory, newest first.
-        marked: Those that a person marked.
+        checkpoints: All checkpoints of a directory, newest first.
+        step: The step.
+        position: Where training is. By default, the checkpoint from which a start continues.
+
+    Raises:
+        UsageError: There is none.
+        RefusedError: Several branches have the step, and ancestry does not decide.
+    """
+    found = [c for c in checkpoints if c.step == step]
+    if not found:
+        raise UsageError(f"No checkpoint has step {step:,}; near are: {_near(checkpoints, step)}.")
+    if len(found) > 1:
+        ancestors = frozenset(lineage_at(checkpoints, position).names)
+        passed = [c for c in found if c.name in ancestors]
+        if len(passed) != 1:
+            names = ", ".join(c.name for c in found)
+            raise RefusedError(
+                f"Several checkpoints have step {step:,}: {names}. Give one of these names "
+                "instead of the step."
+            )
+        found = passed
+    return found[0]
+
+
+def find_typed(
+    checkpoints: Sequence[Checkpoint], typed: str, position: BranchStep | None
+) -> Checkpoint:
+    """Returns the checkpoint for what was typed: a name, a step, or `min loss` or `max loss`.
+
+    Args:
+        checkpoints: All checkpoints of a directory, newest first.
+        typed: The text.
+        position: Where training is; see `find_by_step`.
+
+    Raises:
+        UsageError: There is none.
+        RefusedError: Several branches have the step, and ancestry does not decide.
+    """
+    typed = typed.strip()
+    if not typed:
+        raise UsageError("Type a step, a checkpoint name, or a metric as in: min loss.")
+    named = next((c for c in checkpoints if c.name == typed), None)
+    if named is not None:
+        return named
+    extreme, _, metric = typed.partition(" ")
+    if extreme in {"min", "max"}:
+        return _best_by(checkpoints, metric.strip(), largest=extreme == "max")
+    digits = typed.replace(",", "").replace("_", "")
+    if digits.isascii() and digits.isdigit():
+        return find_by_step(checkpoints, int(digits), position)
+    raise _not_found(checkpoints, typed)
+
+
+def checkpoints_to_bisect(
+    checkpoints: Sequence[Checkpoint], first: str | None, last: str | None
+) -> list[Checkpoint]:
+    """Returns `last` and its ancestors, oldest first, from `first` on.
+
+    Checkpoints that cannot be restored are included, so that the result can name them.
+
+    Args:
+        checkpoints: All checkpoints of a directory, newest first.
+        first: Name or step of the first one. By default, the oldest ancestor.
+        last: Name or step of the last one. By default, the one from which a start continues.
+
+    Raises:
+        UsageError: One does not exist or is being written, or the first is no ancestor.
+    """
+    complete = [checkpoint for checkpoint in checkpoints if can_be_verified(checkpoint)]
+    end = _verifiable(checkpoints, last) if last is not None else find_checkpoint(complete, None)
+    known = {checkpoint.name: checkpoint for checkpoint in complete}
+    names = lineage_of(checkpoints, end.name).names
+    found = [known[name] for name in reversed(names) if name in known]
+    if first is not None:
+        begin = _verifiable(checkpoints, first)
+        if begin not in found:
+            raise UsageError(f"{begin.name} is no ancestor of {end.name}; give one that is.")
+        found = found[found.index(begin) :]
+    return found
+
+
+def pair_to_compare(
+    checkpoints: Sequence[Checkpoint], marked: Sequence[Checkpoint], selected: Checkpoint | None
+) -> tuple[Checkpoint, Checkpoint] | str:
+    """Returns the two checkpoints to compare, the older one first, or why they are not clear.
+
+    Args:
+        checkpoints: All checkpoints of a directory, newest first.
+        marked: The marked ones.
         selected: The one under the cursor.
     """
-    places = {checkpoint.name: place for place, checkpoint in enumerate(checkpoints)}
+    rows = {checkpoint.name: row for row, checkpoint in enumerate(checkpoints)}
     pair = list(marked)
     if len(pair) > 2:
         return f"{len(pair)} checkpoints are marked; mark two of them."
     if len(pair) < 2 and selected is not None and selected not in pair:
         pair.append(selected)
     if len(pair) == 1:
-        before = next((c for c in checkpoints if c.name == pair[0].parent), None)
-        older = checkpoints[places[pair[0].name] + 1 :]
-        other = before or next(iter(older), None)
+        parent = next((c for c in checkpoints if c.name == pair[0].parent), None)
+        older = checkpoints[rows[pair[0].name] + 1 :]
+        other = parent or next(iter(older), None)
         if other is None:
             return f"{pair[0].name} is the oldest; mark another one with space first."
         pair.append(other)
     if len(pair) < 2:
         return "Mark two checkpoints with space first."
-    pair.sort(key=lambda checkpoint: -places[checkpoint.name])
+    pair.sort(key=lambda checkpoint: -rows[checkpoint.name])
     return pair[0], pair[1]
+
+
+def _best_by(checkpoints: Sequence[Checkpoint], metric: str, *, largest: bool) -> Checkpoint:
+    """Returns the checkpoint with the smallest or largest metric; of equal ones, the newest."""
+    ranked = [c for c in checkpoints if c.restorable and is_number(c.metrics.get(metric))]
+    if ranked:
+        best = max if largest else min
+        return best(ranked, key=lambda c: c.metrics[metric] or 0.0)
+    known = {name for c in checkpoints for name, value in c.metrics.items() if is_number(value)}
+    raise UsageError(
+        f"No checkpoint has the metric {metric or '(no name given)'}; known are: "
+        f"{', '.join(sorted(known)) or 'none'}."
+    )
+
+
+def _verifiable(checkpoints: Sequence[Checkpoint], text: str) -> Checkpoint:
+    found = find_checkpoint(checkpoints, text)
+    if not can_be_verified(found):
+        raise UsageError(f"{found.name} cannot be checked: {found.problem}")
+    return found
+
+
+def _not_found(checkpoints: Sequence[Checkpoint], text: str) -> UsageError:
+    newest = ", ".join(checkpoint.name for checkpoint in checkpoints[:_MOST_NAMED]) or "none"
+    return UsageError(f"There is no checkpoint {text}; the newest are: {newest}.")
+
+
+def _near(checkpoints: Sequence[Checkpoint], step: int) -> str:
+    steps = {c.step for c in checkpoints if c.step is not None and c.restorable}
+    nearest = sorted(steps, key=lambda known: abs(known - step))[:_MOST_NEAR]
+    return ", ".join(f"{known:,}" for known in sorted(nearest)) or "none"

@@ -1,4 +1,4 @@
-"""Whether a checkpoint has the variables that the run trains, told from indexes alone."""
+"""Compare the variables of a checkpoint with those of the model, from the indexes alone."""
 
 from __future__ import annotations
 
@@ -10,49 +10,51 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services.compare import compare_checkpoints
 
-_MISFITS = {Difference.ADDED, Difference.REMOVED, Difference.SHAPE, Difference.DTYPE}
+_MISMATCHES = {Difference.ADDED, Difference.REMOVED, Difference.SHAPE, Difference.DTYPE}
 
 
 @dataclass(frozen=True)
-class Fit:
-    """How well one checkpoint fits what the run saved last.
+class Compatibility:
+    """Whether a checkpoint has the variables of the model in training.
 
     Attributes:
-        like: The checkpoint that stands for what the run trains now.
-        misfits: A sentence for each variable that does not fit.
+        reference: The name of the checkpoint that represents the model.
+        mismatches: A sentence for each variable that does not match.
     """
 
-    like: str
-    misfits: tuple[str, ...]
+    reference: str
+    mismatches: tuple[str, ...]
 
 
-def fit_of(run: RunDirectory, like: Checkpoint, target: Checkpoint) -> Fit:
-    """Holds the variables of `target` against those of a checkpoint that the run lately wrote.
+def check_compatibility(
+    run: RunDirectory, reference: Checkpoint, target: Checkpoint
+) -> Compatibility:
+    """Compares the variables of `target` with those of a recent checkpoint of the run.
 
-    The trainer holds them against its live objects once more before it restores.
+    The trainer compares them with the live model again before it restores.
 
     Raises:
         BundleError: An index is damaged.
-        TfckptError: There is none.
-        OSError: It cannot be read.
+        TfckptError: There is no index.
+        OSError: An index cannot be read.
     """
-    found = compare_checkpoints(run, like, target)
-    return Fit(
-        like.name,
+    found = compare_checkpoints(run, reference, target)
+    return Compatibility(
+        reference.name,
         tuple(
-            _misfit(found.titles.get(one.name, one.name), one)
+            _mismatch(found.titles.get(one.name, one.name), one)
             for one in found.tensors
-            if one.difference in _MISFITS
+            if one.difference in _MISMATCHES
         ),
     )
 
 
-def _misfit(title: str, one: TensorComparison) -> str:
+def _mismatch(title: str, one: TensorComparison) -> str:
     if one.before is None:
-        return f"{title} is in the checkpoint and not in the model"
+        return f"{title} is in the checkpoint but not in the model"
     if one.after is None:
-        return f"{title} is missing in the checkpoint"
+        return f"{title} is in the model but not in the checkpoint"
     if one.difference is Difference.DTYPE:
-        return f"{title} is {one.after.dtype} there and {one.before.dtype} in the model"
+        return f"{title} is {one.after.dtype} in the checkpoint and {one.before.dtype} in the model"
     shapes = [format_shape(entry.shape) for entry in (one.after, one.before)]
-    return f"{title} is {shapes[0]} there and {shapes[1]} in the model"
+    return f"{title} is {shapes[0]} in the checkpoint and {shapes[1]} in the model"

@@ -16,7 +16,7 @@ from tfckpt_trainer.bundle.index import Index, read_index, shard_path
 from tfckpt_trainer.bundle.links import stat_inside
 from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
 from tfckpt_trainer.bundle.tensors import is_numeric
-from tfckpt_trainer.catalog.resumption import Returning, returning
+from tfckpt_trainer.catalog.resumption import ResumedState, find_resumed_state
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import BundleError, in_words
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -42,7 +42,7 @@ class Inspection:
         index: None if it cannot be read; then nothing is known about the tensors.
         has_graph: Whether it has an object graph; name-based checkpoints of TensorFlow 1 have
             none. None if that is unknown.
-        returning: What a resume brings back, and what it does not.
+        resumed: Each kind of state, and whether a restore brings it back.
         damage: The known damage of tensors, by name.
         problem: Why its index or its object graph cannot be read; empty if both can.
     """
@@ -51,7 +51,7 @@ class Inspection:
     index: Index | None
     variables: tuple[Variable, ...]
     has_graph: bool | None
-    returning: tuple[Returning, ...]
+    resumed: tuple[ResumedState, ...]
     damage: Mapping[str, str]
     problem: str = ""
 
@@ -69,10 +69,12 @@ def inspect(run: RunDirectory, checkpoint: Checkpoint) -> Inspection:
     try:
         index = read_index(prefix)
     except (BundleError, OSError) as error:
-        back = returning(prefix, (), checkpoint.record, lost="index")
+        back = find_resumed_state(prefix, (), checkpoint.record, lost="index")
         return Inspection(checkpoint, None, (), None, back, {}, in_words(error))
     variables, problem = _variables(prefix, index)
-    back = returning(prefix, variables, checkpoint.record, lost="object graph" if problem else "")
+    back = find_resumed_state(
+        prefix, variables, checkpoint.record, lost="object graph" if problem else ""
+    )
     has_graph = None if problem else KEY in index.entries
     damage = describe_damage(run, checkpoint.name, index)
     return Inspection(checkpoint, index, variables, has_graph, back, damage, problem)

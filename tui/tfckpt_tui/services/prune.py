@@ -17,11 +17,10 @@ from tfckpt_trainer.catalog.retention.prune import (
 )
 from tfckpt_trainer.catalog.retention.prune import undo as bring_back
 from tfckpt_trainer.catalog.retention.trash import Emptied, empty_trash, find_in_trash
-from tfckpt_trainer.catalog.scan.foreign_writers import Foreign, foreign_writers
+from tfckpt_trainer.catalog.scan.foreign_writers import Foreign
 from tfckpt_trainer.errors import RefusedError, TfckptError
 from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.documents import encode
-from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.liveness import find_other_trainer, heartbeat_age_on_disk
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -31,19 +30,20 @@ from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.reserve import (
     DiskFullError,
     advice_for_undo,
-    is_space_low,
-    release_reserve,
     replace_advice,
     retry_with_reserve,
 )
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.request import DEFAULT_TIMEOUT, OnChange, ask
+from tfckpt_tui.services.request import (
+    DEFAULT_TIMEOUT,
+    OnChange,
+    TrainerPresence,
+    ask,
+    detect_trainer,
+)
 
 LOCK_SECONDS = 5.0
 """How long to wait for a lock that a trainer or another prune holds."""
-
-BEAT_SECONDS = 3.0
-"""How long to wait for the heartbeat of a trainer whose disk was full."""
 
 
 @dataclass(frozen=True)
@@ -63,21 +63,6 @@ class PruneOutcome:
     size: int
     command: str | None = None
     warnings: tuple[str, ...] = ()
-
-
-def foreign_trainer(run: RunDirectory) -> Foreign | None:
-    """Returns what speaks for a live trainer that does not use our library; None if nothing does.
-
-    Raises:
-        OSError: The directory cannot be read.
-    """
-    now = time.time()
-    if trainer_answers(run, now):
-        return None
-    found = foreign_writers(run, now)
-    # Where our library trained, what is fresh is its own last save.
-    is_evidence = bool(found.processes) if run.run_file.exists() else found.is_likely
-    return found if is_evidence else None
 
 
 def foreign_words(found: Foreign) -> str:
@@ -116,7 +101,8 @@ def prune(
             moved.
         UsageError: One of them is not there.
     """
-    if _trainer_answers(run):
+    presence = detect_trainer(run, on_full_disk=True)
+    if presence.answers:
         command = ask(
             run,
             CommandKind.PRUNE,
@@ -129,8 +115,8 @@ def prune(
         if not wait:
             return PruneOutcome(None, tuple(names), 0, command.id)
         return _outcome_of(command.result)
+    _refuse_foreign(presence, beside_trainer)
     by = requester(through)
-    beside = _beside(run, beside_trainer)
     return _by_ourselves(
         run,
         JournalKind.PRUNE,
@@ -140,8 +126,8 @@ def prune(
             names,
             by=by,
             now=time.time(),
-            update_state_file=beside.update_state_file,
-            in_use=beside.in_use,
+            update_state_file=presence.may_update_state_file,
+            in_use=presence.in_use,
             on_warning=on_warning,
         ),
     )
@@ -166,42 +152,31 @@ def delete(
             nothing was deleted.
         UsageError: One of them is not there.
     """
-    if _trainer_answers(run):
+    presence = detect_trainer(run, on_full_disk=True)
+    if presence.answers:
         pruned = prune(run, names, through=through, timeout=timeout, on_change=on_change)
         return _written_down(
             run, empty_trash(run, only=pruned.trash, on_progress=on_progress), through
         )
-    beside = _beside(run, beside_trainer)
+    _refuse_foreign(presence, beside_trainer)
     with without_trainer(run, needs_room=False):
         emptied = delete_for_good(
             run,
             names,
             now=time.time(),
-            update_state_file=beside.update_state_file,
-            in_use=beside.in_use,
+            update_state_file=presence.may_update_state_file,
+            in_use=presence.in_use,
             on_progress=on_progress,
         )
     return _written_down(run, emptied, through)
 
 
-@dataclass(frozen=True)
-class _Beside:
-    """What has to be left alone because of a trainer that does not use our library."""
-
-    in_use: frozenset[str]
-    update_state_file: bool
-
-
-def _beside(run: RunDirectory, is_agreed: bool) -> _Beside:
-    foreign = foreign_trainer(run)
-    if foreign is not None and not is_agreed:
+def _refuse_foreign(presence: TrainerPresence, is_agreed: bool) -> None:
+    if presence.foreign is not None and not is_agreed:
         raise RefusedError(
-            f"{foreign_words(foreign)}: a trainer seems to live that does not use our library. "
-            "Nothing was moved. Stop it first, or give --beside-trainer."
+            f"{foreign_words(presence.foreign)}: a trainer that does not use this library seems to "
+            "be running. Nothing was moved. Stop it first, or give --beside-trainer."
         )
-    in_use = foreign.in_use if foreign is not None else frozenset[str]()
-    # Such a trainer may live unseen in a directory of its own, and would write its list over ours.
-    return _Beside(in_use, run.run_file.exists() and foreign is None)
 
 
 def _outcome_of(result: dict[str, Any]) -> PruneOutcome:
@@ -227,7 +202,8 @@ def undo(
         UsageError: There is nothing to bring back.
         RefusedError: Something of the same name is there now.
     """
-    if _trainer_answers(run):
+    presence = detect_trainer(run, on_full_disk=True)
+    if presence.answers:
         command = ask(
             run,
             CommandKind.UNDO,
@@ -240,14 +216,16 @@ def undo(
     if not run.trash.is_dir():
         # It raises the message for an empty trash, in a directory that may be read-only.
         find_in_trash(run, trash)
-    is_alone = run.run_file.exists() and foreign_trainer(run) is None
     with replace_advice(advice_for_undo(run)):
         return _by_ourselves(
             run,
             JournalKind.UNDO,
             requester(through),
             lambda on_warning: bring_back(
-                run, trash, update_state_file=is_alone, on_warning=on_warning
+                run,
+                trash,
+                update_state_file=presence.may_update_state_file,
+                on_warning=on_warning,
             ),
         )
 
@@ -264,7 +242,7 @@ def empty(
     Raises:
         RefusedError: A prune or an undo goes on.
     """
-    if run.trash.is_dir() and not trainer_answers(run, time.time()):
+    if run.trash.is_dir() and not detect_trainer(run).answers:
         _refuse_beside_trainer(run)
     return _written_down(run, empty_trash(run, before, on_progress=on_progress), through)
 
@@ -358,19 +336,6 @@ def without_trainer(run: RunDirectory, *, needs_room: bool = True) -> Iterator[N
         yield
     finally:
         lock.release()
-
-
-def _trainer_answers(run: RunDirectory) -> bool:
-    """Whether a trainer answers; one on a full disk cannot say that it lives, until it has room."""
-    if trainer_answers(run, time.time()):
-        return True
-    if is_space_low(run) and release_reserve(run):
-        deadline = time.monotonic() + BEAT_SECONDS
-        while time.monotonic() < deadline:
-            if trainer_answers(run, time.time()):
-                return True
-            time.sleep(0.1)
-    return False
 
 
 def _refuse_beside_trainer(run: RunDirectory) -> None:

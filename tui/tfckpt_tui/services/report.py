@@ -6,7 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tfckpt_trainer.catalog.lineage import branch_of
+from tfckpt_trainer.catalog.lineage import BranchTips
+from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog, resume_point
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
@@ -84,7 +85,8 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
     state = run_state(workers, supervisor, now)
     chief = next((status for status, _ in workers if status.index == 0), None)
     resumed = resume_point(run)
-    saved = list_checkpoints(run, now)
+    catalog = Catalog(run)
+    saved = catalog.scan(now)
     head = next((checkpoint for checkpoint in saved if checkpoint.is_head), None)
     step = chief.step if chief else head.step if head else None
     return {
@@ -98,7 +100,7 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
             "worker_count": info.worker_count if info else len(workers),
             "cluster": info.cluster if info else {},
             "step": step,
-            "branch": _branch(run, chief, resumed, head),
+            "branch": _branch(chief, head, resumed, catalog.branch_tips(list_trash(run))),
             "total_steps": info.total_steps if info else None,
             "checkpoint": head.name if head else None,
             "checkpoints": len(saved),
@@ -157,14 +159,12 @@ def _reason(
 
 
 def _branch(
-    run: RunDirectory,
     chief: WorkerStatus | None,
-    resumed: ResumePoint | None,
     head: Checkpoint | None,
+    resumed: ResumePoint | None,
+    tips: BranchTips,
 ) -> int:
-    """Returns the branch of the chief, or the branch on which training would resume."""
+    """Returns the branch in training or, if no worker was seen, the branch of the next start."""
     if chief is not None:
         return chief.branch
-    if resumed is not None and head is not None and resumed.checkpoint == head.name:
-        return branch_of(run, resumed)
-    return head.branch if head is not None else 0
+    return tips.at_start(head, resumed) if head is not None else 0

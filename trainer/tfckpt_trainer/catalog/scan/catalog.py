@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
+from tfckpt_trainer.catalog.lineage import BranchTips, find_branch_tips
 from tfckpt_trainer.catalog.retention.trash import TrashLook
 from tfckpt_trainer.catalog.scan.annotations import Annotations
 from tfckpt_trainer.catalog.scan.checkpoint_files import (
@@ -35,6 +36,7 @@ from tfckpt_trainer.catalog.scan.states import (
 )
 from tfckpt_trainer.catalog.verification.stored_results import Verifications
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
+from tfckpt_trainer.rundir.records.trash import TrashManifest
 
 INDEX_BYTES_PER_SCAN = 4 << 20
 """Bytes of indexes that one scan reads: about 20,000 tensors, a fifth of a second."""
@@ -132,6 +134,15 @@ class Catalog:
             now,
         )
         return diagnostics(observed, now, self._quiet)
+
+    def branch_tips(self, trash: Iterable[TrashManifest]) -> BranchTips:
+        """Returns the tips of the branches as of the last scan.
+
+        Args:
+            trash: What is in the trash now.
+        """
+        records = self._records.found.values()
+        return find_branch_tips(self._result, records, trash, self._annotations.head)
 
     def evidence(self, name: str) -> Evidence:
         """Returns what the last scan found for checkpoint `name`.

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from tfckpt_trainer.catalog.commit import point_state_file_at
 from tfckpt_trainer.catalog.damage import damage_at_start
-from tfckpt_trainer.catalog.lineage import Branches, branch_after_restore
+from tfckpt_trainer.catalog.lineage import BranchStep, plan_restore
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
+from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog, resume_point
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.history import in_order_of_use, read_head
-from tfckpt_trainer.catalog.verification.verify_checkpoint import record_damage
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -155,8 +155,6 @@ class RestoreManager:
         with self._telemetry.heartbeat.doing(Activity.RESTORING, name):
             began = time.monotonic()
             outcome = self._restorer.restore(name, partial=partial)
-            if outcome.damaged and self._group.is_chief:
-                record_damage(self._run, name)
             return replace(outcome, seconds=time.monotonic() - began)
 
     def _move_to(
@@ -211,19 +209,18 @@ class RestoreManager:
         self._saves.finish_interrupted()
         for sentence in damage_at_start(self._run):
             self._telemetry.journal.note(JournalKind.NOTE, sentence)
-        found = in_order_of_use(Catalog(self._run).scan(time.time()), read_head(self._run))
+        catalog = Catalog(self._run)
+        found = in_order_of_use(catalog.scan(time.time()), read_head(self._run))
         checkpoints = [c for c in found if c.step is not None]
         resumed = resume_point(self._run)
         first = resumed.checkpoint if resumed else None
         checkpoints.sort(key=lambda c: c.name != first)
-        branches = Branches(self._run)
+        tips = catalog.branch_tips(list_trash(self._run))
         targets = [
             RestoreTarget(
                 name=c.name,
                 step=c.step or 0,
-                branch=resumed.branch
-                if resumed and resumed.branch is not None and c.name == first
-                else branches.after_restore(c.name),
+                branch=tips.at_start(c, resumed),
                 best=_best_of(c),
             )
             for c in checkpoints
@@ -231,16 +228,20 @@ class RestoreManager:
         return _StartPlan(targets, resumed.sequence if resumed else 0)
 
     def _find(self, name: str) -> RestoreTarget:
-        checkpoints = {c.name: c for c in Catalog(self._run).scan(time.time())}
-        found = checkpoints.get(name)
-        if found is None or found.step is None:
-            known = ", ".join(list(checkpoints)[:5]) or "none"
+        catalog = Catalog(self._run)
+        checkpoints = catalog.scan(time.time())
+        found = next((c for c in checkpoints if c.name == name), None)
+        if found is None:
+            known = ", ".join(c.name for c in checkpoints[:5]) or "none"
             problem = f"There is no checkpoint {name}; the newest are {known}."
             return RestoreTarget(name, problem=problem)
-        if not found.restorable:
-            return RestoreTarget(name, problem=f"{name} is {found.state.value}: {found.problem}")
-        branch = branch_after_restore(self._run, name)
-        return RestoreTarget(name, step=found.step, branch=branch, best=_best_of(found))
+        tips = catalog.branch_tips(list_trash(self._run))
+        position = BranchStep(self._state.position.branch, self._state.position.step)
+        try:
+            plan = plan_restore(checkpoints, tips, found, position)
+        except RefusedError as refusal:
+            return RestoreTarget(name, problem=str(refusal))
+        return RestoreTarget(name, step=found.step or 0, branch=plan.branch, best=_best_of(found))
 
 
 def _best_of(checkpoint: Checkpoint) -> dict[str, float]:

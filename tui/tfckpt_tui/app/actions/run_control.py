@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from tfckpt_trainer.catalog.retention.trash import Emptied
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.foreign_writers import Foreign
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.cluster import processes_in_words
 from tfckpt_trainer.launch.launcher import launch
@@ -23,9 +22,9 @@ from tfckpt_trainer.rundir.reserve import DiskFullError
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services import export, prune
-from tfckpt_tui.services.compatibility import Fit, fit_of
+from tfckpt_tui.services.compatibility import Compatibility, check_compatibility
 from tfckpt_tui.services.launch import form_of
-from tfckpt_tui.services.request import ask
+from tfckpt_tui.services.request import TrainerPresence, ask, detect_trainer
 from tfckpt_tui.settings.config import default_rules
 
 if TYPE_CHECKING:
@@ -80,16 +79,18 @@ class RunControl:
 
         dashboard = self._dashboard
         dialog = RestoreDialog(
-            dashboard.loaded_snapshot, dashboard.selection.selected, self._check_fit
+            dashboard.loaded_snapshot, dashboard.selection.selected, self._check_compatibility
         )
         dashboard.app.push_screen(dialog, answered)
 
-    def _check_fit(self, target: Checkpoint, answer: Callable[[Fit | str], None]) -> None:
-        like = self._dashboard.loaded_snapshot.head
-        if like is None:
+    def _check_compatibility(
+        self, target: Checkpoint, answer: Callable[[Compatibility | str], None]
+    ) -> None:
+        reference = self._dashboard.loaded_snapshot.head
+        if reference is None:
             answer("the run has no checkpoint to compare it with.")
             return
-        work = partial(fit_of, self._run, like, target)
+        work = partial(check_compatibility, self._run, reference, target)
         self._dashboard.run_app.start_job("restore", work, answer, answer)
 
     def prune(self) -> None:
@@ -98,7 +99,7 @@ class RunControl:
 
         def answered(names: tuple[str, ...] | None) -> None:
             if names:
-                look = partial(prune.foreign_trainer, self._run)
+                look = partial(detect_trainer, self._run)
                 dashboard.run_app.start_job(
                     "prune", look, partial(self._confirm_foreign_trainer, names)
                 )
@@ -202,10 +203,11 @@ class RunControl:
             self._report,
         )
 
-    def _confirm_foreign_trainer(self, names: tuple[str, ...], foreign: Foreign | None) -> None:
+    def _confirm_foreign_trainer(self, names: tuple[str, ...], presence: TrainerPresence) -> None:
         """Prunes, after a second confirmation if a trainer without this library may be running."""
         from tfckpt_tui.app.dialogs.foreign_trainer import BesideTrainerDialog
 
+        foreign = presence.foreign
         if foreign is None:
             self._move_to_trash(names)
             return

@@ -25,10 +25,10 @@ def open_checkpoint(dashboard: DashboardScreen) -> None:
 def open_comparison(dashboard: DashboardScreen) -> None:
     """Opens the comparison of two checkpoints, and unmarks them."""
     from tfckpt_tui.app.screens.compare import CompareScreen
-    from tfckpt_tui.services.choose import two_to_compare
+    from tfckpt_tui.services.choose import pair_to_compare
 
     selection = dashboard.selection
-    pair = two_to_compare(
+    pair = pair_to_compare(
         dashboard.loaded_snapshot.checkpoints, selection.marked, selection.selected
     )
     if isinstance(pair, str):

@@ -1,4 +1,4 @@
-"""The base of all dialogs: a box that says what would happen, and buttons that default to no."""
+"""The base class of all dialogs: a question, what follows, and buttons."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Choice(Generic[AnswerT]):
     """One button.
 
     Attributes:
-        key: Chooses it without the mouse, while no text is being typed.
-        label: What it does, in a word or two.
-        answer: What the dialog returns; None is a cancel.
+        key: Presses the button, unless a field has the focus.
+        label: What the button does, in a few words.
+        answer: What the dialog returns; None cancels.
         tone: `default`, `primary`, `warning` or `error`.
     """
 
@@ -40,11 +40,11 @@ class Choice(Generic[AnswerT]):
 
 
 class Dialog(ModalScreen[AnswerT | None]):
-    """A question about the run; it is closed with an answer, or with None for no."""
+    """A question about the run. It closes with an answer, or with None if it is cancelled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", "Cancel", show=False),
-        # With priority, so that a key typed right after it finds the buttons already.
+        # With priority: a key typed right after enter must reach the buttons.
         Binding("enter", "leave_field", "To the buttons", show=False, priority=True),
         Binding("enter", "enter", "Choose", show=False, priority=True),
         Binding("left", "app.focus_previous", "Previous", show=False),
@@ -53,42 +53,42 @@ class Dialog(ModalScreen[AnswerT | None]):
     AUTO_FOCUS = "#choice-0"
 
     caption = ""
-    """Stands in the frame."""
+    """The title in the frame."""
 
     def __init__(self, snapshot: RunSnapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
 
-    # -- what a subclass says ----------------------------------------------------------------
+    # -- for subclasses ----------------------------------------------------------------------
 
     def fields(self) -> Iterable[Widget]:
-        """Returns the widgets above the text, such as inputs."""
+        """Returns the widgets above the text, such as input fields."""
         return ()
 
     def text(self) -> Iterable[Iterable[Span]]:
-        """Returns the lines that say what would happen."""
+        """Returns the lines that say what follows."""
         raise NotImplementedError
 
     def choices(self) -> list[Choice[AnswerT]]:
-        """Returns the buttons; the first is the safe one and has the focus."""
+        """Returns the buttons; the first one cancels and has the focus."""
         raise NotImplementedError
 
     def refusal(self) -> str:
-        """Returns why nothing but the first choice can be taken now; empty if all can."""
+        """Returns why all buttons but the first are disabled; empty if they are enabled."""
         return ""
 
     def can_choose(self, place: int) -> bool:
-        """Whether the choice at `place` can be taken now; the first one always can."""
+        """Whether the button at `place` is enabled; the first one always is."""
         return place == 0 or not self.refusal()
 
     def read_fields(self) -> None:
-        """Takes up what stands in the fields now."""
+        """Reads the fields."""
 
     def take(self, choice: Choice[AnswerT]) -> None:
         """Closes the dialog with the answer of `choice`."""
         self.dismiss(choice.answer)
 
-    # -- what it does ------------------------------------------------------------------------
+    # -- shared behaviour --------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
         """Makes the box."""
@@ -107,12 +107,12 @@ class Dialog(ModalScreen[AnswerT | None]):
                     )
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Takes a newer snapshot: what is said stays true while the dialog is open."""
+        """Takes a newer snapshot, so that the text stays true while the dialog is open."""
         self.snapshot = snapshot
         self.update_text()
 
     def update_text(self) -> None:
-        """Writes the text anew and switches the buttons by `refusal`."""
+        """Updates the text, and enables or disables the buttons."""
         if not is_open(self):
             return
         self.query_one("#dialog-text", Static).update(self._content())
@@ -120,7 +120,7 @@ class Dialog(ModalScreen[AnswerT | None]):
             self.query_one(f"#choice-{place}", Button).disabled = not self.can_choose(place)
 
     def key_choice(self, key: str) -> bool:
-        """Takes the choice of `key`; returns whether there was one that can be taken."""
+        """Presses the button of `key`; returns whether there is such a button and it is enabled."""
         for place, choice in enumerate(self.choices()):
             if choice.key == key and self.can_choose(place):
                 self.take(choice)
@@ -128,7 +128,7 @@ class Dialog(ModalScreen[AnswerT | None]):
         return False
 
     def on_key(self, event: events.Key) -> None:
-        """Lets the keys of the buttons work wherever no text is typed; digits go to a field."""
+        """Presses buttons by their keys unless a field has the focus; digits go to a field."""
         typing = isinstance(self.focused, Input)
         taken = not typing and self.key_choice(event.key)
         if taken or self._type_digit(event.character or ""):
@@ -142,21 +142,21 @@ class Dialog(ModalScreen[AnswerT | None]):
         return super().check_action(action, parameters)
 
     def action_leave_field(self) -> None:
-        """Goes on from a field to the first button that does something, if one can."""
+        """Moves the focus from a field to the first enabled button that does not cancel."""
         self.read_fields()
         acting = (p for p in range(1, len(self.choices())) if self.can_choose(p))
         place = next(acting, None)
         if place is not None:
-            # `Button.focus` would come after a key that is typed right behind.
+            # `Button.focus` takes effect too late for a key that is typed right after.
             self.set_focus(self.query_one(f"#choice-{place}", Button))
 
     def _type_digit(self, character: str) -> bool:
-        """Starts the first field anew with a digit typed outside of it, and goes on there."""
+        """Replaces the text of the first field by a digit typed outside of it."""
         fields = self.query(Input)
         if not (fields and character.isascii() and character.isdigit()):
             return False
         if isinstance(self.focused, Input):
-            # Typed so quickly after the first one that it was on its way before the focus moved.
+            # A digit typed quickly after the first one arrives before the focus has moved.
             self.focused.insert_text_at_cursor(character)
             return True
         field = fields.first()
@@ -173,15 +173,12 @@ class Dialog(ModalScreen[AnswerT | None]):
         self.take(self.choices()[place])
 
     def action_enter(self) -> None:
-        """Presses the button with the focus.
-
-        At once, and not by a message: the next key may be in the queue already.
-        """
+        """Presses the button with the focus, at once: the next key may be queued already."""
         if isinstance(self.focused, Button):
             self.focused.press()
 
     def action_cancel(self) -> None:
-        """Closes the dialog; nothing happens."""
+        """Closes the dialog without an answer."""
         self.dismiss(None)
 
     def _content(self) -> Content:

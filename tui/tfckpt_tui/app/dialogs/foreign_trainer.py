@@ -1,4 +1,4 @@
-"""The second question before pruning where a trainer of somebody else's seems to live."""
+"""The second question before a prune, if a trainer without this library seems to write here."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tfckpt_tui.services.prune import foreign_words
 
 
 class BesideTrainerDialog(Dialog[bool]):
-    """Answers whether to prune all the same."""
+    """Asks whether to prune beside a trainer that cannot be asked."""
 
-    caption = " a trainer seems to be writing here "
+    caption = " prune beside another trainer? "
 
     def __init__(self, snapshot: RunSnapshot, foreign: Foreign, count: int) -> None:
         super().__init__(snapshot)
@@ -24,22 +24,24 @@ class BesideTrainerDialog(Dialog[bool]):
         self._count = count
 
     def text(self) -> Iterable[Iterable[Span]]:
-        """Returns what was seen, and what may come of it."""
+        """Returns what was found, and what the risk is."""
         yield ((f"{clean(foreign_words(self._foreign))}.", "warn"),)
         yield ()
         yield (
-            ("It does not use our library and cannot be asked. ", ""),
-            ("Its list of checkpoints is left alone, and so is what it has open or wrote ", ""),
-            ("a moment ago. ", ""),
-            ("What it wants to restore next may be in the trash then: u brings it back.", ""),
+            ("This trainer does not use tfckpt_trainer and cannot be asked. ", ""),
+            ("The prune leaves its state file alone, and all files that are open or ", ""),
+            ("just written. ", ""),
+            ("A checkpoint that it restores later may be in the trash; ", ""),
+            ("u", "key"),
+            (" brings it back.", ""),
         )
 
     def refusal(self) -> str:
-        """Returns why nothing can go."""
-        return "" if self._count else "All that would go was just written, or is open."
+        """Returns why no checkpoint can be pruned."""
+        return "" if self._count else "All chosen checkpoints are open or were just written."
 
     def choices(self) -> list[Choice[bool]]:
-        """Returns no and yes."""
+        """Returns cancel and prune."""
         what = units.count(self._count, "checkpoint")
         return [
             Choice("n", "cancel", None),

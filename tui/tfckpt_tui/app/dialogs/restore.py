@@ -1,4 +1,4 @@
-"""Going back to a checkpoint: which one, and what the run gives up by it."""
+"""The restore dialog: choose a checkpoint, and see what its restore does."""
 
 from __future__ import annotations
 
@@ -12,173 +12,190 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Input
 
+from tfckpt_trainer.catalog.lineage import RestorePlan, plan_restore
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_tui.app.consequences import RestorePlan, plan_restore
+from tfckpt_trainer.errors import TfckptError
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.services.compatibility import Fit
+from tfckpt_tui.services.choose import find_typed
+from tfckpt_tui.services.compatibility import Compatibility
 
-CheckFit = Callable[[Checkpoint, Callable[[Fit | str], None]], None]
-"""Looks whether a checkpoint fits, or says why that cannot be told."""
+CheckCompatibility = Callable[[Checkpoint, Callable[[Compatibility | str], None]], None]
+"""Compares a checkpoint with the model; answers with the result, or why there is none."""
 
-_MOST_MISFITS = 5
+_MOST_MISMATCHES = 5
 
 
 @dataclass(frozen=True)
 class Restore:
-    """What is to be done.
+    """The answer of the dialog.
 
     Attributes:
         name: The checkpoint.
-        partial: Whether only what fits the model is taken from it.
+        partial: Whether to restore only the variables that match the model.
     """
 
     name: str
     partial: bool = False
 
 
+@dataclass(frozen=True)
+class _Preview:
+    """What the text in the field refers to.
+
+    Attributes:
+        checkpoint: The checkpoint; None if there is none.
+        plan: What its restore does; None if it is refused.
+        refusal: Why it is refused; empty if it is not.
+    """
+
+    checkpoint: Checkpoint | None = None
+    plan: RestorePlan | None = None
+    refusal: str = ""
+
+
 class RestoreDialog(Dialog[Restore]):
-    """Answers with the checkpoint to go back to."""
+    """Asks which checkpoint to restore."""
 
     caption = " restore "
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "turn(-1)", show=False),
-        Binding("down", "turn(1)", show=False),
+        Binding("up", "move(-1)", show=False),
+        Binding("down", "move(1)", show=False),
     ]
 
     def __init__(
-        self, snapshot: RunSnapshot, selected: Checkpoint | None, check_fit: CheckFit
+        self, snapshot: RunSnapshot, selected: Checkpoint | None, check: CheckCompatibility
     ) -> None:
         """Makes the dialog.
 
         Args:
-            snapshot: Of the run.
-            selected: What it begins with.
-            check_fit: Looks, without being waited for, whether a checkpoint fits the run; answers
-                in the app's own thread.
+            snapshot: The run.
+            selected: The checkpoint that the field starts with.
+            check: Compares a checkpoint with the model in the background; answers in the thread
+                of the app.
         """
         super().__init__(snapshot)
         self._typed = selected.name if selected is not None else ""
         self._shown = clean(self._typed)
-        self._check_fit = check_fit
-        self._fits: dict[str, Fit | str | None] = {}
+        self._check = check
+        self._checked: dict[str, Compatibility | str | None] = {}
+        self._known: tuple[RunSnapshot, str, _Preview] | None = None
 
     def fields(self) -> Iterable[Widget]:
-        """Returns the input for a step or a name; what is selected stands there already."""
+        """Returns the field for a step, a name or a metric."""
         target = Input(
             self._shown,
             placeholder="a step, a name, or a metric as in: min loss",
             id="target",
             select_on_focus=True,
         )
-        target.border_title = "go back to"
+        target.border_title = "which checkpoint?"
         target.border_subtitle = "↑ ↓ newer, older"
         return (target,)
 
     def text(self) -> Iterable[Iterable[Span]]:
-        """Returns the checkpoint, what is given up, and whether it fits."""
-        plan = self._plan()
-        if plan.checkpoint is None:
+        """Returns the checkpoint, what its restore does, and whether it matches the model."""
+        preview = self._preview()
+        if preview.checkpoint is None:
             return ()
-        lines: list[tuple[Span, ...]] = [_described(plan.checkpoint, self.snapshot.at)]
-        if not plan.refusal:
-            lines += [(), *_consequences(plan, self.snapshot), *self._fit_lines(plan.checkpoint)]
+        lines: list[tuple[Span, ...]] = [_described(preview.checkpoint, self.snapshot.at)]
+        if preview.plan is not None:
+            checked = self._checked.get(preview.checkpoint.name)
+            lines += [(), *_plan_lines(preview.plan), *_compatibility_lines(checked)]
         return lines
 
     def refusal(self) -> str:
-        """Returns why this restore cannot be done."""
-        return self._plan().refusal
+        """Returns why this restore is refused."""
+        return self._preview().refusal
 
     def can_choose(self, place: int) -> bool:
-        """Whether the choice can be taken: all of it where it fits, a part where it does not."""
-        checkpoint = self._plan().checkpoint
-        fit = self._fits.get(checkpoint.name) if checkpoint is not None else None
-        misfits = isinstance(fit, Fit) and bool(fit.misfits)
-        return place == 0 or (super().can_choose(place) and misfits is (place == 2))
+        """Whether a button is enabled: a partial restore needs a mismatch, a whole one none."""
+        checkpoint = self._preview().checkpoint
+        checked = self._checked.get(checkpoint.name) if checkpoint is not None else None
+        mismatches = isinstance(checked, Compatibility) and bool(checked.mismatches)
+        return place == 0 or (super().can_choose(place) and mismatches is (place == 2))
 
     def choices(self) -> list[Choice[Restore]]:
-        """Returns no, yes, and what fits alone."""
-        checkpoint = self._plan().checkpoint
+        """Returns cancel, a whole restore and a partial one."""
+        checkpoint = self._preview().checkpoint
         whole = Restore(checkpoint.name) if checkpoint is not None else None
         part = Restore(checkpoint.name, partial=True) if checkpoint is not None else None
         return [
             Choice("n", "cancel", None),
             Choice("y", "restore", whole, "warning"),
-            Choice("p", "what fits", part, "warning"),
+            Choice("p", "restore in part", part, "warning"),
         ]
 
     def on_mount(self) -> None:
-        """Lets a person type where nothing is selected; begins to look whether it fits."""
+        """Focuses the field if no checkpoint is selected, and starts the comparison."""
         if not self._typed:
             self.call_after_refresh(self.query_one("#target", Input).focus)
-        # Not before Textual takes the screen for mounted.
-        self.call_later(self._look)
+        # Not before Textual considers the screen mounted.
+        self.call_later(self._refresh)
 
     @on(Input.Changed, "#target")
     def read_fields(self) -> None:
-        """Takes up what was typed."""
+        """Reads the field."""
         typed = self.query_one("#target", Input).value
-        # A name that had to be made safe to be shown still means the file it stands for.
+        # The field may show a safe form of a name; until it is edited, the name itself counts.
         if typed != self._shown:
             self._typed = self._shown = typed
-        self._look()
+        self._refresh()
 
-    def action_turn(self, places: int) -> None:
-        """Goes on to the next older or newer checkpoint that can be restored."""
+    def action_move(self, rows: int) -> None:
+        """Chooses the next older or newer checkpoint that can be restored."""
         names = [c.name for c in self.snapshot.checkpoints if c.restorable]
-        checkpoint = self._plan().checkpoint
+        checkpoint = self._preview().checkpoint
         if not names:
             return
         known = checkpoint is not None and checkpoint.name in names
-        place = names.index(checkpoint.name) + places if known and checkpoint is not None else 0
-        self._typed = names[max(0, min(place, len(names) - 1))]
+        row = names.index(checkpoint.name) + rows if known and checkpoint is not None else 0
+        self._typed = names[max(0, min(row, len(names) - 1))]
         self._shown = clean(self._typed)
         self.query_one("#target", Input).value = self._shown
-        self._look()
+        self._refresh()
 
-    def _plan(self) -> RestorePlan:
-        return plan_restore(self.snapshot, self._typed)
+    def _preview(self) -> _Preview:
+        known = self._known
+        if known is None or known[0] is not self.snapshot or known[1] != self._typed:
+            self._known = known = (
+                self.snapshot,
+                self._typed,
+                _preview_of(self.snapshot, self._typed),
+            )
+        return known[2]
 
-    def _look(self) -> None:
-        """Has it looked up whether what is chosen fits, once for each checkpoint."""
-        checkpoint = self._plan().checkpoint
-        if checkpoint is not None and checkpoint.restorable and checkpoint.name not in self._fits:
-            name = checkpoint.name
-            self._fits[name] = None
-            self._check_fit(checkpoint, partial(self._note, name))
+    def _refresh(self) -> None:
+        """Updates the text, and compares the checkpoint with the model, once for each."""
+        checkpoint = self._preview().checkpoint
+        name = checkpoint.name if checkpoint is not None else ""
+        if checkpoint is not None and checkpoint.restorable and name not in self._checked:
+            self._checked[name] = None
+            self._check(checkpoint, partial(self._take, name))
         self.update_text()
 
-    def _note(self, name: str, found: Fit | str) -> None:
-        self._fits[name] = found
+    def _take(self, name: str, result: Compatibility | str) -> None:
+        self._checked[name] = result
         self.update_text()
 
-    def _fit_lines(self, checkpoint: Checkpoint) -> list[tuple[Span, ...]]:
-        fit = self._fits.get(checkpoint.name)
-        if fit is None:
-            return [(("◌ ", "busy"), ("looking whether it fits …", "muted"))]
-        if isinstance(fit, str):
-            return [(("? ", "warn"), ("Whether it fits is not known: ", "warn"), (fit, "warn"))]
-        like = clean(fit.like)
-        if not fit.misfits:
-            return [(("✓ ", "good"), (f"It fits: its variables are those of {like}.", ""))]
-        shown = [(("  ", ""), (clean(one), "value")) for one in fit.misfits[:_MOST_MISFITS]]
-        more = len(fit.misfits) - len(shown)
-        rest = [(("  ", ""), (f"and {more:,} more", "muted"))] if more else []
-        count = units.count(len(fit.misfits), "variable")
-        return [
-            (("✗ ", "bad"), (f"It does not fit: {count} differ{_s(fit)} from {like}.", "bad")),
-            *shown,
-            *rest,
-            (("p", "key"), (" takes what fits, and leaves the rest as it is.", "")),
-        ]
 
-
-def _s(fit: Fit) -> str:
-    return "s" if len(fit.misfits) == 1 else ""
+def _preview_of(snapshot: RunSnapshot, typed: str) -> _Preview:
+    checkpoints, position = snapshot.checkpoints, snapshot.position
+    try:
+        checkpoint = find_typed(checkpoints, typed, position)
+    except TfckptError as error:
+        return _Preview(refusal=clean(str(error)))
+    try:
+        plan = plan_restore(checkpoints, snapshot.branch_tips, checkpoint, position)
+    except TfckptError as error:
+        return _Preview(checkpoint, refusal=clean(str(error)))
+    if not snapshot.trainer_answers:
+        return _Preview(checkpoint, refusal="No trainer answers. A restore needs a live trainer.")
+    return _Preview(checkpoint, plan)
 
 
 def _described(checkpoint: Checkpoint, at: float) -> tuple[Span, ...]:
@@ -197,28 +214,55 @@ def _described(checkpoint: Checkpoint, at: float) -> tuple[Span, ...]:
     )
 
 
-def _consequences(plan: RestorePlan, snapshot: RunSnapshot) -> list[tuple[Span, ...]]:
+def _plan_lines(plan: RestorePlan) -> list[tuple[Span, ...]]:
     lines: list[tuple[Span, ...]] = []
-    if plan.steps_given_up:
+    if plan.steps_back and plan.position is not None:
+        branch, step = plan.position
         lines.append(
             (
-                ("Gives up ", ""),
-                (f"{plan.steps_given_up:,} steps", "warn"),
-                (f" of branch {snapshot.branch} (the run is at step {snapshot.step or 0:,}).", ""),
+                ("Training goes back ", ""),
+                (units.count(plan.steps_back, "step"), "warn"),
+                (f", from step {step:,} on branch {branch}.", ""),
             )
         )
-    if plan.steps_unsaved:
+    if plan.unsaved_steps:
         lines.append(
             (
-                (f"{plan.steps_unsaved:,} of them", "warn")
-                if plan.steps_given_up
-                else (f"The last {plan.steps_unsaved:,} steps", "warn"),
-                (" are in no checkpoint and would be lost: cancel and press s to keep them.", ""),
+                ("The last ", ""),
+                (units.count(plan.unsaved_steps, "step"), "warn"),
+                (" are in no checkpoint and are lost. To keep them, cancel and press s.", ""),
             )
         )
-    if plan.new_branch is not None:
-        lines.append((("Branch ", ""), (str(plan.new_branch), "accent"), (" begins there.", "")))
-    else:
-        lines.append((("Its branch goes on from there.", ""),))
-    lines.append((("Every checkpoint stays, and can be returned to.", "muted"),))
+    new = "new " if plan.is_new_branch else ""
+    lines.append(
+        ((f"Training continues on {new}branch ", ""), (str(plan.branch), "accent"), (".", ""))
+    )
+    left = len(plan.left_behind)
+    behind = f" Training leaves {left:,} of them behind." if left else ""
+    lines.append(((f"All checkpoints are kept.{behind}", "muted"),))
     return lines
+
+
+def _compatibility_lines(checked: Compatibility | str | None) -> list[tuple[Span, ...]]:
+    if checked is None:
+        return [(("◌ ", "busy"), ("comparing its variables with the model …", "muted"))]
+    if isinstance(checked, str):
+        words = "Its variables could not be compared with the model: "
+        return [(("? ", "warn"), (words, "warn"), (checked, "warn"))]
+    reference = clean(checked.reference)
+    if not checked.mismatches:
+        return [(("✓ ", "good"), (f"Its variables match those of {reference}.", ""))]
+    shown = [(("  ", ""), (clean(one), "value")) for one in checked.mismatches[:_MOST_MISMATCHES]]
+    more = len(checked.mismatches) - len(shown)
+    rest = [(("  ", ""), (f"and {more:,} more", "muted"))] if more else []
+    count = units.count(len(checked.mismatches), "variable")
+    verb = "does" if len(checked.mismatches) == 1 else "do"
+    return [
+        (("✗ ", "bad"), (f"{count} {verb} not match {reference}.", "bad")),
+        *shown,
+        *rest,
+        (
+            ("p", "key"),
+            (" restores the variables that match, and no others.", ""),
+        ),
+    ]

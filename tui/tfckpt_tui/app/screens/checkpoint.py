@@ -26,7 +26,7 @@ from tfckpt_tui.app.widgets.checkpoints.checkpoint_lines import (
     check_lines,
     fact_lines,
     record_lines,
-    returning_lines,
+    resumed_lines,
     statistics_lines,
 )
 from tfckpt_tui.app.widgets.checkpoints.variables import Variables
@@ -224,7 +224,7 @@ class CheckpointScreen(Page):
             variable, found = self._statistics
             width = self.query_one("#details", TextPane).inner_size[0]
             return ((clean(variable.path), "title"),), statistics_lines(variable, found, width)
-        lines = returning_lines(self._found.returning) if self._found is not None else []
+        lines = resumed_lines(self._found.resumed) if self._found is not None else []
         if self._checkpoint.record is not None and self._checkpoint.record.workers:
             lines += [Line(), *record_lines(self._checkpoint.record)]
         return (("resuming from it brings back", "title"),), lines

@@ -6,13 +6,13 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
+from tfckpt_trainer.catalog.lineage import current_lineage
 from tfckpt_trainer.rundir.records.event import JournalKind, SeriesPoint
 from tfckpt_tui.app.widgets.base.icons import JOURNAL, Icon
 from tfckpt_tui.app.widgets.base.pane import Pane, branch_style
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
 from tfckpt_tui.app.widgets.charts.axis import Window, clock_labels, step_labels
 from tfckpt_tui.app.widgets.charts.braille import Curve, Mark, plot
-from tfckpt_tui.app.widgets.checkpoints.branches import kept_until
 from tfckpt_tui.formats import units
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
@@ -125,7 +125,8 @@ class Chart(Pane):
         return sorted({point.branch for point in points})
 
     def _curves(self, snapshot: RunSnapshot) -> list[Curve]:
-        kept = kept_until(snapshot.checkpoints, snapshot.branch)
+        lineage = current_lineage(snapshot.checkpoints, snapshot.branch)
+        kept = {**lineage.last_steps, snapshot.branch: math.inf}
         past: list[Curve] = []
         present: list[Curve] = []
         for segment in _segments(snapshot.points):

@@ -1,22 +1,22 @@
-"""The tree of branches beside the history, drawn as version control draws it."""
+"""The tree of branches beside the history, drawn as Git tools draw it."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tfckpt_trainer.catalog.lineage import current_lineage, fork_points
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_tui.app.widgets.base.pane import branch_style
 from tfckpt_tui.app.widgets.base.styled_text import Span
 
 MOST_LANES = 8
-"""More branches side by side than this share the last lane."""
+"""If more branches run side by side, they share the last lane."""
 
 
 @dataclass(frozen=True)
 class _Lane:
-    """Where one branch runs: its column, from its first row down to where it forks off."""
+    """The column and the rows of one branch, from its newest checkpoint down to its fork."""
 
     branch: int
     column: int
@@ -26,44 +26,44 @@ class _Lane:
 
 
 class BranchTree:
-    """The lanes of all branches over a list of checkpoints, newest first."""
+    """The lanes of all branches beside a list of checkpoints, newest first."""
 
     def __init__(self, checkpoints: Sequence[Checkpoint], current: int) -> None:
         self._checkpoints = checkpoints
-        self._kept = _ancestry(checkpoints, current)
+        self._ancestors = frozenset(current_lineage(checkpoints, current).names)
         self._lanes = _lanes(checkpoints)
         self._column_of = {lane.branch: lane.column for lane in self._lanes}
-        self._first_kept: dict[int, int] = {}
+        self._newest_ancestor: dict[int, int] = {}
         for row, checkpoint in enumerate(checkpoints):
-            if checkpoint.name in self._kept:
-                self._first_kept.setdefault(checkpoint.branch, row)
+            if checkpoint.name in self._ancestors:
+                self._newest_ancestor.setdefault(checkpoint.branch, row)
 
     @property
     def width(self) -> int:
-        """Cells that each row takes."""
+        """The width of each row in cells."""
         return 2 * max((lane.column + 1 for lane in self._lanes), default=1) - 1
 
-    def is_kept(self, row: int) -> bool:
-        """Whether what is trained now came through the checkpoint in `row`."""
-        return self.has_kept(self._checkpoints[row])
+    def is_ancestor_row(self, row: int) -> bool:
+        """Whether the checkpoint in `row` is an ancestor of the model in training."""
+        return self.is_ancestor(self._checkpoints[row])
 
-    def has_kept(self, checkpoint: Checkpoint) -> bool:
-        """Whether what is trained now came through a checkpoint."""
-        return checkpoint.name in self._kept
+    def is_ancestor(self, checkpoint: Checkpoint) -> bool:
+        """Whether a checkpoint is an ancestor of the model in training."""
+        return checkpoint.name in self._ancestors
 
     def node(self, checkpoint: Checkpoint) -> Span:
-        """Returns the sign of a checkpoint: of the current one, of one kept, of one given up."""
-        kept = self.has_kept(checkpoint)
-        glyph = "◉" if checkpoint.is_head else "●" if kept else "○"
-        return glyph, branch_style(checkpoint.branch, past=not kept)
+        """Returns the symbol of a checkpoint: current, ancestor or neither."""
+        ancestor = self.is_ancestor(checkpoint)
+        glyph = "◉" if checkpoint.is_head else "●" if ancestor else "○"
+        return glyph, branch_style(checkpoint.branch, past=not ancestor)
 
     def row(self, row: int) -> list[Span]:
-        """Returns the drawing of one row, `width` cells wide."""
+        """Returns one row of the tree, `width` cells wide."""
         checkpoint = self._checkpoints[row]
         cells: list[Span] = [(" ", "")] * self.width
         own = self._column_of[checkpoint.branch]
         for lane in self._lanes:
-            past = row < self._first_kept.get(lane.branch, len(self._checkpoints))
+            past = row < self._newest_ancestor.get(lane.branch, len(self._checkpoints))
             style = branch_style(lane.branch, past=past)
             if lane.top < row < lane.bottom and lane.column != own:
                 cells[2 * lane.column] = ("│", style)
@@ -75,7 +75,7 @@ class BranchTree:
 
 
 class Nodes:
-    """The signs of checkpoints that are not all, or in another order: lanes would be wrong."""
+    """The symbols of a filtered or sorted list, in which lanes would be wrong."""
 
     width = 1
 
@@ -83,24 +83,13 @@ class Nodes:
         self._checkpoints = checkpoints
         self._tree = tree
 
-    def is_kept(self, row: int) -> bool:
-        """Whether what is trained now came through the checkpoint in `row`."""
-        return self._tree.has_kept(self._checkpoints[row])
+    def is_ancestor_row(self, row: int) -> bool:
+        """Whether the checkpoint in `row` is an ancestor of the model in training."""
+        return self._tree.is_ancestor(self._checkpoints[row])
 
     def row(self, row: int) -> list[Span]:
-        """Returns the sign of one row."""
+        """Returns the symbol of one row."""
         return [self._tree.node(self._checkpoints[row])]
-
-
-def kept_until(checkpoints: Sequence[Checkpoint], current: int) -> dict[int, float]:
-    """Returns for each branch up to which step it led to where training is now."""
-    steps: dict[int, float] = {current: math.inf}
-    kept = _ancestry(checkpoints, current)
-    for checkpoint in checkpoints:
-        if checkpoint.name in kept and checkpoint.step is not None:
-            before = steps.get(checkpoint.branch, -math.inf)
-            steps[checkpoint.branch] = max(before, checkpoint.step)
-    return steps
 
 
 def _draw_fork(cells: list[Span], own: int, lane: _Lane) -> None:
@@ -118,19 +107,17 @@ def _draw_fork(cells: list[Span], own: int, lane: _Lane) -> None:
 def _lanes(checkpoints: Sequence[Checkpoint]) -> list[_Lane]:
     rows = {checkpoint.name: row for row, checkpoint in enumerate(checkpoints)}
     spans: dict[int, tuple[int, int]] = {}
-    forks: dict[int, int | None] = {}
     for row, checkpoint in enumerate(checkpoints):
         top, _ = spans.get(checkpoint.branch, (row, row))
         spans[checkpoint.branch] = (top, row)
-        parent = rows.get(checkpoint.parent) if checkpoint.parent is not None else None
-        elsewhere = parent is not None and checkpoints[parent].branch != checkpoint.branch
-        forks[checkpoint.branch] = (
-            parent if elsewhere and parent is not None and parent > row else None
-        )
+    forks = {branch: rows[name] for branch, name in fork_points(checkpoints).items()}
     lanes: list[_Lane] = []
     for branch in sorted(spans):
         top, bottom = spans[branch]
-        fork = forks[branch]
+        fork = forks.get(branch)
+        # A damaged record may name a newer checkpoint as the parent.
+        if fork is not None and fork <= bottom:
+            fork = None
         end = bottom if fork is None else fork
         origin = None if fork is None else checkpoints[fork].branch
         base = next((lane.column + 1 for lane in lanes if lane.branch == origin), 0)
@@ -138,22 +125,3 @@ def _lanes(checkpoints: Sequence[Checkpoint]) -> list[_Lane]:
         column = next(c for c in range(base, len(spans) + base + 1) if c not in taken)
         lanes.append(_Lane(branch, min(column, MOST_LANES - 1), top, end, fork))
     return lanes
-
-
-def _ancestry(checkpoints: Sequence[Checkpoint], current: int) -> frozenset[str]:
-    """Names of the checkpoints through which training reached where it is."""
-    rows = {checkpoint.name: row for row, checkpoint in enumerate(checkpoints)}
-    row = next((i for i, c in enumerate(checkpoints) if c.is_head), None)
-    if row is None:
-        row = next((i for i, c in enumerate(checkpoints) if c.branch == current), None)
-    kept: set[str] = set()
-    while row is not None and checkpoints[row].name not in kept:
-        checkpoint = checkpoints[row]
-        kept.add(checkpoint.name)
-        if checkpoint.parent in rows:
-            row = rows[checkpoint.parent]
-        else:
-            # Its parent was pruned or never recorded: what is older on its branch came before it.
-            older = range(row + 1, len(checkpoints))
-            row = next((i for i in older if checkpoints[i].branch == checkpoint.branch), None)
-    return frozenset(kept)

@@ -1,4 +1,4 @@
-"""What there is to say of a checkpoint, as lines: facts, what comes back, figures, findings."""
+"""The lines of the checkpoint screen: facts, verification, restored state, statistics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.analysis.statistics import Histogram, Statistics
-from tfckpt_trainer.catalog.resumption import Returning
+from tfckpt_trainer.catalog.resumption import ResumedState
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.states import state_for_fault
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveCost, VerificationRecord
@@ -20,8 +20,8 @@ from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.background_verifier import VerificationProgress
 from tfckpt_tui.services.inspect import Inspection
 
-_MOST_KEPT = 300
-"""How much of a value that a script kept is shown; all of it is in `inspect --json`."""
+_MOST_CHARACTERS = 300
+"""Characters shown of a value that the script saved; `inspect --json` has all of it."""
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _GAP: Span = ("  ", "")
@@ -29,7 +29,7 @@ _DOT: Span = (" · ", "faint")
 
 
 def fact_lines(checkpoint: Checkpoint, found: Inspection | None, at: float) -> list[Line]:
-    """Returns name, state, age and size; then the metrics and totals; then the record's words."""
+    """Returns name, state, age and size, then the totals, then metrics and trigger."""
     sign = CHECKPOINT[checkpoint.state]
     step = "unknown" if checkpoint.step is None else f"{checkpoint.step:,}"
     age = units.age(max(0.0, at - checkpoint.saved_at))
@@ -47,7 +47,7 @@ def fact_lines(checkpoint: Checkpoint, found: Inspection | None, at: float) -> l
     ]
     if found is not None and (found.index is not None or not checkpoint.problem):
         lines.append(_total_line(found))
-    lines.append(_said_line(checkpoint))
+    lines.append(_record_line(checkpoint))
     return lines
 
 
@@ -57,7 +57,7 @@ def check_lines(
     reading: VerificationProgress | None,
     at: float,
 ) -> list[Line]:
-    """Returns how a verification goes on, or what the last one found."""
+    """Returns the progress of a verification, or the result of the last one."""
     if reading is not None:
         return [reading_line(reading, "v")]
     if known is not None:
@@ -66,23 +66,23 @@ def check_lines(
     if checkpoint.problem:
         return [line(("✗ ", "bad"), (clean(checkpoint.problem), "bad"))]
     if checkpoint.record is not None:
-        return [line(("✓ ", "good"), ("every byte was read back when it was saved", "muted"))]
+        return [line(("✓ ", "good"), ("verified when it was saved", "muted"))]
     return [line(("○ ", "muted"), ("not verified yet: press v to read every byte", "muted"))]
 
 
-def returning_lines(found: Sequence[Returning]) -> list[Line]:
-    """Returns what resuming brings back, and what not."""
+def resumed_lines(found: Sequence[ResumedState]) -> list[Line]:
+    """Returns each kind of state, and whether a restore brings it back."""
     signs = {True: ("✓ ", "good"), False: ("✗ ", "warn"), None: ("? ", "muted")}
     return [
-        line(signs[one.comes_back], (padded(one.what, 23), "value"), (clean(one.how), "muted"))
+        line(signs[one.restored], (padded(one.name, 23), "value"), (clean(one.detail), "muted"))
         for one in found
     ]
 
 
 def record_lines(record: CheckpointRecord) -> list[Line]:
-    """Returns what the save cost, what the script kept with it, and what each worker said."""
+    """Returns the cost of the save, the state of the script, and the metrics of each worker."""
     lines = [_cost_line(record.cost)] if record.cost is not None else []
-    lines += _kept_lines("kept", record.state)
+    lines += _state_lines("state", record.state)
     for worker in record.workers:
         metrics = "  ".join(
             f"{clean(name)} {units.metric(value)}" for name, value in worker.metrics.items()
@@ -98,7 +98,7 @@ def record_lines(record: CheckpointRecord) -> list[Line]:
                 (metrics, "muted"),
             )
         )
-        lines += _kept_lines(f"  worker {worker.index} kept", worker.state)
+        lines += _state_lines(f"  worker {worker.index} state", worker.state)
     return lines
 
 
@@ -106,7 +106,7 @@ def _cost_line(cost: SaveCost) -> Line:
     rate = cost.bytes_per_second
     spans: list[Span] = [
         (padded("save", 11), "value"),
-        ("beside training" if cost.background else "in the foreground", "muted"),
+        ("in the background" if cost.background else "in the foreground", "muted"),
         *_fact("stall", units.step_time(cost.stall_seconds)),
         *_fact("write", units.step_time(cost.write_seconds)),
         *_fact("flush", units.step_time(cost.flush_seconds)),
@@ -119,21 +119,21 @@ def _cost_line(cost: SaveCost) -> Line:
     return Line(tuple(spans))
 
 
-def _kept_lines(title: str, state: Mapping[str, Any]) -> list[Line]:
+def _state_lines(title: str, state: Mapping[str, Any]) -> list[Line]:
     return [
         line(
             (f"{title} ", "label"),
             (f"{clean(str(name))} ", "value"),
-            (shorten(clean(str(value)), _MOST_KEPT), "muted"),
+            (shorten(clean(str(value)), _MOST_CHARACTERS), "muted"),
         )
         for name, value in state.items()
     ]
 
 
 def statistics_lines(variable: Variable, found: Statistics | None, width: int) -> list[Line]:
-    """Returns the figures of a variable and a small histogram."""
+    """Returns the statistics of a variable and a small histogram."""
     if found is None:
-        words = f"{variable.entry.dtype}: no numbers"
+        words = f"{variable.entry.dtype}: not numeric"
         return [line((words, "muted"))]
     strange = found.nan + found.infinite
     lines = [
@@ -171,21 +171,21 @@ def _total_line(found: Inspection) -> Line:
         spans += [(f"{total.group} ", "label"), (units.size(total.bytes), "value")]
         spans.append((f" in {units.count(total.tensors, 'tensor')}", "muted"))
     if found.has_graph is False:
-        spans += [_DOT, ("saved by name, as TensorFlow 1 does", "warn")]
+        spans += [_DOT, ("name-based, as saved by TensorFlow 1", "warn")]
     if found.problem:
         spans += [_DOT] if spans else []
         spans.append((clean(found.problem), "bad"))
     return Line(tuple(spans))
 
 
-def _said_line(checkpoint: Checkpoint) -> Line:
+def _record_line(checkpoint: Checkpoint) -> Line:
     spans: list[Span] = []
     for name, value in checkpoint.metrics.items():
         spans += [(f"{clean(name)} ", "label"), (units.metric(value), "value"), _GAP]
     if checkpoint.trigger:
         spans += [("saved ", "label"), (clean(checkpoint.trigger), "value"), _GAP]
     if checkpoint.parent:
-        spans += [("after ", "label"), (clean(checkpoint.parent), "value"), _GAP]
+        spans += [("parent ", "label"), (clean(checkpoint.parent), "value"), _GAP]
     world = checkpoint.record.world if checkpoint.record is not None else {}
     for name, value in world.items():
         spans += [
@@ -194,7 +194,7 @@ def _said_line(checkpoint: Checkpoint) -> Line:
             _GAP,
         ]
     if not spans:
-        spans = [("nothing was recorded of it: it was not saved by our library", "muted")]
+        spans = [("no record: not saved by tfckpt_trainer", "muted")]
     return Line(tuple(spans))
 
 
@@ -223,12 +223,12 @@ def _read_line(known: VerificationRecord, age: str) -> Line:
 
 
 def _histogram_lines(found: Histogram, width: int) -> list[Line]:
-    """Returns bars two lines high, with the ends of the range below them."""
+    """Returns bars two lines high, and the range below them."""
     highest = max(found.counts)
     cell = max(1, min(4, width // len(found.counts)))
     upper, lower = [], []
     for count in found.counts:
-        # Any element at all shows as the smallest bar.
+        # A bin with few elements still gets the smallest bar.
         level = math.ceil(count / highest * 2 * (len(_BLOCKS) - 1)) if count else 0
         upper.append(_BLOCKS[max(0, level - 8)] * cell)
         lower.append(_BLOCKS[min(8, level)] * cell)

@@ -234,7 +234,7 @@ class History(ListPane):
         """Returns one checkpoint."""
         checkpoint = self._checkpoints[row]
         row_data = Row(checkpoint, self._at, checkpoint.name in self._marked)
-        cells = self._layout(width).row(_cells(row_data, kept=self._tree.is_kept(row)))
+        cells = self._layout(width).row(_cells(row_data, kept=self._tree.is_ancestor_row(row)))
         return Line((*self._tree.row(row), (" ", ""), *cells.spans))
 
     def _layout(self, width: int) -> Layout:
