@@ -24,8 +24,10 @@ from hypothesis import strategies as st
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.pinning import set_pins
 from tfckpt_trainer.catalog.retention.pins import pin, unpin
+from tfckpt_trainer.catalog.retention.plan import plan
+from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
-from tfckpt_trainer.catalog.retention.rules import BestBy, Policy, plan
+from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.catalog.retention.trash import RETENTION, empty_trash, list_trash, locked_trash
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError

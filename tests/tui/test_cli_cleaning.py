@@ -17,7 +17,7 @@ from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest
-from tfckpt_tui.cli.prune import parse_age
+from tfckpt_tui.cli.trash import parse_age
 
 OLD = ["ckpt-400", "ckpt-300", "ckpt-200", "ckpt-100"]
 """What keeping the last two, one of them with the best loss, gives up; newest first."""
@@ -130,7 +130,7 @@ def test_rules_of_a_file_may_delete_for_good_what_lay_long_in_the_trash(
     assert tool(*words).json["emptied"]["names"] == []
     store(manifest, replace(load(manifest, TrashManifest), at=time.time() - 25 * 3600))
     dry = tool("prune", root, "--config", rules, "--dry-run")
-    assert "to delete for good: long enough in the trash" in dry.data
+    assert "of the trash to delete for good" in dry.data
     assert run_binary("prune", root, "--config", rules).code == 4
     assert manifest.exists()
     second = tool(*words).json
@@ -189,7 +189,7 @@ def test_beside_a_foreign_trainer_a_person_is_asked_twice(
         made.checkpoint(step, recorded=False, seconds_ago=7200 if step < 3 else 0)
     said = answered(answers, "prune", tmp_path, "--keep-last", "1", *options)
     assert said.returncode == code, said.stderr
-    assert (b"may live" in said.stderr) == (not options)
+    assert (b"does not use this library" in said.stderr) == (not options)
     left = ["ckpt-3"] if code == 0 else ["ckpt-1", "ckpt-2", "ckpt-3"]
     assert steps(made.run) == left
 
@@ -197,7 +197,7 @@ def test_beside_a_foreign_trainer_a_person_is_asked_twice(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "Say what to keep"),
+        ([], "Give one, such as --keep-last"),
         (["--keep-last", "-3"], "-3"),
         (["--keep-best", "loss:least:2"], "loss:min:3"),
         (["--keep-best", "accuracy:max:1"], "accuracy"),

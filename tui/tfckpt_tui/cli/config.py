@@ -11,7 +11,7 @@ import msgspec
 from tfckpt_tui.app.actions import ACTIONS
 from tfckpt_tui.cli.main import JsonOption
 from tfckpt_tui.cli.output import print_json, print_line, print_words
-from tfckpt_tui.settings.config import Config, RetentionSection, config_path, read_config
+from tfckpt_tui.settings.config import Config, config_path, read_config
 
 
 @click.command()
@@ -38,16 +38,14 @@ def config(as_json: bool) -> None:
 
 
 def _settings(found: Config) -> list[dict[str, Any]]:
-    retention = found.retention or RetentionSection()
     settings = []
     for section, given, usual in (
-        ("app", found.app, Config().app),
-        ("retention", retention, RetentionSection()),
+        ("app", msgspec.structs.asdict(found.app), msgspec.structs.asdict(Config().app)),
+        ("retention", found.retention.to_json(), Config().retention.to_json()),
     ):
-        for name in given.__struct_fields__:
+        for name, value in given.items():
             if name != "make_room":
-                value = getattr(given, name)
-                settings.append(_setting(section, name, value, value != getattr(usual, name)))
+                settings.append(_setting(section, name, value, value != usual[name]))
     for action in ACTIONS:
         own = found.keys.get(action.name)
         settings.append(_setting("keys", action.name, own or action.key, own is not None))

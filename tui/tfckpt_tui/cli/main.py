@@ -11,7 +11,13 @@ from typing import Any
 import click
 
 from tfckpt_trainer import __version__
-from tfckpt_trainer.errors import ExitCode, TfckptError, UsageError, in_words
+from tfckpt_trainer.errors import (
+    ExitCode,
+    TfckptError,
+    UnknownCheckpointError,
+    UsageError,
+    in_words,
+)
 from tfckpt_tui.cli.output import drop_output, prepare_streams, print_error, print_json, why_no_app
 from tfckpt_tui.services.open_run import open_run
 
@@ -84,10 +90,10 @@ _MODULES = {
     "resume": "control",
     "stop": "control",
     "prune": "prune",
-    "undo": "prune",
-    "trash": "prune",
-    "pin": "prune",
-    "unpin": "prune",
+    "undo": "trash",
+    "trash": "trash",
+    "pin": "pin",
+    "unpin": "pin",
     "tensorboard": "tensorboard",
     "config": "config",
     "completion": "completion",
@@ -136,7 +142,13 @@ def acting_on_run(act: Callable[..., Any]) -> Callable[..., Any]:
     """Gives a command the opened run instead of the directory a person named."""
 
     def opened(directory: Path, **options: Any) -> Any:
-        return act(open_run(directory), **options)
+        run = open_run(directory)
+        try:
+            return act(run, **options)
+        except UnknownCheckpointError as error:
+            from tfckpt_trainer.catalog.retention.trash import in_trash_error
+
+            raise in_trash_error(run, error.text) or error from None
 
     opened.__name__ = act.__name__
     opened.__doc__ = act.__doc__

@@ -70,6 +70,12 @@ def print_words(text: str) -> None:
     sys.stderr.write(clean(text) + "\n")
 
 
+def print_warnings(warnings: Sequence[str]) -> None:
+    """Prints what else the reader has to know about an action that is done."""
+    for warning in warnings:
+        print_words(f"Done, but: {warning}")
+
+
 def print_error(text: str) -> None:
     """Tells a person what went wrong; lines of a longer message stay apart."""
     for number, part in enumerate(text.splitlines() or [""]):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tfckpt_trainer.catalog.lineage import lineage
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.errors import UnknownCheckpointError, UsageError
 from tfckpt_tui.services.verify import can_be_verified
 
 
@@ -19,6 +19,8 @@ def choose(checkpoints: Sequence[Checkpoint], text: str | None) -> Checkpoint:
         UsageError: There is none, or several have the step.
     """
     if not checkpoints:
+        if text is not None:
+            raise UnknownCheckpointError(f"There is no checkpoint {text}.", text)
         raise UsageError("There is no checkpoint.")
     if text is None:
         return next((c for c in checkpoints if c.is_head), checkpoints[0])
@@ -32,7 +34,7 @@ def choose(checkpoints: Sequence[Checkpoint], text: str | None) -> Checkpoint:
         names = ", ".join(checkpoint.name for checkpoint in of_step)
         raise UsageError(f"Step {text} was saved as {names}; give one of these names.")
     newest = ", ".join(checkpoint.name for checkpoint in checkpoints[:5])
-    raise UsageError(f"There is no checkpoint {text}; the newest are {newest}.")
+    raise UnknownCheckpointError(f"There is no checkpoint {text}; the newest are {newest}.", text)
 
 
 def row_for_bisecting(

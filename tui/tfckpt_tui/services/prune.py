@@ -10,6 +10,7 @@ from typing import Any
 
 from tfckpt_trainer.catalog.retention import pinning
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
+from tfckpt_trainer.catalog.retention.pins import is_pinned
 from tfckpt_trainer.catalog.retention.prune import (
     OnWarning,
     finish_interrupted_prunes,
@@ -279,6 +280,8 @@ def set_pins(
     by = requester(through)
     entries = []
     for name in names:
+        if is_pinned(run, name) is pinned:
+            continue
         message = f"{word} {name}."
         entry = JournalEntry(at=time.time(), kind=kind, message=message, checkpoint=name, by=by)
         # Before anything changes: a name that the journal cannot hold is refused.

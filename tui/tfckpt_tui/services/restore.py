@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tfckpt_trainer.catalog.lineage import branch_after_restore
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 
@@ -86,7 +86,9 @@ def find_checkpoint(
         chosen = next((c for c in checkpoints if c.name == name), None)
         if chosen is None:
             known = ", ".join(c.name for c in checkpoints[:SHOWN_NEAR]) or "none"
-            raise UsageError(f"There is no checkpoint {name!r}; the newest are: {known}.")
+            raise UnknownCheckpointError(
+                f"There is no checkpoint {name!r}; the newest are: {known}.", name
+            )
     else:
         chosen = _of_step(checkpoints, step, place)
     if not chosen.restorable:
@@ -129,7 +131,9 @@ def _of_step(
 ) -> Checkpoint:
     found = [c for c in checkpoints if c.step == step]
     if not found:
-        raise UsageError(f"No checkpoint has step {step}; near are: {_near(checkpoints, step)}.")
+        raise UnknownCheckpointError(
+            f"No checkpoint has step {step}; near are: {_near(checkpoints, step)}.", str(step)
+        )
     if len(found) == 1:
         return found[0]
     passed = lineage(checkpoints, place)

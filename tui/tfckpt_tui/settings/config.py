@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from tfckpt_trainer.catalog.retention.rules import Policy, policy_from
+from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.run import RetentionRules, RunInfo
+from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.app.actions import ACTIONS, Action
 
 _RENAMED_ACTIONS = {"remarks": "diagnostics"}
@@ -22,10 +22,6 @@ _RENAMED_ACTIONS = {"remarks": "diagnostics"}
 _SIZE_LIMIT = 1 << 20
 _TAKEN_KEYS = {"ctrl+c": "it ends programs", "ctrl+z": "it suspends them"}
 """Keys that a person means for the terminal, and why they stay that."""
-
-
-class RetentionSection(RetentionRules, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The rules as a person writes them, where a key that nobody knows is a slip."""
 
 
 class AppSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,13 +56,13 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a person set for all runs.
 
     Attributes:
-        retention: Which checkpoints `prune` keeps where neither it nor the run says otherwise.
+        retention: Which checkpoints `prune` keeps, unless options or the trainer of the run say so.
         app: How the app looks and behaves.
         keys: Other keys for actions, by the names of these; several with commas between them.
         themes: Themes of the person's own, by their names.
     """
 
-    retention: RetentionSection | None = None
+    retention: RetentionSettings = RetentionSettings()
     app: AppSection = AppSection()
     keys: dict[str, str] = {}
     themes: dict[str, ThemeSection] = {}
@@ -78,17 +74,20 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Rules:
-    """What a prune goes by.
+    """The policy of a prune for which none was given.
 
     Attributes:
-        policy: An empty one says that there is none.
-        source: Where it comes from, in words; of an empty one, why there is none.
-        trash_hours: After how long it also deletes for good what is in the trash, if ever.
+        policy: Empty if there is none.
+        source: Where the policy comes from; of an empty one, why there is none.
+        trash_hours: Hours after which the prune also deletes for good what is in the trash; None
+            never deletes.
+        is_known: Whether the trainer's own policy could be read, if it has one.
     """
 
     policy: Policy
     source: str
     trash_hours: float | None = None
+    is_known: bool = True
 
 
 def config_path() -> Path:
@@ -102,16 +101,17 @@ def read_config(path: Path | None = None) -> Config:
     """Reads a configuration file.
 
     Args:
-        path: The one at the XDG place by default, which need not exist.
+        path: By default the one in the XDG configuration directory, which need not exist.
 
     Raises:
-        UsageError: It cannot be read, is no TOML, or has a key or a value that makes no sense.
+        UsageError: The file cannot be read, is not TOML, or has an invalid key or value.
     """
     place = path or config_path()
     try:
         data = place.read_bytes()[:_SIZE_LIMIT]
         raw = tomllib.loads(data.decode())
-        config = _with_today_names(msgspec.convert(raw, Config))
+        section = raw.pop("retention", {})
+        config = _with_current_names(msgspec.convert(raw, Config))
     except (FileNotFoundError, NotADirectoryError):
         if path is None:
             return Config()
@@ -119,47 +119,42 @@ def read_config(path: Path | None = None) -> Config:
     except OSError as error:
         raise UsageError(f"{place} cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{place} is no TOML: {error}.") from error
+        raise UsageError(f"{place} is not valid TOML: {error}.") from error
     except msgspec.ValidationError as error:
         raise UsageError(f"{place}: {error}. {_known_keys(raw)}") from error
-    _check(place, config.retention or RetentionSection())
+    config = msgspec.structs.replace(config, retention=_read_retention(place, section))
     _check_app(place, config)
     return config
 
 
 def default_rules(info: RunInfo | None, config: Config) -> Rules:
-    """Returns what to prune by where nothing is given: the trainer's own policy comes first."""
+    """Returns the policy to prune by if none is given: the one of the trainer comes first."""
     if info is not None and info.retention is not None:
         try:
-            policy = policy_from(info.retention)
+            policy = RetentionSettings.from_json(info.retention).policy
         except UsageError as error:
-            # To pass it over would delete what the trainer means to keep.
-            return Rules(
-                Policy(), f"run.json has a policy that makes no sense: {str(error).rstrip('.')}"
-            )
+            # Without the trainer's rules, a prune could delete what the trainer keeps.
+            problem = f"the policy in run.json is invalid: {str(error).rstrip('.')}"
+            return Rules(Policy(), problem, is_known=False)
         if not policy.is_empty:
             return Rules(policy, "the trainer's own policy")
-    section = config.retention or RetentionSection()
-    policy = policy_from(section)
+    policy = config.retention.policy
     if policy.is_empty:
         why = f"neither the trainer of this run nor {config_path()} has a rule"
         return Rules(policy, why)
-    return Rules(policy, "the configuration file", section.trash_hours)
+    return Rules(policy, "the configuration file", config.retention.trash_hours)
 
 
 def _known_keys(raw: dict[str, Any]) -> str:
-    """Returns what there is to be set, in the sections that a file has."""
-    sections = {
-        "retention": [n for n in RetentionRules.__struct_fields__ if n != "make_room"],
-        "app": list(AppSection.__struct_fields__),
-    }
+    """Returns the known keys of the sections that a file has."""
+    sections = {"app": list(AppSection.__struct_fields__)}
     told = [
         f"Keys of [{name}] are {', '.join(keys)}." for name, keys in sections.items() if name in raw
     ]
     return " ".join(told) or f"Sections are {', '.join(Config.__struct_fields__)}."
 
 
-def _with_today_names(config: Config) -> Config:
+def _with_current_names(config: Config) -> Config:
     """Returns the configuration with actions named as today, wherever version 0.1 wrote it."""
     keys = {_RENAMED_ACTIONS.get(name, name): key for name, key in config.keys.items()}
     return msgspec.structs.replace(config, keys=keys)
@@ -188,13 +183,20 @@ def _check_app(place: Path, config: Config) -> None:
             taken[key] = action.name
 
 
-def _check(place: Path, section: RetentionSection) -> None:
+def _read_retention(place: Path, section: Any) -> RetentionSettings:
+    keys = [key for key in RetentionSettings.known_keys() if key != "make_room"]
     try:
-        policy_from(section)
+        if not isinstance(section, dict):
+            raise UsageError("it is not a section; write [retention].")
+        if section.get("make_room"):
+            raise UsageError(
+                "make_room is for a trainer whose save does not fit; give it to "
+                "TrainingRun(make_room=True)."
+            )
+        unknown = sorted(section.keys() - {*keys, "make_room"})
+        if unknown:
+            known = ", ".join(keys)
+            raise UsageError(f"unknown key `{unknown[0]}`. Keys of [retention] are {known}.")
+        return RetentionSettings.from_json(section)
     except UsageError as error:
         raise UsageError(f"{place}, [retention]: {error}") from error
-    if section.make_room:
-        raise UsageError(
-            f"{place}, [retention]: make_room is for a trainer, which would not fit a save; give "
-            "it to TrainingRun(make_room=True)."
-        )

@@ -47,11 +47,6 @@ def check_files(trashed: TrashedCheckpoint) -> None:
             )
 
 
-def has_begun(place: Path, trashed: TrashedCheckpoint) -> bool:
-    """Whether any file of a checkpoint is in the trash already."""
-    return any(os.path.lexists(place / name) for name in trashed.files)
-
-
 def is_unchanged(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> bool:
     """Whether every file is where it was, and by size and time the same."""
     match = Match(run, place, trashed)
@@ -90,8 +85,8 @@ def put_away(
                 moved = moves.put_away(name, match, strict=strict)
                 if strict and not moved:
                     raise RefusedError(
-                        f"{name} was changed while {trashed.name} was being pruned; it stays. "
-                        "Look again."
+                        f"{name} changed while {trashed.name} was being pruned. Nothing was "
+                        "moved. Prune again to see the new plan."
                     )
             if heed_pins:
                 # Where a lock is not shared, a pin may be set at this very moment. It is written

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 
-from tfckpt_trainer.catalog.retention.moving import has_begun
 from tfckpt_trainer.catalog.retention.pins import is_pinned, pin, unpin
-from tfckpt_trainer.catalog.retention.trash import list_trash, locked_trash
+from tfckpt_trainer.catalog.retention.trash import find_trashed, in_trash_error, locked_trash
 from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.scan.history import entries_of
-from tfckpt_trainer.errors import UsageError, in_words
+from tfckpt_trainer.errors import UnknownCheckpointError, in_words
 from tfckpt_trainer.rundir.files import NotFlushedError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.reserve import with_room
 
 
@@ -50,29 +47,6 @@ def set_pins(
         return with_room(run, lambda: _set_all(run, names, pinned=pinned))
 
 
-def in_trash(run: RunDirectory, name: str) -> TrashManifest | None:
-    """Returns the newest prune that holds checkpoint `name`, wholly or in part; None if none."""
-    for manifest in list_trash(run):
-        for trashed in manifest.checkpoints:
-            if trashed.name == name and has_begun(run.trash / manifest.id, trashed):
-                return manifest
-    return None
-
-
-def not_in_view(run: RunDirectory, name: str) -> UsageError:
-    """Returns what to tell somebody who names a checkpoint that is not there."""
-    root = shlex.quote(str(run.root))
-    manifest = in_trash(run, name)
-    if manifest is None:
-        return UsageError(
-            f"There is no checkpoint {name!r}; list them with `tfckpt-tui ls {root}`."
-        )
-    return UsageError(
-        f"{name} is in the trash, and only what is in view can be pinned. Bring it back with "
-        f"`tfckpt-tui undo {root} --trash {manifest.id}`, then pin it."
-    )
-
-
 def _set_all(run: RunDirectory, names: Sequence[str], *, pinned: bool) -> tuple[str, ...]:
     changing = [name for name in names if is_pinned(run, name) is not pinned]
     warnings = []
@@ -103,5 +77,7 @@ def _check_in_view(run: RunDirectory, names: Sequence[str]) -> None:
                     with_index.add(owner_of(entry.name))
     for name in names:
         # Without its index it may be half of one that a prune has in hand.
-        if not name or name not in seen or (name not in with_index and in_trash(run, name)):
-            raise not_in_view(run, name)
+        if not name or name not in seen or (name not in with_index and find_trashed(run, name)):
+            raise in_trash_error(run, name) or UnknownCheckpointError(
+                f"There is no checkpoint {name!r}; list them with `tfckpt-tui ls {run.root}`.", name
+            )

@@ -21,7 +21,6 @@ from tfckpt_trainer.catalog.retention.moving import (
     bring_back,
     can_come_back,
     check_files,
-    has_begun,
     is_unchanged,
     put_away,
     remove_empty,
@@ -33,6 +32,7 @@ from tfckpt_trainer.catalog.retention.trash import (
     MANIFEST,
     TrashLook,
     find_in_trash,
+    has_begun,
     list_trash,
     locked_trash,
     next_sequence,
@@ -42,7 +42,13 @@ from tfckpt_trainer.catalog.scan.checkpoint_files import Identity, identity_of
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.history import read_list
 from tfckpt_trainer.catalog.scan.states import Evidence
-from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError, in_words
+from tfckpt_trainer.errors import (
+    DamagedFileError,
+    RefusedError,
+    UnknownCheckpointError,
+    UsageError,
+    in_words,
+)
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.files import make_directory, sync_directory
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -357,8 +363,10 @@ def choose_prunable(
     by_name = {checkpoint.name: checkpoint for checkpoint in checkpoints}
     unknown = [name for name in names if name not in by_name]
     if unknown or not names:
-        what = f"There is no checkpoint {unknown[0]}" if unknown else "No checkpoint was named"
-        raise UsageError(f"{what}; known are {', '.join(list(by_name)[:5]) or 'none'}.")
+        known = f"known are {', '.join(list(by_name)[:5]) or 'none'}."
+        if not unknown:
+            raise UsageError(f"No checkpoint was named; {known}")
+        raise UnknownCheckpointError(f"There is no checkpoint {unknown[0]}; {known}", unknown[0])
     chosen = [by_name[name] for name in dict.fromkeys(names)]
     protected = protections(checkpoints, in_use)
     for checkpoint in chosen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,7 +18,12 @@ from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError, in
 from tfckpt_trainer.rundir.documents import load, load_if_there, store
 from tfckpt_trainer.rundir.files import make_directory, sync_directory
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
-from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashOrder, TrashPhase
+from tfckpt_trainer.rundir.records.trash import (
+    TrashedCheckpoint,
+    TrashManifest,
+    TrashOrder,
+    TrashPhase,
+)
 from tfckpt_trainer.rundir.reserve import keep_reserve, with_room
 
 if TYPE_CHECKING:
@@ -99,6 +105,35 @@ def find_in_trash(run: RunDirectory, identifier: str | None) -> TrashManifest:
         raise UsageError(f"The trash of {run.root} is empty; there is nothing to bring back.")
     known = ", ".join(manifest.id for manifest in manifests[:5])
     raise UsageError(f"There is no {identifier} in the trash; the newest are {known}.")
+
+
+def has_begun(place: Path, trashed: TrashedCheckpoint) -> bool:
+    """Whether any file of a checkpoint is in the prune's directory of the trash."""
+    return any(os.path.lexists(place / name) for name in trashed.files)
+
+
+def find_trashed(run: RunDirectory, text: str) -> tuple[TrashManifest, TrashedCheckpoint] | None:
+    """Returns the newest prune with a checkpoint of this name or step in the trash, and which.
+
+    A checkpoint also counts if only some of its files are in the trash.
+    """
+    for manifest in list_trash(run):
+        for trashed in manifest.checkpoints:
+            if text in (trashed.name, str(trashed.step)) and has_begun(
+                run.trash / manifest.id, trashed
+            ):
+                return manifest, trashed
+    return None
+
+
+def in_trash_error(run: RunDirectory, text: str) -> UsageError | None:
+    """Returns the error for a name or a step that is in the trash; None if it is not there."""
+    found = find_trashed(run, text)
+    if found is None:
+        return None
+    manifest, trashed = found
+    command = f"tfckpt-tui undo {shlex.quote(str(run.root))} --trash {manifest.id}"
+    return UsageError(f"{trashed.name} is in the trash. Bring it back with `{command}`.")
 
 
 def next_to_undo(manifests: Sequence[TrashManifest]) -> TrashManifest | None:

@@ -4,68 +4,27 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
-import msgspec
-
+from tfckpt_trainer.catalog.retention.plan import Plan, plan
+from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
-from tfckpt_trainer.catalog.retention.rules import Plan, Policy, plan, policy_from, rules_of
+from tfckpt_trainer.catalog.retention.rules import Rule
 from tfckpt_trainer.catalog.retention.trash import RETENTION, Emptied, empty_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
-from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError, in_words
+from tfckpt_trainer.errors import RefusedError, TfckptError, in_words
 from tfckpt_trainer.rundir.command_queue import CommandBox
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.run import RetentionRules
 from tfckpt_trainer.rundir.reserve import keep_reserve
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 
 PATIENCE_SECONDS = 1.0
 """How long training waits for somebody else who is at the trash; the next save tries again."""
-
-
-@dataclass(frozen=True)
-class Housekeeping:
-    """What a trainer does with old checkpoints.
-
-    Attributes:
-        policy: Which of its own checkpoints it keeps; None keeps all.
-        trash_hours: How long what it moved to the trash stays there; None is for good.
-        make_room: Whether a save that would not fit may empty the trash, the oldest first.
-    """
-
-    policy: Policy | None = None
-    trash_hours: float | None = 1.0
-    make_room: bool = False
-
-    @property
-    def rules(self) -> RetentionRules | None:
-        """What `run.json` says of it."""
-        policy = self.policy or Policy()
-        if policy.is_empty and not self.make_room:
-            return None
-        rules = rules_of(policy)
-        hours = None if policy.is_empty else self.trash_hours
-        return msgspec.structs.replace(rules, trash_hours=hours, make_room=self.make_room)
-
-    def check(self) -> None:
-        """Refuses what makes no sense: at the start, and not at a save hours later.
-
-        Raises:
-            UsageError: It names the option and its value.
-        """
-        rules = msgspec.structs.replace(
-            rules_of(self.policy or Policy()), trash_hours=self.trash_hours
-        )
-        try:
-            policy_from(msgspec.convert(msgspec.to_builtins(rules), RetentionRules))
-        except msgspec.ValidationError as error:
-            raise UsageError(f"retention={self.policy!r} makes no sense: {error}.") from error
 
 
 class Janitor:
@@ -76,14 +35,14 @@ class Janitor:
     """
 
     def __init__(
-        self, run: RunDirectory, housekeeping: Housekeeping, journal: JournalWriter
+        self, run: RunDirectory, settings: RetentionSettings, journal: JournalWriter
     ) -> None:
         self._run = run
-        self._housekeeping = housekeeping
+        self._settings = settings
         self._journal = journal
         self._catalog = Catalog(run)
         self._box = CommandBox(run)
-        self._waits_for: frozenset[str] = frozenset()
+        self._waiting: frozenset[Rule] = frozenset()
         self._deleting: threading.Thread | None = None
         self._noted_problems: set[str] = set()
 
@@ -96,13 +55,13 @@ class Janitor:
         if not self._journal.is_chief:
             return
         keep_reserve(self._run)
-        policy = self._housekeeping.policy
-        if policy is None or policy.is_empty:
+        policy = self._settings.policy
+        if policy.is_empty:
             return
         self._wait_for_deleting(PATIENCE_SECONDS)
         with self._written_down("Retention"):
             self._prune(policy, frozenset({parent} if parent else ()))
-        hours = self._housekeeping.trash_hours
+        hours = self._settings.trash_hours
         if hours is not None and self._deleting is None:
             # No daemon: what was begun is done before the process ends.
             self._deleting = threading.Thread(
@@ -116,7 +75,7 @@ class Janitor:
         Returns:
             How many bytes were freed.
         """
-        if not self._housekeeping.make_room:
+        if not self._settings.make_room:
             return 0
         self._wait_for_deleting(None)
         emptied = Emptied(0, ())
@@ -130,7 +89,7 @@ class Janitor:
     def _prune(self, policy: Policy, saved: frozenset[str]) -> None:
         now = time.time()
         checkpoints = self._catalog.scan(now)
-        if self._misses_a_metric(policy, checkpoints):
+        if self._must_wait(policy, checkpoints):
             return
         in_use = saved | self._asked_for()
         if not self._names_of(plan(checkpoints, policy, in_use=in_use)):
@@ -171,23 +130,18 @@ class Janitor:
             if command.kind is CommandKind.RESTORE
         )
 
-    def _misses_a_metric(self, policy: Policy, checkpoints: tuple[Checkpoint, ...]) -> bool:
-        """Whether a rule goes by a metric that no checkpoint has yet: all are kept until then."""
-        missing = set()
-        for best in policy.keep_best:
-            try:
-                plan(checkpoints, Policy(keep_best=(best,)))
-            except UsageError:
-                missing.add(best.metric)
-        if missing - self._waits_for:
-            self._waits_for |= missing
-            names = ", ".join(sorted(missing))
+    def _must_wait(self, policy: Policy, checkpoints: Sequence[Checkpoint]) -> bool:
+        """Whether a rule cannot be applied yet, such as one by a metric; notes why, once."""
+        restorable = [checkpoint for checkpoint in checkpoints if checkpoint.restorable]
+        waiting = {rule: why for rule in policy.rules if (why := rule.unmet(restorable))}
+        for rule in waiting.keys() - self._waiting:
             self._journal.note(
                 JournalKind.REFUSED,
-                f"Retention: no checkpoint has a finite value of {names} yet; all are kept.",
+                f"Retention: {waiting[rule]} All checkpoints are kept until then.",
                 by=RETENTION,
             )
-        return bool(missing)
+        self._waiting |= waiting.keys()
+        return bool(waiting)
 
     def _delete_old(self, hours: float) -> None:
         with self._written_down("Emptying the trash"):

@@ -18,7 +18,7 @@ import msgspec
 import tensorflow as tf
 from filelock import FileLock, Timeout
 
-from tfckpt_trainer.catalog.retention.rules import Policy
+from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.errors import RefusedError, UsageError, in_words
 from tfckpt_trainer.rundir.command_queue import CommandBox
 from tfckpt_trainer.rundir.documents import load_if_there, store
@@ -28,7 +28,7 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.rundir.reserve import keep_reserve
-from tfckpt_trainer.training.checkpoint.automatic_prune import Housekeeping, Janitor
+from tfckpt_trainer.training.checkpoint.automatic_prune import Janitor
 from tfckpt_trainer.training.checkpoint.restore_manager import RestoreManager
 from tfckpt_trainer.training.checkpoint.restorer import Restorer
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
@@ -174,8 +174,8 @@ class TrainingRun:
         self._inputs = Inputs(self._strategy, self._group, dataset) if dataset else None
         self._tensorboard = Path(tensorboard) if tensorboard else self._run.tensorboard
         self._lock = FileLock(self._run.trainer_lock)
-        self._housekeeping = Housekeeping(retention, trash_hours, make_room)
-        self._housekeeping.check()
+        self._retention = RetentionSettings(retention or Policy(), trash_hours, make_room)
+        self._retention.check()
         self._partial = partial
         self._preempted_status = preempted_status
         self._attention = False
@@ -234,7 +234,7 @@ class TrainingRun:
             job="chief" if uses_parameter_servers(self._strategy) else "worker",
         )
         self._poller = CommandPoller(box, save_every_seconds, self._note_of_box)
-        janitor = Janitor(run, self._housekeeping, self._journal)
+        janitor = Janitor(run, self._retention, self._journal)
         saver = Saver(run, group, shared, own, world, janitor.make_room, self._options)
         self._saves = SaveManager(
             run,
@@ -454,7 +454,7 @@ class TrainingRun:
                 worker_count=self._group.processes,
                 replica_count=self._group.replicas,
                 total_steps=self._total_steps,
-                retention=self._housekeeping.rules,
+                retention=self._retention.recorded,
                 tensorboard=str(_within(self._tensorboard, self.directory)),
                 host=socket.gethostname(),
                 versions={

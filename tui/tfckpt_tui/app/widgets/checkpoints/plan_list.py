@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfckpt_trainer.catalog.retention.rules import Decision
+from tfckpt_trainer.catalog.retention.plan import Decision
 from tfckpt_tui.app.widgets.base.columns import Column, choose
 from tfckpt_tui.app.widgets.base.listing import Listing
 from tfckpt_tui.app.widgets.base.painting import Line, Span
