@@ -113,7 +113,7 @@ class TestPrune:
     @pytest.mark.parametrize(
         ("name", "why"),
         [
-            ("ckpt-300", "training goes on from it"),
+            ("ckpt-300", "training continues from it"),
             ("ckpt-200", "pinned"),
             ("ckpt-100", "in use"),
             ("ckpt-301", "being written"),
@@ -124,7 +124,7 @@ class TestPrune:
         history.temporary("ckpt-301", age=1)
         before = contents(history.root)
         with pytest.raises(RefusedError, match=why):
-            prune(history, "ckpt-50", name, in_use=frozenset({"ckpt-100"}))
+            prune(history, "ckpt-50", name, in_use={"ckpt-100": "in use"})
         assert contents(history.root) == before
         assert list_trash(history.run) == []
 
@@ -630,7 +630,7 @@ class TestDeleteForGood:
                 ["ckpt-200", name],
                 now=NOW,
                 update_state_file=True,
-                in_use=frozenset({"ckpt-50"}),
+                in_use={"ckpt-50": "in use"},
             )
         assert contents(history.root) == before
 

@@ -290,7 +290,7 @@ def test_what_goes_is_exactly_what_no_rule_and_no_protection_keeps(history, poli
     history = [
         replace(c, is_head=place == head and c.restorable) for place, c in enumerate(history)
     ]
-    in_use = frozenset(f"n{place}" for place in used)
+    in_use = {f"n{place}": "in use" for place in used}
     made = plan(history, policy, in_use=in_use)
     assert [d.checkpoint for d in made.decisions] == history
     assert all(d.reason for d in made.decisions)

@@ -185,7 +185,7 @@ async def test_prune_through_the_trainer(live: RunFactory) -> None:
         await pilot.press("2")
         await until_shown(pilot, "4 checkpoints go to the trash")
         screen = shown(pilot.app)
-        assert "training goes on from it" in screen
+        assert "training continues from it" in screen
         assert "no rule keeps it" in screen
         await pilot.press("enter", "y")
         command = await asked(pilot, live.run)

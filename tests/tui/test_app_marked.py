@@ -29,7 +29,7 @@ async def test_exactly_the_marked_ones_go_but_for_those_that_must_stay(ended: Ru
         text = top(pilot.app)
         assert "2 checkpoints go to the trash" in text
         assert "ckpt-300" not in text.split("prune what is marked")[1]
-        assert "training goes on from it" in text
+        assert "training continues from it" in text
         assert "Checkpoints take 774 B now and 516 B after it" in text
         await pilot.press("y")
         await until_shown(pilot, "2 checkpoints moved to the trash.")

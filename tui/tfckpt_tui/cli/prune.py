@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -173,7 +173,7 @@ def prune(
     return report_problems(emptied)
 
 
-def _by_names(run: RunDirectory, texts: Sequence[str], in_use: frozenset[str]) -> _Intent:
+def _by_names(run: RunDirectory, texts: Sequence[str], in_use: Mapping[str, str]) -> _Intent:
     checkpoints = list_checkpoints(run)
     chosen = {choose(checkpoints, text).name for text in texts}
     made = plan_of_names(checkpoints, chosen, in_use=in_use)
@@ -183,7 +183,7 @@ def _by_names(run: RunDirectory, texts: Sequence[str], in_use: frozenset[str]) -
 
 
 def _by_rules(
-    run: RunDirectory, policy: Policy, config: Path | None, in_use: frozenset[str]
+    run: RunDirectory, policy: Policy, config: Path | None, in_use: Mapping[str, str]
 ) -> _Intent:
     if not policy.is_empty:
         return _Intent(plan(list_checkpoints(run), policy, in_use=in_use))

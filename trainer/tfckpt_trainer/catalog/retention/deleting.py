@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from tfckpt_trainer.catalog.retention.pins import is_pinned
+from tfckpt_trainer.catalog.retention.protection import NOT_IN_USE
 from tfckpt_trainer.catalog.retention.prune import choose_prunable, files_of
 from tfckpt_trainer.catalog.retention.state_list import take_off_list
 from tfckpt_trainer.catalog.retention.trash import Emptied, locked_trash
@@ -31,7 +32,7 @@ def delete_for_good(
     *,
     now: float,
     update_state_file: bool,
-    in_use: frozenset[str] = frozenset(),
+    in_use: Mapping[str, str] = NOT_IN_USE,
     on_progress: Callable[[int], None] | None = None,
 ) -> Emptied:
     """Deletes the checkpoints `names` for good; it needs no free disk space.
@@ -41,7 +42,7 @@ def delete_for_good(
         names: What to delete.
         now: Seconds since the epoch.
         update_state_file: Whether to take them off TensorFlow's list.
-        in_use: Names of what is being read or written.
+        in_use: Names of checkpoints that another process may read or write, each with the reason.
         on_progress: Told after each file how many bytes are free.
 
     Raises:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfckpt_trainer.catalog.retention.policy import Policy
-from tfckpt_trainer.catalog.retention.protection import protections
+from tfckpt_trainer.catalog.retention.protection import NOT_IN_USE, protections
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.errors import UnknownCheckpointError, UsageError
 
@@ -38,14 +38,14 @@ class Plan:
 
 
 def plan(
-    checkpoints: Sequence[Checkpoint], policy: Policy, *, in_use: frozenset[str] = frozenset()
+    checkpoints: Sequence[Checkpoint], policy: Policy, *, in_use: Mapping[str, str] = NOT_IN_USE
 ) -> Plan:
     """Plans a prune by rules: a checkpoint stays if any rule keeps it.
 
     Args:
         checkpoints: Newest first, as `Catalog.scan` returns them.
         policy: The rules.
-        in_use: Names of checkpoints that a process reads or writes.
+        in_use: Names of checkpoints that another process may read or write, each with the reason.
 
     Raises:
         UsageError: A rule is invalid, or names a metric that no checkpoint has.
@@ -73,7 +73,7 @@ def plan_of_names(
     checkpoints: Sequence[Checkpoint],
     names: Iterable[str],
     *,
-    in_use: frozenset[str] = frozenset(),
+    in_use: Mapping[str, str] = NOT_IN_USE,
 ) -> Plan:
     """Plans a prune of exactly `names`; protected ones stay.
 

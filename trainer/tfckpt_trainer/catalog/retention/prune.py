@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from tfckpt_trainer.catalog.retention.moving import (
     remove_empty,
 )
 from tfckpt_trainer.catalog.retention.pins import pinned_names
-from tfckpt_trainer.catalog.retention.protection import protections
+from tfckpt_trainer.catalog.retention.protection import NOT_IN_USE, protections
 from tfckpt_trainer.catalog.retention.state_list import list_entries, put_on_list, take_off_list
 from tfckpt_trainer.catalog.retention.trash import (
     MANIFEST,
@@ -82,7 +82,7 @@ def move_to_trash(
     by: str,
     now: float,
     update_state_file: bool,
-    in_use: frozenset[str] = frozenset(),
+    in_use: Mapping[str, str] = NOT_IN_USE,
     patience: float | None = None,
     on_warning: OnWarning = _ignore,
 ) -> TrashManifest:
@@ -95,7 +95,7 @@ def move_to_trash(
         now: Seconds since the epoch.
         update_state_file: Whether to take them off TensorFlow's list. Not beside a live trainer
             that does not use this library, which would write its own list over ours.
-        in_use: Names of what is being read or written.
+        in_use: Names of checkpoints that another process may read or write, each with the reason.
         patience: Seconds to wait for another prune, undo or emptying, if not the usual ones.
         on_warning: Told what the disk refused once all was moved.
 
@@ -352,7 +352,7 @@ def _why(error: Exception) -> str:
 
 
 def choose_prunable(
-    checkpoints: Sequence[Checkpoint], names: Sequence[str], in_use: frozenset[str]
+    checkpoints: Sequence[Checkpoint], names: Sequence[str], in_use: Mapping[str, str]
 ) -> list[Checkpoint]:
     """Returns the checkpoints `names`, if each of them may be pruned.
 

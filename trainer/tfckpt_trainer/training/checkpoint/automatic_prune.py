@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from tfckpt_trainer.catalog.retention.plan import Plan, plan
@@ -60,7 +60,7 @@ class Janitor:
             return
         self._wait_for_deleting(PATIENCE_SECONDS)
         with self._written_down("Retention"):
-            self._prune(policy, frozenset({parent} if parent else ()))
+            self._prune(policy, {parent: "saved or restored last"} if parent else {})
         hours = self._settings.trash_hours
         if hours is not None and self._deleting is None:
             # No daemon: what was begun is done before the process ends.
@@ -86,16 +86,17 @@ class Janitor:
         self._note_problems(emptied)
         return emptied.freed
 
-    def _prune(self, policy: Policy, saved: frozenset[str]) -> None:
+    def _prune(self, policy: Policy, newest: Mapping[str, str]) -> None:
         now = time.time()
         checkpoints = self._catalog.scan(now)
         if self._must_wait(policy, checkpoints):
             return
-        in_use = saved | self._asked_for()
+        in_use = {**newest, **self._to_be_restored()}
         if not self._names_of(plan(checkpoints, policy, in_use=in_use)):
             return
         # Somebody may be reading one now, as an evaluator does. To find out costs milliseconds.
-        in_use |= foreign_writers(self._run, now).open_checkpoints
+        opened = foreign_writers(self._run, now).open_checkpoints
+        in_use |= dict.fromkeys(opened, "open in another process")
         names = self._names_of(plan(checkpoints, policy, in_use=in_use))
         if not names:
             return
@@ -121,14 +122,14 @@ class Janitor:
         """Returns what goes by a plan: what the library did not save is not its own to move."""
         return [c.name for c in made.deleted if c.restorable and c.record is not None]
 
-    def _asked_for(self) -> frozenset[str]:
-        """Returns to which checkpoints somebody asked to go back: that is done after the save."""
+    def _to_be_restored(self) -> dict[str, str]:
+        """Returns the checkpoints that a waiting command restores after the save."""
         waiting = [*self._box.pending(), *self._box.working()]
-        return frozenset(
-            str(command.arguments.get("name"))
+        return {
+            str(command.arguments.get("name")): "about to be restored"
             for command in waiting
             if command.kind is CommandKind.RESTORE
-        )
+        }
 
     def _must_wait(self, policy: Policy, checkpoints: Sequence[Checkpoint]) -> bool:
         """Whether a rule cannot be applied yet, such as one by a metric; notes why, once."""
