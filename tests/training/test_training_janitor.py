@@ -75,11 +75,13 @@ def trained(tmp_path) -> Trained:
 @pytest.fixture
 def janitor(trained) -> Iterator[Callable[..., Any]]:
     """Makes one for a policy; waits for what it does aside."""
-    from tfckpt_trainer.training.checkpoint.automatic_prune import Janitor
+    from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
     from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 
     journal = JournalWriter(trained.run, CommandBox(trained.run), is_chief=True)
-    yield lambda *args, **more: Janitor(trained.run, RetentionSettings(*args, **more), journal)
+    yield lambda *args, **more: AutomaticPruner(
+        trained.run, RetentionSettings(*args, **more), journal
+    )
     wait_for_deleting()
 
 
@@ -93,11 +95,11 @@ LAST = Policy(keep_last=1)
 
 
 def test_the_other_workers_leave_it_to_the_chief(trained):
-    from tfckpt_trainer.training.checkpoint.automatic_prune import Janitor
+    from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
     from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 
     journal = JournalWriter(trained.run, CommandBox(trained.run), is_chief=False)
-    Janitor(trained.run, RetentionSettings(LAST, 1.0), journal).after_save("ckpt-3")
+    AutomaticPruner(trained.run, RetentionSettings(LAST, 1.0), journal).after_save("ckpt-3")
     assert trained.names == {"ckpt-1", "ckpt-2", "ckpt-3"}
 
 

@@ -439,7 +439,7 @@ async def test_the_trash_is_looked_into_brought_back_and_emptied(ended: RunFacto
         await pilot.press("3", "enter", "y")
         await until_shown(pilot, "3 in the trash")
         await pilot.press("T", "E")
-        await until_shown(pilot, "Nothing brings them back.")
+        await until_shown(pilot, "Nothing can bring")
         await pilot.press("y")
         await until_shown(pilot, "3 checkpoints deleted for good.")
         assert not list(ended.run.trash.glob("*/ckpt-*"))

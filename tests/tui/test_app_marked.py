@@ -25,12 +25,12 @@ async def test_exactly_the_marked_ones_go_but_for_those_that_must_stay(ended: Ru
     async with opened(ended.run) as pilot:
         mark(pilot, "ckpt-100", "ckpt-500", "ckpt-b1-400")
         await pilot.press("p")
-        await until_shown(pilot, "prune what is marked")
+        await until_shown(pilot, "prune marked checkpoints")
         text = top(pilot.app)
         assert "2 checkpoints go to the trash" in text
-        assert "ckpt-300" not in text.split("prune what is marked")[1]
+        assert "ckpt-300" not in text.split("prune marked checkpoints")[1]
         assert "training continues from it" in text
-        assert "Checkpoints take 774 B now and 516 B after it" in text
+        assert "Checkpoints take 774 B now and 516 B after this" in text
         await pilot.press("y")
         await until_shown(pilot, "2 checkpoints moved to the trash.")
         left = {path.stem for path in ended.run.root.glob("*.index")}
@@ -41,7 +41,7 @@ async def test_where_all_that_is_marked_must_stay_nothing_can_go(ended: RunFacto
     async with opened(ended.run) as pilot:
         mark(pilot, "ckpt-b1-400")
         await pilot.press("p")
-        await until_shown(pilot, "All that is marked must stay.")
+        await until_shown(pilot, "All marked checkpoints are protected.")
         await pilot.press("y", "escape")
         assert len(list(ended.run.root.glob("*.index"))) == 6
 

@@ -346,7 +346,6 @@ def test_a_live_trainer_moves_what_is_deleted_at_once(tool: Tool, tmp_path: Path
         ("inspect", "{}", "ckpt-100"),
         ("inspect", "{}", "100"),
         ("verify", "{}", "100"),
-        ("export", "{}", "ckpt-100"),
         ("compare", "{}", "ckpt-100", "ckpt-200"),
         ("prune", "{}", "ckpt-100", "--yes"),
         ("prune", "{}", "100", "--yes"),

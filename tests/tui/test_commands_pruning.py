@@ -254,7 +254,7 @@ def test_beside_a_trainer_that_holds_the_lock_nothing_is_touched(
     try:
         os.read(reader, 4)
         monkeypatch.setattr(prune, "LOCK_SECONDS", 0.1)
-        with pytest.raises(RefusedError, match="does not answer; nothing was touched"):
+        with pytest.raises(RefusedError, match="does not answer; nothing was changed"):
             prune.prune(ended.run, ["ckpt-100"], through=TEST)
     finally:
         os.kill(holder, 9)

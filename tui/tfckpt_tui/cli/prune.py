@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from tfckpt_trainer.catalog.retention import rules
+from tfckpt_trainer.catalog.retention.emptying import Emptied, trashed_before
 from tfckpt_trainer.catalog.retention.plan import Plan, plan, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
-from tfckpt_trainer.catalog.retention.trash import Emptied, trashed_before
 from tfckpt_trainer.catalog.scan.foreign_writers import Foreign
 from tfckpt_trainer.errors import ExitCode, RefusedError
 from tfckpt_trainer.rundir.documents import load_if_there

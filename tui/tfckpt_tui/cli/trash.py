@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import click
 
-from tfckpt_trainer.catalog.retention.trash import Emptied, TrashLook, trashed_before
+from tfckpt_trainer.catalog.retention.emptying import Emptied, trashed_before
+from tfckpt_trainer.catalog.retention.trash import TrashReader
 from tfckpt_trainer.errors import ExitCode, RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest
@@ -94,7 +95,7 @@ def trash(
 
 def _show_trash(run: RunDirectory, as_json: bool) -> int:
     now = time.time()
-    look = TrashLook(run)
+    look = TrashReader(run)
     manifests = look.take()
     for problem in look.damaged:
         print_words(problem)

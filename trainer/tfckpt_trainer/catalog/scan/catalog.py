@@ -9,7 +9,7 @@ import msgspec
 
 from tfckpt_trainer.bundle.state_file import StateFile
 from tfckpt_trainer.catalog.retention.pins import pinned_names
-from tfckpt_trainer.catalog.retention.trash import TrashLook
+from tfckpt_trainer.catalog.retention.trash import TrashReader
 from tfckpt_trainer.catalog.scan.checkpoint_files import Files, Identity, Look, identity_of
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.scan.diagnostics import Condition, Diagnostic, diagnostics
@@ -61,7 +61,7 @@ class Catalog:
         self._seeing = Seeing(run)
         self._look = Look(run.root)
         self._look_aside = Look(run.saving_directory)
-        self._trash = TrashLook(run)
+        self._trash = TrashReader(run)
         self._records = Records(run)
         self._verifications = Verifications(run)
         self._around = _Around(run)

@@ -1,4 +1,4 @@
-"""Retention while training: after each save, what no rule keeps goes to the trash."""
+"""Automatic pruning: after each save, moves to the trash what no retention rule keeps."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from tfckpt_trainer.catalog.retention.emptying import Emptied, empty_trash
 from tfckpt_trainer.catalog.retention.plan import Plan, plan
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.catalog.retention.rules import Rule
-from tfckpt_trainer.catalog.retention.trash import RETENTION, Emptied, empty_trash
+from tfckpt_trainer.catalog.retention.trash import RETENTION
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
@@ -24,14 +25,14 @@ from tfckpt_trainer.rundir.reserve import keep_reserve
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 
 PATIENCE_SECONDS = 1.0
-"""How long training waits for somebody else who is at the trash; the next save tries again."""
+"""How long training waits for the lock of the trash; the next save tries again."""
 
 
-class Janitor:
-    """Applies the rules, as the chief alone; whatever fails is written down, and training goes on.
+class AutomaticPruner:
+    """Prunes by the retention settings, on the chief only. Failures are journaled.
 
-    Moving a checkpoint to the trash is quick and done between two steps. Deleting takes as long
-    as the disk wants, and is done in a thread.
+    Checkpoints are moved to the trash between two steps, which is fast. They are deleted in a
+    thread.
     """
 
     def __init__(
@@ -47,10 +48,10 @@ class Janitor:
         self._noted_problems: set[str] = set()
 
     def after_save(self, parent: str | None) -> None:
-        """Prunes by the policy, and has deleted what was long enough in the trash.
+        """Prunes by the policy, and starts to delete what is older than `trash_hours`.
 
         Args:
-            parent: The checkpoint that was saved or restored last; it stays.
+            parent: The checkpoint that was saved or restored last, which stays.
         """
         if not self._journal.is_chief:
             return
@@ -59,27 +60,27 @@ class Janitor:
         if policy.is_empty:
             return
         self._wait_for_deleting(PATIENCE_SECONDS)
-        with self._written_down("Retention"):
+        with self._journal_errors("Retention"):
             self._prune(policy, {parent: "saved or restored last"} if parent else {})
         hours = self._settings.trash_hours
         if hours is not None and self._deleting is None:
-            # No daemon: what was begun is done before the process ends.
+            # Not a daemon thread: the process waits for the deletion when it ends.
             self._deleting = threading.Thread(
                 target=self._delete_old, args=(hours,), name="tfckpt-janitor"
             )
             self._deleting.start()
 
     def make_room(self, needed: int) -> int:
-        """Empties the trash until `needed` bytes are free, if the rules allow it.
+        """Empties the trash until `needed` bytes were freed, if the settings allow it.
 
         Returns:
-            How many bytes were freed.
+            Bytes freed.
         """
         if not self._settings.make_room:
             return 0
         self._wait_for_deleting(None)
         emptied = Emptied(0, ())
-        with self._written_down("Making room"):
+        with self._journal_errors("Making room"):
             emptied = empty_trash(self._run, until_freed=needed)
         if emptied.names:
             self._note_emptied(f"to make room for a save: {', '.join(emptied.names)}", emptied)
@@ -94,7 +95,7 @@ class Janitor:
         in_use = {**newest, **self._to_be_restored()}
         if not self._names_of(plan(checkpoints, policy, in_use=in_use)):
             return
-        # Somebody may be reading one now, as an evaluator does. To find out costs milliseconds.
+        # An evaluator may be reading one of them. This check takes milliseconds.
         opened = foreign_writers(self._run, now).open_checkpoints
         in_use |= dict.fromkeys(opened, "open in another process")
         names = self._names_of(plan(checkpoints, policy, in_use=in_use))
@@ -108,7 +109,7 @@ class Janitor:
             now=now,
             update_state_file=True,
             in_use=in_use,
-            patience=PATIENCE_SECONDS,
+            timeout=PATIENCE_SECONDS,
             on_warning=warnings.append,
         )
         self._journal.note(
@@ -119,7 +120,7 @@ class Janitor:
         )
 
     def _names_of(self, made: Plan) -> list[str]:
-        """Returns what goes by a plan: what the library did not save is not its own to move."""
+        """Returns what a plan deletes, without checkpoints that this library did not save."""
         return [c.name for c in made.deleted if c.restorable and c.record is not None]
 
     def _to_be_restored(self) -> dict[str, str]:
@@ -145,7 +146,7 @@ class Janitor:
         return bool(waiting)
 
     def _delete_old(self, hours: float) -> None:
-        with self._written_down("Emptying the trash"):
+        with self._journal_errors("Emptying the trash"):
             emptied = empty_trash(self._run, time.time() - hours * 3600, by=RETENTION)
             if emptied.names:
                 self._note_emptied(", ".join(emptied.names), emptied)
@@ -158,7 +159,7 @@ class Janitor:
                 self._deleting = None
 
     @contextmanager
-    def _written_down(self, what: str) -> Iterator[None]:
+    def _journal_errors(self, what: str) -> Iterator[None]:
         try:
             yield
         except (TfckptError, OSError) as error:
@@ -166,7 +167,7 @@ class Janitor:
             self._journal.note(kind, f"{what}: {in_words(error)}", by=RETENTION)
 
     def _note_problems(self, emptied: Emptied) -> None:
-        """Writes down what could not be deleted, each problem once."""
+        """Journals what could not be deleted, each problem once."""
         for problem in set(emptied.problems) - self._noted_problems:
             self._noted_problems.add(problem)
             self._journal.note(JournalKind.FAILED, f"Emptying the trash: {problem}", by=RETENTION)

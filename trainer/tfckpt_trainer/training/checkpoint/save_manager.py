@@ -14,7 +14,7 @@ from tfckpt_trainer.rundir.records.checkpoint import SaveOverhead
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity
-from tfckpt_trainer.training.checkpoint.automatic_prune import Janitor
+from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
 from tfckpt_trainer.training.checkpoint.background_save import BackgroundSave
 from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome, SaveRequest
@@ -92,7 +92,7 @@ class SaveManager:
         metrics: StepMetrics,
         heartbeat: Heartbeat,
         curves: Curves,
-        janitor: Janitor,
+        janitor: AutomaticPruner,
         user_state: UserState,
     ) -> None:
         self._run = run

@@ -25,7 +25,7 @@ from tfckpt_trainer.catalog.commit import (
     discard_save,
     finish_interrupted_saves,
 )
-from tfckpt_trainer.catalog.retention.trash import trashed_bytes
+from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.errors import TfckptError, in_words
 from tfckpt_trainer.rundir.files import make_directory, sync_directory, sync_file
 from tfckpt_trainer.rundir.paths import RunDirectory

@@ -28,7 +28,7 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.rundir.reserve import keep_reserve
-from tfckpt_trainer.training.checkpoint.automatic_prune import Janitor
+from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
 from tfckpt_trainer.training.checkpoint.restore_manager import RestoreManager
 from tfckpt_trainer.training.checkpoint.restorer import Restorer
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
@@ -234,7 +234,7 @@ class TrainingRun:
             job="chief" if uses_parameter_servers(self._strategy) else "worker",
         )
         self._poller = CommandPoller(box, save_every_seconds, self._note_of_box)
-        janitor = Janitor(run, self._retention, self._journal)
+        janitor = AutomaticPruner(run, self._retention, self._journal)
         saver = Saver(run, group, shared, own, world, janitor.make_room, self._options)
         self._saves = SaveManager(
             run,

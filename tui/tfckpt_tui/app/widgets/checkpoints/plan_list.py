@@ -1,4 +1,4 @@
-"""The plan of a prune: for each checkpoint whether it stays, and why."""
+"""The plan of a prune: whether each checkpoint stays, and why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 
 _COLUMNS = (
-    Column("fate", "", 8, align="<"),
+    Column("decision", "", 8, align="<"),
     Column("name", "checkpoint", 14, align="<", stretch=1),
     Column("step", "step", 9, rank=2),
     Column("loss", "loss", 8, rank=3),
@@ -22,7 +22,7 @@ _COLUMNS = (
 
 
 class PlanList(Listing):
-    """Decisions in the order of the history; what goes is told apart by glyph and word."""
+    """Shows the decisions, newest checkpoint first, with a glyph and a word each."""
 
     has_cursor = False
 
@@ -31,7 +31,7 @@ class PlanList(Listing):
         self._decisions = tuple(decisions)
 
     def show_decisions(self, decisions: Sequence[Decision]) -> None:
-        """Takes a new plan."""
+        """Shows a new plan."""
         self._decisions = tuple(decisions)
         self.repaint()
 
@@ -40,13 +40,13 @@ class PlanList(Listing):
         return (("plan", "title"),)
 
     def note(self) -> Sequence[Span]:
-        """Returns how many go and how many stay."""
+        """Returns how many are pruned and how many stay."""
         deleted = sum(not decision.keep for decision in self._decisions)
         kept = len(self._decisions) - deleted
         return ((f"− {deleted} to the trash", "warn"), (" · ", "faint"), (f"{kept} stay", "label"))
 
     def row_count(self) -> int:
-        """Returns how many checkpoints there are."""
+        """Returns the number of checkpoints."""
         return len(self._decisions)
 
     def row_key(self, row: int) -> str:
@@ -54,17 +54,17 @@ class PlanList(Listing):
         return self._decisions[row].checkpoint.name
 
     def head_lines(self, width: int) -> Sequence[Line]:
-        """Returns the titles of the columns."""
+        """Returns the column titles."""
         return (choose(_COLUMNS, width).head(),)
 
     def row_line(self, row: int, width: int) -> Line:
-        """Returns one decision."""
+        """Returns the row of one decision."""
         decision = self._decisions[row]
         checkpoint = decision.checkpoint
         value = "muted" if decision.keep else "value"
         loss = checkpoint.metrics.get("loss")
         cells: dict[str, Sequence[Span]] = {
-            "fate": (("● stays", "muted"),) if decision.keep else (("− goes", "warn"),),
+            "decision": (("● stays", "muted"),) if decision.keep else (("− goes", "warn"),),
             "name": ((clean(checkpoint.name), value),),
             "step": ((f"{checkpoint.step:,}" if checkpoint.step is not None else "–", value),),
             "loss": ((units.metric(loss) if "loss" in checkpoint.metrics else "–", value),),

@@ -1,4 +1,4 @@
-"""The trash: one row for each prune."""
+"""The list of the trash: one row for each prune."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLUMNS = (
 
 
 class TrashList(Listing):
-    """Prunes that can be undone, newest first."""
+    """Shows the prunes that can be undone, newest first."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -35,7 +35,7 @@ class TrashList(Listing):
         return self._manifests[self.cursor] if self._manifests else None
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Takes a new snapshot."""
+        """Shows a new snapshot."""
         self.snapshot, self._at = snapshot, snapshot.at
         self._manifests = snapshot.trash
         self.rows_changed()
@@ -46,12 +46,12 @@ class TrashList(Listing):
         return (("trash", "title"),)
 
     def note(self) -> Sequence[Span]:
-        """Returns how much room it takes."""
+        """Returns the size of the trash."""
         size = sum(c.size for manifest in self._manifests for c in manifest.checkpoints)
         return ((units.size(size), "value"), (" in it", "label"))
 
     def row_count(self) -> int:
-        """Returns how many prunes there are."""
+        """Returns the number of prunes."""
         return len(self._manifests)
 
     def row_key(self, row: int) -> str:
@@ -59,15 +59,15 @@ class TrashList(Listing):
         return self._manifests[row].id
 
     def head_lines(self, width: int) -> Sequence[Line]:
-        """Returns the titles of the columns."""
+        """Returns the column titles."""
         return (choose(_COLUMNS, width).head(),) if self._manifests else ()
 
     def empty_lines(self, width: int) -> Sequence[Line]:
-        """Returns a word for an empty trash."""
+        """Returns the text for an empty trash."""
         return (line((shorten("the trash is empty", width), "muted")),)
 
     def row_line(self, row: int, width: int) -> Line:
-        """Returns one prune."""
+        """Returns the row of one prune."""
         manifest = self._manifests[row]
         size = sum(trashed.size for trashed in manifest.checkpoints)
         names = ", ".join(clean(trashed.name) for trashed in manifest.checkpoints)
