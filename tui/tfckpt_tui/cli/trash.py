@@ -95,9 +95,9 @@ def trash(
 
 def _show_trash(run: RunDirectory, as_json: bool) -> int:
     now = time.time()
-    look = TrashReader(run)
-    manifests = look.take()
-    for problem in look.damaged:
+    reader = TrashReader(run)
+    manifests = reader.read()
+    for problem in reader.damaged:
         print_words(problem)
     if as_json:
         entries = [
@@ -110,7 +110,7 @@ def _show_trash(run: RunDirectory, as_json: bool) -> int:
             }
             for manifest in manifests
         ]
-        print_json({"trash": entries, "problems": list(look.damaged)})
+        print_json({"trash": entries, "problems": list(reader.damaged)})
     else:
         rows = [
             (
@@ -123,7 +123,7 @@ def _show_trash(run: RunDirectory, as_json: bool) -> int:
             for manifest in manifests
         ]
         print_table(("ID", "AGE", "SIZE", "CHECKPOINTS", "BY"), rows, right={1, 2})
-    return ExitCode.PROBLEM if look.damaged else ExitCode.DONE
+    return ExitCode.PROBLEM if reader.damaged else ExitCode.DONE
 
 
 def _empty_trash(run: RunDirectory, age: float | None, yes: bool, as_json: bool) -> int:

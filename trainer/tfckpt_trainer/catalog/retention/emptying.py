@@ -51,10 +51,10 @@ def trashed_before(run: RunDirectory, before: float | None = None) -> tuple[Tras
     return _trashed_before(TrashReader(run), before)
 
 
-def _trashed_before(look: TrashReader, before: float | None) -> tuple[TrashManifest, ...]:
+def _trashed_before(reader: TrashReader, before: float | None) -> tuple[TrashManifest, ...]:
     return tuple(
         manifest
-        for manifest in look.take()
+        for manifest in reader.read()
         if manifest.phase is TrashPhase.TRASHED and (before is None or manifest.at < before)
     )
 
@@ -97,10 +97,10 @@ def empty_trash(
             # A directory without a manifest is left from an interrupted emptying.
             if only is None and _has_no_manifest(directory):
                 emptying.delete(directory)
-        look = TrashReader(run)
-        manifests = _trashed_before(look, before)
+        reader = TrashReader(run)
+        manifests = _trashed_before(reader, before)
         if only is None:
-            emptying.problems += look.damaged
+            emptying.problems += reader.damaged
         for manifest in reversed(manifests):
             if until_freed is not None and emptying.freed >= until_freed:
                 break

@@ -44,7 +44,7 @@ class TrashReader:
         self._known: dict[str, tuple[Identity, TrashManifest | None, str]] = {}
         self.damaged: tuple[str, ...] = ()
 
-    def take(self) -> list[TrashManifest]:
+    def read(self) -> list[TrashManifest]:
         """Returns the prunes in the trash, newest first, without damaged ones.
 
         Raises:
@@ -74,7 +74,7 @@ class TrashReader:
         """Returns the checkpoints of running and interrupted prunes and undos."""
         return frozenset(
             trashed.name
-            for manifest in self.take()
+            for manifest in self.read()
             if manifest.phase is not TrashPhase.TRASHED
             for trashed in manifest.checkpoints
         )
@@ -82,7 +82,7 @@ class TrashReader:
 
 def list_trash(run: RunDirectory) -> list[TrashManifest]:
     """Returns the prunes in the trash, newest first, without damaged ones."""
-    return TrashReader(run).take()
+    return TrashReader(run).read()
 
 
 def find_in_trash(run: RunDirectory, identifier: str | None) -> TrashManifest:
