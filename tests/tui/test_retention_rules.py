@@ -37,7 +37,7 @@ class KeepFirst(rules.NumberRule):
         option="--keep-first",
         metavar="N",
         help="Keep the oldest N.",
-        title="keep the first",
+        title="keep first",
         example="how many",
         value_type=int,
     )
@@ -102,7 +102,7 @@ async def test_the_dialog_prunes_by_every_rule_of_the_trainer(
         await until_shown(pilot, "1 checkpoint goes to the trash")
         await until_shown(pilot, "one of the first 2")
         field = pilot.app.screen.query_one("#keep-first", Input)
-        assert (field.value, field.border_title) == ("2", "keep the first")
+        assert (field.value, field.border_title) == ("2", "keep first")
         field.value = "1"
         await until_shown(pilot, "2 checkpoints go to the trash")
 
@@ -146,6 +146,7 @@ def test_every_rule_has_a_key_that_other_versions_recognize(rule: type[rules.Rul
     assert rule.fields.key.startswith("keep_")
     assert rule.fields.option.startswith("--keep-")
     assert rule.fields.help.startswith("Keep ")
+    assert len(rule.fields.title) <= 11
 
 
 def test_a_policy_is_written_as_it_is_read() -> None:

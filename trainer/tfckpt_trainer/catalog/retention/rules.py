@@ -24,7 +24,7 @@ class RuleFields:
         option: Option of `prune`.
         metavar: What the option takes, for its help.
         help: What the rule keeps, as a sentence that begins with `Keep`.
-        title: Title of the field in the prune dialog.
+        title: Title of the field in the prune dialog, at most 11 characters.
         example: Shown in that field while it is empty.
         value_type: Type of the value in JSON and TOML.
         repeats: Whether a policy may have several rules of this class.
@@ -130,7 +130,7 @@ class KeepLast(NumberRule):
         option="--keep-last",
         metavar="N",
         help="Keep the newest N that can be restored.",
-        title="keep the last",
+        title="keep last",
         example="how many",
         value_type=int,
     )
@@ -154,7 +154,7 @@ class KeepEverySteps(NumberRule):
         option="--keep-every",
         metavar="N",
         help="Keep the first in every N steps, on each branch.",
-        title="one every … steps",
+        title="every steps",
         example="steps",
         value_type=int,
     )
@@ -183,7 +183,7 @@ class KeepEveryHours(NumberRule):
         option="--keep-every-hours",
         metavar="H",
         help="Keep the first in every H hours.",
-        title="one every … hours",
+        title="every hours",
         example="hours",
         value_type=float,
     )
@@ -220,7 +220,7 @@ class BestBy:
         option="--keep-best",
         metavar="METRIC:min|max:N",
         help="Keep the best N by a metric; may be given several times.",
-        title="keep the best by",
+        title="best by",
         example="loss:min:3",
         value_type=str,
         repeats=True,
