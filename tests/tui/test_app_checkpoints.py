@@ -242,7 +242,7 @@ async def test_undo_offers_what_a_person_pruned_before_what_a_trainer_did(
         await pilot.press("y")
         await until_shown(pilot, "ckpt-10")
         await pilot.press("u")
-        await until_shown(pilot, "prune it again after the next save")
+        await until_shown(pilot, "prunes it again after the next save")
 
 
 # finding
