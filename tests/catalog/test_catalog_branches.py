@@ -14,8 +14,9 @@ from tfckpt_trainer.catalog.lineage import (
     plan_restore,
     unsaved_steps,
 )
+from tfckpt_trainer.catalog.retention.emptying import empty_trash
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
-from tfckpt_trainer.catalog.retention.trash import empty_trash, list_trash
+from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import RefusedError
 

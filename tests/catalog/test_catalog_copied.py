@@ -19,7 +19,7 @@ from bundle_writing import array, write
 from real_file_systems import small_ext4
 from tfckpt_trainer.catalog.retention import matching
 from tfckpt_trainer.catalog.retention.matching import checksum_of_file
-from tfckpt_trainer.catalog.retention.pinning import set_pins
+from tfckpt_trainer.catalog.retention.pins import set_pins
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog

@@ -21,8 +21,9 @@ from cut_off import (
     refused_at,
 )
 
+from tfckpt_trainer.catalog.retention.emptying import empty_trash
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
-from tfckpt_trainer.catalog.retention.trash import empty_trash, list_trash
+from tfckpt_trainer.catalog.retention.trash import list_trash
 
 NAMES = ("ckpt-50", "ckpt-100", "ckpt-200", "ckpt-300")
 PRUNED = ("ckpt-50", "ckpt-200")

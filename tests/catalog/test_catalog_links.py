@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory, contents
 
+from tfckpt_trainer.catalog.retention.plan import plan, plan_of_names
+from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.protection import protections
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
-from tfckpt_trainer.catalog.retention.rules import Policy, plan, plan_of_names
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState

@@ -13,11 +13,11 @@ from checkpoint_directory import NOW, CheckpointDirectory, listed_names
 from cut_off import CUT_OFF, DONE, RAISED, killed_at, meddled_at
 from test_catalog_crashes import PRUNED, Scene
 
-from tfckpt_trainer.catalog.retention import pinning
-from tfckpt_trainer.catalog.retention.pinning import set_pins
-from tfckpt_trainer.catalog.retention.pins import pin, pinned_names
+from tfckpt_trainer.catalog.retention import pins
+from tfckpt_trainer.catalog.retention.emptying import empty_trash
+from tfckpt_trainer.catalog.retention.pins import pin, pinned_names, set_pins
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
-from tfckpt_trainer.catalog.retention.trash import empty_trash, list_trash, locked_trash
+from tfckpt_trainer.catalog.retention.trash import list_trash, locked_trash
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 
@@ -58,9 +58,9 @@ def another_at_the_trash(run: RunDirectory) -> Iterator[None]:
 def test_a_pin_waits_for_a_prune_and_says_when_it_takes_long(history):
     with (
         another_at_the_trash(history.run),
-        pytest.raises(RefusedError, match=r"goes on, for more than 0.2 s. Nothing was changed"),
+        pytest.raises(RefusedError, match=r"running for more than 0.2 s. Nothing was changed"),
     ):
-        set_pins(history.run, ["ckpt-100"], pinned=True, patience=0.2)
+        set_pins(history.run, ["ckpt-100"], pinned=True, timeout=0.2)
     assert pinned_names(history.run) == frozenset()
     set_pins(history.run, ["ckpt-100"], pinned=True)
     assert pinned_names(history.run) == {"ckpt-100"}
@@ -94,7 +94,7 @@ def test_what_was_never_there_is_not_pinned(history):
 def test_a_pin_at_any_moment_of_a_prune_even_where_no_lock_is_shared(
     tmp_path, monkeypatch, recovers
 ):
-    monkeypatch.setattr(pinning, "locked_trash", lambda *_: nullcontext())
+    monkeypatch.setattr(pins, "locked_trash", lambda *_: nullcontext())
     outcomes = set()
     for call in itertools.count(1):
         scene = Scene(tmp_path / str(call) / "run")
@@ -169,7 +169,7 @@ def test_a_pin_that_cannot_be_written_leaves_none(history, monkeypatch):
             raise OSError(5, "the disk refuses")
         pin(run, name)
 
-    monkeypatch.setattr(pinning, "pin", refuse)
+    monkeypatch.setattr(pins, "pin", refuse)
     with pytest.raises(OSError, match="refuses"):
         set_pins(history.run, ["ckpt-100", "ckpt-200"], pinned=True)
     assert pinned_names(history.run) == frozenset()

@@ -22,11 +22,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
-from tfckpt_trainer.catalog.retention.pinning import set_pins
-from tfckpt_trainer.catalog.retention.pins import pin, unpin
+from tfckpt_trainer.catalog.retention.emptying import empty_trash
+from tfckpt_trainer.catalog.retention.pins import pin, set_pins, unpin
+from tfckpt_trainer.catalog.retention.plan import plan
+from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
-from tfckpt_trainer.catalog.retention.rules import BestBy, Policy, plan
-from tfckpt_trainer.catalog.retention.trash import RETENTION, empty_trash, list_trash, locked_trash
+from tfckpt_trainer.catalog.retention.rules import BestBy
+from tfckpt_trainer.catalog.retention.trash import RETENTION, list_trash, locked_trash
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import load, store
@@ -111,7 +113,7 @@ class TestPrune:
     @pytest.mark.parametrize(
         ("name", "why"),
         [
-            ("ckpt-300", "training goes on from it"),
+            ("ckpt-300", "training continues from it"),
             ("ckpt-200", "pinned"),
             ("ckpt-100", "in use"),
             ("ckpt-301", "being written"),
@@ -122,7 +124,7 @@ class TestPrune:
         history.temporary("ckpt-301", age=1)
         before = contents(history.root)
         with pytest.raises(RefusedError, match=why):
-            prune(history, "ckpt-50", name, in_use=frozenset({"ckpt-100"}))
+            prune(history, "ckpt-50", name, in_use={"ckpt-100": "in use"})
         assert contents(history.root) == before
         assert list_trash(history.run) == []
 
@@ -135,7 +137,7 @@ class TestPrune:
         made.restored("ckpt-200", 200, 1)
         for name, why in [
             ("ckpt-300", "newest"),
-            ("ckpt-200", "goes on from it"),
+            ("ckpt-200", "continues from it"),
             ("ckpt-100", "last verified"),
         ]:
             with pytest.raises(RefusedError, match=why):
@@ -213,14 +215,14 @@ class TestUndo:
         with pytest.raises(UsageError, match="is empty"):
             undo(history.run, None, update_state_file=True)
         prune(history, "ckpt-100")
-        with pytest.raises(UsageError, match="no 2020 in the trash"):
+        with pytest.raises(UsageError, match="no prune 2020 in the trash"):
             undo(history.run, "2020", update_state_file=True)
 
     def test_nothing_is_overwritten(self, history):
         prune(history, "ckpt-100", "ckpt-200")
         history.tensorflow("ckpt-100", age=0)
         before = contents(history.root)
-        with pytest.raises(RefusedError, match="is there again"):
+        with pytest.raises(RefusedError, match="exists again"):
             undo(history.run, None, update_state_file=True)
         assert contents(history.root) == before
         assert len(list_trash(history.run)) == 1
@@ -229,7 +231,7 @@ class TestUndo:
         manifest = prune(history, "ckpt-200")
         (history.run.trash / manifest.id / "ckpt-200.data-00001-of-00002").unlink()
         before = contents(history.root)
-        with pytest.raises(RefusedError, match="data-00001-of-00002 is gone"):
+        with pytest.raises(RefusedError, match="data-00001-of-00002 is missing"):
             undo(history.run, None, update_state_file=True)
         assert contents(history.root) == before
 
@@ -299,7 +301,7 @@ class TestTrash:
                 lambda: undo(history.run, None, update_state_file=True),
                 lambda: empty_trash(history.run),
             ):
-                with pytest.raises(RefusedError, match="goes on"):
+                with pytest.raises(RefusedError, match="has been running"):
                     act()
 
 
@@ -628,7 +630,7 @@ class TestDeleteForGood:
                 ["ckpt-200", name],
                 now=NOW,
                 update_state_file=True,
-                in_use=frozenset({"ckpt-50"}),
+                in_use={"ckpt-50": "in use"},
             )
         assert contents(history.root) == before
 
@@ -648,7 +650,7 @@ class TestDoneBut:
         warnings = []
         prune(history, "ckpt-100", on_warning=warnings.append)
         assert "ckpt-100" not in history.scan()
-        assert "could not be completed" in warnings[0]
+        assert "could not be updated" in warnings[0]
         monkeypatch.undo()
         undo(history.run, None, update_state_file=True)
         assert history.scan()["ckpt-100"].restorable
@@ -661,11 +663,11 @@ class TestDoneBut:
         def refuse(*_):
             raise OSError(5, "Input/output error", "checkpoint")
 
-        monkeypatch.setattr(module, "put_on_list", refuse)
+        monkeypatch.setattr(module, "return_to_state_file", refuse)
         warnings = []
         undo(history.run, None, update_state_file=True, on_warning=warnings.append)
         assert history.scan()["ckpt-100"].restorable
-        assert "next prune or undo does it" in warnings[0]
+        assert "next prune or undo updates it" in warnings[0]
         monkeypatch.undo()
         finish_interrupted_prunes(history.run)
         assert "ckpt-100" in listed_names(history.root)

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tfckpt_trainer.catalog.retention.rules import BestBy, Policy, plan, plan_of_names
+from tfckpt_trainer.catalog.retention.plan import plan, plan_of_names
+from tfckpt_trainer.catalog.retention.policy import Policy
+from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.errors import UsageError
 
@@ -118,7 +120,7 @@ def test_an_unknown_metric_is_refused_with_the_known_ones():
         Policy(keep_best=(BestBy("loss", "min", 0),)),
     ],
 )
-def test_a_rule_without_sense_is_refused(policy):
+def test_an_invalid_rule_is_refused(policy):
     with pytest.raises(UsageError, match="must be more than 0"):
         plan([checkpoint(1, metrics={"loss": 1.0})], policy)
 
@@ -216,7 +218,11 @@ def numbers_by_place(history, metric):
 
 
 def all_rules_can_be_applied(history, policy):
-    return all(numbers_by_place(history, best.metric) for best in policy.keep_best)
+    return all(numbers_by_place(history, best.metric) for best in best_rules(policy))
+
+
+def best_rules(policy):
+    return tuple(rule for rule in policy.rules if isinstance(rule, BestBy))
 
 
 def kept_by_rules(history, policy):
@@ -237,9 +243,11 @@ def kept_by_rules(history, policy):
 
     def is_kept(mine):
         place, c = mine
-        if goes_before(mine, lambda other, place, _: other[0] < place) < (policy.keep_last or 0):
+        if goes_before(mine, lambda other, place, _: other[0] < place) < (
+            policy.values["keep_last"] or 0
+        ):
             return True
-        every = policy.keep_every_steps
+        every = policy.values["keep_every_steps"]
         if (
             every
             and c.step is not None
@@ -254,14 +262,14 @@ def kept_by_rules(history, policy):
             )
         ):
             return True
-        hours = policy.keep_every_hours
+        hours = policy.values["keep_every_hours"]
         if hours and is_first(
             mine,
             lambda a, b: a.saved_at / 3600 // hours == b.saved_at / 3600 // hours,
             lambda a: a.saved_at,
         ):
             return True
-        for best in policy.keep_best:
+        for best in best_rules(policy):
             sign = 1 if best.mode == "min" else -1
             value = c.metrics.get(best.metric)
             if value is None or not math.isfinite(value):
@@ -282,7 +290,7 @@ def test_what_goes_is_exactly_what_no_rule_and_no_protection_keeps(history, poli
     history = [
         replace(c, is_head=place == head and c.restorable) for place, c in enumerate(history)
     ]
-    in_use = frozenset(f"n{place}" for place in used)
+    in_use = {f"n{place}": "in use" for place in used}
     made = plan(history, policy, in_use=in_use)
     assert [d.checkpoint for d in made.decisions] == history
     assert all(d.reason for d in made.decisions)
@@ -306,10 +314,13 @@ def test_what_goes_is_exactly_what_no_rule_and_no_protection_keeps(history, poli
 
 @given(HISTORY, POLICY, POLICY)
 def test_more_rules_never_delete_more(history, policy, more):
-    both = replace(
-        policy,
-        keep_last=max((n for n in (policy.keep_last, more.keep_last) if n), default=None),
-        keep_best=policy.keep_best + more.keep_best,
+    counts = (policy.values["keep_last"], more.values["keep_last"])
+    both = Policy(
+        **{
+            **policy.values,
+            "keep_last": max((n for n in counts if n), default=None),
+            "keep_best": best_rules(policy) + best_rules(more),
+        }
     )
     assume(not policy.is_empty and all_rules_can_be_applied(history, both))
     gone = {c.name for c in plan(history, policy).deleted}
@@ -333,7 +344,8 @@ def test_what_cannot_be_restored_decides_nothing_for_others(history, policy, dat
 
 @given(HISTORY, POLICY, st.sampled_from(["min", "max"]))
 def test_a_metric_without_a_number_is_refused_whatever_else_is_asked(history, policy, mode):
-    policy = replace(policy, keep_best=(*policy.keep_best, BestBy("perplexity", mode, 1)))
+    best = (*best_rules(policy), BestBy("perplexity", mode, 1))
+    policy = Policy(**{**policy.values, "keep_best": best})
     # Only what cannot be restored has a number, and that is no reason to delete the rest.
     values = {True: math.nan, False: 1.0}
     history = [

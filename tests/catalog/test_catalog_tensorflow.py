@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tfckpt_trainer.catalog.retention.plan import plan
+from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
-from tfckpt_trainer.catalog.retention.rules import Policy, plan
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.rundir.paths import RunDirectory

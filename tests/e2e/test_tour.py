@@ -75,7 +75,7 @@ def test_a_newcomer_takes_the_tour(run_dir):
         app.wait_for(r"ckpt-b1-200", 90)
 
         app.press("p")
-        app.wait_for(r"checkpoints? goe?s? to the trash|Nothing would go")
+        app.wait_for(r"checkpoints? goe?s? to the trash|These rules keep all")
         app.press("1")
         app.wait_for(r"│ 1 +│")
         app.press("enter", "y")

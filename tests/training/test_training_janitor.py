@@ -15,8 +15,9 @@ import pytest
 
 from bundle_writing import array, write
 from tfckpt_trainer.catalog.retention.pins import pin
+from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
-from tfckpt_trainer.catalog.retention.rules import BestBy, Policy
+from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.catalog.retention.trash import LOCK_SECONDS, RETENTION, list_trash, locked_trash
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
@@ -74,11 +75,13 @@ def trained(tmp_path) -> Trained:
 @pytest.fixture
 def janitor(trained) -> Iterator[Callable[..., Any]]:
     """Makes one for a policy; waits for what it does aside."""
-    from tfckpt_trainer.training.checkpoint.automatic_prune import Housekeeping, Janitor
+    from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
     from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 
     journal = JournalWriter(trained.run, CommandQueue(trained.run), is_chief=True)
-    yield lambda *args, **more: Janitor(trained.run, Housekeeping(*args, **more), journal)
+    yield lambda *args, **more: AutomaticPruner(
+        trained.run, RetentionSettings(*args, **more), journal
+    )
     wait_for_deleting()
 
 
@@ -92,11 +95,11 @@ LAST = Policy(keep_last=1)
 
 
 def test_the_other_workers_leave_it_to_the_chief(trained):
-    from tfckpt_trainer.training.checkpoint.automatic_prune import Housekeeping, Janitor
+    from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
     from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 
     journal = JournalWriter(trained.run, CommandQueue(trained.run), is_chief=False)
-    Janitor(trained.run, Housekeeping(Policy(keep_last=1)), journal).after_save("ckpt-3")
+    AutomaticPruner(trained.run, RetentionSettings(LAST, 1.0), journal).after_save("ckpt-3")
     assert trained.names == {"ckpt-1", "ckpt-2", "ckpt-3"}
 
 
@@ -179,7 +182,7 @@ def test_a_disk_that_refuses_is_written_down(trained, janitor, monkeypatch):
 
 
 def test_all_are_kept_until_one_has_the_metric(trained, janitor):
-    keeper = janitor(Policy(1, keep_best=(BestBy("accuracy", "max", 1),)), None)
+    keeper = janitor(Policy(keep_last=1, keep_best=(BestBy("accuracy", "max", 1),)), None)
     keeper.after_save("ckpt-3")
     keeper.after_save("ckpt-3")
     assert len(trained.names) == 3
@@ -213,25 +216,23 @@ def test_room_is_made_of_the_oldest_and_only_as_much_as_is_needed(trained, janit
             trained.run, [name], by="ada", now=time.time() + place, update_state_file=True
         )
     assert janitor(LAST, 1.0).make_room(1) == 0
-    assert janitor(None, 1.0, make_room=True).make_room(1) > 0
+    assert janitor(Policy(), 1.0, make_room=True).make_room(1) > 0
     assert [m.checkpoints[0].name for m in list_trash(trained.run)] == ["ckpt-2"]
     assert trained.told() == [("empty trash", "Deleted for good to make room for a save: ckpt-1.")]
 
 
 @pytest.mark.parametrize(
-    ("housekeeping", "message"),
+    ("rules", "more", "message"),
     [
-        ((Policy(keep_last=0),), "keep-last is 0"),
-        ((Policy(keep_last=2.5),), "keep_last"),
-        ((Policy(keep_best=(BestBy("loss", "least", 1),)),), "METRIC:min|max:COUNT"),
-        ((LAST, -1.0), "trash_hours is -1"),
-        ((LAST, float("nan")), "trash_hours is nan"),
-        ((LAST, "1"), "trash_hours"),
+        ({"keep_last": 0}, (), "keep_last is 0"),
+        ({"keep_last": 2.5}, (), "keep_last is 2.5; it must be a whole number"),
+        ({"keep_best": (BestBy("loss", "least", 1),)}, (), "METRIC:min|max:COUNT"),
+        ({"keep_last": 1}, (-1.0,), "trash_hours is -1"),
+        ({"keep_last": 1}, (float("nan"),), "trash_hours is nan"),
+        ({"keep_last": 1}, ("1",), "trash_hours"),
     ],
 )
-def test_what_makes_no_sense_is_refused_at_the_start(housekeeping, message):
-    from tfckpt_trainer.training.checkpoint.automatic_prune import Housekeeping
-
+def test_invalid_settings_are_refused_at_the_start(rules, more, message):
     with pytest.raises(UsageError) as refused:
-        Housekeeping(*housekeeping).check()
+        RetentionSettings(Policy(**rules), *more).check()
     assert message in str(refused.value)

@@ -12,6 +12,7 @@ from cluster import Cluster
 from steered import SteeredRun
 
 from tfckpt_trainer.bundle.verify import verify
+from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.catalog.retention.prune import undo
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
@@ -19,7 +20,7 @@ from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
-from tfckpt_trainer.rundir.records.run import RetentionRules, RunInfo
+from tfckpt_trainer.rundir.records.run import RunInfo
 
 pytestmark = pytest.mark.tensorflow
 
@@ -46,7 +47,10 @@ def test_the_last_ones_stay_and_the_rest_can_be_brought_back(tmp_path):
     assert {entry.by for entry in read_entries(run.run) if entry.kind.value == "prune"} == {
         "retention"
     }
-    assert load(run.run.run_file, RunInfo).retention == RetentionRules(keep_last=2)
+    assert (
+        load(run.run.run_file, RunInfo).retention
+        == RetentionSettings(Policy(keep_last=2)).to_json()
+    )
     undo(run.run, None, update_state_file=True)
     assert run.names() == {"ckpt-30", "ckpt-35", "ckpt-40"}
 

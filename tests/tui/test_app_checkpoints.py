@@ -242,7 +242,7 @@ async def test_undo_offers_prunes_of_users_before_those_of_the_trainer(
         await pilot.press("y")
         await until_shown(pilot, "ckpt-10")
         await pilot.press("u")
-        await until_shown(pilot, "prune it again after the next save")
+        await until_shown(pilot, "prunes it again after the next save")
 
 
 # finding
@@ -338,11 +338,11 @@ async def test_on_a_full_disk_a_second_question_offers_to_delete_for_good(
             app = await opened(pilot)
             await pilot.press("p", "1", "enter", "y")
             await until_shown(pilot, "Nothing was moved to the trash")
-            await until_shown(pilot, "Nothing brings them back")
+            await until_shown(pilot, "Nothing can bring")
             assert (made.run.root / "ckpt-10.index").exists()
             await pilot.press("n")
             await pilot.press("p", "1", "enter", "y")
-            await until_shown(pilot, "Nothing brings them back")
+            await until_shown(pilot, "Nothing can bring")
             await pilot.press("y")
             await until_shown(pilot, "2 checkpoints deleted for good")
             await until(pilot, lambda: names_shown(app) == ["ckpt-30"], "one is left")

@@ -176,13 +176,13 @@ async def test_pause_and_resume_are_one_key(live: RunFactory) -> None:
 async def test_prune_through_the_trainer(live: RunFactory) -> None:
     async with opened(live.run) as pilot:
         await pilot.press("p")
-        await until_shown(pilot, "keep the last")
+        await until_shown(pilot, "keep last")
         assert "1 to the trash · 5 stay" in shown(pilot.app)
         assert "ckpt-100" in shown(pilot.app)
         await pilot.press("2")
         await until_shown(pilot, "4 checkpoints go to the trash")
         screen = shown(pilot.app)
-        assert "training goes on from it" in screen
+        assert "training continues from it" in screen
         assert "no rule keeps it" in screen
         await pilot.press("enter", "y")
         command = await asked(pilot, live.run)
@@ -195,7 +195,7 @@ async def test_prune_and_undo_without_a_trainer(ended: RunFactory) -> None:
     async with opened(ended.run) as pilot:
         assert "u undo" not in shown(pilot.app)
         await pilot.press("p")
-        await until_shown(pilot, "keep the last")
+        await until_shown(pilot, "keep last")
         await pilot.press("3")
         await until_shown(pilot, "3 checkpoints go to the trash")
         await pilot.press("enter", "y")
@@ -214,11 +214,11 @@ async def test_prune_and_undo_without_a_trainer(ended: RunFactory) -> None:
 async def test_rules_that_make_no_sense_prune_nothing(ended: RunFactory) -> None:
     async with opened(ended.run) as pilot:
         await pilot.press("p")
-        await until_shown(pilot, "keep the last")
+        await until_shown(pilot, "keep last")
         await pilot.press("0", "x")
-        await until_shown(pilot, "is not how many of the last to keep")
-        await pilot.press("tab", "tab", *"accuracy:max:2")
-        await pilot.press("shift+tab", "shift+tab", "ctrl+u", "2")
+        await until_shown(pilot, "is not a whole number above 0")
+        await pilot.press("tab", "tab", "tab", *"accuracy:max:2")
+        await pilot.press("shift+tab", "shift+tab", "shift+tab", "ctrl+u", "2")
         await until_shown(pilot, "No checkpoint has the metric 'accuracy'")
         await pilot.press("enter", "y", "escape")
         assert len(list(ended.run.root.glob("*.index"))) == 6
@@ -419,7 +419,7 @@ async def test_the_trash_is_looked_into_brought_back_and_emptied(ended: RunFacto
         await pilot.press("T")
         await until_shown(pilot, "the trash is empty")
         await pilot.press("escape", "p")
-        await until_shown(pilot, "keep the last")
+        await until_shown(pilot, "keep last")
         await pilot.press("3", "enter", "y")
         await until_shown(pilot, "3 in the trash")
         await pilot.press("T")
@@ -432,11 +432,11 @@ async def test_the_trash_is_looked_into_brought_back_and_emptied(ended: RunFacto
         )
         await until_shown(pilot, "the trash is empty")
         await pilot.press("escape", "p")
-        await until_shown(pilot, "keep the last")
+        await until_shown(pilot, "keep last")
         await pilot.press("3", "enter", "y")
         await until_shown(pilot, "3 in the trash")
         await pilot.press("T", "E")
-        await until_shown(pilot, "Nothing brings them back.")
+        await until_shown(pilot, "Nothing can bring")
         await pilot.press("y")
         await until_shown(pilot, "3 checkpoints deleted for good.")
         assert not list(ended.run.trash.glob("*/ckpt-*"))

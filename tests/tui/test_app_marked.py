@@ -25,12 +25,12 @@ async def test_prune_deletes_marked_checkpoints_except_required_ones(ended: RunF
     async with opened(ended.run) as pilot:
         mark(pilot, "ckpt-100", "ckpt-500", "ckpt-b1-400")
         await pilot.press("p")
-        await until_shown(pilot, "prune what is marked")
+        await until_shown(pilot, "prune marked checkpoints")
         text = top(pilot.app)
         assert "2 checkpoints go to the trash" in text
-        assert "ckpt-300" not in text.split("prune what is marked")[1]
-        assert "training goes on from it" in text
-        assert "Checkpoints take 774 B now and 516 B after it" in text
+        assert "ckpt-300" not in text.split("prune marked checkpoints")[1]
+        assert "training continues from it" in text
+        assert "Checkpoints take 774 B now and 516 B after this" in text
         await pilot.press("y")
         await until_shown(pilot, "2 checkpoints moved to the trash.")
         left = {path.stem for path in ended.run.root.glob("*.index")}
@@ -41,7 +41,7 @@ async def test_prune_deletes_nothing_if_all_marked_are_required(ended: RunFactor
     async with opened(ended.run) as pilot:
         mark(pilot, "ckpt-b1-400")
         await pilot.press("p")
-        await until_shown(pilot, "All that is marked must stay.")
+        await until_shown(pilot, "All marked checkpoints are protected.")
         await pilot.press("y", "escape")
         assert len(list(ended.run.root.glob("*.index"))) == 6
 

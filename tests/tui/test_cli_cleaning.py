@@ -15,9 +15,11 @@ from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
 from tfckpt_trainer.rundir.documents import load, store
+from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
-from tfckpt_tui.cli.prune import parse_age
+from tfckpt_tui.cli.trash import parse_age
 
 OLD = ["ckpt-400", "ckpt-300", "ckpt-200", "ckpt-100"]
 """What keeping the last two, one of them with the best loss, gives up; newest first."""
@@ -130,7 +132,7 @@ def test_rules_of_a_file_may_delete_for_good_what_lay_long_in_the_trash(
     assert tool(*words).json["emptied"]["names"] == []
     store(manifest, replace(load(manifest, TrashManifest), at=time.time() - 25 * 3600))
     dry = tool("prune", root, "--config", rules, "--dry-run")
-    assert "to delete for good: long enough in the trash" in dry.data
+    assert "of the trash to delete for good" in dry.data
     assert run_binary("prune", root, "--config", rules).code == 4
     assert manifest.exists()
     second = tool(*words).json
@@ -189,7 +191,7 @@ def test_beside_a_foreign_trainer_a_person_is_asked_twice(
         made.checkpoint(step, recorded=False, seconds_ago=7200 if step < 3 else 0)
     said = answered(answers, "prune", tmp_path, "--keep-last", "1", *options)
     assert said.returncode == code, said.stderr
-    assert (b"may live" in said.stderr) == (not options)
+    assert (b"does not use this library" in said.stderr) == (not options)
     left = ["ckpt-3"] if code == 0 else ["ckpt-1", "ckpt-2", "ckpt-3"]
     assert steps(made.run) == left
 
@@ -197,7 +199,7 @@ def test_beside_a_foreign_trainer_a_person_is_asked_twice(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "Say what to keep"),
+        ([], "Give one, such as --keep-last"),
         (["--keep-last", "-3"], "-3"),
         (["--keep-best", "loss:least:2"], "loss:min:3"),
         (["--keep-best", "accuracy:max:1"], "accuracy"),
@@ -336,3 +338,49 @@ def test_a_live_trainer_moves_what_is_deleted_at_once(tool: Tool, tmp_path: Path
     assert (said.code, said.json["emptied"]["names"]) == (0, ["ckpt-100"])
     assert [command.kind.value for command in trainer.taken] == ["prune"]
     assert list(run.trash.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("inspect", "{}", "ckpt-100"),
+        ("inspect", "{}", "100"),
+        ("verify", "{}", "100"),
+        ("compare", "{}", "ckpt-100", "ckpt-200"),
+        ("prune", "{}", "ckpt-100", "--yes"),
+        ("prune", "{}", "100", "--yes"),
+        ("restore", "{}", "--name", "ckpt-100"),
+        ("restore", "{}", "--step", "100"),
+        ("pin", "{}", "ckpt-100"),
+        ("pin", "{}", "100"),
+        ("unpin", "{}", "100"),
+    ],
+)
+def test_what_is_in_the_trash_is_answered_with_the_command_that_brings_it_back(
+    tool: Tool, ended: RunFactory, words: tuple[str, ...]
+) -> None:
+    root = ended.run.root
+    trash = tool("prune", root, "ckpt-100", "--yes", "--json").json["trash"]
+    said = tool(*(word.format(root) for word in words))
+    assert said.code == 2
+    assert f"ckpt-100 is in the trash. Bring it back with `tfckpt-tui undo {root} --trash" in (
+        said.words
+    )
+    assert trash in said.words
+
+
+def test_what_is_not_pinned_is_not_unpinned(tool: Tool, ended: RunFactory) -> None:
+    root = ended.run.root
+    assert tool("unpin", root, "ckpt-100").data == "ckpt-100 is not pinned.\n"
+    assert tool("pin", root, "ckpt-100").data == "Pinned ckpt-100.\n"
+    assert tool("pin", root, "ckpt-100").data == "ckpt-100 is already pinned.\n"
+    assert tool("unpin", root, "ckpt-100").data == "Unpinned ckpt-100.\n"
+    kinds = [entry.kind for entry in read_entries(ended.run)]
+    assert kinds[-2:] == [JournalKind.PIN, JournalKind.UNPIN]
+    assert kinds.count(JournalKind.UNPIN) == 1
+
+
+def test_numbers_agree(tool: Tool, ended: RunFactory) -> None:
+    root = ended.run.root
+    assert "brings it back" in tool("prune", root, "ckpt-100", "--yes").data
+    assert "brings them back" in tool("prune", root, "ckpt-200", "ckpt-300", "--yes").data

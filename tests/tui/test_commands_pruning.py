@@ -116,7 +116,7 @@ def test_what_a_foreign_trainer_has_open_is_not_touched(somebody_elses: RunFacto
     run = somebody_elses.run
     data = run.root / "ckpt-2.data-00000-of-00001"
     with another_program(run.root / "events.out", "w"), another_program(data, "r"):
-        with pytest.raises(RefusedError, match="in use"):
+        with pytest.raises(RefusedError, match="open in another process"):
             prune.prune(run, ["ckpt-2"], through=TEST, beside_trainer=True)
         assert data.exists()
 
@@ -177,7 +177,7 @@ def test_a_save_of_a_moment_ago_speaks_for_a_foreign_trainer(somebody_elses: Run
 def test_what_was_written_a_moment_ago_is_not_touched(somebody_elses: RunFactory) -> None:
     for name in ("best-1", "ckpt-5"):
         somebody_elses.checkpoint(1, name=name, recorded=False)
-    with pytest.raises(RefusedError, match="best-1 is not pruned: in use"):
+    with pytest.raises(RefusedError, match="best-1 is not pruned: its files changed a moment ago"):
         prune.prune(somebody_elses.run, ["best-1"], through=TEST, beside_trainer=True)
     assert "best-1" in names(somebody_elses.run)
 
@@ -227,7 +227,7 @@ def test_a_live_trainer_that_is_not_waited_for_has_not_moved_anything_yet(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("ckpt-b1-400", "training goes on from it"), ("ckpt-300", "pinned")]
+    ("name", "reason"), [("ckpt-b1-400", "training continues from it"), ("ckpt-300", "pinned")]
 )
 def test_what_is_protected_stays_and_so_does_all_else(
     ended: RunFactory, name: str, reason: str
@@ -254,7 +254,7 @@ def test_beside_a_trainer_that_holds_the_lock_nothing_is_touched(
     try:
         os.read(reader, 4)
         monkeypatch.setattr(prune, "LOCK_SECONDS", 0.1)
-        with pytest.raises(RefusedError, match="does not answer; nothing was touched"):
+        with pytest.raises(RefusedError, match="does not answer; nothing was changed"):
             prune.prune(ended.run, ["ckpt-100"], through=TEST)
     finally:
         os.kill(holder, 9)

@@ -10,24 +10,24 @@ from json_reference import check
 from rundir_factory import RunFactory, two_branches
 
 from command_running import Tool
-from tfckpt_trainer.catalog.retention.rules import BestBy, Policy
+from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
+from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.documents import decode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.run import RetentionRules, RunInfo
+from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.settings.config import (
     Config,
-    RetentionSection,
     Rules,
     config_path,
     default_rules,
     read_config,
 )
 
-OWN = RunInfo(id="run", created_at=0.0, retention=RetentionRules(keep_last=7))
+OWN = RunInfo(id="run", created_at=0.0, retention={"keep_last": 7})
 
 
 @pytest.fixture
@@ -50,7 +50,10 @@ def test_all_rules_are_read(home: Path) -> None:
     )
     rules = default_rules(None, read_config(DEFAULT_KEYS))
     assert rules.policy == Policy(
-        3, 1000, 6.0, (BestBy("loss", "min", 2), BestBy("accuracy", "max", 1))
+        keep_last=3,
+        keep_every_steps=1000,
+        keep_every_hours=6.0,
+        keep_best=(BestBy("loss", "min", 2), BestBy("accuracy", "max", 1)),
     )
     assert rules.source == "the configuration file"
     assert rules.trash_hours == 24
@@ -65,21 +68,30 @@ def test_without_a_file_there_is_no_rule(home: Path) -> None:
 def test_the_trainers_own_policy_comes_first(home: Path) -> None:
     home.write_text("[retention]\nkeep_last = 3\n")
     assert default_rules(OWN, read_config(DEFAULT_KEYS)) == Rules(
-        Policy(7), "the trainer's own policy"
+        Policy(keep_last=7), "the trainer's own policy"
     )
 
 
 def test_a_policy_of_the_trainer_that_makes_no_sense_is_not_passed_over(home: Path) -> None:
     home.write_text("[retention]\nkeep_last = 3\n")
-    odd = RunInfo(id="run", created_at=0.0, retention=RetentionRules(keep_best=["loss"]))
+    odd = RunInfo(id="run", created_at=0.0, retention={"keep_best": ["loss"]})
     rules = default_rules(odd, read_config(DEFAULT_KEYS))
     assert rules.policy.is_empty
     assert "METRIC:min|max:COUNT" in rules.source
 
 
-def test_what_a_newer_trainer_writes_in_its_policy_keeps_nobody_from_reading_the_run() -> None:
+def test_a_rule_of_a_newer_trainer_is_not_passed_over() -> None:
     info = b'{"id": "run", "created_at": 0, "retention": {"keep_last": 7, "keep_newer": 1}}'
-    assert default_rules(decode(info, RunInfo, "run.json"), Config()).policy == Policy(7)
+    rules = default_rules(decode(info, RunInfo, "run.json"), Config())
+    assert rules.policy.is_empty
+    assert "the rule keep_newer is unknown" in rules.source
+
+
+def test_other_settings_of_a_newer_trainer_are_ignored() -> None:
+    section = b'{"keep_last": 7, "keep_newer": null, "trash_bytes": 1}'
+    info = b'{"id": "run", "created_at": 0, "retention": %b}' % section
+    policy = default_rules(decode(info, RunInfo, "run.json"), Config()).policy
+    assert policy == Policy(keep_last=7)
 
 
 @pytest.mark.parametrize("place", ["/dev/null", "/nowhere"])
@@ -135,7 +147,7 @@ def test_prune_goes_by_it_and_says_so(tool: Tool, home: Path, tmp_path: Path) ->
 
 
 def test_a_file_can_be_named(tool: Tool, home: Path, tmp_path: Path) -> None:
-    made = RunFactory(tmp_path / "run").create(retention=RetentionRules(keep_last=1))
+    made = RunFactory(tmp_path / "run").create(retention={"keep_last": 1})
     for step in (1, 2, 3):
         made.checkpoint(step, seconds_ago=7200)
     own = tmp_path / "rules.toml"
@@ -153,7 +165,7 @@ async def test_the_dialog_begins_with_it(tmp_path: Path) -> None:
     made = RunFactory(tmp_path)
     for step in (1, 2, 3):
         made.checkpoint(step, recorded=False, seconds_ago=7200)
-    config = Config(RetentionSection(keep_last=1))
+    config = Config(RetentionSettings(Policy(keep_last=1)))
     async with TfckptApp(made.run, config=config).run_test(size=(120, 40)) as pilot:
         await until_shown(pilot, "ckpt-3")
         await pilot.press("p")

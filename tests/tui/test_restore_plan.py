@@ -13,24 +13,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rundir_factory import RunFactory, two_branches
-from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 
 from command_running import Tool
 from tfckpt_trainer.catalog.lineage import BranchStep, RestorePlan, plan_restore
+from tfckpt_trainer.catalog.retention.emptying import empty_trash
 from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
-from tfckpt_trainer.catalog.retention.trash import empty_trash, list_trash
+from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import checkpoint_name, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_tui.app.dialogs.restore import RestoreDialog
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.restore import describe_plan, plan_restore_of
 
 
-def dialog_words(look: Look, name: str) -> str:
+def dialog_words(look: SnapshotReader, name: str) -> str:
     """What the restore dialog says about a checkpoint."""
-    snapshot = look.snapshot(time.time())
+    snapshot = look.read(time.time())
     dialog = RestoreDialog(snapshot, snapshot.checkpoint(name), lambda *_: None)
     return "\n".join("".join(text for text, _ in line) for line in dialog.text())
 
@@ -46,7 +47,7 @@ def test_a_tip_in_the_trash_makes_the_restore_start_a_branch(tmp_path: Path) -> 
     made = two_branches(tmp_path, live=True)
     names = ["ckpt-400", "ckpt-500"]
     move_to_trash(made.run, names, by="a test", now=made.now, update_state_file=True)
-    look = Look(made.run)
+    look = SnapshotReader(made.run)
     assert announced_branch(dialog_words(look, "ckpt-300")) == (2, True)
     empty_trash(made.run)
     assert announced_branch(dialog_words(look, "ckpt-300")) == (0, False)
@@ -68,7 +69,7 @@ class History:
     def __init__(self, root: Path) -> None:
         self._made = RunFactory(root).create(worker_count=1)
         self._run = self._made.run
-        self._look = Look(self._run)
+        self._look = SnapshotReader(self._run)
         self._position = BranchStep(0, 0)
         self._parent: str | None = None
         self._begun = 0
@@ -158,7 +159,7 @@ class History:
         back = max(0, self._position.step - (decided.target.step or 0))
         assert decided.steps_back == back
         assert ("goes back" in words) == ("goes back" in describe_plan(asked)) == (back > 0)
-        ancestors = self._look.snapshot(time.time()).checkpoints
+        ancestors = self._look.read(time.time()).checkpoints
         assert set(decided.left_behind) < {checkpoint.name for checkpoint in ancestors}
         assert decided.target.name not in decided.left_behind
 

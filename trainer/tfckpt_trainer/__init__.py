@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tfckpt_trainer.catalog.retention.rules import BestBy, Policy
+    from tfckpt_trainer.catalog.retention.policy import Policy
+    from tfckpt_trainer.catalog.retention.rules import BestBy
     from tfckpt_trainer.training import SaveOptions, TrainingRun
 
 __version__ = "0.1.0"
@@ -18,7 +19,7 @@ __all__ = ["BestBy", "Policy", "SaveOptions", "TrainingRun", "__version__"]
 
 _MODULES = {
     "BestBy": "tfckpt_trainer.catalog.retention.rules",
-    "Policy": "tfckpt_trainer.catalog.retention.rules",
+    "Policy": "tfckpt_trainer.catalog.retention.policy",
     "SaveOptions": "tfckpt_trainer.training",
     "TrainingRun": "tfckpt_trainer.training",
 }

@@ -50,6 +50,18 @@ class UsageError(TfckptError):
     exit_code = ExitCode.USAGE
 
 
+class UnknownCheckpointError(UsageError):
+    """No checkpoint has this name or step; commands add whether it is in the trash.
+
+    Attributes:
+        text: The name or the step.
+    """
+
+    def __init__(self, message: str, text: str) -> None:
+        super().__init__(message)
+        self.text = text
+
+
 class NoTrainerError(TfckptError):
     """The action needs a live trainer, and none responds."""
 

@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from tfckpt_trainer import Policy, SaveOptions, TrainingRun
-from tfckpt_trainer.catalog.retention.rules import parse_best
+from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.training import create_strategy
 
 parser = argparse.ArgumentParser()
@@ -32,7 +32,7 @@ parser.add_argument("--refuse-flush", type=int, help="of the run directory, once
 parser.add_argument("--refuse-journal", type=int, help="flushes of it, so many")
 parser.add_argument("--trace", help="file for the flushes and renames, in their order")
 parser.add_argument("--keep-last", type=int)
-parser.add_argument("--keep-best", type=parse_best, action="append", default=[])
+parser.add_argument("--keep-best", type=BestBy.from_value, action="append", default=[])
 parser.add_argument("--trash-hours", type=float)
 parser.add_argument("--make-room", action="store_true")
 parser.add_argument("--background", action="store_true")

@@ -12,7 +12,7 @@ from tfckpt_trainer.user_directories import NO_HOME
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.cli.main import JsonOption
 from tfckpt_tui.cli.output import print_json, print_line, print_message
-from tfckpt_tui.settings.config import Config, RetentionSection, config_path, read_config
+from tfckpt_tui.settings.config import Config, config_path, read_config
 
 
 @click.command()
@@ -42,16 +42,14 @@ def config(as_json: bool) -> None:
 
 
 def _settings(found: Config) -> list[dict[str, Any]]:
-    retention = found.retention or RetentionSection()
     settings = []
     for section, given, usual in (
-        ("app", found.app, Config().app),
-        ("retention", retention, RetentionSection()),
+        ("app", msgspec.structs.asdict(found.app), msgspec.structs.asdict(Config().app)),
+        ("retention", found.retention.to_json(), Config().retention.to_json()),
     ):
-        for name in given.__struct_fields__:
+        for name, value in given.items():
             if name != "make_room":
-                value = getattr(given, name)
-                settings.append(_setting(section, name, value, value != getattr(usual, name)))
+                settings.append(_setting(section, name, value, value != usual[name]))
     for name, key in DEFAULT_KEYS.items():
         own = found.keys.get(name)
         settings.append(_setting("keys", name, own or key, own is not None))

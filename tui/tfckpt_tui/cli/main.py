@@ -11,7 +11,13 @@ from typing import Any
 import click
 
 from tfckpt_trainer import __version__
-from tfckpt_trainer.errors import ExitCode, TfckptError, UsageError, in_words
+from tfckpt_trainer.errors import (
+    ExitCode,
+    TfckptError,
+    UnknownCheckpointError,
+    UsageError,
+    in_words,
+)
 from tfckpt_tui.cli.output import (
     app_unavailable_reason,
     discard_output,
@@ -87,10 +93,10 @@ _COMMAND_MODULES = {
     "resume": "control",
     "stop": "control",
     "prune": "prune",
-    "undo": "prune",
-    "trash": "prune",
-    "pin": "prune",
-    "unpin": "prune",
+    "undo": "trash",
+    "trash": "trash",
+    "pin": "pin",
+    "unpin": "pin",
     "tensorboard": "tensorboard",
     "config": "config",
     "completion": "completion",
@@ -139,7 +145,13 @@ def on_open_run(act: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates a command that acts on a run: it gets the opened run, not the directory."""
 
     def opened(directory: Path, **options: Any) -> Any:
-        return act(open_run(directory), **options)
+        run = open_run(directory)
+        try:
+            return act(run, **options)
+        except UnknownCheckpointError as error:
+            from tfckpt_trainer.catalog.retention.trash import in_trash_error
+
+            raise in_trash_error(run, error.text) or error from None
 
     opened.__name__ = act.__name__
     opened.__doc__ = act.__doc__

@@ -71,6 +71,12 @@ def print_message(text: str) -> None:
     sys.stderr.write(clean(text) + "\n")
 
 
+def print_warnings(warnings: Sequence[str]) -> None:
+    """Prints what else the reader has to know about an action that is done."""
+    for warning in warnings:
+        print_message(f"Done, but: {warning}")
+
+
 def print_error(text: str) -> None:
     """Prints an error to standard error; it may have several lines."""
     for number, part in enumerate(text.splitlines() or [""]):

@@ -1,43 +1,57 @@
-"""A retention policy from what a person types."""
+"""Retention policies as text: one field for each rule."""
 
 from __future__ import annotations
 
-from tfckpt_trainer.catalog.retention.rules import Policy, parse_best
+from collections.abc import Mapping
+from typing import Any
+
+from tfckpt_trainer.catalog.retention import rules
+from tfckpt_trainer.catalog.retention.policy import Policy
+from tfckpt_trainer.catalog.retention.rules import RuleFields
 from tfckpt_trainer.errors import UsageError
 
 
-def parse_policy(keep_last: str, keep_every: str, keep_best: str) -> Policy:
-    """Returns the policy that three inputs mean; an empty one means no such rule.
+def rule_fields() -> tuple[RuleFields, ...]:
+    """Returns the fields of the form, in order."""
+    return tuple(rule.fields for rule in rules.RULES)
+
+
+def parse_policy(texts: Mapping[str, str]) -> Policy:
+    """Returns the policy for what was typed into the fields.
 
     Args:
-        keep_last: How many.
-        keep_every: Steps.
-        keep_best: `METRIC:min|max:COUNT`, several with commas between them.
+        texts: By the keys of the rules. An empty text is no rule. A rule that may be given several
+            times takes several values with commas between them.
 
     Raises:
-        UsageError: One of them cannot be understood.
+        UsageError: A text is not the value of its rule.
     """
-    return Policy(
-        keep_last=_count(keep_last, "how many of the last to keep"),
-        keep_every_steps=_count(keep_every, "the number of steps"),
-        keep_best=tuple(parse_best(part) for part in keep_best.split(",") if part.strip()),
-    )
+    policy = Policy(**{f.key: _parse(f, texts.get(f.key, "")) for f in rule_fields()})
+    policy.check()
+    return policy
 
 
-def rules_in_words(policy: Policy) -> dict[str, str]:
-    """Returns what to type for a policy, by the names of the inputs."""
-    best = ", ".join(f"{one.metric}:{one.mode}:{one.count}" for one in policy.keep_best)
-    return {
-        "keep-last": str(policy.keep_last or ""),
-        "keep-every": str(policy.keep_every_steps or ""),
-        "keep-best": best,
-    }
+def policy_texts(policy: Policy) -> dict[str, str]:
+    """Returns what to type into the fields for a policy, by the keys of the rules."""
+    return {key: _text(value) for key, value in policy.values.items()}
 
 
-def _count(text: str, what: str) -> int | None:
+def _parse(field: RuleFields, text: str) -> Any:
+    if field.repeats:
+        return [part.strip() for part in text.split(",") if part.strip()]
     digits = text.strip().replace(",", "")
     if not digits:
         return None
-    if not digits.isdecimal() or int(digits) == 0:
-        raise UsageError(f"{text.strip()!r} is not {what}: type a number above 0.")
-    return int(digits)
+    try:
+        return field.value_type(digits)
+    except ValueError:
+        what = "a whole number above 0" if field.value_type is int else "a number above 0"
+        raise UsageError(f"{text.strip()!r} is not {what} ({field.title}).") from None
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value).removesuffix(".0")

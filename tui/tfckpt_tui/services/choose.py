@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tfckpt_trainer.catalog.lineage import BranchStep, lineage_at, lineage_of
 from tfckpt_trainer.catalog.retention.rules import is_number
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError, UsageError
 from tfckpt_tui.services.verify import can_be_verified
 
 _MOST_NAMED = 5
@@ -30,6 +30,8 @@ def find_checkpoint(checkpoints: Sequence[Checkpoint], text: str | None) -> Chec
         UsageError: There is none, or several have the step.
     """
     if not checkpoints:
+        if text is not None:
+            raise UnknownCheckpointError(f"There is no checkpoint {text}.", text)
         raise UsageError("There is no checkpoint.")
     if text is None:
         return next((c for c in checkpoints if c.is_head), checkpoints[0])
@@ -75,7 +77,10 @@ def find_by_step(
     """
     found = [c for c in checkpoints if c.step == step]
     if not found:
-        raise UsageError(f"No checkpoint has step {step:,}; near are: {_near(checkpoints, step)}.")
+        near = _near(checkpoints, step)
+        raise UnknownCheckpointError(
+            f"No checkpoint has step {step:,}; near are: {near}.", str(step)
+        )
     if len(found) > 1:
         ancestors = frozenset(lineage_at(checkpoints, position).names)
         passed = [c for c in found if c.name in ancestors]
@@ -195,9 +200,9 @@ def _verifiable(checkpoints: Sequence[Checkpoint], text: str) -> Checkpoint:
     return found
 
 
-def _not_found(checkpoints: Sequence[Checkpoint], text: str) -> UsageError:
+def _not_found(checkpoints: Sequence[Checkpoint], text: str) -> UnknownCheckpointError:
     newest = ", ".join(checkpoint.name for checkpoint in checkpoints[:_MOST_NAMED]) or "none"
-    return UsageError(f"There is no checkpoint {text}; the newest are: {newest}.")
+    return UnknownCheckpointError(f"There is no checkpoint {text}; the newest are: {newest}.", text)
 
 
 def _near(checkpoints: Sequence[Checkpoint], step: int) -> str:

@@ -1,4 +1,4 @@
-"""Prune, undo, pin: through the trainer where one lives, under its lock where none does."""
+"""Prune, undo, delete, pin: by the trainer if one runs, otherwise by this process."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tfckpt_trainer.catalog.retention import pinning
+from tfckpt_trainer.catalog.retention import pins
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
+from tfckpt_trainer.catalog.retention.emptying import Emptied, empty_trash
 from tfckpt_trainer.catalog.retention.prune import (
     OnWarning,
     finish_interrupted_prunes,
     move_to_trash,
 )
 from tfckpt_trainer.catalog.retention.prune import undo as bring_back
-from tfckpt_trainer.catalog.retention.trash import Emptied, empty_trash, find_in_trash
+from tfckpt_trainer.catalog.retention.trash import find_in_trash
 from tfckpt_trainer.catalog.scan.foreign_writers import Foreign
 from tfckpt_trainer.errors import RefusedError, TfckptError
 from tfckpt_trainer.rundir.command_queue import requester
@@ -43,19 +44,19 @@ from tfckpt_tui.services.request import (
 )
 
 LOCK_SECONDS = 5.0
-"""How long to wait for a lock that a trainer or another prune holds."""
+"""How long to wait for the lock of the trainer."""
 
 
 @dataclass(frozen=True)
 class PruneOutcome:
-    """What was moved, and under which id it can be brought back.
+    """The result of a prune or an undo.
 
     Attributes:
-        trash: The id in the trash; None while the trainer has not answered.
-        names: Of the checkpoints.
+        trash: Id of the prune in the trash; None if the trainer was not waited for.
+        names: The checkpoints.
         size: Bytes of all of them.
-        command: Id of the command that was not waited for.
-        warnings: Sentences about what the disk refused once it was done.
+        command: Id of the command, if the trainer was not waited for.
+        warnings: Sentences about steps that failed after all files were moved.
     """
 
     trash: str | None
@@ -66,7 +67,7 @@ class PruneOutcome:
 
 
 def foreign_words(found: Foreign) -> str:
-    """Returns in a sentence what speaks for a foreign trainer."""
+    """Returns the evidence of a trainer that does not use this library, as a clause."""
     if found.processes:
         first, more = found.processes[0], len(found.processes) - 1
         others = f" and {more} more" if more else ""
@@ -88,18 +89,18 @@ def prune(
 
     Args:
         run: The run directory.
-        names: Which ones.
-        through: Which front end asks, for the journal.
-        beside_trainer: Whether the person knows that a trainer which does not use our library
-            seems to be writing there.
-        wait: Whether to wait for the trainer, where one lives.
-        timeout: Seconds to wait for it.
-        on_change: Told of each change while waiting.
+        names: The checkpoints.
+        through: The front end that asks, for the journal.
+        beside_trainer: Whether to prune although a trainer that does not use this library seems
+            to be running.
+        wait: Whether to wait for the trainer, if one runs.
+        timeout: Seconds to wait for the trainer.
+        on_change: Called with each change of the command while waiting.
 
     Raises:
-        RefusedError: One of them is protected, or a foreign trainer seems to live; nothing was
-            moved.
-        UsageError: One of them is not there.
+        RefusedError: A checkpoint is protected, or a trainer seems to be running that cannot be
+            asked; nothing was moved.
+        UsageError: A checkpoint does not exist.
     """
     presence = detect_trainer(run, on_full_disk=True)
     if presence.answers:
@@ -117,7 +118,7 @@ def prune(
         return _outcome_of(command.result)
     _refuse_foreign(presence, beside_trainer)
     by = requester(through)
-    return _by_ourselves(
+    return _in_this_process(
         run,
         JournalKind.PRUNE,
         by,
@@ -143,19 +144,19 @@ def delete(
     on_change: OnChange | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Emptied:
-    """Deletes checkpoints for good, without a way back; it needs no free disk space.
+    """Deletes checkpoints for good; needs no free disk space.
 
-    Where a trainer lives it moves them to the trash, and they are deleted from there.
+    If a trainer runs, it moves them to the trash, and they are deleted from there.
 
     Raises:
-        RefusedError: One of them is protected, or a trainer seems to live that cannot be asked;
-            nothing was deleted.
-        UsageError: One of them is not there.
+        RefusedError: A checkpoint is protected, or a trainer seems to be running that cannot be
+            asked; nothing was deleted.
+        UsageError: A checkpoint does not exist.
     """
     presence = detect_trainer(run, on_full_disk=True)
     if presence.answers:
         pruned = prune(run, names, through=through, timeout=timeout, on_change=on_change)
-        return _written_down(
+        return _journaled(
             run, empty_trash(run, only=pruned.trash, on_progress=on_progress), through
         )
     _refuse_foreign(presence, beside_trainer)
@@ -168,7 +169,7 @@ def delete(
             in_use=presence.in_use,
             on_progress=on_progress,
         )
-    return _written_down(run, emptied, through)
+    return _journaled(run, emptied, through)
 
 
 def _refuse_foreign(presence: TrainerPresence, is_agreed: bool) -> None:
@@ -196,11 +197,11 @@ def undo(
     timeout: float = DEFAULT_TIMEOUT,
     on_change: OnChange | None = None,
 ) -> PruneOutcome:
-    """Brings back what one prune moved away, by default the newest.
+    """Brings back the checkpoints of one prune, by default of the newest.
 
     Raises:
-        UsageError: There is nothing to bring back.
-        RefusedError: Something of the same name is there now.
+        UsageError: The trash is empty, or there is no such prune.
+        RefusedError: A file with the same name exists now.
     """
     presence = detect_trainer(run, on_full_disk=True)
     if presence.answers:
@@ -214,10 +215,10 @@ def undo(
         )
         return _outcome_of(command.result)
     if not run.trash.is_dir():
-        # It raises the message for an empty trash, in a directory that may be read-only.
+        # Raises the error for an empty trash, also in a read-only directory.
         find_in_trash(run, trash)
     with replace_advice(advice_for_undo(run)):
-        return _by_ourselves(
+        return _in_this_process(
             run,
             JournalKind.UNDO,
             requester(through),
@@ -237,18 +238,18 @@ def empty(
     through: str,
     on_progress: Callable[[int], None] | None = None,
 ) -> Emptied:
-    """Deletes for good what is in the trash, or what was pruned before a time.
+    """Deletes for good what is in the trash, or only what was pruned before a time.
 
     Raises:
-        RefusedError: A prune or an undo goes on.
+        RefusedError: The trash is locked, or a trainer runs that does not answer.
     """
     if run.trash.is_dir() and not detect_trainer(run).answers:
-        _refuse_beside_trainer(run)
-    return _written_down(run, empty_trash(run, before, on_progress=on_progress), through)
+        _refuse_silent_trainer(run)
+    return _journaled(run, empty_trash(run, before, on_progress=on_progress), through)
 
 
-def _written_down(run: RunDirectory, emptied: Emptied, through: str) -> Emptied:
-    """Writes into the journal what was deleted; returns it with what the disk refused of that."""
+def _journaled(run: RunDirectory, emptied: Emptied, through: str) -> Emptied:
+    """Writes the deletion to the journal; returns it with a warning if that failed."""
     if not emptied.names:
         return emptied
     entry = JournalEntry(
@@ -265,44 +266,45 @@ def _written_down(run: RunDirectory, emptied: Emptied, through: str) -> Emptied:
 def set_pins(
     run: RunDirectory, names: Sequence[str], *, pinned: bool, through: str
 ) -> tuple[str, ...]:
-    """Pins or unpins checkpoints: all of them, or none where one cannot be.
+    """Pins or unpins checkpoints, all or none.
 
     Returns:
-        Sentences about what the disk refused once it was done.
+        Sentences about steps that failed after the pins were changed.
 
     Raises:
-        UsageError: There is no such checkpoint, it is in the trash, or its name is not valid
-            UTF-8.
-        RefusedError: A prune, undo or emptying goes on for long.
+        UsageError: A checkpoint does not exist, is in the trash, or its name is not UTF-8.
+        RefusedError: The trash is locked.
     """
     kind, word = (JournalKind.PIN, "Pinned") if pinned else (JournalKind.UNPIN, "Unpinned")
     by = requester(through)
     entries = []
     for name in names:
+        if pins.is_pinned(run, name) is pinned:
+            continue
         message = f"{word} {name}."
         entry = JournalEntry(at=time.time(), kind=kind, message=message, checkpoint=name, by=by)
-        # Before anything changes: a name that the journal cannot hold is refused.
+        # Refuses a name that the journal cannot store, before anything changes.
         encode(entry)
         entries.append(entry)
-    warnings = pinning.set_pins(run, names, pinned=pinned)
+    warnings = pins.set_pins(run, names, pinned=pinned)
     told = {try_write_entry(run, entry) for entry in entries} - {""}
     return (*warnings, *sorted(told))
 
 
 @contextmanager
 def without_trainer(run: RunDirectory, *, needs_room: bool = True) -> Iterator[None]:
-    """Holds the trainer's lock, so that none starts meanwhile; finishes what was cut off.
+    """Holds the lock of the trainer, so that none starts; finishes interrupted prunes and undos.
 
     Args:
         run: The run directory.
-        needs_room: Whether a full disk is a reason to stop here.
+        needs_room: Whether to fail if the disk is full.
 
     Raises:
-        RefusedError: A trainer lives, though it does not answer.
+        RefusedError: A trainer runs but does not answer.
         DiskFullError: The disk is full.
         TfckptError: The directory cannot be written to.
     """
-    # Imported when it is needed: the app shows its first frame before anything is pruned.
+    # Imported here, so that the app shows its first frame sooner.
     from filelock import FileLock, Timeout
 
     lock = FileLock(run.trainer_lock, timeout=LOCK_SECONDS)
@@ -314,23 +316,23 @@ def without_trainer(run: RunDirectory, *, needs_room: bool = True) -> Iterator[N
     try:
         retry_with_reserve(run, prepare)
     except DiskFullError:
-        # Where not even a directory fits, no trainer of ours works and none can start.
+        # If not even a directory fits, no trainer of this library works there or can start.
         if needs_room or run.control.exists():
             raise
         yield
         return
     except Timeout:
         raise RefusedError(
-            f"A trainer holds {run.trainer_lock} and does not answer; nothing was touched. Look "
-            f"at it with `tfckpt-tui status {run.root}`."
+            f"A trainer holds {run.trainer_lock} and does not answer; nothing was changed. See its "
+            f"state with `tfckpt-tui status {run.root}`."
         ) from None
     except OSError as error:
         raise TfckptError(
-            f"{run.root} cannot be written to ({error.strerror}); do it as its owner. Nothing was "
-            "touched."
+            f"{run.root} cannot be written to ({error.strerror}); run this as its owner. Nothing "
+            "was changed."
         ) from error
     try:
-        _refuse_beside_trainer(run)
+        _refuse_silent_trainer(run)
         with suppress(*(() if needs_room else (DiskFullError,))):
             finish_interrupted_prunes(run)
         yield
@@ -338,25 +340,25 @@ def without_trainer(run: RunDirectory, *, needs_room: bool = True) -> Iterator[N
         lock.release()
 
 
-def _refuse_beside_trainer(run: RunDirectory) -> None:
-    """Refuses where a heartbeat shows a trainer that neither answers nor holds the lock.
+def _refuse_silent_trainer(run: RunDirectory) -> None:
+    """Refuses if heartbeats show a trainer that neither answers nor holds the lock.
 
-    Its clock and ours may differ, its processes may be hidden from us in a container, and the
-    lock may not be shared, as on some network file systems.
+    Clocks may differ, the trainer may run in a container, and the lock may not be shared, as on
+    some network file systems.
     """
     other = find_other_trainer(run)
     if other is None:
         return
     age = max(0.0, heartbeat_age_on_disk(run, other.index))
     raise RefusedError(
-        f"A trainer lives in {run.root}: worker {other.index} (process {other.pid} on "
+        f"A trainer is running in {run.root}: worker {other.index} (process {other.pid} on "
         f"{other.host}) wrote its heartbeat {age:.0f} s ago by the clock of the file system. It "
-        "does not answer here: compare the clocks of both machines. Nothing was touched. Do it "
+        "does not answer here: compare the clocks of both machines. Nothing was changed. Run this "
         f"on {other.host}, or stop the trainer there with `tfckpt-tui stop {run.root}`."
     )
 
 
-def _by_ourselves(
+def _in_this_process(
     run: RunDirectory, kind: JournalKind, by: str, act: Callable[[OnWarning], TrashManifest]
 ) -> PruneOutcome:
     warnings: list[str] = []

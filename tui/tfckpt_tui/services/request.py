@@ -140,9 +140,12 @@ class TrainerPresence:
     may_update_state_file: bool
 
     @property
-    def in_use(self) -> frozenset[str]:
-        """Names of checkpoints that a trainer may be reading or writing."""
-        return self.foreign.in_use if self.foreign is not None else frozenset()
+    def in_use(self) -> dict[str, str]:
+        """Names of checkpoints that a process may be reading or writing, each with the reason."""
+        if self.foreign is None:
+            return {}
+        changed = dict.fromkeys(self.foreign.fresh_checkpoints, "its files changed a moment ago")
+        return changed | dict.fromkeys(self.foreign.open_checkpoints, "open in another process")
 
 
 def detect_trainer(run: RunDirectory, *, on_full_disk: bool = False) -> TrainerPresence:

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from tfckpt_trainer.catalog.retention.rules import Policy, policy_from
+from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.run import RetentionRules, RunInfo
+from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.user_directories import config_directory
 
 _RENAMED_ACTIONS = {"remarks": "diagnostics"}
@@ -22,10 +22,6 @@ _RENAMED_ACTIONS = {"remarks": "diagnostics"}
 _SIZE_LIMIT = 1 << 20
 _TAKEN_KEYS = {"ctrl+c": "it ends programs", "ctrl+z": "it suspends them"}
 """Keys that the terminal needs, and why."""
-
-
-class RetentionSection(RetentionRules, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The rules as a person writes them, where a key that nobody knows is a slip."""
 
 
 class AppSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,13 +57,13 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The settings for all runs.
 
     Attributes:
-        retention: Which checkpoints `prune` keeps if neither its options nor the run says so.
+        retention: Which checkpoints `prune` keeps, unless options or the trainer of the run say so.
         app: How the app looks and behaves.
         keys: Keys of actions, by action; several keys are separated by commas.
         themes: Custom themes by name.
     """
 
-    retention: RetentionSection | None = None
+    retention: RetentionSettings = RetentionSettings()
     app: AppSection = AppSection()
     keys: dict[str, str] = {}
     themes: dict[str, ThemeSection] = {}
@@ -75,17 +71,20 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Rules:
-    """What a prune goes by.
+    """The policy of a prune for which none was given.
 
     Attributes:
-        policy: An empty one says that there is none.
-        source: Where it comes from, in words; of an empty one, why there is none.
-        trash_hours: After how long it also deletes for good what is in the trash, if ever.
+        policy: Empty if there is none.
+        source: Where the policy comes from; of an empty one, why there is none.
+        trash_hours: Hours after which the prune also deletes for good what is in the trash; None
+            never deletes.
+        is_known: Whether the trainer's own policy could be read, if it has one.
     """
 
     policy: Policy
     source: str
     trash_hours: float | None = None
+    is_known: bool = True
 
 
 def config_path() -> Path | None:
@@ -106,7 +105,7 @@ def read_config(default_keys: Mapping[str, str], path: Path | None = None) -> Co
         path: The file; by default the user's own, which may not exist.
 
     Raises:
-        UsageError: It cannot be read, is not TOML, or has an invalid key or value.
+        UsageError: The file cannot be read, is not TOML, or has an invalid key or value.
     """
     place = path or config_path()
     if place is None:
@@ -114,6 +113,7 @@ def read_config(default_keys: Mapping[str, str], path: Path | None = None) -> Co
     try:
         data = place.read_bytes()[:_SIZE_LIMIT]
         raw = tomllib.loads(data.decode())
+        section = raw.pop("retention", {})
         config = _with_current_names(msgspec.convert(raw, Config))
     except (FileNotFoundError, NotADirectoryError):
         if path is None:
@@ -125,37 +125,34 @@ def read_config(default_keys: Mapping[str, str], path: Path | None = None) -> Co
         raise UsageError(f"{place} is not valid TOML: {error}.") from error
     except msgspec.ValidationError as error:
         raise UsageError(f"{place}: {error}. {_known_keys(raw)}") from error
-    _check(place, config.retention or RetentionSection())
+    config = msgspec.structs.replace(config, retention=_read_retention(place, section))
     _check_app(place, config)
     _check_keys(place, config.keys, default_keys)
     return config
 
 
 def default_rules(info: RunInfo | None, config: Config) -> Rules:
-    """Returns what to prune by where nothing is given: the trainer's own policy comes first."""
+    """Returns the policy to prune by if none is given: the one of the trainer comes first."""
     if info is not None and info.retention is not None:
         try:
-            policy = policy_from(info.retention)
+            policy = RetentionSettings.from_json(info.retention).policy
         except UsageError as error:
-            # To pass it over would delete what the trainer means to keep.
-            return Rules(Policy(), f"run.json has an invalid policy: {str(error).rstrip('.')}")
+            # Without the trainer's rules, a prune could delete what the trainer keeps.
+            problem = f"the policy in run.json is invalid: {str(error).rstrip('.')}"
+            return Rules(Policy(), problem, is_known=False)
         if not policy.is_empty:
             return Rules(policy, "the trainer's own policy")
-    section = config.retention or RetentionSection()
-    policy = policy_from(section)
+    policy = config.retention.policy
     if policy.is_empty:
         where = config_path() or "a configuration file"
         why = f"neither the trainer of this run nor {where} has a rule"
         return Rules(policy, why)
-    return Rules(policy, "the configuration file", section.trash_hours)
+    return Rules(policy, "the configuration file", config.retention.trash_hours)
 
 
 def _known_keys(raw: dict[str, Any]) -> str:
-    """Returns the keys of the sections that a file has, for an error message."""
-    sections = {
-        "retention": [n for n in RetentionRules.__struct_fields__ if n != "make_room"],
-        "app": list(AppSection.__struct_fields__),
-    }
+    """Returns the known keys of the sections that a file has."""
+    sections = {"app": list(AppSection.__struct_fields__)}
     told = [
         f"Keys of [{name}] are {', '.join(keys)}." for name, keys in sections.items() if name in raw
     ]
@@ -192,13 +189,20 @@ def _check_keys(place: Path, keys: Mapping[str, str], default_keys: Mapping[str,
             taken[key] = name
 
 
-def _check(place: Path, section: RetentionSection) -> None:
+def _read_retention(place: Path, section: Any) -> RetentionSettings:
+    keys = [key for key in RetentionSettings.known_keys() if key != "make_room"]
     try:
-        policy_from(section)
+        if not isinstance(section, dict):
+            raise UsageError("it is not a section; write [retention].")
+        if section.get("make_room"):
+            raise UsageError(
+                "make_room is for a trainer whose save does not fit; give it to "
+                "TrainingRun(make_room=True)."
+            )
+        unknown = sorted(section.keys() - {*keys, "make_room"})
+        if unknown:
+            known = ", ".join(keys)
+            raise UsageError(f"unknown key `{unknown[0]}`. Keys of [retention] are {known}.")
+        return RetentionSettings.from_json(section)
     except UsageError as error:
         raise UsageError(f"{place}, [retention]: {error}") from error
-    if section.make_room:
-        raise UsageError(
-            f"{place}, [retention]: make_room is for a trainer, which would not fit a save; give "
-            "it to TrainingRun(make_room=True)."
-        )

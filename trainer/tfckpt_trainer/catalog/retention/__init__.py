@@ -1,4 +1,4 @@
-"""Retention rules, prune, trash, undo and pins: all that moves or deletes checkpoints.
+"""Retention rules, prune, trash, undo and pins: everything that moves or deletes checkpoints.
 
 Finding checkpoints belongs in `catalog.scan`.
 """

@@ -1,21 +1,23 @@
-"""Deletes checkpoints for good without moving them first: for a disk on which nothing fits.
+"""Deletes checkpoints for good without the trash, which works on a full disk.
 
-The indexes go first, so that each checkpoint is whole or gone at every instant. What a cut-off
-deletion leaves is data without an index, which the next prune takes.
+The index files are deleted first, so that at every moment a checkpoint is complete or gone. An
+interrupted deletion leaves data files without an index file, which the next prune deletes.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from tfckpt_trainer.catalog.retention.emptying import Emptied
 from tfckpt_trainer.catalog.retention.pins import is_pinned
-from tfckpt_trainer.catalog.retention.prune import choose_prunable, files_of
-from tfckpt_trainer.catalog.retention.state_list import take_off_list
-from tfckpt_trainer.catalog.retention.trash import Emptied, locked_trash
+from tfckpt_trainer.catalog.retention.protection import NOT_IN_USE
+from tfckpt_trainer.catalog.retention.prune import files_of, require_prunable
+from tfckpt_trainer.catalog.retention.state_list import remove_from_state_file
+from tfckpt_trainer.catalog.retention.trash import locked_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoint_files import size_of_directory
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
@@ -31,30 +33,30 @@ def delete_for_good(
     *,
     now: float,
     update_state_file: bool,
-    in_use: frozenset[str] = frozenset(),
+    in_use: Mapping[str, str] = NOT_IN_USE,
     on_progress: Callable[[int], None] | None = None,
 ) -> Emptied:
-    """Deletes the checkpoints `names` for good; it needs no free disk space.
+    """Deletes checkpoints for good; needs no free disk space.
 
     Args:
         run: The run directory; the caller holds its lock or is its trainer.
-        names: What to delete.
+        names: The checkpoints.
         now: Seconds since the epoch.
-        update_state_file: Whether to take them off TensorFlow's list.
-        in_use: Names of what is being read or written.
-        on_progress: Told after each file how many bytes are free.
+        update_state_file: Whether to remove them from TensorFlow's state file.
+        in_use: Names of checkpoints that another process may read or write, each with the reason.
+        on_progress: Called after each file with the bytes freed so far.
 
     Raises:
-        UsageError: A name is not there, or none was given.
-        RefusedError: One of them is protected; nothing was deleted.
-        OSError: An index could not be deleted; those before it are gone.
+        UsageError: A checkpoint does not exist, or no name was given.
+        RefusedError: A checkpoint is protected; nothing was deleted.
+        OSError: An index file could not be deleted; those before it are gone.
     """
     run.refuse_links()
     release_reserve(run)
     with _locked_if_possible(run):
         catalog = Catalog(run)
         checkpoints = catalog.scan(now)
-        chosen = choose_prunable(checkpoints, names, in_use)
+        chosen = require_prunable(checkpoints, names, in_use)
         files = [path for c in chosen for path, _ in files_of(run, catalog.evidence(c.name))]
         deletion = _Deletion(run, on_progress)
         deletion.delete_indexes(chosen, [path for path in files if path.suffix == ".index"])
@@ -63,19 +65,19 @@ def delete_for_good(
         listed = not update_state_file
         with suppress(OSError):
             if not listed:
-                take_off_list(run, gone, remaining)
+                remove_from_state_file(run, gone, remaining)
                 listed = True
         for path in files:
             deletion.delete(path)
         if not listed:
-            # There may be room now.
-            deletion.attempt(lambda: take_off_list(run, gone, remaining))
+            # There may be room for the state file now.
+            deletion.attempt(lambda: remove_from_state_file(run, gone, remaining))
     keep_reserve(run)
     return deletion.done(chosen)
 
 
 class _Deletion:
-    """Deletes files; what the disk refuses does not keep the rest from going."""
+    """Deletes files; a failure does not stop the others."""
 
     def __init__(self, run: RunDirectory, on_progress: Callable[[int], None] | None) -> None:
         self._run = run
@@ -84,34 +86,33 @@ class _Deletion:
         self._problems: list[str] = []
 
     def delete_indexes(self, chosen: Sequence[Checkpoint], indexes: Sequence[Path]) -> None:
-        """Deletes the indexes: from then on the checkpoints are gone."""
+        """Deletes the index files; after that, the checkpoints are gone."""
         for checkpoint in chosen:
             if is_pinned(self._run, checkpoint.name):
                 raise RefusedError(
-                    f"{checkpoint.name} is not deleted: it was pinned meanwhile. Nothing was "
-                    "deleted."
+                    f"{checkpoint.name} is not deleted: it was just pinned. Nothing was deleted."
                 )
         for path in indexes:
             size = os.lstat(path).st_size
             path.unlink()
             self._freed += size
         for directory in {path.parent for path in indexes}:
-            # Before the data goes: a power loss must not bring back an index without it.
+            # Flushed before the data: a power loss must not restore an index without data.
             sync_directory(directory)
 
     def delete(self, path: Path) -> None:
-        """Deletes what is left of a checkpoint."""
+        """Deletes another file of a checkpoint."""
         self.attempt(lambda: self._delete(path))
 
     def attempt(self, act: Callable[[], None]) -> None:
-        """Does something that must not keep the rest from being done."""
+        """Runs a step whose failure does not stop the others."""
         try:
             act()
         except OSError as error:
             self._problems.append(f"{in_words(error)}.")
 
     def done(self, chosen: Sequence[Checkpoint]) -> Emptied:
-        """Returns what was deleted."""
+        """Returns the result."""
         names = tuple(checkpoint.name for checkpoint in chosen)
         return Emptied(self._freed, names, problems=tuple(self._problems))
 
@@ -131,9 +132,9 @@ class _Deletion:
 
 @contextmanager
 def _locked_if_possible(run: RunDirectory) -> Iterator[None]:
-    """Locks the trash, unless there is no room for the directory in which the lock lies.
+    """Locks the trash, unless the disk has no room for the directory of the lock.
 
-    Then no trainer of ours can have been there, and nobody else can lock either.
+    Without that directory no trainer of this library has run there, and no one else can lock.
     """
     with ExitStack() as stack:
         try:

@@ -1,8 +1,8 @@
-"""Whether a file is the one that a manifest of the trash means, also in a copy of the directory.
+"""Compares files with the manifest of a prune, also in a copy of the run directory.
 
-A prune notes size, time and inode of each file. In a directory that was copied the inode is
-another one, and often the time; then the content decides: checksums in the manifest and in the
-record of the checkpoint, and for large data files the checksums of tensors in its index.
+A manifest records size, time and inode of each file. A copied directory has other inodes, and
+often other times. Then the content decides: checksums in the manifest and in the record of the
+checkpoint, and for large data files the checksums of tensors in the index file.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint
 
 SMALL_FILE = 1 << 20
-"""Bytes of a file that is read for its checksum when a prune is planned."""
+"""Bytes of the largest file whose checksum a prune computes."""
 
 READ_PER_PRUNE = 64 << 20
-"""Bytes that one prune reads for checksums."""
+"""Bytes that one prune reads to compute checksums."""
 
 READ_PER_FILE = 64 << 20
-"""Bytes that are read of one file to find out whether it is the one that was meant."""
+"""Bytes of one file that are read to compare it."""
 
 _CHUNK = 1 << 20
 
 
 class Checksums:
-    """Finds the checksums for a manifest, reading little: other actions wait meanwhile."""
+    """Computes the checksums for a manifest; reads little, because other actions wait."""
 
     def __init__(self) -> None:
         self._left = READ_PER_PRUNE
 
     def of(self, path: Path, size: int, known: Mapping[str, FileFacts], name: str) -> int | None:
-        """Returns the checksum of a file or a directory; None where it would take long.
+        """Returns the checksum of a file or a directory; None if it would take long.
 
         Args:
             path: The file or directory.
-            size: Of the file.
-            known: What a record tells of files, by name.
-            name: Of the file, relative to the run directory.
+            size: Size of the file in bytes.
+            known: Files in the record of the checkpoint, by name.
+            name: Name of the file, relative to the run directory.
         """
         if path.is_dir():
             return checksum_of_names(path)
@@ -65,12 +65,12 @@ class Checksums:
         try:
             return checksum_of_file(path)
         except (OSError, DamagedFileError):
-            # Nobody can read it. It is pruned nevertheless, and known by size, time and inode.
+            # A file that cannot be read is identified by size, time and inode.
             return None
 
 
 class Match:
-    """Compares files with what the manifest of one checkpoint says of them.
+    """Compares files with the manifest of one checkpoint.
 
     Args:
         run: The run directory.
@@ -84,22 +84,22 @@ class Match:
         self._trashed = trashed
 
     def is_unchanged(self, path: Path, name: str) -> bool:
-        """Whether the file at `path` is the one that was planned for, by what the disk says of it.
+        """Whether a file has the size and time in the manifest.
 
         Args:
-            path: Where it is.
-            name: How the manifest calls it.
+            path: The file.
+            name: Its name in the manifest.
         """
         found, planned = _facts(path), self._identity(name)
         if found is None or planned is None:
             return found is not None
-        # Not the inode: some file systems in user space give a file another one at each look, and
-        # of a directory not the size: each file system counts it in its own way.
+        # Inodes are not compared: some FUSE file systems change them at each access. Sizes of
+        # directories are not compared: they depend on the file system.
         same_size = stat.S_ISDIR(found.st_mode) or found.st_size == planned[0]
         return same_size and _is_same_time(found.st_mtime_ns, planned[1])
 
-    def is_meant(self, path: Path, name: str) -> bool:
-        """Whether the file at `path` is the one that was planned for, if need be by its content."""
+    def is_same_file(self, path: Path, name: str) -> bool:
+        """Whether a file is the planned one, if necessary by its content."""
         if self.is_unchanged(path, name):
             return True
         found, planned = _facts(path), self._identity(name)
@@ -127,12 +127,12 @@ class Match:
         if name.startswith(".tfckpt/records/"):
             return checksum is None and self._is_record(path)
         if name.startswith(".tfckpt/verifications/"):
-            # Of other files it says nothing, and so it cannot be wrong about them.
+            # A verification result describes no other file.
             return True
         return self._holds_same_tensors(path)
 
     def _holds_recorded(self, path: Path, name: str) -> bool:
-        """Whether a directory holds the files of the record; manifests of 0.1 say nothing of it."""
+        """Whether a directory holds the files of the record; manifests of 0.1 lack checksums."""
         inside = {file: f for file, f in self._recorded.items() if file.startswith(f"{name}/")}
         return bool(inside) and all(
             (path / file.removeprefix(f"{name}/")).stat().st_size == facts.size
@@ -141,15 +141,15 @@ class Match:
         )
 
     def _is_record(self, path: Path) -> bool:
-        """Whether a record tells of the very index that the trash holds."""
+        """Whether a record describes the index file in the trash."""
         name = f"{self._trashed.name}.index"
         told = {facts.name: facts for facts in load(path, CheckpointRecord).files}
         return name in told and checksum_of_file(self._index) == told[name].crc32c
 
     def _holds_same_tensors(self, path: Path) -> bool:
-        """Whether most tensors of a data file are those of the index, as far as it may be read.
+        """Whether most tensors of a data file match the index, as far as the read limit allows.
 
-        Not all: a checkpoint may be pruned because some of its bytes are wrong.
+        Not all have to match: a checkpoint may be pruned because it is damaged.
         """
         matching = read = 0
         with Shard(path) as shard:
@@ -173,7 +173,7 @@ class Match:
 
     @property
     def _index(self) -> Path:
-        """The index file, which leaves first and comes back last."""
+        """The index file, in the trash or in the run directory."""
         name = f"{self._trashed.name}.index"
         for root in (self._place, self._run.root):
             for file in (name, f".tfckpt/saving/{name}"):
@@ -206,7 +206,7 @@ def checksum_of_file(path: Path) -> int:
     """Returns the CRC32C of all bytes of a file.
 
     Raises:
-        DamagedFileError: It is no plain file.
+        DamagedFileError: It is not a regular file.
         OSError: It cannot be read.
     """
     value = 0
@@ -234,12 +234,12 @@ def _facts(path: Path) -> os.stat_result | None:
 
 
 def _is_same_time(found: int, planned: int) -> bool:
-    """Whether two times are the same; one from an archive may lack its part of a second."""
+    """Whether two times in ns are the same; archives may store whole seconds only."""
     return found == planned or (found % 10**9 == 0 and found // 10**9 == planned // 10**9)
 
 
 def _spread(entries: list[TensorEntry]) -> Iterator[TensorEntry]:
-    """Yields the entries in an order in which any part of them is spread over the file."""
+    """Yields the entries in an order that samples the whole file early."""
     ordered = sorted(entries, key=lambda entry: entry.offset)
     step = 1
     while step < len(ordered):

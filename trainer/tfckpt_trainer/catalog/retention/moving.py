@@ -1,8 +1,8 @@
 """Moves the files of checkpoints between run directory and trash, each by one rename.
 
-An index makes a checkpoint. So all indexes leave before anything else, and come back after
-everything else; the directories are flushed in between, because a power loss may undo renames
-that were not flushed, and the later ones as well as the earlier ones.
+A checkpoint exists if its index file does. So all index files are moved first, and moved back
+last. The directories are flushed in between: a power loss may undo renames that were not flushed,
+in any order.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _INDEX = ".index"
 
 
 def check_files(trashed: TrashedCheckpoint) -> None:
-    """Checks that a manifest names nothing but files of its checkpoint.
+    """Checks that a manifest lists only files of the checkpoint.
 
     Raises:
-        DamagedFileError: It names something else.
+        DamagedFileError: It lists another file.
     """
     name = trashed.name
     own = {
@@ -42,23 +42,18 @@ def check_files(trashed: TrashedCheckpoint) -> None:
         belongs = plain.startswith(name) and _SUFFIX.fullmatch(plain[len(name) :])
         if not belongs and file not in own:
             raise DamagedFileError(
-                f"A manifest in the trash gives {file!r} to checkpoint {name!r}, to which it "
-                "cannot belong; nothing was moved."
+                f"A manifest in the trash lists {file!r}, which is not a file of checkpoint "
+                f"{name!r}; nothing was moved."
             )
 
 
-def has_begun(place: Path, trashed: TrashedCheckpoint) -> bool:
-    """Whether any file of a checkpoint is in the trash already."""
-    return any(os.path.lexists(place / name) for name in trashed.files)
-
-
 def is_unchanged(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> bool:
-    """Whether every file is where it was, and by size and time the same."""
+    """Whether every file is in its place, with the same size and time."""
     match = Match(run, place, trashed)
     return all(match.is_unchanged(run.root / name, name) for name in trashed.files)
 
 
-def put_away(
+def trash_files(
     run: RunDirectory,
     place: Path,
     checkpoints: Sequence[TrashedCheckpoint],
@@ -66,19 +61,18 @@ def put_away(
     strict: bool,
     heed_pins: bool = True,
 ) -> None:
-    """Moves the files of checkpoints to the trash; what is there already stays there.
+    """Moves the files of checkpoints to the trash; files that are already there stay.
 
     Args:
         run: The run directory.
         place: The prune's directory in the trash.
-        checkpoints: What to move.
-        strict: Whether to stop at a file that is not the one that was planned for. If not,
-            that one is left where it is.
-        heed_pins: Whether to stop at a checkpoint that was pinned since.
+        checkpoints: The checkpoints.
+        strict: Whether to fail if a file is not the planned one; otherwise that file stays.
+        heed_pins: Whether to fail if a checkpoint is pinned by now.
 
     Raises:
-        RefusedError: A file was changed or replaced since, or a checkpoint was pinned.
-        OSError: The disk refused.
+        RefusedError: A file was changed or replaced, or a checkpoint was pinned.
+        OSError: A file operation failed.
     """
     moves = _Moves(run.root, place)
     for files in (_indexes, _others):
@@ -87,44 +81,44 @@ def put_away(
             for name in files(trashed):
                 if heed_pins:
                     _refuse_pinned(run, place, trashed)
-                moved = moves.put_away(name, match, strict=strict)
+                moved = moves.trash_files(name, match, strict=strict)
                 if strict and not moved:
                     raise RefusedError(
-                        f"{name} was changed while {trashed.name} was being pruned; it stays. "
-                        "Look again."
+                        f"{name} changed while {trashed.name} was being pruned. Nothing was "
+                        "moved. Prune again to see the new plan."
                     )
             if heed_pins:
-                # Where a lock is not shared, a pin may be set at this very moment. It is written
-                # before the pin is acknowledged, so it is seen here or the pin sees the move.
+                # If the lock is not shared, a pin may be written at this moment. It is written
+                # before it is acknowledged: either it is seen here, or `set_pins` sees the move.
                 _refuse_pinned(run, place, trashed)
         moves.flush()
 
 
-def can_come_back(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> None:
-    """Checks that all of a checkpoint is in the trash and nothing is in its way.
+def check_can_return(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> None:
+    """Checks that a checkpoint can be moved back from the trash.
 
     Raises:
-        RefusedError: Something is missing, or is there again.
+        RefusedError: A file is missing, or exists again in the run directory.
     """
     for name in trashed.files:
         if not os.path.lexists(place / name):
             raise RefusedError(
-                f"{name} is gone from {place}; {trashed.name} cannot be brought back whole."
+                f"{name} is missing from {place}; {trashed.name} cannot be brought back completely."
             )
         if os.path.lexists(run.root / name):
-            raise RefusedError(f"{name} is there again; move it away to bring {trashed.name} back.")
+            raise RefusedError(f"{name} exists again; move it away to bring {trashed.name} back.")
 
 
 def bring_back(
     run: RunDirectory, place: Path, checkpoints: Sequence[TrashedCheckpoint]
 ) -> list[TrashedCheckpoint]:
-    """Moves the files of checkpoints back, the indexes last; what is back already stays.
+    """Moves the files of checkpoints back, the index files last.
 
     Returns:
-        Those that are back; not those of which another file took the place of one of theirs.
+        The checkpoints that are back; not those that were saved again under the same name.
 
     Raises:
-        OSError: The disk refused.
+        OSError: A file operation failed.
     """
     returning = [trashed for trashed in checkpoints if not _is_replaced(run, place, trashed)]
     moves = _Moves(run.root, place)
@@ -138,35 +132,35 @@ def bring_back(
 
 
 def remove_empty(directory: Path) -> None:
-    """Removes a directory and those in it, as far as they are empty."""
+    """Removes a directory and its subdirectories, as far as they are empty."""
     for path, _, _ in os.walk(directory, topdown=False):
         try:
             os.rmdir(path)
         except OSError:
-            # Somebody put something there; the next emptying of the trash takes it.
+            # It is not empty; the next emptying of the trash deletes it.
             return
 
 
 class _Moves:
-    """Renames files between run directory and trash; flushes each directory that it changed."""
+    """Renames files between run directory and trash, and flushes the changed directories."""
 
     def __init__(self, root: Path, place: Path) -> None:
         self._root = root
         self._place = place
         self._changed: set[Path] = set()
 
-    def put_away(self, name: str, match: Match, *, strict: bool) -> bool:
-        """Moves a file to the trash; returns whether the one that was meant is there."""
+    def trash_files(self, name: str, match: Match, *, strict: bool) -> bool:
+        """Moves a file to the trash; returns whether the planned file is there."""
         source, target = self._root / name, self._place / name
-        is_it = match.is_unchanged if strict else match.is_meant
+        is_it = match.is_unchanged if strict else match.is_same_file
         if os.path.lexists(target):
             return True
         if not is_it(source, name):
             return False
         self._move(name, self._root, self._place)
-        if match.is_unchanged(target, name) or (not strict and match.is_meant(target, name)):
+        if match.is_unchanged(target, name) or (not strict and match.is_same_file(target, name)):
             return True
-        # Another process replaced it between the look and the move.
+        # Another process replaced the file after it was checked.
         self._move(name, self._place, self._root)
         return False
 
@@ -175,10 +169,10 @@ class _Moves:
         self._move(name, self._place, self._root)
 
     def flush(self) -> None:
-        """Flushes what was renamed since the last flush.
+        """Flushes the directories that changed since the last flush.
 
         Raises:
-            NotFlushedError: The disk refused.
+            NotFlushedError: A flush failed.
         """
         for directory in sorted(self._changed):
             sync_directory(directory)
@@ -194,16 +188,14 @@ class _Moves:
         for part in name.split("/")[:-1]:
             directory = directory / part
             if not directory.is_dir() or directory.is_symlink():
-                # A file that moves into a directory which is lost is lost with it.
+                # If the directory is lost in a power loss, so are the files moved into it.
                 make_directory(directory, durable=True)
 
 
 def _refuse_pinned(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> None:
-    # If it was saved again under its name since, the pin is of that one.
+    # If it was saved again under the same name, the pin belongs to the new checkpoint.
     if is_pinned(run, trashed.name) and not _is_replaced(run, place, trashed):
-        raise RefusedError(
-            f"{trashed.name} is not pruned: it was pinned meanwhile. Nothing was moved."
-        )
+        raise RefusedError(f"{trashed.name} is not pruned: it was just pinned. Nothing was moved.")
 
 
 def _is_replaced(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> bool:

@@ -1,22 +1,29 @@
-"""Pins: a user's order that a checkpoint is never to be pruned."""
+"""Pins: a pinned checkpoint is never pruned. A prune never overtakes an acknowledged pin."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 
-from tfckpt_trainer.rundir.files import make_directory, write_atomic
+from tfckpt_trainer.catalog.retention.trash import find_trashed, in_trash_error, locked_trash
+from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
+from tfckpt_trainer.catalog.scan.history import entries_of
+from tfckpt_trainer.errors import UnknownCheckpointError, in_words
+from tfckpt_trainer.rundir.files import NotFlushedError, make_directory, write_atomic
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.reserve import retry_with_reserve
 
 
 def pin(run: RunDirectory, name: str) -> None:
-    """Writes the pin of checkpoint `name`; a pinned one stays pinned.
+    """Writes the pin of a checkpoint.
 
-    It neither takes the lock nor looks for the checkpoint: `pinning.set_pins` does.
+    Neither takes the lock nor checks that the checkpoint exists; `set_pins` does.
 
     Raises:
-        RefusedError: A directory in the way is a symbolic link.
-        NotFlushedError: It is pinned; the disk refused to flush that.
-        OSError: It is not pinned.
+        RefusedError: A directory of the path is a symbolic link.
+        NotFlushedError: The pin was written but could not be flushed.
+        OSError: The pin was not written.
     """
     run.refuse_links()
     make_directory(run.pins_directory, durable=True)
@@ -24,17 +31,17 @@ def pin(run: RunDirectory, name: str) -> None:
 
 
 def unpin(run: RunDirectory, name: str) -> None:
-    """Removes the pin of checkpoint `name`, if it has one.
+    """Removes the pin of a checkpoint, if it has one.
 
     Raises:
-        RefusedError: A directory in the way is a symbolic link.
+        RefusedError: A directory of the path is a symbolic link.
     """
     run.refuse_links()
     run.pin(name).unlink(missing_ok=True)
 
 
 def is_pinned(run: RunDirectory, name: str) -> bool:
-    """Whether checkpoint `name` is pinned at this moment."""
+    """Whether a checkpoint is pinned now."""
     return os.path.lexists(run.pin(name))
 
 
@@ -44,3 +51,73 @@ def pinned_names(run: RunDirectory) -> frozenset[str]:
         return frozenset(os.listdir(run.pins_directory))
     except (FileNotFoundError, NotADirectoryError):
         return frozenset()
+
+
+def set_pins(
+    run: RunDirectory, names: Sequence[str], *, pinned: bool, timeout: float | None = None
+) -> tuple[str, ...]:
+    """Pins or unpins checkpoints, all or none.
+
+    Waits for a running prune, undo or emptying of the trash, and they wait for it.
+
+    Args:
+        run: The run directory.
+        names: The checkpoints.
+        pinned: Whether to pin them.
+        timeout: Seconds to wait for the lock of the trash; None for the default.
+
+    Returns:
+        Warnings about pins that may not survive a power loss.
+
+    Raises:
+        UsageError: A checkpoint does not exist, or is in the trash.
+        RefusedError: The trash is locked, or a symbolic link is in the way.
+        DiskFullError: The disk is full.
+        OSError: A file operation failed; no pin was changed.
+    """
+    run.refuse_links()
+    # The pin of a checkpoint that is gone or in the trash can be removed.
+    wanted = [name for name in names if pinned or not is_pinned(run, name)]
+    # Before anything is created: the directory may not belong to this library.
+    _check_exist(run, wanted)
+    with locked_trash(run, timeout):
+        _check_exist(run, wanted)
+        return retry_with_reserve(run, lambda: _set_all(run, names, pinned=pinned))
+
+
+def _set_all(run: RunDirectory, names: Sequence[str], *, pinned: bool) -> tuple[str, ...]:
+    changing = [name for name in names if is_pinned(run, name) is not pinned]
+    warnings = []
+    try:
+        for name in changing:
+            try:
+                (pin if pinned else unpin)(run, name)
+            except NotFlushedError as error:
+                warnings.append(
+                    f"The change of {name} may not survive a power loss: {in_words(error)}."
+                )
+        if pinned:
+            # If the lock is not shared, a prune that did not see the pin may have moved it.
+            _check_exist(run, names)
+    except BaseException:
+        for name in changing:
+            with suppress(OSError):
+                (unpin if pinned else pin)(run, name)
+        raise
+    return tuple(warnings)
+
+
+def _check_exist(run: RunDirectory, names: Sequence[str]) -> None:
+    seen, with_index = set(), set()
+    for directory in (run.root, run.saving_directory):
+        for entry in entries_of(directory):
+            if not entry.is_symlink():
+                seen.add(owner_of(entry.name))
+                if entry.name.endswith(".index"):
+                    with_index.add(owner_of(entry.name))
+    for name in names:
+        # Without its index file, a prune may be moving it at this moment.
+        if not name or name not in seen or (name not in with_index and find_trashed(run, name)):
+            raise in_trash_error(run, name) or UnknownCheckpointError(
+                f"There is no checkpoint {name!r}; list them with `tfckpt-tui ls {run.root}`.", name
+            )

@@ -1,21 +1,25 @@
-"""What must never go, whatever is asked: the one list of reasons."""
+"""Which checkpoints no prune may delete, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.scan.linked import link_reasons
 
+NOT_IN_USE: Mapping[str, str] = MappingProxyType({})
+"""No checkpoint is in use."""
+
 
 def protections(
-    checkpoints: Sequence[Checkpoint], in_use: frozenset[str] = frozenset()
+    checkpoints: Sequence[Checkpoint], in_use: Mapping[str, str] = NOT_IN_USE
 ) -> dict[str, str]:
-    """Returns the names of the checkpoints that must stay, each with the reason.
+    """Returns the names of the checkpoints that no prune may delete, each with the reason.
 
     Args:
-        checkpoints: All of a directory, newest first.
-        in_use: Names of what is being read or written.
+        checkpoints: All checkpoints of a directory, newest first.
+        in_use: Names of checkpoints that another process may read or write, each with the reason.
     """
     reasons: dict[str, str] = {}
     for checkpoint in checkpoints:
@@ -35,15 +39,15 @@ def protections(
     return reasons
 
 
-def _reason(checkpoint: Checkpoint, in_use: frozenset[str]) -> str:
+def _reason(checkpoint: Checkpoint, in_use: Mapping[str, str]) -> str:
     if checkpoint.pinned:
         return "pinned"
     if checkpoint.state is CheckpointState.WRITING:
         return "being written"
     if checkpoint.state is CheckpointState.TRASHED:
-        return "on its way to the trash"
+        return "being moved to the trash"
     if checkpoint.name in in_use:
-        return "in use"
+        return in_use[checkpoint.name]
     if checkpoint.is_head:
-        return "training goes on from it"
+        return "training continues from it"
     return ""

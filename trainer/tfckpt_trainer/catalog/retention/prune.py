@@ -1,8 +1,9 @@
-"""Moves checkpoints to the trash and back: at every instant each one is whole or gone.
+"""Prune and undo: move checkpoints to the trash and back, safely across crashes.
 
-TensorFlow sees a checkpoint by its index, so the index leaves first and comes back last. The
-manifest is written before anything moves; a prune or an undo that was cut off is finished from
-it, by the next one or by `finish_interrupted_prunes`.
+TensorFlow finds a checkpoint by its index file, so that file is moved first and returned last: at
+every moment a checkpoint is complete or gone. The manifest is written before any file is moved. An
+interrupted prune or undo is finished from its manifest, by the next one or by
+`finish_interrupted_prunes`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,20 +20,24 @@ from msgspec.structs import replace
 from tfckpt_trainer.catalog.retention.matching import Checksums
 from tfckpt_trainer.catalog.retention.moving import (
     bring_back,
-    can_come_back,
+    check_can_return,
     check_files,
-    has_begun,
     is_unchanged,
-    put_away,
     remove_empty,
+    trash_files,
 )
 from tfckpt_trainer.catalog.retention.pins import pinned_names
-from tfckpt_trainer.catalog.retention.protection import protections
-from tfckpt_trainer.catalog.retention.state_list import list_entries, put_on_list, take_off_list
+from tfckpt_trainer.catalog.retention.protection import NOT_IN_USE, protections
+from tfckpt_trainer.catalog.retention.state_list import (
+    list_entries,
+    remove_from_state_file,
+    return_to_state_file,
+)
 from tfckpt_trainer.catalog.retention.trash import (
     MANIFEST,
-    TrashLook,
+    TrashReader,
     find_in_trash,
+    has_trashed_files,
     list_trash,
     locked_trash,
     next_sequence,
@@ -42,7 +47,13 @@ from tfckpt_trainer.catalog.scan.checkpoint_files import Identity, identity_of
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.history import read_list
 from tfckpt_trainer.catalog.scan.states import Evidence
-from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError, in_words
+from tfckpt_trainer.errors import (
+    DamagedFileError,
+    RefusedError,
+    UnknownCheckpointError,
+    UsageError,
+    in_words,
+)
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.files import make_directory, sync_directory
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -62,11 +73,11 @@ from tfckpt_trainer.rundir.reserve import (
 
 
 def _ignore(_warning: str) -> None:
-    """Takes a warning that nobody asked for."""
+    """Ignores a warning."""
 
 
 OnWarning = Callable[[str], None]
-"""Told in a sentence what else has to be known of something that is done."""
+"""Called with a sentence about a step that failed after the action itself was done."""
 
 
 def move_to_trash(
@@ -76,42 +87,42 @@ def move_to_trash(
     by: str,
     now: float,
     update_state_file: bool,
-    in_use: frozenset[str] = frozenset(),
-    patience: float | None = None,
+    in_use: Mapping[str, str] = NOT_IN_USE,
+    timeout: float | None = None,
     on_warning: OnWarning = _ignore,
 ) -> TrashManifest:
-    """Moves the checkpoints `names` to the trash, all or none.
+    """Moves checkpoints to the trash, all or none.
 
     Args:
         run: The run directory; the caller holds its lock or is its trainer.
-        names: What to move.
+        names: The checkpoints.
         by: Who asked.
         now: Seconds since the epoch.
-        update_state_file: Whether to take them off TensorFlow's list. Not beside a live trainer
-            that does not use this library, which would write its own list over ours.
-        in_use: Names of what is being read or written.
-        patience: Seconds to wait for another prune, undo or emptying, if not the usual ones.
-        on_warning: Told what the disk refused once all was moved.
+        update_state_file: Whether to remove them from TensorFlow's state file. False beside a
+            trainer that does not use this library, which writes that file itself.
+        in_use: Names of checkpoints that another process may read or write, each with the reason.
+        timeout: Seconds to wait for the lock of the trash; None for the default.
+        on_warning: Called if a step fails after all files were moved.
 
     Raises:
-        UsageError: A name is not there, or none was given.
-        RefusedError: One of them is protected or changed meanwhile; nothing was moved.
+        UsageError: A checkpoint does not exist, or no name was given.
+        RefusedError: A checkpoint is protected or has changed; nothing was moved.
         DiskFullError: The disk is full; nothing was moved.
-        OSError: The disk refused; what had moved was brought back.
+        OSError: A file operation failed; files that had been moved were moved back.
     """
 
     def act() -> TrashManifest:
         run.refuse_links()
         make_directory(run.control, durable=True)
         make_directory(run.trash, durable=True)
-        with locked_trash(run, patience):
+        with locked_trash(run, timeout):
             _finish_interrupted(run, now)
             catalog = Catalog(run)
             checkpoints = catalog.scan(now)
-            chosen = choose_prunable(checkpoints, names, in_use)
+            chosen = require_prunable(checkpoints, names, in_use)
             _refuse_another_device(run)
             manifest = _manifest(run, catalog, chosen, by, now, update_state_file)
-            return _begin(run, manifest, checkpoints, on_warning)
+            return _start(run, manifest, checkpoints, on_warning)
 
     keep_reserve(run)
     return retry_with_reserve(run, act)
@@ -124,24 +135,24 @@ def undo(
     update_state_file: bool,
     on_warning: OnWarning = _ignore,
 ) -> TrashManifest:
-    """Brings back what one prune moved away, all or nothing.
+    """Moves the checkpoints of one prune back from the trash, all or none.
 
     Args:
         run: The run directory; the caller holds its lock or is its trainer.
-        identifier: Which prune; None for the newest.
-        update_state_file: Whether to put them back on TensorFlow's list.
-        on_warning: Told what the disk refused once all was back.
+        identifier: The id of the prune; None for the newest.
+        update_state_file: Whether to add them to TensorFlow's state file again.
+        on_warning: Called if a step fails after all files were moved.
 
     Raises:
         UsageError: There is no such prune.
-        RefusedError: A file of the same name is there now, or one is gone from the trash;
+        RefusedError: A file with the same name exists now, or one is missing from the trash;
             nothing was moved.
-        DiskFullError: The disk is full; the next prune or undo finishes what was begun.
-        OSError: The disk refused; the next prune or undo finishes this one.
+        DiskFullError: The disk is full; the next prune or undo finishes this one.
+        OSError: A file operation failed; the next prune or undo finishes this one.
     """
     run.refuse_links()
     if not run.trash.is_dir():
-        # It raises the message for an empty trash; nothing is created in a foreign directory.
+        # Raises the error for an empty trash, without creating anything in the directory.
         find_in_trash(run, identifier)
 
     def act() -> TrashManifest:
@@ -151,28 +162,28 @@ def undo(
             place = run.trash / manifest.id
             for trashed in manifest.checkpoints:
                 check_files(trashed)
-                can_come_back(run, place, trashed)
+                check_can_return(run, place, trashed)
             manifest = replace(
                 manifest, phase=TrashPhase.UNDOING, update_state_file=update_state_file
             )
             store(place / MANIFEST, manifest)
-            return _carry_back(run, manifest, on_warning)
+            return _move_back(run, manifest, on_warning)
 
     with replace_advice(advice_for_undo(run)):
         return retry_with_reserve(run, act)
 
 
 def finish_interrupted_prunes(run: RunDirectory) -> list[TrashManifest]:
-    """Finishes every prune and undo that was cut off; returns them.
+    """Finishes every interrupted prune and undo, and returns them.
 
-    A prune goes on to its end, except for a checkpoint that had not been touched and that is
-    protected or another one by now: that stays. One that is pinned by now stays or comes back.
+    A prune is completed, with two exceptions. A checkpoint of which no file was moved stays if it
+    is protected or replaced by now. A checkpoint that is pinned by now stays or is moved back.
 
     Raises:
-        RefusedError: A prune, undo or emptying goes on, or a link stands in the way.
-        OSError: The disk refused; the next call tries again.
+        RefusedError: The trash is locked, or a symbolic link is in the way.
+        OSError: A file operation failed; the next call tries again.
     """
-    if not TrashLook(run).in_transit():
+    if not TrashReader(run).in_transit():
         return []
 
     def act() -> list[TrashManifest]:
@@ -191,19 +202,19 @@ def _finish_interrupted(run: RunDirectory, now: float) -> list[TrashManifest]:
             for trashed in manifest.checkpoints:
                 check_files(trashed)
         except DamagedFileError:
-            # It is none of ours, and nothing in it is moved anywhere.
+            # The manifest was not written by this library: move nothing.
             continue
         if manifest.phase is TrashPhase.PRUNING:
             finished.append(_finish_prune(run, manifest, now))
         else:
-            finished.append(_carry_back(run, manifest))
+            finished.append(_move_back(run, manifest))
     return finished
 
 
 def _finish_prune(run: RunDirectory, manifest: TrashManifest, now: float) -> TrashManifest:
     place = run.trash / manifest.id
     pinned = pinned_names(run)
-    begun = [t for t in manifest.checkpoints if has_begun(place, t)]
+    begun = [t for t in manifest.checkpoints if has_trashed_files(place, t)]
     returned = bring_back(run, place, [t for t in begun if t.name in pinned])
     checkpoints = Catalog(run).scan(now)
     protected = protections(checkpoints)
@@ -216,47 +227,47 @@ def _finish_prune(run: RunDirectory, manifest: TrashManifest, now: float) -> Tra
         stays = untouched and (trashed.name in protected or not is_unchanged(run, place, trashed))
         (staying if stays else going).append(trashed)
     if staying and manifest.update_state_file:
-        put_on_list(run, staying)
+        return_to_state_file(run, staying)
     manifest = replace(manifest, checkpoints=going)
     if not going:
         return _close(run, manifest)
     store(place / MANIFEST, manifest)
-    return _carry_out(run, manifest, checkpoints, strict=False)
+    return _move_to_trash(run, manifest, checkpoints, strict=False)
 
 
-def _begin(
+def _start(
     run: RunDirectory,
     manifest: TrashManifest,
     checkpoints: Sequence[Checkpoint],
     on_warning: OnWarning,
 ) -> TrashManifest:
-    """Carries out a new prune; where it fails, nothing has moved."""
+    """Carries out a new prune; if it fails, moves everything back."""
     place = run.trash / manifest.id
     try:
         make_directory(place, durable=True)
         store(place / MANIFEST, manifest)
     except OSError:
-        # Nothing has moved, and a manifest that could not be flushed must not be finished.
+        # A manifest that could not be flushed must not be finished later.
         _drop(place)
         raise
     try:
-        return _carry_out(run, manifest, checkpoints, strict=True, on_warning=on_warning)
+        return _move_to_trash(run, manifest, checkpoints, strict=True, on_warning=on_warning)
     except (OSError, RefusedError):
-        _take_back(run, manifest)
+        _roll_back(run, manifest)
         raise
 
 
-def _take_back(run: RunDirectory, manifest: TrashManifest) -> None:
-    """Brings back what a prune that failed had moved, as far as the disk lets it."""
+def _roll_back(run: RunDirectory, manifest: TrashManifest) -> None:
+    """Moves back the files of a failed prune, as far as possible."""
     back = replace(manifest, phase=TrashPhase.UNDOING)
-    # If the disk refuses to note it, the next action finishes the prune; else it finishes this.
+    # If this cannot be written, the next action completes the prune instead of undoing it.
     with suppress(OSError, DiskFullError):
         retry_with_reserve(run, lambda: store(run.trash / manifest.id / MANIFEST, back))
     with suppress(OSError, DiskFullError):
-        _carry_back(run, back)
+        _move_back(run, back)
 
 
-def _carry_out(
+def _move_to_trash(
     run: RunDirectory,
     manifest: TrashManifest,
     checkpoints: Sequence[Checkpoint],
@@ -264,20 +275,20 @@ def _carry_out(
     strict: bool,
     on_warning: OnWarning | None = None,
 ) -> TrashManifest:
-    """Moves to the trash what a manifest names, and closes it.
+    """Moves the files of a manifest to the trash, and marks it as done.
 
     Args:
         run: The run directory.
-        manifest: What to move.
-        checkpoints: All of the directory, newest first.
-        strict: Whether to stop at a file that is not the one that was planned for.
-        on_warning: Told what the disk refused once all was moved; without it that is an error.
+        manifest: The prune.
+        checkpoints: All checkpoints of the directory, newest first.
+        strict: Whether to fail if a file is not the planned one.
+        on_warning: Called if a step fails after all files were moved; None raises the error.
     """
     place = run.trash / manifest.id
     if manifest.update_state_file:
         names = frozenset(trashed.name for trashed in manifest.checkpoints)
-        take_off_list(run, names, [c for c in checkpoints if c.name not in names])
-    put_away(run, place, manifest.checkpoints, strict=strict)
+        remove_from_state_file(run, names, [c for c in checkpoints if c.name not in names])
+    trash_files(run, place, manifest.checkpoints, strict=strict)
     done = replace(manifest, phase=TrashPhase.TRASHED)
     try:
         retry_with_reserve(run, lambda: store(place / MANIFEST, done))
@@ -285,48 +296,48 @@ def _carry_out(
         if on_warning is None:
             raise
         on_warning(
-            f"The manifest of {manifest.id} could not be completed ({_why(error)}); the next "
-            "prune or undo completes it."
+            f"The manifest of {manifest.id} could not be updated ({_why(error)}); the next prune "
+            "or undo updates it."
         )
     return done
 
 
-def _carry_back(
+def _move_back(
     run: RunDirectory, manifest: TrashManifest, on_warning: OnWarning | None = None
 ) -> TrashManifest:
-    """Brings back what a manifest names; what has another in its place by now stays.
+    """Moves the checkpoints of a manifest back; a checkpoint that was saved again stays.
 
     Args:
         run: The run directory.
-        manifest: What to bring back.
-        on_warning: Told what the disk refused once all was back; without it that is an error.
+        manifest: The prune.
+        on_warning: Called if a step fails after all files were moved; None raises the error.
     """
     place = run.trash / manifest.id
     returned = bring_back(run, place, manifest.checkpoints)
     staying = [trashed for trashed in manifest.checkpoints if trashed not in returned]
     if staying:
         if manifest.update_state_file:
-            put_on_list(run, returned)
-        put_away(run, place, staying, strict=False, heed_pins=False)
+            return_to_state_file(run, returned)
+        trash_files(run, place, staying, strict=False, heed_pins=False)
         kept = replace(manifest, checkpoints=staying, phase=TrashPhase.TRASHED)
         store(place / MANIFEST, kept)
         return replace(manifest, checkpoints=returned)
     try:
         if manifest.update_state_file:
-            retry_with_reserve(run, lambda: put_on_list(run, returned))
+            retry_with_reserve(run, lambda: return_to_state_file(run, returned))
         return _close(run, manifest)
     except (OSError, DiskFullError) as error:
         if on_warning is None:
             raise
         on_warning(
-            f"The manifest of {manifest.id} or TensorFlow's list could not be brought up to date "
-            f"({_why(error)}); the next prune or undo does it."
+            f"The manifest of {manifest.id} or TensorFlow's state file could not be updated "
+            f"({_why(error)}); the next prune or undo updates it."
         )
         return manifest
 
 
 def _close(run: RunDirectory, manifest: TrashManifest) -> TrashManifest:
-    """Removes a manifest that has nothing in the trash any more."""
+    """Removes a manifest without checkpoints."""
     place = run.trash / manifest.id
     (place / MANIFEST).unlink()
     remove_empty(place)
@@ -335,7 +346,7 @@ def _close(run: RunDirectory, manifest: TrashManifest) -> TrashManifest:
 
 
 def _drop(place: Path) -> None:
-    """Removes a prune that moved nothing."""
+    """Removes the directory of a prune that moved nothing."""
     with suppress(OSError):
         (place / MANIFEST).unlink(missing_ok=True)
         remove_empty(place)
@@ -345,20 +356,22 @@ def _why(error: Exception) -> str:
     return in_words(error).rstrip(".")
 
 
-def choose_prunable(
-    checkpoints: Sequence[Checkpoint], names: Sequence[str], in_use: frozenset[str]
+def require_prunable(
+    checkpoints: Sequence[Checkpoint], names: Sequence[str], in_use: Mapping[str, str]
 ) -> list[Checkpoint]:
-    """Returns the checkpoints `names`, if each of them may be pruned.
+    """Returns the checkpoints with these names.
 
     Raises:
-        UsageError: A name is not there, or none was given.
-        RefusedError: One of them is protected.
+        UsageError: A checkpoint does not exist, or no name was given.
+        RefusedError: A checkpoint is protected, or its name is not UTF-8.
     """
     by_name = {checkpoint.name: checkpoint for checkpoint in checkpoints}
     unknown = [name for name in names if name not in by_name]
     if unknown or not names:
-        what = f"There is no checkpoint {unknown[0]}" if unknown else "No checkpoint was named"
-        raise UsageError(f"{what}; known are {', '.join(list(by_name)[:5]) or 'none'}.")
+        known = f"known are {', '.join(list(by_name)[:5]) or 'none'}."
+        if not unknown:
+            raise UsageError(f"No checkpoint was given; {known}")
+        raise UnknownCheckpointError(f"There is no checkpoint {unknown[0]}; {known}", unknown[0])
     chosen = [by_name[name] for name in dict.fromkeys(names)]
     protected = protections(checkpoints, in_use)
     for checkpoint in chosen:
@@ -367,8 +380,8 @@ def choose_prunable(
             raise RefusedError(f"{checkpoint.name} is not pruned: {reason}. Nothing was moved.")
         if not _can_be_written(checkpoint.name):
             raise RefusedError(
-                f"{checkpoint.name!r} is not UTF-8, and no manifest can hold it; rename its files "
-                "to prune it. Nothing was moved."
+                f"{checkpoint.name!r} is not UTF-8 and cannot be written to a manifest; rename its "
+                "files to prune it. Nothing was moved."
             )
     return chosen
 
@@ -411,7 +424,7 @@ def _trashed(
     entry: ListEntry | None,
     checksums: Checksums,
 ) -> TrashedCheckpoint:
-    """Lists what belongs to a checkpoint, the index first."""
+    """Returns the entry of a checkpoint in the manifest, its index file first."""
     there = files_of(run, evidence)
     names = [path.relative_to(run.root).as_posix() for path, _ in there]
     known = {f.name: f for f in checkpoint.record.files} if checkpoint.record else {}
@@ -431,7 +444,7 @@ def _trashed(
 
 
 def files_of(run: RunDirectory, evidence: Evidence) -> list[tuple[Path, Identity]]:
-    """Returns all files and directories of a checkpoint that are there, the index first."""
+    """Returns all existing files and directories of a checkpoint, the index file first."""
     name, aside = evidence.files.name, run.saving_directory
     found: list[tuple[Path, Identity | None]] = []
     found += [(run.root / fact.name, fact.identity) for fact in evidence.files.index_first]
@@ -449,6 +462,6 @@ def files_of(run: RunDirectory, evidence: Evidence) -> list[tuple[Path, Identity
 def _refuse_another_device(run: RunDirectory) -> None:
     if os.stat(run.root).st_dev != os.stat(run.trash).st_dev:
         raise RefusedError(
-            f"{run.trash} is on another file system than {run.root}; a move there could be cut "
-            "off halfway. Nothing was moved."
+            f"{run.trash} is on another file system than {run.root}; files cannot be moved there "
+            "in one step. Nothing was moved."
         )

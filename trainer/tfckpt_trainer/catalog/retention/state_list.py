@@ -1,4 +1,4 @@
-"""Keeps TensorFlow's state file right while checkpoints go to the trash and come back."""
+"""Updates TensorFlow's state file when checkpoints are pruned and brought back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tfckpt_trainer.rundir.records.trash import ListEntry, TrashedCheckpoint
 
 
 def list_entries(state: StateFile | None) -> dict[str, ListEntry]:
-    """Returns how the state file lists each checkpoint, by name."""
+    """Returns the entries of the state file by checkpoint name."""
     if state is None:
         return {}
     stamps = _stamps(state)
@@ -27,15 +27,15 @@ def list_entries(state: StateFile | None) -> dict[str, ListEntry]:
     }
 
 
-def take_off_list(
+def remove_from_state_file(
     run: RunDirectory, names: frozenset[str], remaining: Sequence[Checkpoint]
 ) -> None:
-    """Takes checkpoints off TensorFlow's list; a damaged list is left to the next save.
+    """Removes checkpoints from TensorFlow's state file; the next save replaces a damaged one.
 
     Args:
         run: The run directory.
-        names: What goes.
-        remaining: What stays, newest first.
+        names: The checkpoints to remove.
+        remaining: The other checkpoints, newest first.
 
     Raises:
         OSError: The state file cannot be written.
@@ -51,7 +51,7 @@ def take_off_list(
     if state.latest_name in names:
         newest = _newest(remaining)
         if newest is None:
-            # TensorFlow cannot start from a list without a newest one; from this one it can.
+            # TensorFlow cannot read a state file without a latest checkpoint.
             return
         place = next((n for n, p in enumerate(paths) if os.path.basename(p) == newest.name), None)
         latest = newest.name if place is None else paths.pop(place)
@@ -65,8 +65,10 @@ def take_off_list(
     )
 
 
-def put_on_list(run: RunDirectory, returned: Sequence[TrashedCheckpoint]) -> None:
-    """Puts checkpoints back where they stood on TensorFlow's list; its newest stays its newest.
+def return_to_state_file(run: RunDirectory, returned: Sequence[TrashedCheckpoint]) -> None:
+    """Adds checkpoints to TensorFlow's state file again, in their old places.
+
+    The latest checkpoint of the file does not change.
 
     Raises:
         OSError: The state file cannot be written.
@@ -89,7 +91,7 @@ def put_on_list(run: RunDirectory, returned: Sequence[TrashedCheckpoint]) -> Non
 
 
 def _place(entry: ListEntry, stamps: Sequence[float]) -> int:
-    """Returns where an entry belongs: by its time where the list is in order of time."""
+    """Returns the index for an entry: by its time, if the entries are ordered by time."""
     if entry.timestamp is None or not stamps or list(stamps) != sorted(stamps):
         return entry.place
     return bisect.bisect_left(stamps, entry.timestamp)

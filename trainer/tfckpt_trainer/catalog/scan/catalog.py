@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from tfckpt_trainer.catalog.lineage import BranchTips, find_branch_tips
-from tfckpt_trainer.catalog.retention.trash import TrashLook
+from tfckpt_trainer.catalog.retention.trash import TrashReader
 from tfckpt_trainer.catalog.scan.annotations import Annotations
 from tfckpt_trainer.catalog.scan.checkpoint_files import (
     CheckpointFiles,
@@ -68,7 +68,7 @@ class Catalog:
         self._observer = Observer(run)
         self._files = FileScanner(run.root)
         self._aside = FileScanner(run.saving_directory)
-        self._trash = TrashLook(run)
+        self._trash = TrashReader(run)
         self._records = Records(run)
         self._verifications = Verifications(run)
         self._annotations = Annotations(run)

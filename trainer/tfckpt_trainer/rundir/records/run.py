@@ -3,32 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
 from tfckpt_trainer.rundir.documents import Document, SealedDocument
-
-
-class RetentionRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Which checkpoints to keep, as it is written in files; None and an empty list are no rule.
-
-    Attributes:
-        keep_last: The newest so many.
-        keep_every_steps: One in every so many steps.
-        keep_every_hours: One in every so many hours.
-        keep_best: By metrics, each as `METRIC:min|max:COUNT`.
-        trash_hours: How long what a trainer moved to the trash by these rules stays there; None
-            is for good.
-        make_room: Whether a save that would not fit may empty the trash, the oldest first.
-    """
-
-    keep_last: int | None = None
-    keep_every_steps: int | None = None
-    keep_every_hours: float | None = None
-    keep_best: list[str] = []
-    trash_hours: float | None = None
-    make_room: bool = False
 
 
 class RunInfo(Document, frozen=True, kw_only=True):
@@ -48,7 +27,8 @@ class RunInfo(Document, frozen=True, kw_only=True):
         tensorboard: Directory of event files, relative to the run directory unless absolute.
         host: Host of the chief.
         versions: Versions of Python, TensorFlow and Keras.
-        retention: The retention rules of the trainer; None if it does not prune.
+        retention: How the trainer prunes, if it does; see `RetentionSettings.from_json`. Values are
+            checked when it is used: a rule of a newer version must not make the file unreadable.
     """
 
     id: str
@@ -63,7 +43,7 @@ class RunInfo(Document, frozen=True, kw_only=True):
     tensorboard: str = ".tfckpt/tensorboard"
     host: str = ""
     versions: dict[str, str] = {}
-    retention: RetentionRules | None = None
+    retention: dict[str, Any] | None = None
 
 
 class Head(SealedDocument, frozen=True, kw_only=True):

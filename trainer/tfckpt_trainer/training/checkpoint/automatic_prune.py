@@ -1,142 +1,103 @@
-"""Retention while training: after each save, what no rule keeps goes to the trash."""
+"""Automatic pruning: after each save, moves to the trash what no retention rule keeps."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
-import msgspec
-
+from tfckpt_trainer.catalog.retention.emptying import Emptied, empty_trash
+from tfckpt_trainer.catalog.retention.plan import Plan, plan
+from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
-from tfckpt_trainer.catalog.retention.rules import Plan, Policy, plan, policy_from, rules_of
-from tfckpt_trainer.catalog.retention.trash import RETENTION, Emptied, empty_trash
+from tfckpt_trainer.catalog.retention.rules import Rule
+from tfckpt_trainer.catalog.retention.trash import RETENTION
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
-from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError, in_words
+from tfckpt_trainer.errors import RefusedError, TfckptError, in_words
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.run import RetentionRules
 from tfckpt_trainer.rundir.reserve import keep_reserve
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 
 PATIENCE_SECONDS = 1.0
-"""How long training waits for somebody else who is at the trash; the next save tries again."""
+"""How long training waits for the lock of the trash; the next save tries again."""
 
 
-@dataclass(frozen=True)
-class Housekeeping:
-    """What a trainer does with old checkpoints.
+class AutomaticPruner:
+    """Prunes by the retention settings, on the chief only. Failures are journaled.
 
-    Attributes:
-        policy: Which of its own checkpoints it keeps; None keeps all.
-        trash_hours: How long what it moved to the trash stays there; None is for good.
-        make_room: Whether a save that would not fit may empty the trash, the oldest first.
-    """
-
-    policy: Policy | None = None
-    trash_hours: float | None = 1.0
-    make_room: bool = False
-
-    @property
-    def rules(self) -> RetentionRules | None:
-        """What `run.json` says of it."""
-        policy = self.policy or Policy()
-        if policy.is_empty and not self.make_room:
-            return None
-        rules = rules_of(policy)
-        hours = None if policy.is_empty else self.trash_hours
-        return msgspec.structs.replace(rules, trash_hours=hours, make_room=self.make_room)
-
-    def check(self) -> None:
-        """Refuses what makes no sense: at the start, and not at a save hours later.
-
-        Raises:
-            UsageError: It names the option and its value.
-        """
-        rules = msgspec.structs.replace(
-            rules_of(self.policy or Policy()), trash_hours=self.trash_hours
-        )
-        try:
-            policy_from(msgspec.convert(msgspec.to_builtins(rules), RetentionRules))
-        except msgspec.ValidationError as error:
-            raise UsageError(f"retention={self.policy!r} makes no sense: {error}.") from error
-
-
-class Janitor:
-    """Applies the rules, as the chief alone; whatever fails is written down, and training goes on.
-
-    Moving a checkpoint to the trash is quick and done between two steps. Deleting takes as long
-    as the disk wants, and is done in a thread.
+    Checkpoints are moved to the trash between two steps, which is fast. They are deleted in a
+    thread.
     """
 
     def __init__(
-        self, run: RunDirectory, housekeeping: Housekeeping, journal: JournalWriter
+        self, run: RunDirectory, settings: RetentionSettings, journal: JournalWriter
     ) -> None:
         self._run = run
-        self._housekeeping = housekeeping
+        self._settings = settings
         self._journal = journal
         self._catalog = Catalog(run)
         self._queue = CommandQueue(run)
-        self._waits_for: frozenset[str] = frozenset()
+        self._waiting: frozenset[Rule] = frozenset()
         self._deleting: threading.Thread | None = None
         self._noted_problems: set[str] = set()
 
     def after_save(self, parent: str | None) -> None:
-        """Prunes by the policy, and has deleted what was long enough in the trash.
+        """Prunes by the policy, and starts to delete what is older than `trash_hours`.
 
         Args:
-            parent: The checkpoint that was saved or restored last; it stays.
+            parent: The checkpoint that was saved or restored last, which stays.
         """
         if not self._journal.is_chief:
             return
         keep_reserve(self._run)
-        policy = self._housekeeping.policy
-        if policy is None or policy.is_empty:
+        policy = self._settings.policy
+        if policy.is_empty:
             return
         self._wait_for_deleting(PATIENCE_SECONDS)
-        with self._written_down("Retention"):
-            self._prune(policy, frozenset({parent} if parent else ()))
-        hours = self._housekeeping.trash_hours
+        with self._journal_errors("Retention"):
+            self._prune(policy, {parent: "saved or restored last"} if parent else {})
+        hours = self._settings.trash_hours
         if hours is not None and self._deleting is None:
-            # No daemon: what was begun is done before the process ends.
+            # Not a daemon thread: the process waits for the deletion when it ends.
             self._deleting = threading.Thread(
                 target=self._delete_old, args=(hours,), name="tfckpt-janitor"
             )
             self._deleting.start()
 
     def make_room(self, needed: int) -> int:
-        """Empties the trash until `needed` bytes are free, if the rules allow it.
+        """Empties the trash until `needed` bytes were freed, if the settings allow it.
 
         Returns:
-            How many bytes were freed.
+            Bytes freed.
         """
-        if not self._housekeeping.make_room:
+        if not self._settings.make_room:
             return 0
         self._wait_for_deleting(None)
         emptied = Emptied(0, ())
-        with self._written_down("Making room"):
+        with self._journal_errors("Making room"):
             emptied = empty_trash(self._run, until_freed=needed)
         if emptied.names:
             self._note_emptied(f"to make room for a save: {', '.join(emptied.names)}", emptied)
         self._note_problems(emptied)
         return emptied.freed
 
-    def _prune(self, policy: Policy, saved: frozenset[str]) -> None:
+    def _prune(self, policy: Policy, newest: Mapping[str, str]) -> None:
         now = time.time()
         checkpoints = self._catalog.scan(now)
-        if self._misses_a_metric(policy, checkpoints):
+        if self._must_wait(policy, checkpoints):
             return
-        in_use = saved | self._asked_for()
+        in_use = {**newest, **self._to_be_restored()}
         if not self._names_of(plan(checkpoints, policy, in_use=in_use)):
             return
-        # Somebody may be reading one now, as an evaluator does. To find out costs milliseconds.
-        in_use |= foreign_writers(self._run, now).open_checkpoints
+        # An evaluator may be reading one of them. This check takes milliseconds.
+        opened = foreign_writers(self._run, now).open_checkpoints
+        in_use |= dict.fromkeys(opened, "open in another process")
         names = self._names_of(plan(checkpoints, policy, in_use=in_use))
         if not names:
             return
@@ -148,7 +109,7 @@ class Janitor:
             now=now,
             update_state_file=True,
             in_use=in_use,
-            patience=PATIENCE_SECONDS,
+            timeout=PATIENCE_SECONDS,
             on_warning=warnings.append,
         )
         self._journal.note(
@@ -159,38 +120,33 @@ class Janitor:
         )
 
     def _names_of(self, made: Plan) -> list[str]:
-        """Returns what goes by a plan: what the library did not save is not its own to move."""
+        """Returns what a plan deletes, without checkpoints that this library did not save."""
         return [c.name for c in made.deleted if c.restorable and c.record is not None]
 
-    def _asked_for(self) -> frozenset[str]:
-        """Returns to which checkpoints somebody asked to go back: that is done after the save."""
+    def _to_be_restored(self) -> dict[str, str]:
+        """Returns the checkpoints that a waiting command restores after the save."""
         waiting = [*self._queue.pending(), *self._queue.working()]
-        return frozenset(
-            str(command.arguments.get("name"))
+        return {
+            str(command.arguments.get("name")): "about to be restored"
             for command in waiting
             if command.kind is CommandKind.RESTORE
-        )
+        }
 
-    def _misses_a_metric(self, policy: Policy, checkpoints: tuple[Checkpoint, ...]) -> bool:
-        """Whether a rule goes by a metric that no checkpoint has yet: all are kept until then."""
-        missing = set()
-        for best in policy.keep_best:
-            try:
-                plan(checkpoints, Policy(keep_best=(best,)))
-            except UsageError:
-                missing.add(best.metric)
-        if missing - self._waits_for:
-            self._waits_for |= missing
-            names = ", ".join(sorted(missing))
+    def _must_wait(self, policy: Policy, checkpoints: Sequence[Checkpoint]) -> bool:
+        """Whether a rule cannot be applied yet, such as one by a metric; notes why, once."""
+        restorable = [checkpoint for checkpoint in checkpoints if checkpoint.restorable]
+        waiting = {rule: why for rule in policy.rules if (why := rule.unmet(restorable))}
+        for rule in waiting.keys() - self._waiting:
             self._journal.note(
                 JournalKind.REFUSED,
-                f"Retention: no checkpoint has a finite value of {names} yet; all are kept.",
+                f"Retention: {waiting[rule]} All checkpoints are kept until then.",
                 by=RETENTION,
             )
-        return bool(missing)
+        self._waiting |= waiting.keys()
+        return bool(waiting)
 
     def _delete_old(self, hours: float) -> None:
-        with self._written_down("Emptying the trash"):
+        with self._journal_errors("Emptying the trash"):
             emptied = empty_trash(self._run, time.time() - hours * 3600, by=RETENTION)
             if emptied.names:
                 self._note_emptied(", ".join(emptied.names), emptied)
@@ -203,7 +159,7 @@ class Janitor:
                 self._deleting = None
 
     @contextmanager
-    def _written_down(self, what: str) -> Iterator[None]:
+    def _journal_errors(self, what: str) -> Iterator[None]:
         try:
             yield
         except (TfckptError, OSError) as error:
@@ -211,7 +167,7 @@ class Janitor:
             self._journal.note(kind, f"{what}: {in_words(error)}", by=RETENTION)
 
     def _note_problems(self, emptied: Emptied) -> None:
-        """Writes down what could not be deleted, each problem once."""
+        """Journals what could not be deleted, each problem once."""
         for problem in set(emptied.problems) - self._noted_problems:
             self._noted_problems.add(problem)
             self._journal.note(JournalKind.FAILED, f"Emptying the trash: {problem}", by=RETENTION)

@@ -6,7 +6,7 @@ import shlex
 import shutil
 from collections.abc import Callable
 
-from tfckpt_trainer.catalog.retention.trash import trashed_bytes
+from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveRequest

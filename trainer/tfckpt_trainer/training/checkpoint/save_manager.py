@@ -12,7 +12,7 @@ from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity
-from tfckpt_trainer.training.checkpoint.automatic_prune import Janitor
+from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
 from tfckpt_trainer.training.checkpoint.background_save import BackgroundSave
 from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome, SaveRequest
@@ -55,14 +55,14 @@ class SaveManager:
         saver: Saver,
         state: TrainingState,
         telemetry: Telemetry,
-        janitor: Janitor,
+        pruner: AutomaticPruner,
         options: SaveOptions,
     ) -> None:
         self._run = run
         self._saver = saver
         self._state = state
         self._telemetry = telemetry
-        self._janitor = janitor
+        self._pruner = pruner
         self._options = options
         self._current: tuple[BackgroundSave, PendingSave] | None = None
         self._queue: deque[PendingSave] = deque()
@@ -197,7 +197,7 @@ class SaveManager:
         self._state.position.parent = saved
         telemetry.journal.later(lambda: point_state_file_at(self._run, saved))
         self._report(request, outcome, command)
-        self._janitor.after_save(saved)
+        self._pruner.after_save(saved)
 
     def _report(self, request: SaveRequest, outcome: SaveOutcome, command: Command | None) -> None:
         saved = f"Saved {request.name} ({request.trigger})"

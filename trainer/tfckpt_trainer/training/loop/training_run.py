@@ -16,7 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfckpt_trainer.catalog.retention.rules import Policy
+from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.liveness import find_other_trainer, refuse_another_trainer
@@ -24,7 +24,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.rundir.reserve import explain_disk_errors
-from tfckpt_trainer.training.checkpoint.automatic_prune import Housekeeping, Janitor
+from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
 from tfckpt_trainer.training.checkpoint.disk_space import DiskSpace
 from tfckpt_trainer.training.checkpoint.restore_manager import RestoreManager
 from tfckpt_trainer.training.checkpoint.restorer import Restorer
@@ -154,8 +154,8 @@ class TrainingRun:
         self._partial = partial
         self._preempted_status = preempted_status
         self._tensorboard = Path(tensorboard) if tensorboard else run.tensorboard
-        self._housekeeping = Housekeeping(retention, trash_hours, make_room)
-        self._housekeeping.check()
+        self._retention = RetentionSettings(retention or Policy(), trash_hours, make_room)
+        self._retention.check()
         options = saving or SaveOptions()
         options.check()
 
@@ -181,10 +181,10 @@ class TrainingRun:
         self._ownership = RunOwnership(run, queue, telemetry.journal)
 
         # Saves and restores.
-        janitor = Janitor(run, self._housekeeping, telemetry.journal)
-        disk = DiskSpace(run, state.shared, options, janitor.make_room)
+        pruner = AutomaticPruner(run, self._retention, telemetry.journal)
+        disk = DiskSpace(run, state.shared, options, pruner.make_room)
         saver = Saver(run, group, state, options, disk, telemetry.journal)
-        self._saves = saves = SaveManager(run, saver, state, telemetry, janitor, options)
+        self._saves = saves = SaveManager(run, saver, state, telemetry, pruner, options)
         restorer = Restorer(run, group, state)
         self._restores = RestoreManager(run, group, state, telemetry, restorer, saves)
 
@@ -373,7 +373,7 @@ class TrainingRun:
             "worker_count": self._group.processes,
             "replica_count": self._group.replicas,
             "total_steps": self._total_steps,
-            "retention": self._housekeeping.rules,
+            "retention": self._retention.recorded,
             "tensorboard": str(_relative(self._tensorboard, self.directory)),
             "host": socket.gethostname(),
             "versions": {

@@ -1,4 +1,4 @@
-"""The second question after a prune that met a full disk: whether to delete for good at once."""
+"""The question after a prune on a full disk: whether to delete without the trash."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _MOST_NAMES = 8
 
 
 class DeleteForGoodDialog(Dialog[bool]):
-    """Answers whether to delete what could not be moved to the trash."""
+    """Asks whether to delete for good what could not be moved to the trash."""
 
     caption = " the disk is full "
 
     def __init__(self, snapshot: RunSnapshot, names: tuple[str, ...]) -> None:
-        """Makes the dialog.
+        """Creates the dialog.
 
         Args:
             snapshot: Of the run.
-            names: What could not be moved to the trash.
+            names: The checkpoints that could not be moved to the trash.
         """
         super().__init__(snapshot)
         self._names = names
 
     def text(self) -> Iterable[Iterable[Span]]:
-        """Returns what would be lost."""
+        """Returns what is deleted."""
         sizes = {c.name: c.size for c in self.snapshot.checkpoints}
         size = units.size(sum(sizes.get(name, 0) for name in self._names))
         yield (("Nothing was moved to the trash: there is no room for its manifest.", ""),)
@@ -37,7 +37,8 @@ class DeleteForGoodDialog(Dialog[bool]):
             (units.count(len(self._names), "checkpoint"), "warn"),
             (f" ({size}) can be deleted for good instead.", ""),
         )
-        yield (("Nothing brings them back.", "warn"),)
+        pronoun = "it" if len(self._names) == 1 else "them"
+        yield ((f"Nothing can bring {pronoun} back.", "warn"),)
         yield ()
         for name in self._names[:_MOST_NAMES]:
             yield ((clean(name), "value"),)
@@ -45,5 +46,5 @@ class DeleteForGoodDialog(Dialog[bool]):
             yield ((f"and {len(self._names) - _MOST_NAMES:,} more", "muted"),)
 
     def choices(self) -> list[Choice[bool]]:
-        """Returns no and yes."""
+        """Returns cancel and delete."""
         return [Choice("n", "cancel", None), Choice("y", "delete for good", True, "error")]

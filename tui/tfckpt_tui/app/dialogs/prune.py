@@ -1,9 +1,8 @@
-"""Freeing disk space: what would go, by rules or by marks, why, and what that frees."""
+"""Prune dialogs: which checkpoints go to the trash, why, and how much space that frees."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import ClassVar
 
 from textual import on
@@ -12,23 +11,25 @@ from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tfckpt_trainer.catalog.retention.rules import Decision, Plan, plan, plan_of_names
+from tfckpt_trainer.catalog.retention.plan import Decision, Plan, plan, plan_of_names
+from tfckpt_trainer.catalog.retention.policy import Policy
+from tfckpt_trainer.catalog.retention.rules import RuleFields
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.screens.page import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.app.widgets.checkpoints.plan_list import PlanList
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.policy_input import parse_policy, rules_in_words
+from tfckpt_tui.formats.policy_input import parse_policy, policy_texts, rule_fields
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.settings.config import Rules
 
-_DEFAULT_LAST = "5"
+_DEFAULT_POLICY = Policy(keep_last=5)
 
 
 class PlanDialog(Dialog[tuple[str, ...]]):
-    """Answers with the names that go to the trash; a subclass makes the plan."""
+    """Base of the prune dialogs; answers with the names to move to the trash."""
 
     caption = " prune "
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -44,36 +45,36 @@ class PlanDialog(Dialog[tuple[str, ...]]):
         self._plan: Plan | None = None
         self._problem = ""
 
-    # -- what a subclass says ----------------------------------------------------------------
+    # -- for subclasses ------------------------------------------------------------------
 
     def make_plan(self) -> Plan:
-        """Returns what would go.
+        """Returns the plan.
 
         Raises:
-            TfckptError: What is asked for makes no sense.
+            TfckptError: The input is invalid.
         """
         raise NotImplementedError
 
     def shown_decisions(self) -> tuple[Decision, ...]:
-        """Returns what the list tells of."""
+        """Returns the decisions that the list shows."""
         return self._plan.decisions if self._plan is not None else ()
 
     def nothing(self) -> str:
-        """Returns why nothing would go, where nothing would."""
+        """Returns why the plan is empty."""
         raise NotImplementedError
 
-    # -- what it does ------------------------------------------------------------------------
+    # -- dialog --------------------------------------------------------------------------
 
     def fields(self) -> Iterable[Widget]:
         """Returns the plan."""
         return (PlanList(self.shown_decisions(), id="plan"),)
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Plans anew when the checkpoints changed."""
+        """Makes a new plan if the checkpoints changed."""
         changed = snapshot.checkpoints != self.snapshot.checkpoints
         self.snapshot = snapshot
         if changed:
-            self.plan_anew()
+            self.update_plan()
 
     def text(self) -> Iterable[Iterable[Span]]:
         """Returns what the plan frees."""
@@ -90,22 +91,22 @@ class PlanDialog(Dialog[tuple[str, ...]]):
             yield _disk(self.snapshot, self._plan.freed_bytes)
 
     def refusal(self) -> str:
-        """Returns why nothing can go."""
+        """Returns why nothing can be pruned."""
         if self._problem:
             return self._problem
         return self.nothing() if self._plan is None or not self._plan.deleted else ""
 
     def choices(self) -> list[Choice[tuple[str, ...]]]:
-        """Returns no and yes."""
+        """Returns cancel and prune."""
         names = tuple(c.name for c in self._plan.deleted) if self._plan is not None else ()
         return [Choice("n", "cancel", None), Choice("y", "move to the trash", names, "warning")]
 
     def action_scroll_plan(self, rows: int) -> None:
-        """Scrolls the plan, wherever the focus is."""
+        """Scrolls the plan, whatever has the focus."""
         self.query_one(PlanList).scroll_rows(rows)
 
-    def plan_anew(self) -> None:
-        """Makes the plan, and shows it."""
+    def update_plan(self) -> None:
+        """Makes and shows a new plan."""
         try:
             self._plan, self._problem = self.make_plan(), ""
         except TfckptError as error:
@@ -116,100 +117,105 @@ class PlanDialog(Dialog[tuple[str, ...]]):
 
 
 class PruneMarkedDialog(PlanDialog):
-    """Exactly the marked checkpoints go, but for those that must stay."""
+    """Prunes exactly the marked checkpoints; protected ones stay."""
 
-    caption = " prune what is marked "
+    caption = " prune marked checkpoints "
 
     def __init__(self, snapshot: RunSnapshot, marked: frozenset[str]) -> None:
         super().__init__(snapshot)
         self._marked = marked
-        self.plan_anew()
+        self.update_plan()
 
     def make_plan(self) -> Plan:
-        """Returns the plan for those of the marked ones that are still there."""
+        """Returns the plan for the marked checkpoints that still exist."""
         there = {checkpoint.name for checkpoint in self.snapshot.checkpoints}
         return plan_of_names(self.snapshot.checkpoints, self._marked & there)
 
     def shown_decisions(self) -> tuple[Decision, ...]:
-        """Returns the marked ones alone: all others stay."""
+        """Returns the decisions on the marked checkpoints."""
         decisions = super().shown_decisions()
         return tuple(d for d in decisions if d.checkpoint.name in self._marked)
 
     def nothing(self) -> str:
-        """Returns why nothing would go."""
-        return "All that is marked must stay."
+        """Returns why the plan is empty."""
+        return "All marked checkpoints are protected."
 
 
 class PruneDialog(PlanDialog):
-    """What no rule keeps goes; the plan follows the rules while they are typed."""
+    """Prunes what no rule keeps; the plan follows the rules while they are typed."""
 
     def __init__(self, snapshot: RunSnapshot, first: Rules) -> None:
-        """Makes the dialog.
+        """Creates the dialog.
 
         Args:
             snapshot: Of the run.
-            first: What it begins with; where there is none, with a rule of ours.
+            first: The rules that the fields show first; if there are none, a default rule.
         """
         super().__init__(snapshot)
-        self._source = first.source
-        self._hours = first.policy.keep_every_hours
-        self._rules = rules_in_words(first.policy)
-        if first.policy.is_empty:
-            self._source, self._rules = "", {**self._rules, "keep-last": _DEFAULT_LAST}
-        self._first_rules = dict(self._rules)
-        self.plan_anew()
+        self._first = first
+        self._policy = first.policy
+        if first.policy.is_empty and first.is_known:
+            self._policy = _DEFAULT_POLICY
+        self._first_texts = policy_texts(self._policy)
+        self._texts = dict(self._first_texts)
+        self.update_plan()
 
     def fields(self) -> Iterable[Widget]:
-        """Returns the rules and the plan."""
-        hints = {
-            "keep-last": ("keep the last", "how many"),
-            "keep-every": ("keep one every", "steps"),
-            "keep-best": ("keep the best by", "loss:min:3"),
-        }
+        """Returns one input for each rule, and the plan."""
         inputs = []
-        for name, (title, hint) in hints.items():
-            field = Input(self._rules[name], placeholder=hint, id=name, select_on_focus=True)
-            field.border_title = title
+        for rule in rule_fields():
+            field = Input(
+                self._texts[rule.key],
+                placeholder=rule.example,
+                id=_field_id(rule),
+                select_on_focus=True,
+            )
+            field.border_title = rule.title
             inputs.append(field)
         return (Horizontal(*inputs, id="rules"), *super().fields())
 
     def text(self) -> Iterable[Iterable[Span]]:
-        """Returns whose rules these are, and what the plan frees."""
-        if self._source and self._rules == self._first_rules:
-            yield ((f"By {self._source}.", "muted"),)
-        if self._hours is not None:
-            yield ((f"One in every {self._hours:g} h is kept too.", "muted"),)
+        """Returns where the rules come from, and what the plan frees."""
+        if not self._first.is_known:
+            yield ((f"The trainer's rules are not used: {clean(self._first.source)}.", "warn"),)
+        elif not self._first.policy.is_empty and self._texts == self._first_texts:
+            yield ((f"By {self._first.source}.", "muted"),)
         yield from super().text()
 
     def make_plan(self) -> Plan:
         """Returns what no rule keeps."""
-        rules = self._rules
-        policy = parse_policy(rules["keep-last"], rules["keep-every"], rules["keep-best"])
-        policy = replace(policy, keep_every_hours=self._hours)
+        # Unchanged fields mean the first policy itself, whatever the fields can show of it.
+        changed = self._texts != self._first_texts
+        policy = parse_policy(self._texts) if changed else self._policy
         return plan(self.snapshot.checkpoints, policy)
 
     def nothing(self) -> str:
-        """Returns why nothing would go."""
-        return "Nothing would go by these rules."
+        """Returns why the plan is empty."""
+        return "These rules keep all checkpoints."
 
     @on(Input.Changed)
     def read_fields(self) -> None:
-        """Plans anew by the rules as they stand in the fields."""
-        rules = {field.id or "": field.value for field in self.query(Input)}
-        if rules != self._rules:
-            self._rules = rules
-            self.plan_anew()
+        """Makes the plan for the rules in the fields."""
+        found = {field.id: field.value for field in self.query(Input)}
+        texts = {rule.key: found[_field_id(rule)] for rule in rule_fields()}
+        if texts != self._texts:
+            self._texts = texts
+            self.update_plan()
+
+
+def _field_id(rule: RuleFields) -> str:
+    return rule.option.removeprefix("--")
 
 
 def _disk(snapshot: RunSnapshot, freed: int) -> tuple[Span, ...]:
-    """Says what all checkpoints take before and after, and when the disk is freer."""
+    """Returns the disk usage before and after the prune."""
     after = max(0, snapshot.disk_used - freed)
     spans: list[Span] = [
         ("Checkpoints take ", ""),
         (units.size(snapshot.disk_used), "value"),
         (" now and ", ""),
         (units.size(after), "value"),
-        (" after it", ""),
+        (" after this", ""),
     ]
     if snapshot.disk_free is None:
         return (*spans, (".", ""))

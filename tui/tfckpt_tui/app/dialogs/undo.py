@@ -1,4 +1,4 @@
-"""Bringing back what a prune moved away."""
+"""The undo dialog."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class UndoDialog(Dialog[str]):
     caption = " undo a prune "
 
     def __init__(self, snapshot: RunSnapshot, chosen: TrashManifest | None = None) -> None:
-        """Makes the dialog.
+        """Creates the dialog.
 
         Args:
             snapshot: Of the run.
-            chosen: Which prune; by default the newest that a person asked for.
+            chosen: The prune; by default the newest that a user asked for.
         """
         super().__init__(snapshot)
         self._chosen = chosen
 
     def text(self) -> Iterable[Iterable[Span]]:
-        """Returns what would come back."""
+        """Returns the checkpoints that come back."""
         manifest = self._manifest
         if manifest is None:
             return
@@ -44,7 +44,7 @@ class UndoDialog(Dialog[str]):
         )
         yield ((f"Pruned {ago} ago by {clean(manifest.by)}.", "muted"),)
         if manifest.by == RETENTION:
-            yield (("The trainer's rules prune it again after the next save: pin it.", "warn"),)
+            yield (("The trainer prunes it again after the next save, unless you pin it.", "warn"),)
         yield ()
         for checkpoint in manifest.checkpoints[:_MOST_NAMES]:
             yield (
@@ -56,18 +56,18 @@ class UndoDialog(Dialog[str]):
             yield ((f"and {count - _MOST_NAMES:,} more", "muted"),)
 
     def refusal(self) -> str:
-        """Returns why there is nothing to undo."""
+        """Returns why nothing can be undone."""
         return "" if self._manifest else "The trash is empty; there is nothing to bring back."
 
     @property
     def _manifest(self) -> TrashManifest | None:
-        """The prune, as long as it is in the trash."""
+        """The prune, while it is in the trash."""
         if self._chosen is None:
             return next_to_undo(self.snapshot.trash)
         return next((m for m in self.snapshot.trash if m.id == self._chosen.id), None)
 
     def choices(self) -> list[Choice[str]]:
-        """Returns no and yes."""
+        """Returns cancel and undo."""
         manifest = self._manifest
         answer = manifest.id if manifest is not None else None
         return [Choice("n", "cancel", None), Choice("y", "bring back", answer, "primary")]

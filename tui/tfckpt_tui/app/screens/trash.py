@@ -1,4 +1,4 @@
-"""What prunes moved away: brought back, or deleted for good, one prune at a time."""
+"""The trash screen: brings prunes back, or deletes everything in the trash for good."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
 class TrashScreen(Page):
-    """The prunes that can be undone, newest first, and what is in the selected one."""
+    """Shows the prunes that can be undone, newest first, and the content of the selected one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("u,enter", "bring_back", "bring back", tooltip="Undoes the selected prune."),
         Binding(
-            "E", "empty", "delete all for good", tooltip="Frees the disk; nothing brings them back."
+            "E",
+            "empty",
+            "delete all for good",
+            tooltip="Frees disk space; cannot be undone.",
         ),
         Binding("T", "close", "Back", show=False),
     ]
@@ -44,13 +47,13 @@ class TrashScreen(Page):
         *,
         read_only: bool,
     ) -> None:
-        """Makes the screen.
+        """Creates the screen.
 
         Args:
             snapshot: Of the run.
             bring_back: Undoes the prune with this id.
-            empty: Deletes all that is in the trash, for good.
-            read_only: Whether neither may be done.
+            empty: Deletes everything in the trash for good.
+            read_only: Whether both are disabled.
         """
         super().__init__()
         self._snapshot = snapshot
@@ -59,23 +62,23 @@ class TrashScreen(Page):
         self._read_only = read_only
 
     def compose(self) -> ComposeResult:
-        """Makes the list, the selected prune and the keys."""
+        """Yields the list, the selected prune and the key bar."""
         yield TrashList(id="trash-list")
         yield TextPane(id="trashed")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
-        """Shows what is known."""
+        """Shows the first snapshot."""
         self.show(self._snapshot)
 
     def shown_bindings(self) -> list[Binding]:
-        """Returns the keys that do something; with `--read-only` only those that leave."""
+        """Returns the keys; with `--read-only` without those that change anything."""
         shown = super().shown_bindings()
         changing = {"bring_back", "empty"} if self._read_only else set[str]()
         return [binding for binding in shown if binding.action not in changing]
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Takes a newer snapshot."""
+        """Shows a newer snapshot."""
         self._snapshot = snapshot
         self.query_one(TrashList).show(snapshot)
         self._update()
@@ -93,7 +96,7 @@ class TrashScreen(Page):
         self.app.push_screen(UndoDialog(self._snapshot, selected), answered)
 
     def action_empty(self) -> None:
-        """Deletes all for good, after asking."""
+        """Deletes everything for good, after asking."""
         if not self._snapshot.trash or self._refuse():
             return
 
@@ -115,12 +118,12 @@ class TrashScreen(Page):
 
 
 class EmptyTrashDialog(Dialog[bool]):
-    """Answers whether to delete all that is in the trash."""
+    """Asks whether to delete everything in the trash."""
 
     caption = " delete for good "
 
     def text(self) -> Iterable[Iterable[Span]]:
-        """Returns what would be lost."""
+        """Returns what is deleted."""
         checkpoints = [c for manifest in self.snapshot.trash for c in manifest.checkpoints]
         size = units.size(sum(checkpoint.size for checkpoint in checkpoints))
         yield (
@@ -128,10 +131,11 @@ class EmptyTrashDialog(Dialog[bool]):
             (f" ({size}) of {units.count(len(self.snapshot.trash), 'prune')} ", ""),
             ("will be deleted.", "warn"),
         )
-        yield (("Nothing brings them back.", "muted"),)
+        pronoun = "it" if len(checkpoints) == 1 else "them"
+        yield ((f"Nothing can bring {pronoun} back.", "muted"),)
 
     def choices(self) -> list[Choice[bool]]:
-        """Returns no and yes."""
+        """Returns cancel and delete."""
         return [Choice("n", "cancel", None), Choice("y", "delete for good", True, "error")]
 
 

@@ -1,10 +1,10 @@
-"""The plan of a prune: whether each checkpoint is kept, and why."""
+"""The plan of a prune: whether each checkpoint stays, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfckpt_trainer.catalog.retention.rules import Decision
+from tfckpt_trainer.catalog.retention.plan import Decision
 from tfckpt_tui.app.widgets.base.columns import Column, choose
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span
@@ -12,7 +12,7 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 
 _COLUMNS = (
-    Column("fate", "", 8, align="<"),
+    Column("decision", "", 8, align="<"),
     Column("name", "checkpoint", 14, align="<", stretch=1),
     Column("step", "step", 9, rank=2),
     Column("loss", "loss", 8, rank=3),
@@ -22,7 +22,7 @@ _COLUMNS = (
 
 
 class PlanList(ListPane):
-    """The decisions of a plan, in the order of the history."""
+    """Shows the decisions, newest checkpoint first, with a glyph and a word each."""
 
     has_cursor = False
 
@@ -40,7 +40,7 @@ class PlanList(ListPane):
         return (("plan", "title"),)
 
     def note(self) -> Sequence[Span]:
-        """Returns the numbers of deleted and of kept checkpoints."""
+        """Returns how many are pruned and how many stay."""
         deleted = sum(not decision.keep for decision in self._decisions)
         kept = len(self._decisions) - deleted
         return ((f"− {deleted} to the trash", "warn"), (" · ", "faint"), (f"{kept} stay", "label"))
@@ -54,17 +54,17 @@ class PlanList(ListPane):
         return self._decisions[row].checkpoint.name
 
     def head_lines(self, width: int) -> Sequence[Line]:
-        """Returns the headings of the columns."""
+        """Returns the column titles."""
         return (choose(_COLUMNS, width).head(),)
 
     def row_line(self, row: int, width: int) -> Line:
-        """Returns one decision."""
+        """Returns the row of one decision."""
         decision = self._decisions[row]
         checkpoint = decision.checkpoint
         value = "muted" if decision.keep else "value"
         loss = checkpoint.metrics.get("loss")
         cells: dict[str, Sequence[Span]] = {
-            "fate": (("● stays", "muted"),) if decision.keep else (("− goes", "warn"),),
+            "decision": (("● stays", "muted"),) if decision.keep else (("− goes", "warn"),),
             "name": ((clean(checkpoint.name), value),),
             "step": ((f"{checkpoint.step:,}" if checkpoint.step is not None else "–", value),),
             "loss": ((units.metric(loss) if "loss" in checkpoint.metrics else "–", value),),

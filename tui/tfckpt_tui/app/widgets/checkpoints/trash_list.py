@@ -1,4 +1,4 @@
-"""The trash, with one row per prune."""
+"""The list of the trash: one row for each prune."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLUMNS = (
 
 
 class TrashList(ListPane):
-    """Prunes that can be undone, newest first."""
+    """Shows the prunes that can be undone, newest first."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -59,15 +59,15 @@ class TrashList(ListPane):
         return self._manifests[row].id
 
     def head_lines(self, width: int) -> Sequence[Line]:
-        """Returns the headings of the columns."""
+        """Returns the column titles."""
         return (choose(_COLUMNS, width).head(),) if self._manifests else ()
 
     def empty_lines(self, width: int) -> Sequence[Line]:
-        """Returns a message if the trash is empty."""
+        """Returns the text for an empty trash."""
         return (line((shorten("the trash is empty", width), "muted")),)
 
     def row_line(self, row: int, width: int) -> Line:
-        """Returns one prune."""
+        """Returns the row of one prune."""
         manifest = self._manifests[row]
         size = sum(trashed.size for trashed in manifest.checkpoints)
         names = ", ".join(clean(trashed.name) for trashed in manifest.checkpoints)

@@ -1,0 +1,164 @@
+"""A retention rule is one class: options, files, dialog and plan follow from the list of rules."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from app_driving import until_shown
+from rundir_factory import RunFactory
+from textual.widgets import Input
+
+from command_running import Tool
+from tfckpt_trainer.catalog.retention import rules
+from tfckpt_trainer.catalog.retention.plan import plan
+from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
+from tfckpt_trainer.catalog.retention.rules import Kept, RuleFields
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.cli import prune
+from tfckpt_tui.services.report import list_checkpoints
+from tfckpt_tui.settings.config import Config, read_config
+
+
+@dataclass(frozen=True)
+class KeepFirst(rules.NumberRule):
+    """Keeps the oldest checkpoints."""
+
+    number: int
+
+    fields: ClassVar[RuleFields] = RuleFields(
+        key="keep_first",
+        option="--keep-first",
+        metavar="N",
+        help="Keep the oldest N.",
+        title="keep first",
+        example="how many",
+        value_type=int,
+    )
+
+    def kept(self, checkpoints) -> Kept:
+        return [(c, f"one of the first {self.number}") for c in checkpoints[-self.number :]]
+
+    def __str__(self) -> str:
+        return f"the first {self.number}"
+
+
+@pytest.fixture
+def keep_first(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Adds the rule to the list, and makes the command from the list again."""
+    with monkeypatch.context() as changed:
+        changed.setattr(rules, "RULES", (*rules.RULES, KeepFirst))
+        importlib.reload(prune)
+        yield
+    importlib.reload(prune)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> RunFactory:
+    factory = RunFactory(tmp_path / "run").create()
+    for step in (1, 2, 3, 4):
+        factory.checkpoint(step, seconds_ago=7200)
+    return factory
+
+
+def set_retention(run: RunDirectory, **section: object) -> None:
+    """Writes the policy of a trainer into `run.json`."""
+    info = json.loads(run.run_file.read_text())
+    run.run_file.write_text(json.dumps({**info, "retention": section}))
+
+
+def pruned_by(run: RunDirectory, policy: Policy) -> set[str]:
+    return {c.name for c in plan(list_checkpoints(run), policy).deleted}
+
+
+async def test_the_dialog_prunes_nothing_by_a_policy_with_a_rule_that_it_does_not_know(
+    made: RunFactory,
+) -> None:
+    set_retention(made.run, keep_last=1, keep_newer_rule=3)
+    async with TfckptApp(made.run).run_test(size=(120, 40)) as pilot:
+        await until_shown(pilot, "ckpt-4")
+        await pilot.press("p")
+        await until_shown(pilot, "the rule keep_newer_rule")
+        await until_shown(pilot, "0 checkpoints go to the trash")
+        await pilot.press("y")
+        assert len(list_checkpoints(made.run)) == 4
+
+
+async def test_the_dialog_prunes_by_every_rule_of_the_trainer(
+    made: RunFactory, keep_first: None
+) -> None:
+    set_retention(made.run, keep_last=1, keep_first=2)
+    assert pruned_by(made.run, Policy(keep_last=1, keep_first=2)) == {"ckpt-3"}
+    async with TfckptApp(made.run).run_test(size=(140, 40)) as pilot:
+        await until_shown(pilot, "ckpt-4")
+        await pilot.press("p")
+        await until_shown(pilot, "By the trainer's own policy.")
+        await until_shown(pilot, "1 checkpoint goes to the trash")
+        await until_shown(pilot, "one of the first 2")
+        field = pilot.app.screen.query_one("#keep-first", Input)
+        assert (field.value, field.border_title) == ("2", "keep first")
+        field.value = "1"
+        await until_shown(pilot, "2 checkpoints go to the trash")
+
+
+def test_a_new_rule_is_an_option_and_a_key_of_the_files(
+    made: RunFactory,
+    keep_first: None,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tool = Tool(capsys)
+    root = made.run.root
+    said = tool("prune", root, "--keep-first", "2", "--dry-run")
+    assert "keep    ckpt-2" in said.data
+    assert "delete  ckpt-3" in said.data
+    assert "Keep the oldest N." in tool("prune", "--help").data
+
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    place = tmp_path / "config" / "tfckpt-tui" / "config.toml"
+    place.parent.mkdir(parents=True)
+    place.write_text("[retention]\nkeep_first = 3\n")
+    assert read_config().retention.policy == Policy(keep_first=3)
+    assert "keep_first = 3  # from the file" in tool("config").data
+    said = tool("prune", root, "--dry-run")
+    assert "By the configuration file: keep the first 3." in said.words
+    settings = RetentionSettings(Policy(keep_last=1, keep_first=2), trash_hours=1.0)
+    assert settings.to_json()["keep_first"] == 2
+    assert RetentionSettings.from_json(settings.to_json()) == settings
+
+
+def test_without_the_rule_its_key_is_refused() -> None:
+    with pytest.raises(TypeError, match="no rule 'keep_first'; there are keep_last"):
+        Policy(keep_first=3)
+    assert "keep_first" not in RetentionSettings.known_keys()
+    assert Config().retention.policy.is_empty
+
+
+@pytest.mark.parametrize("rule", rules.RULES)
+def test_every_rule_has_a_key_that_other_versions_recognize(rule: type[rules.Rule]) -> None:
+    assert rule.fields.key.startswith("keep_")
+    assert rule.fields.option.startswith("--keep-")
+    assert rule.fields.help.startswith("Keep ")
+    assert len(rule.fields.title) <= 11
+
+
+def test_a_policy_is_written_as_it_is_read() -> None:
+    policy = Policy(keep_last=5, keep_every_hours=6, keep_best=["loss:min:3", "accuracy:max:1"])
+    assert str(policy) == (
+        "keep the last 5, one every 6 h, the best 3 by min loss, the best 1 by max accuracy"
+    )
+    assert policy.values == {
+        "keep_last": 5,
+        "keep_every_steps": None,
+        "keep_every_hours": 6.0,
+        "keep_best": ["loss:min:3", "accuracy:max:1"],
+    }
+    assert Policy(**policy.values) == policy
+    assert "keep_last=5" in repr(policy)

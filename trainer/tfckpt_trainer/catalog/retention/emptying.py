@@ -1,0 +1,199 @@
+"""Empties the trash: deletes for good what prunes moved there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfckpt_trainer.catalog.retention.pins import is_pinned
+from tfckpt_trainer.catalog.retention.trash import (
+    MANIFEST,
+    TrashReader,
+    directories_in_trash,
+    locked_trash,
+)
+from tfckpt_trainer.errors import in_words
+from tfckpt_trainer.rundir.files import sync_directory
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
+from tfckpt_trainer.rundir.reserve import keep_reserve
+
+
+@dataclass(frozen=True)
+class Emptied:
+    """The result of deleting for good.
+
+    Attributes:
+        freed: Bytes freed.
+        names: Deleted checkpoints.
+        kept: A sentence for each prune that stays because a checkpoint in it is pinned.
+        problems: A sentence for each prune that could not be read or deleted.
+        warnings: Sentences about steps that failed after the deletion.
+    """
+
+    freed: int
+    names: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def trashed_before(run: RunDirectory, before: float | None = None) -> tuple[TrashManifest, ...]:
+    """Returns the prunes that emptying would delete, newest first.
+
+    Args:
+        run: The run directory.
+        before: Only what was pruned before this time, in seconds since the epoch.
+    """
+    return _trashed_before(TrashReader(run), before)
+
+
+def _trashed_before(reader: TrashReader, before: float | None) -> tuple[TrashManifest, ...]:
+    return tuple(
+        manifest
+        for manifest in reader.read()
+        if manifest.phase is TrashPhase.TRASHED and (before is None or manifest.at < before)
+    )
+
+
+def trashed_bytes(run: RunDirectory) -> int:
+    """Returns how many bytes emptying the trash would free."""
+    return sum(trashed.size for m in trashed_before(run) for trashed in m.checkpoints)
+
+
+def empty_trash(
+    run: RunDirectory,
+    before: float | None = None,
+    *,
+    by: str | None = None,
+    only: str | None = None,
+    until_freed: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Emptied:
+    """Deletes for good what is in the trash, except for interrupted prunes and undos.
+
+    Pinned checkpoints stay too, unless a checkpoint with the same name exists: it owns the pin.
+
+    Args:
+        run: The run directory.
+        before: Only what was pruned before this time, in seconds since the epoch.
+        by: Only what this one pruned.
+        only: Only the prune with this id.
+        until_freed: Stop when so many bytes were freed, oldest prune first.
+        on_progress: Called after each file with the bytes freed so far.
+
+    Raises:
+        RefusedError: The trash is locked, or is a symbolic link.
+        OSError: The trash cannot be read.
+    """
+    if not run.trash.is_dir():
+        return Emptied(0, ())
+    with locked_trash(run):
+        emptying = _Emptying(run, on_progress)
+        for directory in directories_in_trash(run):
+            # A directory without a manifest is left from an interrupted emptying.
+            if only is None and _has_no_manifest(directory):
+                emptying.delete(directory)
+        reader = TrashReader(run)
+        manifests = _trashed_before(reader, before)
+        if only is None:
+            emptying.problems += reader.damaged
+        for manifest in reversed(manifests):
+            if until_freed is not None and emptying.freed >= until_freed:
+                break
+            if by in (None, manifest.by) and only in (None, manifest.id):
+                emptying.delete_prune(manifest)
+        # The reserve may have been released to get here.
+        keep_reserve(run)
+    return emptying.done()
+
+
+class _Emptying:
+    """Deletes prunes one by one; a failure does not stop the others."""
+
+    def __init__(self, run: RunDirectory, on_progress: Callable[[int], None] | None) -> None:
+        self._run = run
+        self._on_progress = on_progress
+        self.freed = 0
+        self.problems: list[str] = []
+        self._names: list[str] = []
+        self._kept: list[str] = []
+
+    def delete_prune(self, manifest: TrashManifest) -> None:
+        """Deletes one prune, its manifest first."""
+        pinned = [
+            trashed.name
+            for trashed in manifest.checkpoints
+            if is_pinned(self._run, trashed.name)
+            and not os.path.lexists(self._run.root / f"{trashed.name}.index")
+        ]
+        if pinned:
+            self._kept.append(
+                f"{', '.join(pinned)} in {manifest.id} stays in the trash: pinned. Bring it back "
+                f"with `tfckpt-tui undo {self._run.root} --trash {manifest.id}`."
+            )
+            return
+        directory = self._run.trash / manifest.id
+        try:
+            (directory / MANIFEST).unlink()
+            # Flushed before the files: a power loss must not restore a manifest without them.
+            sync_directory(directory)
+        except OSError as error:
+            self.problems.append(_not_deleted(directory, error))
+            return
+        self._names += [trashed.name for trashed in manifest.checkpoints]
+        self.delete(directory)
+
+    def delete(self, directory: Path) -> None:
+        """Deletes a directory of the trash."""
+        try:
+            self.freed = _delete(directory, self.freed, self._on_progress)
+        except OSError as error:
+            self.problems.append(_not_deleted(directory, error))
+
+    def done(self) -> Emptied:
+        """Returns what was deleted."""
+        return Emptied(self.freed, tuple(self._names), tuple(self._kept), tuple(self.problems))
+
+
+def _not_deleted(directory: Path, error: OSError) -> str:
+    return (
+        f"{directory} could not be deleted completely: {in_words(error)}. Try again, or list it "
+        f"with `ls -lR {directory}`."
+    )
+
+
+def _has_no_manifest(directory: Path) -> bool:
+    """Whether there is certainly no manifest; False if the directory cannot be read."""
+    try:
+        os.lstat(directory / MANIFEST)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _delete(directory: Path, freed: int, on_progress: Callable[[int], None] | None) -> int:
+    """Deletes a directory; returns the bytes freed so far, which start at `freed`."""
+    for place, _, names in os.walk(directory):
+        if Path(place) != directory:
+            freed += sum(os.lstat(os.path.join(place, name)).st_size for name in names)
+    # The data files are in the top directory and take longest. O_NOFOLLOW: a link that appears
+    # at this moment must not be followed.
+    top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        with os.scandir(top) as entries:
+            files = [entry for entry in entries if not entry.is_dir(follow_symlinks=False)]
+        for file in files:
+            freed += os.lstat(file.name, dir_fd=top).st_size
+            os.unlink(file.name, dir_fd=top)
+            if on_progress is not None:
+                on_progress(freed)
+    finally:
+        os.close(top)
+    shutil.rmtree(directory)
+    return freed

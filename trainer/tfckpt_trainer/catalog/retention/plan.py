@@ -1,0 +1,109 @@
+"""Plans which checkpoints a prune deletes, each with the reason; nothing is changed here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tfckpt_trainer.catalog.retention.policy import Policy
+from tfckpt_trainer.catalog.retention.protection import NOT_IN_USE, protections
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.errors import UnknownCheckpointError, UsageError
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether one checkpoint stays, and why."""
+
+    checkpoint: Checkpoint
+    keep: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a prune would delete."""
+
+    decisions: tuple[Decision, ...]
+
+    @property
+    def deleted(self) -> tuple[Checkpoint, ...]:
+        """The checkpoints that the prune deletes."""
+        return tuple(d.checkpoint for d in self.decisions if not d.keep)
+
+    @property
+    def freed_bytes(self) -> int:
+        """Bytes that are free once the trash is emptied."""
+        return sum(checkpoint.size for checkpoint in self.deleted)
+
+
+def plan(
+    checkpoints: Sequence[Checkpoint], policy: Policy, *, in_use: Mapping[str, str] = NOT_IN_USE
+) -> Plan:
+    """Plans a prune by rules: a checkpoint stays if any rule keeps it.
+
+    Args:
+        checkpoints: Newest first, as `Catalog.scan` returns them.
+        policy: The rules.
+        in_use: Names of checkpoints that another process may read or write, each with the reason.
+
+    Raises:
+        UsageError: A rule is invalid, or names a metric that no checkpoint has.
+    """
+    restorable = [checkpoint for checkpoint in checkpoints if checkpoint.restorable]
+    policy.check()
+    kept: dict[str, str] = {}
+    for rule in policy.rules:
+        unmet = rule.unmet(restorable)
+        if unmet:
+            raise UsageError(unmet)
+        for checkpoint, reason in rule.kept(restorable):
+            kept.setdefault(checkpoint.name, reason)
+    kept |= protections(checkpoints, in_use)
+    if policy.is_empty:
+        default = "no rule was given"
+    elif not restorable:
+        default = "no checkpoint can be restored: delete by name"
+    else:
+        default = ""
+    return Plan(tuple(_decide(c, kept.get(c.name, default)) for c in checkpoints))
+
+
+def plan_of_names(
+    checkpoints: Sequence[Checkpoint],
+    names: Iterable[str],
+    *,
+    in_use: Mapping[str, str] = NOT_IN_USE,
+) -> Plan:
+    """Plans a prune of exactly `names`; protected ones stay.
+
+    Raises:
+        UsageError: One of the names does not exist.
+    """
+    chosen = set(names)
+    unknown = sorted(chosen - {checkpoint.name for checkpoint in checkpoints})
+    if unknown:
+        raise UnknownCheckpointError(
+            f"There is no checkpoint {unknown[0]}; list them with `tfckpt-tui ls`.", unknown[0]
+        )
+    protected = protections(checkpoints, in_use)
+    decisions = []
+    for checkpoint in checkpoints:
+        reason = protected.get(checkpoint.name, "")
+        keep = checkpoint.name not in chosen or bool(reason)
+        decisions.append(Decision(checkpoint, keep, reason or ("" if keep else "chosen")))
+    return Plan(tuple(decisions))
+
+
+def _decide(checkpoint: Checkpoint, reason: str) -> Decision:
+    if reason:
+        return Decision(checkpoint, True, reason)
+    if checkpoint.state is CheckpointState.CORRUPT:
+        return Decision(checkpoint, True, "corrupt: delete it by name")
+    if checkpoint.state is CheckpointState.UNREADABLE:
+        return Decision(checkpoint, True, "it cannot be read: delete it by name")
+    if checkpoint.restorable and checkpoint.let_go:
+        return Decision(checkpoint, True, "its CheckpointManager may keep it: delete it by name")
+    if checkpoint.restorable:
+        return Decision(checkpoint, False, "no rule keeps it")
+    return Decision(checkpoint, False, f"{checkpoint.state.value}: it cannot be restored")

@@ -1,0 +1,160 @@
+"""Retention policies: sets of rules, read from and written to Python, JSON and TOML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tfckpt_trainer.catalog.retention import rules as registry
+from tfckpt_trainer.catalog.retention.rules import Rule
+from tfckpt_trainer.errors import UsageError
+
+
+def _given(value: Any, kind: type[Rule]) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    return tuple(value) if kind.fields.repeats and isinstance(value, list | tuple) else (value,)
+
+
+def _value(rules: list[Rule], kind: type[Rule]) -> Any:
+    if kind.fields.repeats:
+        return [rule.value for rule in rules]
+    return rules[0].value if rules else None
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Policy:
+    """Which checkpoints to keep: those that any rule keeps. An empty policy keeps everything.
+
+    Each keyword is one rule; None or nothing is no rule.
+
+    Args:
+        keep_last: The newest so many that can be restored.
+        keep_every_steps: The first at or after each multiple of so many steps, on each branch.
+        keep_every_hours: The first in each span of so many hours.
+        keep_best: `BestBy` rules, or `METRIC:min|max:COUNT` each.
+
+    Attributes:
+        rules: The rules, in the order of `retention.rules.RULES`.
+
+    Raises:
+        TypeError: There is no rule of this name.
+        UsageError: A value has another type or form than its rule.
+    """
+
+    rules: tuple[Rule, ...]
+
+    def __init__(self, **values: Any) -> None:
+        rules = [
+            value if isinstance(value, kind) else kind.from_value(value)
+            for kind in registry.RULES
+            for value in _given(values.pop(kind.fields.key, None), kind)
+        ]
+        if values:
+            known = ", ".join(kind.fields.key for kind in registry.RULES)
+            raise TypeError(f"Policy() has no rule {next(iter(values))!r}; there are {known}.")
+        object.__setattr__(self, "rules", tuple(rules))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no rule."""
+        return not self.rules
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The value of each rule by its key, as in JSON: None or an empty list is no rule."""
+        return {
+            kind.fields.key: _value([rule for rule in self.rules if isinstance(rule, kind)], kind)
+            for kind in registry.RULES
+        }
+
+    def check(self) -> None:
+        """Checks each rule by itself.
+
+        Raises:
+            UsageError: A number is out of range.
+        """
+        for rule in self.rules:
+            rule.check()
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{key}={value!r}" for key, value in self.values.items() if value)
+        return f"Policy({given})"
+
+    def __str__(self) -> str:
+        """Returns the rules in words, such as `keep the last 5, the best 3 by min loss`."""
+        return f"keep {', '.join(map(str, self.rules))}" if self.rules else "keep all"
+
+
+@dataclass(frozen=True)
+class RetentionSettings:
+    """The section `retention` of `run.json` and of the configuration file.
+
+    Attributes:
+        policy: Which checkpoints to keep.
+        trash_hours: Hours after which what was pruned is deleted for good; None keeps it forever.
+        make_room: Whether a save that does not fit may empty the trash, the oldest prune first.
+    """
+
+    other_keys: ClassVar[tuple[str, ...]] = ("trash_hours", "make_room")
+
+    policy: Policy = Policy()
+    trash_hours: float | None = None
+    make_room: bool = False
+
+    @classmethod
+    def known_keys(cls) -> tuple[str, ...]:
+        """Returns the keys of the section."""
+        return (*(kind.fields.key for kind in registry.RULES), *cls.other_keys)
+
+    @classmethod
+    def from_json(cls, section: Mapping[str, Any]) -> RetentionSettings:
+        """Reads and checks the section; keys of newer versions that are no rules are ignored.
+
+        Raises:
+            UsageError: A value is invalid, or there is a rule that this version does not know.
+        """
+        values = {
+            key: value
+            for key, value in section.items()
+            if key.startswith("keep_") and value is not None and value != []
+        }
+        unknown = sorted(values.keys() - set(cls.known_keys()))
+        if unknown:
+            raise UsageError(
+                f"the rule {unknown[0]} is unknown here; upgrade tfckpt-tui to the version "
+                "of the trainer."
+            )
+        hours, room = section.get("trash_hours"), section.get("make_room", False)
+        settings = cls(Policy(**values), hours, room)
+        settings.check()
+        return settings
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the section."""
+        others = {"trash_hours": self.trash_hours, "make_room": self.make_room}
+        return {**self.policy.values, **others}
+
+    @property
+    def recorded(self) -> dict[str, Any] | None:
+        """What `run.json` says of a trainer with these settings; None if it deletes nothing."""
+        if self.policy.is_empty and not self.make_room:
+            return None
+        hours = None if self.policy.is_empty else self.trash_hours
+        return {**self.to_json(), "trash_hours": hours}
+
+    def check(self) -> None:
+        """Checks all values.
+
+        Raises:
+            UsageError: One is invalid; the message names it.
+        """
+        self.policy.check()
+        hours = self.trash_hours
+        if hours is None:
+            return
+        is_number = isinstance(hours, (int, float)) and not isinstance(hours, bool)
+        if not (is_number and hours >= 0 and math.isfinite(hours)):
+            raise UsageError(f"trash_hours is {hours!r}; it must be a number, 0 or more.")

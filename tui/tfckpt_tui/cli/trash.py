@@ -1,0 +1,219 @@
+"""The commands `trash` and `undo`, and how deletions for good are confirmed and reported."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Sequence
+
+import click
+
+from tfckpt_trainer.catalog.retention.emptying import Emptied, trashed_before
+from tfckpt_trainer.catalog.retention.trash import TrashReader
+from tfckpt_trainer.errors import ExitCode, RefusedError, UsageError
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_tui.cli.control import THROUGH, TimeoutOption
+from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.output import (
+    CommandProgress,
+    ReadProgress,
+    print_error,
+    print_json,
+    print_line,
+    print_message,
+    print_table,
+    print_warnings,
+)
+from tfckpt_tui.formats import units
+from tfckpt_tui.services import prune as service
+from tfckpt_tui.services.report import Json
+
+_AGE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[mhdw]?)")
+_SECONDS = {"m": 60, "h": 3600, "": 3600, "d": 86400, "w": 604800}
+
+
+def parse_age(text: str) -> float:
+    """Returns an age such as `30m`, `12h`, `7d` or `2w` in seconds; a bare number is hours.
+
+    Raises:
+        UsageError: The text has another form.
+    """
+    match = _AGE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not an age; give one such as 30m, 12h or 7d.")
+    return float(match["number"]) * _SECONDS[match["unit"]]
+
+
+@click.command()
+@RunArgument
+@click.option(
+    "--trash", metavar="ID", help="Which prune; by default the newest that a user asked for."
+)
+@TimeoutOption
+@JsonOption
+@on_open_run
+def undo(run: RunDirectory, trash: str | None, timeout: float, as_json: bool) -> None:
+    """Bring back what a prune moved to the trash."""
+    outcome = service.undo(
+        run, trash, through=THROUGH, timeout=timeout, on_change=CommandProgress()
+    )
+    if as_json:
+        print_json(
+            {
+                "trash": outcome.trash,
+                "names": list(outcome.names),
+                "warnings": list(outcome.warnings),
+            }
+        )
+    else:
+        print_line(f"Brought back {', '.join(outcome.names)}.")
+    print_warnings(outcome.warnings)
+
+
+@click.command()
+@RunArgument
+@click.argument("act", required=False, type=click.Choice(["empty"]), metavar="[empty]")
+@click.option(
+    "--older-than",
+    type=parse_age,
+    metavar="AGE",
+    help="Empty only what was pruned longer ago: 30m, 12h, 7d; hours without a letter.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@JsonOption
+@on_open_run
+def trash(
+    run: RunDirectory, act: str | None, older_than: float | None, yes: bool, as_json: bool
+) -> int:
+    """Show the trash, or empty it: `trash RUN empty` deletes for good."""
+    if act == "empty":
+        return _empty_trash(run, older_than, yes, as_json)
+    if older_than is not None or yes:
+        raise click.UsageError("--older-than and --yes go with `empty`.")
+    return _show_trash(run, as_json)
+
+
+def _show_trash(run: RunDirectory, as_json: bool) -> int:
+    now = time.time()
+    reader = TrashReader(run)
+    manifests = reader.read()
+    for problem in reader.damaged:
+        print_message(problem)
+    if as_json:
+        entries = [
+            {
+                "id": manifest.id,
+                "at": manifest.at,
+                "by": manifest.by,
+                "names": [c.name for c in manifest.checkpoints],
+                "bytes": trashed_size([manifest]),
+            }
+            for manifest in manifests
+        ]
+        print_json({"trash": entries, "problems": list(reader.damaged)})
+    else:
+        rows = [
+            (
+                manifest.id,
+                units.age(now - manifest.at),
+                units.size(trashed_size([manifest])),
+                ", ".join(c.name for c in manifest.checkpoints),
+                manifest.by,
+            )
+            for manifest in manifests
+        ]
+        print_table(("ID", "AGE", "SIZE", "CHECKPOINTS", "BY"), rows, right={1, 2})
+    return ExitCode.PROBLEM if reader.damaged else ExitCode.DONE
+
+
+def _empty_trash(run: RunDirectory, age: float | None, yes: bool, as_json: bool) -> int:
+    before = None if age is None else time.time() - age
+    manifests = trashed_before(run, before)
+    if manifests and not yes:
+        pronoun = "it" if trashed_count(manifests) == 1 else "them"
+        confirm(f"Delete {trashed_words(manifests)}, for good? Nothing can bring {pronoun} back.")
+    emptied = empty(run, before, manifests)
+    if as_json:
+        print_json(
+            {
+                **emptied_data(emptied),
+                "warnings": list(warnings_of(emptied)),
+                "problems": list(emptied.problems),
+            }
+        )
+    else:
+        print_emptied(emptied)
+    print_warnings(warnings_of(emptied))
+    return report_problems(emptied)
+
+
+def empty(run: RunDirectory, before: float | None, manifests: Sequence[TrashManifest]) -> Emptied:
+    """Deletes for good what was pruned before a time, and shows the progress.
+
+    Args:
+        run: The run directory.
+        before: In seconds since the epoch; None deletes all.
+        manifests: What will be deleted, for the progress.
+    """
+    meter = ReadProgress("deleting")
+    total = trashed_size(manifests)
+    try:
+        return service.empty(
+            run, before, through=THROUGH, on_progress=lambda freed: meter(freed, total)
+        )
+    finally:
+        meter.close()
+
+
+def confirm(question: str) -> None:
+    """Asks for a yes.
+
+    Raises:
+        RefusedError: The answer is no, or there is no terminal.
+    """
+    if not sys.stdin.isatty():
+        raise RefusedError("Nothing was done: there is no terminal to ask on. Give --yes.")
+    if not click.confirm(question, err=True):
+        raise RefusedError("Nothing was done.")
+
+
+def print_emptied(emptied: Emptied) -> None:
+    """Prints what was deleted for good."""
+    what = units.count(len(emptied.names), "checkpoint")
+    print_line(f"Deleted {what} for good, freed {units.size(emptied.freed)}.")
+
+
+def emptied_data(emptied: Emptied) -> Json:
+    """Returns what was deleted for good, for JSON."""
+    return {"freed_bytes": emptied.freed, "names": list(emptied.names)}
+
+
+def warnings_of(emptied: Emptied | None) -> tuple[str, ...]:
+    """Returns the warnings of a deletion, and what was kept."""
+    return (*emptied.kept, *emptied.warnings) if emptied is not None else ()
+
+
+def report_problems(emptied: Emptied | None) -> int:
+    """Prints what could not be deleted, and returns the exit code."""
+    problems = emptied.problems if emptied is not None else ()
+    for problem in problems:
+        print_error(problem)
+    return ExitCode.PROBLEM if problems else ExitCode.DONE
+
+
+def trashed_words(manifests: Sequence[TrashManifest]) -> str:
+    """Returns number and size of the checkpoints in some prunes, as text."""
+    count = units.count(trashed_count(manifests), "checkpoint")
+    return f"{count}, {units.size(trashed_size(manifests))}"
+
+
+def trashed_count(manifests: Sequence[TrashManifest]) -> int:
+    """Returns the number of checkpoints in some prunes."""
+    return sum(len(manifest.checkpoints) for manifest in manifests)
+
+
+def trashed_size(manifests: Sequence[TrashManifest]) -> int:
+    """Returns the bytes of the checkpoints in some prunes."""
+    return sum(trashed.size for manifest in manifests for trashed in manifest.checkpoints)
