@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,7 +62,7 @@ def test_the_power_is_cut_anywhere(tmp_path: Path, action: str) -> None:
             root.parent.mkdir()
             scene = Scene(root)
             prepare(scene, action)
-            os.sync()
+            disk.flush()
             code = cut_off_at(call, act_of(scene, action), disk.cut_power)
             if code == DONE:
                 break
