@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tensorflow_processes import TensorFlowProcess
 from tfckpt_trainer.launch.cluster import addresses, cluster_of, free_ports, tasks, tf_config
 
 SCRIPTS = Path(__file__).with_name("scripts")
@@ -24,7 +23,7 @@ class Cluster:
     strategy: str = "multi-worker"
     environment: dict[str, str] = field(default_factory=dict)
     parameter_servers: int = 0
-    processes: list[subprocess.Popen] = field(default_factory=list)
+    processes: list[TensorFlowProcess] = field(default_factory=list)
 
     def __enter__(self) -> Cluster:
         self.run_dir.mkdir(exist_ok=True)
@@ -36,25 +35,16 @@ class Cluster:
                 **os.environ,
                 "TFCKPT_RUN_DIR": str(self.run_dir),
                 "TFCKPT_WORKER_INDEX": str(index),
-                "TF_CPP_MIN_LOG_LEVEL": "2",
                 **self.environment,
             }
             if self.strategy in {"multi-worker", "parameter-server"}:
                 environment["TF_CONFIG"] = tf_config(cluster, task)
             with open(self.log(index), "ab") as output:
                 self.processes.append(
-                    subprocess.Popen(
-                        [
-                            sys.executable,
-                            str(SCRIPTS / self.script),
-                            *self.arguments,
-                            "--strategy",
-                            self.strategy,
-                        ],
-                        env=environment,
-                        stdout=output,
-                        stderr=subprocess.STDOUT,
-                        stdin=subprocess.DEVNULL,
+                    TensorFlowProcess(
+                        [SCRIPTS / self.script, *self.arguments, "--strategy", self.strategy],
+                        environment,
+                        output,
                     )
                 )
         return self

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from itertools import pairwise
 
@@ -14,6 +12,7 @@ import pytest
 from cluster import SCRIPTS, Cluster
 from steered import SteeredRun
 
+from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.rundir.documents import copy_of, load
 from tfckpt_trainer.rundir.journal import read_entries
@@ -63,12 +62,7 @@ def test_a_save_is_seen_by_all_workers_and_leaves_a_record(steered):
 
 def test_any_program_restores_what_was_saved(steered):
     saved = steered.ask(CommandKind.SAVE)
-    done = subprocess.run(
-        [sys.executable, SCRIPTS / "plain_load.py", steered.run.root],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_with_tensorflow(SCRIPTS / "plain_load.py", steered.run.root)
     assert done.stdout.split() == [str(saved.step), "True"], done.stderr
 
 
