@@ -12,6 +12,27 @@ import pytest
 
 NOBODY = 65534
 
+WORKERS_PER_CORE = 3
+"""Most tests wait: for a process, a heartbeat, a screen."""
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """How many processes run tests; none but this one where a file is named."""
+    if any(".py" in argument for argument in config.args):
+        return 0
+    return WORKERS_PER_CORE * len(os.sched_getaffinity(0))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begins with the files that take longest, so that no process is left alone with one."""
+
+    def order(item: pytest.Item) -> int:
+        names = [mark.name for mark in item.iter_markers()]
+        return 0 if "e2e" in names else 1 if "tensorflow" in names else 2
+
+    of_file = {item.path: order(item) for item in reversed(items)}
+    items.sort(key=lambda item: of_file[item.path])
+
 
 @pytest.fixture(autouse=True, scope="session")
 def own_home(tmp_path_factory: pytest.TempPathFactory):

@@ -239,17 +239,18 @@ def test_a_dead_file_system_does_not_hold_up_the_end(tmp_path: Path) -> None:
 
     def clock() -> float:
         stuck.set()
-        release.wait(20)
+        release.wait()
         return time.time()
 
     monitor = Monitor(RunDirectory(tmp_path), clock=time.time)
     monitor._clock = clock
     monitor.start(lambda snapshot: None)
     assert stuck.wait(10)
-    began = time.monotonic()
-    monitor.stop()
-    assert time.monotonic() - began < 1.0
-    release.set()
+    try:
+        # It returns, while the look does not.
+        monitor.stop()
+    finally:
+        release.set()
 
 
 def test_what_was_deleted_as_a_whole_comes_back_empty(tmp_path: Path) -> None:
