@@ -36,8 +36,13 @@ def test_whatever_was_not_flushed_may_be_lost(tmp_path: Path, action: str) -> No
     with recorded(scene.root) as changes:
         act_of(scene, action)()
     assert len([c for c in changes if c.kind == "flush"]) > 5
-    count = 0
+    count, judged = 0, set()
     for number, (story, tree) in enumerate(what_may_be_left(first, changes)):
+        count += 1
+        # Many losses leave the same, such as those of changes that undo each other.
+        if tree.identity in judged:
+            continue
+        judged.add(tree.identity)
         left = Left(scene, tmp_path / str(number) / "run")
         tree.write(left.root)
         try:
@@ -50,7 +55,6 @@ def test_whatever_was_not_flushed_may_be_lost(tmp_path: Path, action: str) -> No
                 assert left.is_original()
         except AssertionError as error:
             raise AssertionError(f"{action}, {story}: {error}") from error
-        count += 1
     assert count > 30
 
 
