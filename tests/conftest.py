@@ -12,8 +12,22 @@ import pytest
 
 NOBODY = 65534
 
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 2 << 30
+"""How much of it has to be free."""
+
 WORKERS_PER_CORE = 3
 """Most tests wait: for a process, a heartbeat, a screen."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Has tests write into memory, where a flush takes no time, unless a place is named.
+
+    Tests of what a file system does mount their own.
+    """
+    named = config.getoption("basetemp") or "TMPDIR" in os.environ
+    if not named and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

@@ -86,7 +86,7 @@ def test_a_newcomer_takes_the_tour(run_dir):
         app.wait_for(r"Brought back: ")
 
         app.press("q")
-        assert app.process.wait(10) == 0
+        assert app.process.wait(60) == 0
 
     assert ask("status", run)[1]["run"]["state"] == "training"
     names = {checkpoint["name"] for checkpoint in ask("ls", run)[1]["checkpoints"]}
@@ -123,7 +123,7 @@ def test_a_newcomer_takes_the_tour(run_dir):
         app.press("s")
         app.wait_for(r"stopped", 60)
         app.press("q")
-        assert app.process.wait(10) == 0
+        assert app.process.wait(60) == 0
 
     subprocess.run([*TOOL, "tensorboard", run, "--stop"], check=True, capture_output=True)
     status, report = ask("status", run)

@@ -90,7 +90,7 @@ class Run:
         if (self.root / ".tfckpt").is_dir():
             stop_supervisor(self.directory, 0.5)
         for supervisor in self._supervisors:
-            supervisor.wait(10)
+            supervisor.wait(60)
 
 
 def processes_of(place: Path) -> list[psutil.Process]:

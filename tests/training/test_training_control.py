@@ -207,7 +207,7 @@ def test_stop_saves_and_every_process_ends_well(tmp_path):
         run.wait_for_step(5)
         outcome = run.ask(CommandKind.STOP, save=True)
         assert outcome.state is CommandState.DONE
-        assert cluster.wait(30) == [0, 0], cluster.output()
+        assert cluster.wait(60) == [0, 0], cluster.output()
         assert outcome.result["name"] in run.names()
         assert [w.ending for w in run.workers()] == [Ending.STOPPED, Ending.STOPPED]
 
@@ -218,7 +218,7 @@ def test_sigterm_to_one_worker_saves_once_and_ends_all(tmp_path, target):
         run = SteeredRun(cluster)
         run.wait_for_step(5)
         os.kill(cluster.processes[target].pid, signal.SIGTERM)
-        assert cluster.wait(30) == [143, 143], cluster.output()
+        assert cluster.wait(60) == [143, 143], cluster.output()
         (name,) = run.names()
         assert load(run.run.record(name), CheckpointRecord).trigger == "preemption"
         assert {w.ending for w in run.workers()} == {Ending.PREEMPTED}
@@ -236,7 +236,7 @@ def test_a_killed_worker_makes_the_others_ask_for_a_restart(tmp_path):
         run = SteeredRun(cluster)
         run.wait_for_step(5)
         cluster.processes[1].kill()
-        assert cluster.processes[0].wait(30) == 75, cluster.output()
+        assert cluster.processes[0].wait(60) == 75, cluster.output()
         (said,) = [worker for worker in run.workers() if worker.index == 0]
         assert said.ending is Ending.PEER_LOST
         assert "{{node" not in said.detail
@@ -394,7 +394,7 @@ def test_a_loop_with_a_step_of_its_own_is_steered_too(tmp_path):
         run.progress()
         assert run.ask(CommandKind.RESTORE, name=record.name).state is CommandState.DONE
         run.ask(CommandKind.STOP, save=False)
-        assert cluster.wait(30) == [0, 0], cluster.output()
+        assert cluster.wait(60) == [0, 0], cluster.output()
         assert run.names() == {record.name}
 
 

@@ -19,6 +19,8 @@ import pytest
 from rundir_factory import RunFactory, two_branches
 from test_app_hostile import HOSTILE, poison
 
+from waiting import LEAST_SECONDS
+
 _OPEN = (
     "import sys; from pathlib import Path; from tfckpt_tui.app.app import main; "
     "from tfckpt_trainer.rundir.paths import RunDirectory; "
@@ -78,19 +80,19 @@ class Terminal:
                 self._stream.feed(data.replace(b"\x1b[?2026$p", b""))
         return True
 
-    def wait_for(self, text: str, timeout: float = 20) -> None:
+    def wait_for(self, text: str, timeout: float = LEAST_SECONDS) -> None:
         deadline = time.monotonic() + timeout
         while text not in self.text:
             assert time.monotonic() < deadline, f"no {text!r} in:\n{self.text}"
             assert self.read(0.1), f"ended without {text!r}:\n{self.text}"
 
-    def wait_until_gone(self, text: str, timeout: float = 20) -> None:
+    def wait_until_gone(self, text: str, timeout: float = LEAST_SECONDS) -> None:
         deadline = time.monotonic() + timeout
         while text in self.text:
             assert time.monotonic() < deadline, f"still {text!r} in:\n{self.text}"
             assert self.read(0.1), f"ended with {text!r}:\n{self.text}"
 
-    def end(self, timeout: float = 60) -> int:
+    def end(self, timeout: float = LEAST_SECONDS) -> int:
         """Waits until the process has ended; returns its exit status."""
         deadline = time.monotonic() + timeout
         while self.read(0.1):
