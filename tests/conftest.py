@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 NOBODY = 65534
 
@@ -16,8 +17,12 @@ MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 2 << 30
 """How much of it has to be free."""
 
-WORKERS_PER_CORE = 3
+WORKERS_PER_CORE = 2
 """Most tests wait: for a process, a heartbeat, a screen."""
+MOST_WORKERS = 16
+
+settings.register_profile("loaded machine", deadline=None)
+settings.load_profile("loaded machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,7 +39,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """How many processes run tests; none but this one where a file is named."""
     if any(".py" in argument for argument in config.args):
         return 0
-    return WORKERS_PER_CORE * len(os.sched_getaffinity(0))
+    return min(MOST_WORKERS, WORKERS_PER_CORE * (os.cpu_count() or 1))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -102,7 +102,7 @@ def test_dashboard(snap_compare: Compare, made: RunFactory, size: tuple[int, int
     assert snap_compare(still(made), terminal_size=size, run_before=pressing())
 
 
-@AT_SMALLEST
+@BY_SIZE
 def test_restore(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
     keys = pressing("down", "down", "down", "r", "tab")
     assert snap_compare(still(made), terminal_size=size, run_before=keys)
@@ -224,7 +224,7 @@ def test_nothing_yet(snap_compare: Compare, tmp_path: Path) -> None:
 def test_the_pictures_show_something():
     """A comparison of two empty files would always agree."""
     pictures = list((Path(__file__).parent / "__snapshots__").rglob("*.svg"))
-    assert len(pictures) == 39
+    assert len(pictures) == 41
     assert all("<text" in picture.read_text() for picture in pictures)
 
 
