@@ -107,13 +107,15 @@ def test_a_stop_whose_save_is_refused_names_the_way_without_a_save(run):
 
 
 def test_without_the_reserve_the_true_reason_is_told_and_force_ends_it(run):
-    names = sorted(run.names())
+    # One to prune before, one after, and those that training goes on from.
+    wait_until(lambda: len(run.names()) >= 4, 60, "more checkpoints")
+    names = sorted(run.names(), key=lambda name: int(name.split("-")[1]))
     assert run.ask(CommandKind.PRUNE, names=names[:1]).state is CommandState.DONE
     fill_up(run, reserve=False)
     for words in (
         ("save",),
         ("stop", "--no-save"),
-        ("prune", names[-1], "--delete", "--yes"),
+        ("prune", names[1], "--delete", "--yes"),
         ("undo",),
     ):
         refused = run_binary(words[0], run.run.root, *words[1:])
