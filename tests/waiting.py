@@ -1,4 +1,4 @@
-"""Waiting for a condition, with a limit: no test sleeps for luck."""
+"""Waiting for a condition, with a limit; tests never sleep for a fixed time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts real worker processes of a script, as any cluster would."""
+"""Starts the worker processes of a training script, as a cluster does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCRIPTS = Path(__file__).with_name("scripts")
 
 @dataclass
 class Cluster:
-    """The workers of one run of `script`; a context manager that leaves none behind."""
+    """The workers of one run of `script`; a context manager that kills them at its end."""
 
     run_dir: Path
     script: str
@@ -55,7 +55,7 @@ class Cluster:
             process.wait()
 
     def log(self, index: int) -> Path:
-        """What worker `index` printed."""
+        """The file with the output of worker `index`."""
         return self.run_dir.with_name(f"{self.run_dir.name}-worker-{index}.log")
 
     def wait(self, timeout: float = 120) -> list[int]:
@@ -63,7 +63,7 @@ class Cluster:
         return [process.wait(timeout) for process in self.processes]
 
     def output(self) -> str:
-        """Returns the ends of all logs, for the message of a failed test."""
+        """Returns the ends of all logs, for assertion messages."""
         return "\n".join(
             f"--- worker {index}\n{self.log(index).read_text(errors='replace')[-3000:]}"
             for index in range(len(self.processes))
