@@ -10,7 +10,7 @@ setup:
     python3 -m venv .venv
     .venv/bin/pip install -q -e '.[test,lint,docs]'
 
-# Run the tests that start neither TensorFlow nor a terminal.
+# Run the tests that do not start TensorFlow: nine of ten.
 quick *arguments:
     .venv/bin/pytest -m "not tensorflow and not e2e" {{ arguments }}
 

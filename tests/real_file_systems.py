@@ -1,15 +1,14 @@
-"""Real file systems to fail on: small ones that run full, and one whose power can be cut.
+"""File systems for fault tests: small ones to fill up, and one whose power can be cut.
 
-They are mounted by the tests themselves. Where that is not possible, as for a user who is not
-root, the test that asks for one is skipped with the reason.
+Each test mounts its own. A test is skipped with the reason if it may not mount, which needs root.
 
     with small_tmpfs(tmp_path / "disk", megabytes=2) as root:
         fill(root)                      # not one more byte can be written
     with small_ext4(tmp_path / "disk", megabytes=8) as root: ...
     with power_cut_disk(tmp_path / "disk") as disk:
         ...                             # write below disk.root
-        disk.cut_power()                # here, or in a child process: nothing more reaches the disk
-        disk.restore_power()            # mounted again: what was not flushed is gone
+        disk.cut_power()                # here or in a child process: no write reaches the disk
+        disk.restore_power()            # mounted again, without what was not flushed
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from pathlib import Path
 import pytest
 
 FILLER = "filler"
-"""The name of the file with which `fill` takes all room."""
+"""The name of the file that `fill` writes."""
 
 _XFS_GOING_DOWN = 0x8004587D
 _XFS_MEGABYTES = 320
@@ -60,7 +59,7 @@ def small_ext4(place: Path, *, megabytes: int = 8) -> Iterator[Path]:
 
 
 class PowerCutDisk:
-    """An XFS on a loop device; a cut of its power loses all that was not flushed.
+    """An XFS on a loop device; cutting its power loses all data that was not flushed.
 
     Attributes:
         root: A directory on it.
@@ -69,14 +68,18 @@ class PowerCutDisk:
     def __init__(self, image: Path, place: Path) -> None:
         self._image = image
         self._place = place
-        _mount("-o", "loop", str(image), str(place))
+        self._mount()
         self.root = place / "root"
         self.root.mkdir(exist_ok=True)
         # What a test finds after the cut must not depend on when this was flushed.
-        os.sync()
+        self.flush()
+
+    def flush(self) -> None:
+        """Flushes all that was written to this disk, and nothing elsewhere."""
+        subprocess.run(["sync", "--file-system", str(self.root)], check=True)
 
     def cut_power(self) -> None:
-        """Stops the disk where it is: what is not in its log by now never will be."""
+        """Shuts the file system down without flushing its log."""
         descriptor = os.open(self._place, os.O_RDONLY)
         try:
             fcntl.ioctl(descriptor, _XFS_GOING_DOWN, struct.pack("I", _WITHOUT_LOG))
@@ -84,9 +87,26 @@ class PowerCutDisk:
             os.close(descriptor)
 
     def restore_power(self) -> None:
-        """Mounts the disk again, as a machine does that starts after a power cut."""
+        """Mounts the disk again, as a machine does after a power cut."""
         _unmount(self._place)
-        _mount("-o", "loop", str(self._image), str(self._place))
+        self._mount()
+
+    def _mount(self) -> None:
+        """Mounts the image by a loop device of its own.
+
+        `mount -o loop` takes the device that an image already has. A mount namespace that another
+        test makes keeps that one, and with it the file system that was shut down.
+        """
+        find = ["losetup", "--find", "--show", str(self._image)]
+        found = subprocess.run(find, capture_output=True, text=True, check=False)
+        if found.returncode != 0:
+            pytest.skip(f"no loop device can be made here: {found.stderr.strip()}")
+        device = found.stdout.strip()
+        try:
+            _mount("-o", "nouuid", device, str(self._place))
+        finally:
+            # It goes with the last mount of it.
+            subprocess.run(["losetup", "--detach", device], check=True, capture_output=True)
 
     def close(self) -> None:
         """Unmounts it and deletes its image."""
@@ -96,20 +116,22 @@ class PowerCutDisk:
 
 @contextmanager
 def power_cut_disk(place: Path) -> Iterator[PowerCutDisk]:
-    """Mounts an empty XFS at `place`."""
-    image = _image(place, _XFS_MEGABYTES, "mkfs.xfs", "-q")
-    disk = PowerCutDisk(image, place)
-    try:
-        yield disk
-    finally:
-        disk.close()
+    """Mounts an empty XFS at `place`; its image is in memory, where a flush takes no time."""
+    with small_tmpfs(place.with_name(f"{place.name}-image"), megabytes=_XFS_MEGABYTES) as memory:
+        place.mkdir(parents=True, exist_ok=True)
+        image = _image(memory / "xfs", _XFS_MEGABYTES, "mkfs.xfs", "-q")
+        disk = PowerCutDisk(image, place)
+        try:
+            yield disk
+        finally:
+            disk.close()
 
 
 def fill(root: Path, *, leave: int = 0) -> Path:
-    """Takes all room on the file system of `root`, but for about `leave` bytes.
+    """Fills the file system of `root` up to about `leave` bytes.
 
     Returns:
-        The file that takes it; the room is free again once it is deleted.
+        The file that fills it; delete it to free the space.
     """
     filler = root / FILLER
     with open(filler, "ab", buffering=0) as file:
@@ -126,7 +148,7 @@ def fill(root: Path, *, leave: int = 0) -> Path:
 
 
 def is_full(root: Path) -> bool:
-    """Whether a file of one block cannot be written below `root`."""
+    """Returns whether no file of one block can be written below `root`."""
     probe = root / "probe"
     try:
         with open(probe, "wb", buffering=0) as file:

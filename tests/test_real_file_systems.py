@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,13 +24,36 @@ def test_a_full_one_takes_nothing_until_something_is_deleted(tmp_path: Path, mou
         assert not is_full(root)
 
 
+@contextmanager
+def seen_elsewhere() -> Iterator[None]:
+    """Keeps all that is mounted now mounted in another mount namespace."""
+    words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; read end"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+        process.communicate()
+
+
 def test_a_power_cut_loses_what_was_not_flushed(tmp_path: Path) -> None:
     with power_cut_disk(tmp_path / "disk") as disk:
         (disk.root / "flushed").write_bytes(b"1")
-        os.sync()
+        disk.flush()
         (disk.root / "not flushed").write_bytes(b"1")
         disk.cut_power()
         with pytest.raises(OSError, match="Input/output error"):
             (disk.root / "after").write_bytes(b"1")
         disk.restore_power()
         assert [path.name for path in disk.root.iterdir()] == ["flushed"]
+
+
+def test_power_comes_back_where_another_namespace_keeps_the_disk_that_was_cut_off(
+    tmp_path: Path,
+) -> None:
+    with power_cut_disk(tmp_path / "disk") as disk:
+        (disk.root / "flushed").write_bytes(b"1")
+        disk.flush()
+        with seen_elsewhere():
+            disk.cut_power()
+            disk.restore_power()
+            assert [path.name for path in disk.root.iterdir()] == ["flushed"]

@@ -31,7 +31,7 @@ PICTURES = {
     "dashboard": ((), "test_dashboard[120x40].svg"),
     "checkpoint": (("enter",), "test_checkpoint[120x40].svg"),
     "restore": (("down", "down", "r"), "test_restore[120x40].svg"),
-    "charts": (("c",), "test_screen[120x40-charts].svg"),
+    "charts": (("c",), "test_charts[120x40].svg"),
     "logs": (("l",), "test_logs[120x40].svg"),
 }
 """For each picture the keys that open the screen, and the tests' picture of it."""

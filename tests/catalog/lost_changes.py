@@ -56,6 +56,11 @@ class Tree:
                 tree.files[name] = path.read_bytes(), facts.st_mtime_ns
         return tree
 
+    @property
+    def identity(self) -> tuple[frozenset[Any], frozenset[Any]]:
+        """Equal for trees that are equal."""
+        return frozenset(self.files.items()), frozenset(self.directories.items())
+
     def write(self, root: Path) -> None:
         root.mkdir(parents=True)
         for name in sorted(self.directories):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,8 +36,13 @@ def test_whatever_was_not_flushed_may_be_lost(tmp_path: Path, action: str) -> No
     with recorded(scene.root) as changes:
         act_of(scene, action)()
     assert len([c for c in changes if c.kind == "flush"]) > 5
-    count = 0
+    count, judged = 0, set()
     for number, (story, tree) in enumerate(what_may_be_left(first, changes)):
+        count += 1
+        # Many losses leave the same, such as those of changes that undo each other.
+        if tree.identity in judged:
+            continue
+        judged.add(tree.identity)
         left = Left(scene, tmp_path / str(number) / "run")
         tree.write(left.root)
         try:
@@ -51,7 +55,6 @@ def test_whatever_was_not_flushed_may_be_lost(tmp_path: Path, action: str) -> No
                 assert left.is_original()
         except AssertionError as error:
             raise AssertionError(f"{action}, {story}: {error}") from error
-        count += 1
     assert count > 30
 
 
@@ -63,7 +66,7 @@ def test_the_power_is_cut_anywhere(tmp_path: Path, action: str) -> None:
             root.parent.mkdir()
             scene = Scene(root)
             prepare(scene, action)
-            os.sync()
+            disk.flush()
             code = cut_off_at(call, act_of(scene, action), disk.cut_power)
             if code == DONE:
                 break

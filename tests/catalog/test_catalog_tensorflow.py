@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.catalog.retention.plan import plan
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
@@ -21,19 +20,7 @@ SCRIPT = Path(__file__).parent / "scripts" / "manager.py"
 
 
 def manage(directory: Path, *, saves: int, kept: int, hours: float | None = None) -> dict:
-    run = subprocess.run(
-        [
-            sys.executable,
-            SCRIPT,
-            directory,
-            str(saves),
-            str(kept),
-            *([str(hours)] if hours else []),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    run = run_with_tensorflow(SCRIPT, directory, saves, kept, *([hours] if hours else []))
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
 
+from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.states import CheckpointState
@@ -116,7 +115,8 @@ def test_it_is_opened_once_however_often_one_looks(made, monkeypatch):
 
 @pytest.mark.tensorflow
 def test_what_tensorflow_writes(tmp_path):
-    subprocess.run([sys.executable, SCRIPT, tmp_path], check=True, timeout=300, capture_output=True)
+    done = run_with_tensorflow(SCRIPT, tmp_path)
+    assert done.returncode == 0, done.stderr
     for kind in ("plain", "sharded", "no-graph"):
         run = RunDirectory(tmp_path / kind)
         later = run.state_file.stat().st_mtime + 7200

@@ -57,7 +57,7 @@ def test_each_step_does_what_the_tour_says(tmp_path):
                 except AssertionError as error:
                     raise AssertionError(f"step {step.number}: {error}") from None
             app.press("q")
-            assert app.process.wait(10) == 0
+            assert app.process.wait(60) == 0
         assert undocumented(directory) == []
     finally:
         for process in processes_of(directory):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from cluster import Cluster
+from cluster import SCRIPTS, Cluster
 from steered import SteeredRun
 
 from command_running import run_binary
 from real_file_systems import fill, is_full, small_tmpfs
+from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -41,12 +40,18 @@ def run(disk):
 
 def fill_up(run: SteeredRun, *, reserve: bool) -> Path:
     """Fills the disk, and waits until a heartbeat tells of it."""
-    filler = fill(run.run.root.parent)
-    if not reserve:
-        # Not before: the trainer writes it again while there is room.
-        release_reserve(run.run)
-        fill(run.run.root.parent)
-    assert is_full(run.run.root)
+    disk = run.run.root.parent
+
+    def filled() -> Path | None:
+        # A save that the full disk cuts off deletes what it has written.
+        filler = fill(disk)
+        if not reserve:
+            # Not before: the trainer writes it again while there is room.
+            release_reserve(run.run)
+            fill(disk)
+        return filler if is_full(disk) else None
+
+    filler = wait_until(filled, 20, "a full disk")
     wait_until(lambda: "disk is full" in run.workers()[0].detail, 20, "a heartbeat tells of it")
     return filler
 
@@ -102,13 +107,15 @@ def test_a_stop_whose_save_is_refused_names_the_way_without_a_save(run):
 
 
 def test_without_the_reserve_the_true_reason_is_told_and_force_ends_it(run):
-    names = sorted(run.names())
+    # One to prune before, one after, and those that training goes on from.
+    wait_until(lambda: len(run.names()) >= 4, 60, "more checkpoints")
+    names = sorted(run.names(), key=lambda name: int(name.split("-")[1]))
     assert run.ask(CommandKind.PRUNE, names=names[:1]).state is CommandState.DONE
     fill_up(run, reserve=False)
     for words in (
         ("save",),
         ("stop", "--no-save"),
-        ("prune", names[-1], "--delete", "--yes"),
+        ("prune", names[1], "--delete", "--yes"),
         ("undo",),
     ):
         refused = run_binary(words[0], run.run.root, *words[1:])
@@ -140,24 +147,13 @@ def test_a_preemption_on_a_full_disk_does_not_say_that_training_goes_on(run):
     assert not any("Training goes on" in message for message in refused)
 
 
-_START = """
-import sys
-import keras
-from tfckpt_trainer import TrainingRun
-
-model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-for step in TrainingRun(sys.argv[1], model=model, optimizer=keras.optimizers.SGD(), total_steps=3):
-    pass
-"""
-
-
 def test_a_start_on_a_full_disk_says_what_to_do(disk):
-    command = [sys.executable, "-c", _START, str(disk / "run")]
-    first = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    command = (SCRIPTS / "three_steps.py", disk / "run")
+    first = run_with_tensorflow(*command)
     assert first.returncode == 0, first.stderr
     release_reserve(RunDirectory(disk / "run"))
     fill(disk)
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    ended = run_with_tensorflow(*command)
     assert ended.returncode == 1, ended
     (told,) = (line for line in ended.stderr.splitlines() if "Training cannot start in" in line)
     assert "Traceback" not in ended.stderr

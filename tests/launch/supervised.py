@@ -18,7 +18,7 @@ from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
-from waiting import wait_until
+from waiting import LEAST_SECONDS, wait_until
 
 WORKER = Path(__file__).parent / "scripts" / "worker.py"
 
@@ -90,12 +90,12 @@ class Run:
         if (self.root / ".tfckpt").is_dir():
             stop_supervisor(self.directory, 0.5)
         for supervisor in self._supervisors:
-            supervisor.wait(10)
+            supervisor.wait(60)
 
 
 def processes_of(place: Path) -> list[psutil.Process]:
     """Processes that still work for a run below `place`; zombies wait for nobody."""
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + LEAST_SECONDS
     while True:
         left = [p for p in psutil.process_iter() if _works_for(p, place)]
         if not left or time.monotonic() > deadline:

@@ -151,7 +151,7 @@ def test_training_outlives_the_terminal_it_was_launched_from(run: Run, tmp_path:
     supervisor = int(os.read(terminal, 100))
     os.close(terminal)
 
-    assert launcher.wait(10) == -signal.SIGHUP
+    assert launcher.wait(60) == -signal.SIGHUP
     before = run.status().updated_at
     wait_until(lambda: run.status().updated_at > before, 5, "another heartbeat")
     assert run.status().pid == supervisor

@@ -170,7 +170,7 @@ def test_a_supervisor_that_is_asked_to_stop_has_its_workers_save(run: Run) -> No
     supervisor = run.supervise(run.options("step", "save-on-term", "ready", "sleep=60"))
     run.wait_until_ready()
     supervisor.send_signal(signal.SIGTERM)
-    assert supervisor.wait(10) == 0
+    assert supervisor.wait(60) == 0
 
     assert run.status().state is SupervisorState.STOPPED
     assert [w.exit_code for w in run.status().workers] == [0, 0]
@@ -183,7 +183,7 @@ def test_workers_that_ignore_the_request_are_killed_and_named(run: Run) -> None:
     supervisor = run.supervise(options)
     run.wait_until_ready()
     supervisor.send_signal(signal.SIGINT)
-    supervisor.wait(10)
+    supervisor.wait(60)
 
     status = run.status()
     assert status.state is SupervisorState.STOPPED
@@ -196,7 +196,7 @@ def test_the_training_process_of_a_shell_script_has_the_grace_too(run: Run) -> N
     supervisor = run.supervise(run.options(command=("sh", "-c", script), workers=1))
     run.wait_for_file("ready-0")
     supervisor.send_signal(signal.SIGTERM)
-    supervisor.wait(10)
+    supervisor.wait(60)
 
     assert (run.root / "saved-0").exists()
 
@@ -206,7 +206,7 @@ def test_a_stop_ends_the_pause_before_a_restart(run: Run) -> None:
     status = run.wait_for(SupervisorState.RESTARTING)
     assert status.next_start_at is not None
     supervisor.send_signal(signal.SIGTERM)
-    supervisor.wait(5)
+    supervisor.wait(60)
 
     assert run.status().state is SupervisorState.STOPPED
 
@@ -224,7 +224,7 @@ def test_what_cannot_be_written_does_not_end_training(run: Run) -> None:
     run.wait_for(SupervisorState.RUNNING)
     shutil.rmtree(run.directory.status_directory)
 
-    assert supervisor.wait(10) == 0
+    assert supervisor.wait(60) == 0
 
 
 def test_a_second_supervisor_is_refused(run: Run) -> None:
@@ -232,7 +232,7 @@ def test_a_second_supervisor_is_refused(run: Run) -> None:
     run.supervise(options)
     first = run.wait_for(SupervisorState.RUNNING)
 
-    assert run.supervise(options).wait(10) == 1
+    assert run.supervise(options).wait(60) == 1
     assert run.status().pid == first.pid
     assert all(lives(worker.pid) for worker in first.workers)
 
@@ -274,4 +274,4 @@ def test_without_a_limit_a_hang_is_left_to_the_person(run: Run) -> None:
     wait_until(lambda: run.status().workers[0].exit_code == 0, 20, "the end of worker 0")
     assert not run.journal(JournalKind.RESTART)
     os.kill(stopped, signal.SIGCONT)
-    assert supervisor.wait(30) == 0
+    assert supervisor.wait(60) == 0

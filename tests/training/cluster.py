@@ -1,13 +1,12 @@
-"""Starts real worker processes of a script, as any cluster would."""
+"""Starts the worker processes of a training script, as a cluster does."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tensorflow_processes import TensorFlowProcess
 from tfckpt_trainer.launch.cluster import addresses, cluster_of, free_ports, tasks, tf_config
 
 SCRIPTS = Path(__file__).with_name("scripts")
@@ -15,7 +14,7 @@ SCRIPTS = Path(__file__).with_name("scripts")
 
 @dataclass
 class Cluster:
-    """The workers of one run of `script`; a context manager that leaves none behind."""
+    """The workers of one run of `script`; a context manager that kills them at its end."""
 
     run_dir: Path
     script: str
@@ -24,7 +23,7 @@ class Cluster:
     strategy: str = "multi-worker"
     environment: dict[str, str] = field(default_factory=dict)
     parameter_servers: int = 0
-    processes: list[subprocess.Popen] = field(default_factory=list)
+    processes: list[TensorFlowProcess] = field(default_factory=list)
 
     def __enter__(self) -> Cluster:
         self.run_dir.mkdir(exist_ok=True)
@@ -36,25 +35,16 @@ class Cluster:
                 **os.environ,
                 "TFCKPT_RUN_DIR": str(self.run_dir),
                 "TFCKPT_WORKER_INDEX": str(index),
-                "TF_CPP_MIN_LOG_LEVEL": "2",
                 **self.environment,
             }
             if self.strategy in {"multi-worker", "parameter-server"}:
                 environment["TF_CONFIG"] = tf_config(cluster, task)
             with open(self.log(index), "ab") as output:
                 self.processes.append(
-                    subprocess.Popen(
-                        [
-                            sys.executable,
-                            str(SCRIPTS / self.script),
-                            *self.arguments,
-                            "--strategy",
-                            self.strategy,
-                        ],
-                        env=environment,
-                        stdout=output,
-                        stderr=subprocess.STDOUT,
-                        stdin=subprocess.DEVNULL,
+                    TensorFlowProcess(
+                        [SCRIPTS / self.script, *self.arguments, "--strategy", self.strategy],
+                        environment,
+                        output,
                     )
                 )
         return self
@@ -65,7 +55,7 @@ class Cluster:
             process.wait()
 
     def log(self, index: int) -> Path:
-        """What worker `index` printed."""
+        """The file with the output of worker `index`."""
         return self.run_dir.with_name(f"{self.run_dir.name}-worker-{index}.log")
 
     def wait(self, timeout: float = 120) -> list[int]:
@@ -73,7 +63,7 @@ class Cluster:
         return [process.wait(timeout) for process in self.processes]
 
     def output(self) -> str:
-        """Returns the ends of all logs, for the message of a failed test."""
+        """Returns the ends of all logs, for assertion messages."""
         return "\n".join(
             f"--- worker {index}\n{self.log(index).read_text(errors='replace')[-3000:]}"
             for index in range(len(self.processes))

@@ -1,4 +1,4 @@
-"""A run that a test steers: commands in, heartbeats and journal out."""
+"""A training run that a test sends commands to and observes by its run directory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from waiting import wait_until
 
 
 class SteeredRun:
-    """One cluster of `steered.py`, seen from outside."""
+    """A cluster that runs `steered.py`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -32,14 +32,14 @@ class SteeredRun:
         return outcome
 
     def workers(self) -> list[WorkerStatus]:
-        """The newest heartbeats."""
+        """Returns the newest heartbeats."""
         try:
             return read_workers(self.run)
         except DamagedFileError:
             return []
 
     def wait_for_step(self, step: int) -> None:
-        """Waits until every worker that makes steps is beyond `step`."""
+        """Waits until every worker that trains has reached `step`."""
 
         def reached() -> bool:
             assert all(p.poll() is None for p in self.cluster.processes), self.cluster.output()
@@ -55,13 +55,13 @@ class SteeredRun:
         wait_until(reached, 90, f"step {step}")
 
     def progress(self) -> None:
-        """Waits until training has gone on from where it is now."""
+        """Waits until training has done five more steps."""
         self.wait_for_step(max(worker.step for worker in self.workers()) + 5)
 
     def names(self) -> set[str]:
-        """The checkpoints that are in view."""
+        """Returns the names of all committed checkpoints."""
         return {path.stem for path in self.run.root.glob("*.index")}
 
     def journal(self) -> list[str]:
-        """The kinds of all journal entries, oldest first."""
+        """Returns the kinds of all journal entries, oldest first."""
         return [entry.kind.value for entry in read_entries(self.run)]

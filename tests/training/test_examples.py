@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 
 import pytest
 
+from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
@@ -18,14 +18,8 @@ pytestmark = pytest.mark.tensorflow
 
 
 def example(name, *arguments, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", f"tfckpt_trainer.examples.{name}", *map(str, arguments)],
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    module = f"tfckpt_trainer.examples.{name}"
+    return run_with_tensorflow(module, *arguments, is_module=True, **environment)
 
 
 def names(directory):

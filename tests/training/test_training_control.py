@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from itertools import pairwise
 
@@ -14,6 +12,7 @@ import pytest
 from cluster import SCRIPTS, Cluster
 from steered import SteeredRun
 
+from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
@@ -67,12 +66,7 @@ def test_a_save_is_seen_by_all_workers_and_leaves_a_record(steered):
 
 def test_any_program_restores_what_was_saved(steered):
     saved = steered.ask(CommandKind.SAVE)
-    done = subprocess.run(
-        [sys.executable, SCRIPTS / "plain_load.py", steered.run.root],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_with_tensorflow(SCRIPTS / "plain_load.py", steered.run.root)
     assert done.stdout.split() == [str(saved.step), "True"], done.stderr
 
 
@@ -247,7 +241,7 @@ def test_stop_saves_and_every_process_ends_well(tmp_path):
         run.wait_for_step(5)
         outcome = run.ask(CommandKind.STOP, save=True)
         assert outcome.state is CommandState.DONE
-        assert cluster.wait(30) == [0, 0], cluster.output()
+        assert cluster.wait(60) == [0, 0], cluster.output()
         assert outcome.result["name"] in run.names()
         assert [w.ending for w in run.workers()] == [Ending.STOPPED, Ending.STOPPED]
 
@@ -258,7 +252,7 @@ def test_sigterm_to_one_worker_saves_once_and_ends_all(tmp_path, target):
         run = SteeredRun(cluster)
         run.wait_for_step(5)
         os.kill(cluster.processes[target].pid, signal.SIGTERM)
-        assert cluster.wait(30) == [143, 143], cluster.output()
+        assert cluster.wait(60) == [143, 143], cluster.output()
         (name,) = run.names()
         assert load(run.run.record(name), CheckpointRecord).trigger == "preemption"
         assert {w.ending for w in run.workers()} == {Ending.PREEMPTED}
@@ -276,7 +270,7 @@ def test_a_killed_worker_makes_the_others_ask_for_a_restart(tmp_path):
         run = SteeredRun(cluster)
         run.wait_for_step(5)
         cluster.processes[1].kill()
-        assert cluster.processes[0].wait(30) == 75, cluster.output()
+        assert cluster.processes[0].wait(60) == 75, cluster.output()
         (said,) = [worker for worker in run.workers() if worker.index == 0]
         assert said.ending is Ending.PEER_LOST
         assert "{{node" not in said.detail
@@ -438,7 +432,7 @@ def test_a_loop_with_a_step_of_its_own_is_steered_too(tmp_path):
         run.progress()
         assert run.ask(CommandKind.RESTORE, name=record.name).state is CommandState.DONE
         run.ask(CommandKind.STOP, save=False)
-        assert cluster.wait(30) == [0, 0], cluster.output()
+        assert cluster.wait(60) == [0, 0], cluster.output()
         assert run.names() == {record.name}
 
 

@@ -92,7 +92,7 @@ def test_heartbeats_tell_who_serves_and_a_preempted_chief_saves_first(tmp_path):
         assert [status.activity for status in found[1:]] == [Activity.SERVING] * 4
         for process in cluster.processes:
             os.kill(process.pid, signal.SIGTERM)
-        assert cluster.wait(30) == [143, 0, 0, 0, 0], cluster.output()
+        assert cluster.wait(60) == [143, 0, 0, 0, 0], cluster.output()
     saves = [entry for entry in read_entries(run) if entry.kind is JournalKind.SAVE]
     step = int(steps_last(tmp_path / "log"))
     assert saves[-1].step in {step, step + 1}

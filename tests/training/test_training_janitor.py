@@ -18,7 +18,7 @@ from tfckpt_trainer.catalog.retention.pins import pin
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
 from tfckpt_trainer.catalog.retention.rules import BestBy
-from tfckpt_trainer.catalog.retention.trash import LOCK_SECONDS, RETENTION, list_trash, locked_trash
+from tfckpt_trainer.catalog.retention.trash import RETENTION, list_trash, locked_trash
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import store
@@ -160,12 +160,12 @@ def test_somebody_at_the_trash_delays_it_to_the_next_save(trained, janitor, monk
 
     monkeypatch.setattr(automatic_prune, "PATIENCE_SECONDS", 0.05)
     keeper = janitor(LAST, None)
-    began = time.monotonic()
     with locked_trash(trained.run):
         keeper.after_save("ckpt-3")
-    assert time.monotonic() - began < LOCK_SECONDS / 2
     assert trained.names == {"ckpt-1", "ckpt-2", "ckpt-3"}
-    assert [kind for kind, _ in trained.told()] == ["refused"]
+    ((kind, message),) = trained.told()
+    assert kind == "refused"
+    assert "0.05 s" in message
     keeper.after_save("ckpt-3")
     assert trained.names == {"ckpt-3"}
 

@@ -23,7 +23,7 @@ WAYS = {
     "keras-sigterm": 143,
 }
 
-SHORT = 6.0
+SHORT = 7.5
 """Seconds. A thread of tf.data that was missed sleeps for nine more."""
 
 

@@ -13,6 +13,7 @@ from textual.pilot import Pilot
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.monitor.snapshot import RunSnapshot
+from waiting import LEAST_SECONDS
 
 Result = TypeVar("Result")
 
@@ -53,7 +54,7 @@ def top(app: App[int]) -> str:
 
 
 async def until(
-    pilot: Pilot[int], condition: Callable[[], Result], what: str, timeout: float = 10.0
+    pilot: Pilot[int], condition: Callable[[], Result], what: str, timeout: float = LEAST_SECONDS
 ) -> Result:
     """Waits until `condition` is true, with the app running meanwhile."""
     deadline = time.monotonic() + timeout
@@ -63,10 +64,10 @@ async def until(
             return result
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {timeout:g} s\n{shown(pilot.app)}")
-        await pilot.pause(0.02)
+        await pilot.pause(0.05)
 
 
-async def until_shown(pilot: Pilot[int], text: str, timeout: float = 10.0) -> None:
+async def until_shown(pilot: Pilot[int], text: str, timeout: float = LEAST_SECONDS) -> None:
     """Waits until `text` is on the screen."""
     await until(pilot, lambda: text in shown(pilot.app), f"{text!r} on the screen", timeout)
 
@@ -80,7 +81,7 @@ async def opened(
     size: tuple[int, int] = (120, 40),
 ) -> AsyncIterator[Pilot[int]]:
     """The app on a run, when it has looked at it once."""
-    app = TfckptApp(run, read_only=read_only, poll=0.05, select=select)
+    app = TfckptApp(run, read_only=read_only, poll=0.2, select=select)
     async with app.run_test(size=size, notifications=True) as pilot:
         await until(pilot, lambda: app.snapshot, "a first snapshot")
         await pilot.pause()

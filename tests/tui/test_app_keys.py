@@ -279,7 +279,7 @@ async def test_tensorboard_tells_its_state(live: RunFactory) -> None:
 
 async def test_q_leaves_and_touches_nothing(live: RunFactory) -> None:
     before = sorted(path.name for path in live.run.root.rglob("*"))
-    app = TfckptApp(live.run, poll=0.05)
+    app = TfckptApp(live.run, poll=0.2)
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, lambda: app.snapshot, "a first snapshot")
         await pilot.press("q")

@@ -77,6 +77,7 @@ def test_a_script_that_does_not_fit_the_checkpoint_is_told_of_and_leaves_nothing
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.tensorflow
 def test_a_script_that_does_not_come_to_its_loop_is_told_of(trained, tmp_path):
     target = tmp_path / "model.keras"
     command = ["--", sys.executable, "-c", "print('no model here'); raise SystemExit(3)"]
@@ -87,6 +88,7 @@ def test_a_script_that_does_not_come_to_its_loop_is_told_of(trained, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -265,10 +264,8 @@ def test_launch_without_the_app_and_stop_by_force(tmp_path: Path) -> None:
             assert f"supervisor (process {supervisor}), worker 0 (process " in asked.words
             assert f"tfckpt-tui stop --force {root}" in asked.words
     finally:
-        began = time.monotonic()
         stopped = run_binary("stop", root, "--force", "--timeout", "1", "--json")
     assert (stopped.code, stopped.json["stopped"]) == (0, True)
-    assert time.monotonic() - began < LIMIT_SECONDS
     wait_until(lambda: not Path(f"/proc/{supervisor}").exists(), 10, "the end of the supervisor")
 
 

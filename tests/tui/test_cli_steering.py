@@ -60,11 +60,9 @@ def test_without_a_trainer_the_exit_code_is_3(tool: Tool, tmp_path: Path, comman
 
 
 def test_a_trainer_that_does_not_take_it_is_no_trainer(tool: Tool, live: RunFactory) -> None:
-    began = time.monotonic()
     said = tool("save", live.run.root, "--timeout", "0.3")
     assert said.code == 3
     assert "never" in said.words or "not be carried out" in said.words
-    assert time.monotonic() - began < 10
     assert CommandQueue(live.run).claim(time.time()) is None
 
 

@@ -239,17 +239,18 @@ def test_a_blocked_file_system_does_not_delay_stopping(tmp_path: Path) -> None:
 
     def clock() -> float:
         stuck.set()
-        release.wait(20)
+        release.wait()
         return time.time()
 
     monitor = Monitor(RunDirectory(tmp_path), clock=time.time)
     monitor._clock = clock
     monitor.start(lambda snapshot: None)
     assert stuck.wait(10)
-    began = time.monotonic()
-    monitor.stop()
-    assert time.monotonic() - began < 1.0
-    release.set()
+    try:
+        # It returns, while the look does not.
+        monitor.stop()
+    finally:
+        release.set()
 
 
 def test_a_deleted_directory_that_is_made_again_is_empty(tmp_path: Path) -> None:

@@ -1,0 +1,209 @@
+"""Python programs in processes that begin with TensorFlow imported.
+
+Importing TensorFlow takes seconds of CPU time, forking a process that has imported it takes
+milliseconds. So one process imports it for all tests, and forks once for each program. Nothing
+of TensorFlow may run before a fork: its threads do not survive one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+_LARGEST_MESSAGE = 1 << 18
+_START_SECONDS = 120
+
+
+class Order(msgspec.Struct):
+    """A program to run: a script's path or a module's name, then its arguments."""
+
+    words: list[str]
+    environment: dict[str, str]
+    is_module: bool = False
+
+
+class TensorFlowProcess:
+    """A program in a process of its own; it is used like `subprocess.Popen`."""
+
+    def __init__(
+        self,
+        words: Sequence[object],
+        environment: Mapping[str, str],
+        output: IO[bytes],
+        errors: IO[bytes] | None = None,
+        *,
+        is_module: bool = False,
+    ) -> None:
+        """Starts it.
+
+        Args:
+            words: The path of a script, or the name of a module, and its arguments.
+            environment: All of its environment.
+            output: Where its standard output goes.
+            errors: Where its standard error goes, or None for `output`.
+            is_module: Whether `words` begins with a module.
+        """
+        order = Order([str(word) for word in words], dict(environment), is_module)
+        outputs = [file.fileno() for file in (output, errors or output)]
+        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            message = msgspec.json.encode(order)
+            socket.send_fds(_server(), [message], [theirs.fileno(), *outputs])
+        self._line.settimeout(_START_SECONDS)
+        self.pid = int(self._line.recv(64))
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Returns the exit status, negative for a signal; None while the process lives."""
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for the end of the process and returns its exit status.
+
+        Raises:
+            subprocess.TimeoutExpired: It lives on.
+        """
+        if self.returncode is None:
+            self._line.settimeout(timeout)
+            try:
+                self.returncode = int(self._line.recv(64))
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired("a TensorFlow process", timeout or 0) from None
+            self._line.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal, unless the process has ended."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Sends SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Sends SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+def run_with_tensorflow(
+    *words: object, is_module: bool = False, timeout: float = 120, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end, as `subprocess.run` does."""
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        process = TensorFlowProcess(
+            words, {**os.environ, **environment}, output, errors, is_module=is_module
+        )
+        try:
+            status = process.wait(timeout)
+        finally:
+            process.kill()
+        output.seek(0)
+        errors.seek(0)
+        texts = [file.read().decode(errors="replace") for file in (output, errors)]
+    return subprocess.CompletedProcess([str(word) for word in words], status, *texts)
+
+
+@cache
+def _server() -> socket.socket:
+    """Starts the process that imports TensorFlow, once in each process that runs tests."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    # TensorFlow reads this when it is imported, so a program's own value comes too late.
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-P", __file__, str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            pass_fds=[theirs.fileno()],
+        )
+
+    def end() -> None:
+        ours.close()
+        process.kill()
+        process.wait()
+
+    atexit.register(end)
+    return ours
+
+
+def _serve(line: socket.socket) -> Order | None:
+    """Forks for each order; returns the order in the process that runs it."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(line, _LARGEST_MESSAGE, 3)
+        if not message:
+            return None
+        reply, *outputs = descriptors
+        if os.fork() == 0:
+            line.close()
+            order = msgspec.json.decode(message, type=Order)
+            with socket.socket(fileno=reply) as reporting:
+                if _fork_and_report(reporting, outputs):
+                    return None
+            for number, descriptor in enumerate(outputs, 1):
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            return order
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _fork_and_report(reporting: socket.socket, outputs: list[int]) -> bool:
+    """Forks, and sends how the other process ends; returns whether this is the one that waited."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    pid = os.fork()
+    if pid == 0:
+        return False
+    # They may be files on a disk that a test unmounts.
+    for descriptor in outputs:
+        os.close(descriptor)
+    reporting.send(str(pid).encode())
+    _, status = os.waitpid(pid, 0)
+    with suppress(OSError):
+        reporting.send(str(os.waitstatus_to_exitcode(status)).encode())
+    return True
+
+
+def _become(order: Order) -> None:
+    """Runs a program in this process, as the interpreter does."""
+    import runpy
+
+    import numpy as np
+
+    os.environ.clear()
+    os.environ.update(order.environment)
+    time.tzset()
+    # Python seeds its generator anew in a fork, NumPy does not.
+    np.random.seed()
+    sys.argv = order.words
+    if order.is_module:
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(order.words[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, str(Path(order.words[0]).parent))
+        runpy.run_path(order.words[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    import tfckpt_trainer.training  # noqa: F401  the import that takes seconds
+
+    _order = _serve(socket.socket(fileno=int(sys.argv[1])))
+    if _order is not None:
+        _become(_order)
