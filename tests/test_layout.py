@@ -32,6 +32,7 @@ SHARED_NAMES = {
         "prune.py": SAME_VERB,
         "restore.py": SAME_VERB,
         "tensorboard.py": SAME_VERB,
+        "trash.py": SAME_SUBJECT,
         "verify.py": SAME_VERB,
     },
 }

@@ -172,7 +172,7 @@ async def test_unreadable_checkpoints_say_why(made: RunFactory, damage: str) -> 
         app = await opened(pilot)
         await pilot.press("home", "enter")
         await until(pilot, lambda: isinstance(app.screen, CheckpointScreen), "the screen")
-        words = "does not end as an index does" if damage == "index" else "is missing"
+        words = "does not end with the index magic number" if damage == "index" else "is missing"
         await until_shown(pilot, words)
 
 

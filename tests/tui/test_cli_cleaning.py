@@ -349,8 +349,6 @@ def test_a_live_trainer_moves_what_is_deleted_at_once(tool: Tool, tmp_path: Path
         ("compare", "{}", "ckpt-100", "ckpt-200"),
         ("prune", "{}", "ckpt-100", "--yes"),
         ("prune", "{}", "100", "--yes"),
-        ("restore", "{}", "--name", "ckpt-100"),
-        ("restore", "{}", "--step", "100"),
         ("pin", "{}", "ckpt-100"),
         ("pin", "{}", "100"),
         ("unpin", "{}", "100"),

@@ -34,7 +34,7 @@ def is_plain(text: str) -> bool:
     return not any((ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160 for c in text)
 
 
-@pytest.mark.parametrize("words", [["restore", "--name"], ["pin"], ["unpin"]])
+@pytest.mark.parametrize("words", [["restore", "--name"], ["pin"]])
 def test_a_name_that_is_no_utf_8_is_refused_before_anything_changes(
     tool: Tool, tmp_path: Path, words: list[str]
 ) -> None:

@@ -21,7 +21,9 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
 def test_a_file(tmp_path: Path) -> None:
     file = tmp_path / "ckpt-5.index"
     file.touch()
-    with pytest.raises(UsageError, match="is not a directory; name the one"):
+    with pytest.raises(
+        UsageError, match="is not a directory; name the directory of the checkpoints"
+    ):
         open_run(file)
 
 

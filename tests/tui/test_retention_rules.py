@@ -125,7 +125,7 @@ def test_a_new_rule_is_an_option_and_a_key_of_the_files(
     place = tmp_path / "config" / "tfckpt-tui" / "config.toml"
     place.parent.mkdir(parents=True)
     place.write_text("[retention]\nkeep_first = 3\n")
-    assert read_config().retention.policy == Policy(keep_first=3)
+    assert read_config({}).retention.policy == Policy(keep_first=3)
     assert "keep_first = 3  # from the file" in tool("config").data
     said = tool("prune", root, "--dry-run")
     assert "By the configuration file: keep the first 3." in said.words

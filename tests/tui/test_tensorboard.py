@@ -71,7 +71,7 @@ def test_it_is_started_once_serves_this_run_and_is_gone_when_stopped(
     told = Tool(capsys)("tensorboard", run.root, "--json").json
     check("`tensorboard`", told)
     assert (told["url"], told["pid"], told["started"]) == (first.url, first.pid, False)
-    with pytest.raises(TfckptError, match="for this run already"):
+    with pytest.raises(TfckptError, match="already runs on"):
         tensorboard.start(run, first.port + 1)
     assert tensorboard.stop(run)
     assert not psutil.pid_exists(first.pid) or (

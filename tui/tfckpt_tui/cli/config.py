@@ -1,12 +1,14 @@
-"""The `config` command: the settings and their sources."""
+"""What a user sets up once: the `config` and `completion` commands."""
 
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import click
 import msgspec
+from click.shell_completion import get_completion_class
 
 from tfckpt_trainer.user_directories import NO_HOME
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
@@ -39,6 +41,21 @@ def config(as_json: bool) -> None:
             print_line(f"[{section}]")
         source = "" if setting["source"] == "default" else "  # from the file"
         print_line(f"{_assignment(setting)}{source}")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that completes commands in a shell.
+
+    For bash: tfckpt-tui completion bash >> ~/.bashrc
+    """
+    from tfckpt_tui.cli.main import cli
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"There is no completion for {shell}.")
+    sys.stdout.write(kind(cli, {}, "tfckpt-tui", "_TFCKPT_TUI_COMPLETE").source() + "\n")
 
 
 def _settings(found: Config) -> list[dict[str, Any]]:

@@ -99,7 +99,7 @@ _COMMAND_MODULES = {
     "unpin": "pin",
     "tensorboard": "tensorboard",
     "config": "config",
-    "completion": "completion",
+    "completion": "config",
 }
 
 
