@@ -292,7 +292,7 @@ def test_the_index_of_one_step_and_the_data_of_another(tf, damaged):
 def test_a_damaged_state_file(tf, damaged, content, starts_manager):
     state = damaged.root / "checkpoint"
     state.write_bytes(content)
-    with pytest.raises(DamagedFileError, match="restore it from a copy"):
+    with pytest.raises(DamagedFileError, match="Restore the file from a copy"):
         read_state_file(state)
     checkpoint = tf.train.Checkpoint(**objects(tf))
     if starts_manager:

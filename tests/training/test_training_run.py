@@ -70,10 +70,10 @@ def test_an_error_looks_for_another_trainer_once(make_run, monkeypatch):
 
     looks = []
 
-    def other_trainer_lives(run, index):
+    def find_other_trainer(run, index):
         looks.append(index)
 
-    monkeypatch.setattr(training_run, "other_trainer_lives", other_trainer_lives)
+    monkeypatch.setattr(training_run, "find_other_trainer", find_other_trainer)
     make_run()
     sys.excepthook(ValueError, ValueError("wrong shape"), None)
     assert looks == [0]

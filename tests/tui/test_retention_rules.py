@@ -27,17 +27,17 @@ from tfckpt_tui.settings.config import Config, read_config
 
 
 @dataclass(frozen=True)
-class KeepFirst(rules.NumberRule):
+class KeepInTest(rules.NumberRule):
     """Keeps the oldest checkpoints."""
 
     number: int
 
     fields: ClassVar[RuleFields] = RuleFields(
-        key="keep_first",
-        option="--keep-first",
+        key="keep_in_test",
+        option="--keep-in-test",
         metavar="N",
         help="Keep the oldest N.",
-        title="keep first",
+        title="keep in test",
         example="how many",
         value_type=int,
     )
@@ -50,10 +50,10 @@ class KeepFirst(rules.NumberRule):
 
 
 @pytest.fixture
-def keep_first(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def keep_in_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Adds the rule to the list, and makes the command from the list again."""
     with monkeypatch.context() as changed:
-        changed.setattr(rules, "RULES", (*rules.RULES, KeepFirst))
+        changed.setattr(rules, "RULES", (*rules.RULES, KeepInTest))
         importlib.reload(prune)
         yield
     importlib.reload(prune)
@@ -91,32 +91,32 @@ async def test_the_dialog_prunes_nothing_by_a_policy_with_a_rule_that_it_does_no
 
 
 async def test_the_dialog_prunes_by_every_rule_of_the_trainer(
-    made: RunFactory, keep_first: None
+    made: RunFactory, keep_in_test: None
 ) -> None:
-    set_retention(made.run, keep_last=1, keep_first=2)
-    assert pruned_by(made.run, Policy(keep_last=1, keep_first=2)) == {"ckpt-3"}
+    set_retention(made.run, keep_last=1, keep_in_test=2)
+    assert pruned_by(made.run, Policy(keep_last=1, keep_in_test=2)) == {"ckpt-3"}
     async with TfckptApp(made.run).run_test(size=(140, 40)) as pilot:
         await until_shown(pilot, "ckpt-4")
         await pilot.press("p")
         await until_shown(pilot, "By the trainer's own policy.")
         await until_shown(pilot, "1 checkpoint goes to the trash")
         await until_shown(pilot, "one of the first 2")
-        field = pilot.app.screen.query_one("#keep-first", Input)
-        assert (field.value, field.border_title) == ("2", "keep first")
+        field = pilot.app.screen.query_one("#keep-in-test", Input)
+        assert (field.value, field.border_title) == ("2", "keep in test")
         field.value = "1"
         await until_shown(pilot, "2 checkpoints go to the trash")
 
 
 def test_a_new_rule_is_an_option_and_a_key_of_the_files(
     made: RunFactory,
-    keep_first: None,
+    keep_in_test: None,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tool = Tool(capsys)
     root = made.run.root
-    said = tool("prune", root, "--keep-first", "2", "--dry-run")
+    said = tool("prune", root, "--keep-in-test", "2", "--dry-run")
     assert "keep    ckpt-2" in said.data
     assert "delete  ckpt-3" in said.data
     assert "Keep the oldest N." in tool("prune", "--help").data
@@ -124,20 +124,20 @@ def test_a_new_rule_is_an_option_and_a_key_of_the_files(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     place = tmp_path / "config" / "tfckpt-tui" / "config.toml"
     place.parent.mkdir(parents=True)
-    place.write_text("[retention]\nkeep_first = 3\n")
-    assert read_config({}).retention.policy == Policy(keep_first=3)
-    assert "keep_first = 3  # from the file" in tool("config").data
+    place.write_text("[retention]\nkeep_in_test = 3\n")
+    assert read_config({}).retention.policy == Policy(keep_in_test=3)
+    assert "keep_in_test = 3  # from the file" in tool("config").data
     said = tool("prune", root, "--dry-run")
     assert "By the configuration file: keep the first 3." in said.words
-    settings = RetentionSettings(Policy(keep_last=1, keep_first=2), trash_hours=1.0)
-    assert settings.to_json()["keep_first"] == 2
+    settings = RetentionSettings(Policy(keep_last=1, keep_in_test=2), trash_hours=1.0)
+    assert settings.to_json()["keep_in_test"] == 2
     assert RetentionSettings.from_json(settings.to_json()) == settings
 
 
 def test_without_the_rule_its_key_is_refused() -> None:
-    with pytest.raises(TypeError, match="no rule 'keep_first'; there are keep_last"):
-        Policy(keep_first=3)
-    assert "keep_first" not in RetentionSettings.known_keys()
+    with pytest.raises(TypeError, match="no rule 'keep_in_test'; there are keep_last"):
+        Policy(keep_in_test=3)
+    assert "keep_in_test" not in RetentionSettings.known_keys()
     assert Config().retention.policy.is_empty
 
 

@@ -13,6 +13,7 @@ from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog, resume_point
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.history import in_order_of_use, read_head
+from tfckpt_trainer.catalog.verification.verify_checkpoint import record_damage
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -155,6 +156,8 @@ class RestoreManager:
         with self._telemetry.heartbeat.doing(Activity.RESTORING, name):
             began = time.monotonic()
             outcome = self._restorer.restore(name, partial=partial)
+            if outcome.damaged and self._group.is_chief:
+                record_damage(self._run, name)
             return replace(outcome, seconds=time.monotonic() - began)
 
     def _move_to(

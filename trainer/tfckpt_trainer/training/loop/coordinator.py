@@ -83,10 +83,6 @@ class Coordinator:
             or (self._group.is_chief and bool(self._schedule.timed_trigger))
         )
 
-    def begin_step(self) -> None:
-        """Forgets the flags of the step before."""
-        self._sync_agreed = None
-
     def step_computed(self, metrics: dict[str, float], needs_sync: bool) -> None:
         """Takes the result of a step function.
 
@@ -111,14 +107,16 @@ class Coordinator:
             seconds: How long the step took.
             input_seconds: How much of that it waited for its input.
         """
-        if self._sync_agreed is None:
-            self._sync_agreed = self._group.any(self.needs_sync)
+        # A step function brought the answer with the metrics; Keras's own loop has none.
+        agreed, self._sync_agreed = self._sync_agreed, None
+        if agreed is None:
+            agreed = self._group.any(self.needs_sync)
         self._telemetry.metrics.step_done(step, seconds, input_seconds)
         self._telemetry.save_overhead.step_done(seconds)
         trigger = self._schedule.trigger_after_step(step, self._telemetry.metrics)
         if trigger:
             self._save(trigger)
-        if self._sync_agreed:
+        if agreed:
             self._synchronize()
         if self._handler.paused:
             self._wait_for_resume()

@@ -333,7 +333,6 @@ class TrainingRun:
                 except StopIteration:
                     self._finish()
                     break
-                self._coordinator.begin_step()
                 metrics.enter(Phase.SCRIPT)
                 yield batch
                 self.step_done(time.perf_counter() - began, waited)
