@@ -54,9 +54,11 @@ def test_lines_have_no_tabs_and_no_line_ends() -> None:
 
 @given(ANY_TEXT, st.integers(0, 30))
 def test_a_text_is_cut_to_cells_and_padded_to_cells(text: str, width: int) -> None:
-    kept = cut(clean(text), width)
+    # A combining mark without a letter before it takes the cell of whatever it follows.
+    safe = clean(f"a{text}")
+    kept = cut(safe, width)
     assert cell_width(kept) <= width
-    assert clean(text).startswith(kept)
+    assert safe.startswith(kept)
     assert cell_width(pad(kept, width)) == cell_width(pad(kept, width, ">")) == width
 
 
