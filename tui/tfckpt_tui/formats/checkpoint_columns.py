@@ -188,6 +188,12 @@ def checkpoint_path(root: Path, checkpoint: Checkpoint) -> str:
     return shlex.quote(str(root / checkpoint.name))
 
 
+def copied_names() -> str:
+    """Returns the names of the copied columns, as in JSON, for a sentence."""
+    names = [column.json or column.key for column in COLUMNS if column.copied is not None]
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
 def copied_row(root: Path, checkpoint: Checkpoint) -> str:
     """Returns the copied columns of a checkpoint, separated by tabs."""
     fields = (c.copied(root, checkpoint) for c in COLUMNS if c.copied is not None)

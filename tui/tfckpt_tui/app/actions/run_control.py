@@ -276,10 +276,10 @@ class RunControl:
 
     def _follow(self, command: Command) -> None:
         """Withdraws a command that no trainer takes in time."""
-        box = CommandQueue(self._run)
+        queue = CommandQueue(self._run)
         self._dashboard.run_app.start_job(
             command.kind.value,
-            lambda: box.wait(command, timeout=_FOLLOW_SECONDS, poll=_POLL_SECONDS),
+            lambda: queue.wait(command, timeout=_FOLLOW_SECONDS, poll=_POLL_SECONDS),
         )
 
     @property

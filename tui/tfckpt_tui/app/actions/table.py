@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
 from tfckpt_tui.app.actions import views
 from tfckpt_tui.app.actions.action import Action, Selection, default_keys, require
+from tfckpt_tui.formats.checkpoint_columns import copied_names
 from tfckpt_tui.formats.text import clean
 
 if TYPE_CHECKING:
@@ -384,8 +385,7 @@ ACTIONS = (
         key="Y",
         label="copy row",
         title="Copy the row of the selected checkpoint",
-        help="Copies name, step, branch, state, time, bytes, trigger, metrics and path, separated "
-        "by tabs for a spreadsheet.",
+        help=f"Copies {copied_names()}, separated by tabs for a spreadsheet.",
         perform=lambda dashboard: dashboard.copy_rows(),
         requires=(_SELECTED_OR_MARKED,),
         applies_to_marked=True,
