@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tfckpt_trainer.rundir.documents import load_if_there
+from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from waiting import wait_until
@@ -71,7 +71,7 @@ def end(pid: int) -> None:
 
 def _beats(run: RunDirectory, index: int) -> bool:
     path: Path = run.worker_status(index)
-    return load_if_there(path, WorkerStatus) is not None
+    return load_if_exists(path, WorkerStatus) is not None
 
 
 def _unshare() -> list[str]:

@@ -22,7 +22,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.services.prune import set_pins
-from tfckpt_tui.services.request import ask
+from tfckpt_tui.services.request import FrontEnd, ask
 
 ROOT = Path(__file__).parents[2]
 PICTURES_DIRECTORY = ROOT / "docs" / "images"
@@ -47,10 +47,10 @@ def main() -> None:
         start(run)
         try:
             wait_for_step(run, 430, branch=0)
-            ask(run, CommandKind.RESTORE, {"name": "ckpt-200"}, through="terminal app")
+            ask(run, CommandKind.RESTORE, {"name": "ckpt-200"}, through=FrontEnd.APP)
             wait_for_step(run, 330, branch=1)
-            ask(run, CommandKind.SAVE, through="terminal app")
-            set_pins(run, ["ckpt-b1-300"], pinned=True, through="terminal app")
+            ask(run, CommandKind.SAVE, through=FrontEnd.APP)
+            set_pins(run, ["ckpt-b1-300"], pinned=True, through=FrontEnd.APP)
             wait_for_step(run, 420, branch=1)
             for name, (keys, _) in PICTURES.items():
                 asyncio.run(take_picture(run, name, keys))

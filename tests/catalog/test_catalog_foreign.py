@@ -14,7 +14,7 @@ import pytest
 
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.scan.foreign_writers import Foreign, foreign_writers
+from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters, foreign_writers
 from tfckpt_trainer.rundir import filesystems
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.filesystems import file_system_type, is_network_file_system
@@ -43,11 +43,11 @@ def hold() -> Iterator:
         process.communicate()
 
 
-def evidence(made, later: float = LATER) -> Foreign:
+def evidence(made, later: float = LATER) -> ForeignWriters:
     return foreign_writers(made.run, time.time() + later)
 
 
-def pids(found: Foreign) -> list[int]:
+def pids(found: ForeignWriters) -> list[int]:
     return [process.pid for process in found.processes]
 
 

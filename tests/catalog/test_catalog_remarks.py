@@ -11,7 +11,7 @@ from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory, contents
 
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
-from tfckpt_trainer.catalog.scan.history import read_list
+from tfckpt_trainer.catalog.scan.history import read_state_list
 
 
 def diagnostics(made: CheckpointDirectory, *, changed: float = LONG_AGO) -> dict[str, Diagnostic]:
@@ -259,7 +259,7 @@ class TestAdviceThatCouldLoseSomething:
         subprocess.run(message[message.index(": `") + 3 : -2], shell=True, check=True)
         assert diagnostics(made) == {}
         assert Catalog(made.run).scan(NOW)[0].listed is False
-        assert read_list(made.run).latest == name
+        assert read_state_list(made.run).latest == name
 
     def test_a_checkpoint_that_the_listing_does_not_show_yet(self, made):
         """The listing of a network disk lags; asked for by its name, the file is there."""

@@ -150,7 +150,7 @@ def test_the_newest_and_the_last_verified_stay_whatever_the_rules():
 
 
 def test_what_a_manager_let_go_goes_only_by_name():
-    history = [*newest_first(6, 7, 8), *newest_first(1, 4, let_go=True)]
+    history = [*newest_first(6, 7, 8), *newest_first(1, 4, dropped_by_manager=True)]
     assert deleted(history, keep_last=1) == {7, 6}
     assert [c.step for c in plan_of_names(history, ["ckpt-4"]).deleted] == [4]
 
@@ -186,7 +186,7 @@ CHECKPOINT = st.builds(
     saved_at=st.one_of(st.floats(0, 1e6), st.floats(allow_nan=True)),
     metrics=st.dictionaries(st.sampled_from(["loss", "accuracy"]), METRIC),
     pinned=st.sampled_from([False, False, False, False, True]),
-    let_go=st.sampled_from([False, False, False, True]),
+    dropped_by_manager=st.sampled_from([False, False, False, True]),
 )
 HISTORY = st.lists(CHECKPOINT, max_size=12).map(
     lambda found: [replace(c, name=f"n{place}") for place, c in enumerate(found)]
@@ -304,7 +304,7 @@ def test_what_goes_is_exactly_what_no_rule_and_no_protection_keeps(history, poli
         CheckpointState.UNREADABLE,
     }
     must_stay |= {c.name for c in history if c.pinned or c.is_head or c.state in never}
-    must_stay |= {c.name for c in history if c.let_go and c.restorable}
+    must_stay |= {c.name for c in history if c.dropped_by_manager and c.restorable}
     goes = {c.name for c in history} - must_stay
     if policy.is_empty or not restorable:
         goes = set()

@@ -59,4 +59,4 @@ def test_what_a_manager_keeps_for_good_no_rule_deletes(tmp_path):
             move_to_trash(run, going, by="me", now=time.time(), update_state_file=True)
             assert going == ["ckpt-4"]
     assert [c.name for c in found] == ["ckpt-5", "ckpt-3", "ckpt-2", "ckpt-1"]
-    assert [c.name for c in found if c.let_go] == ["ckpt-3", "ckpt-2", "ckpt-1"]
+    assert [c.name for c in found if c.dropped_by_manager] == ["ckpt-3", "ckpt-2", "ckpt-1"]

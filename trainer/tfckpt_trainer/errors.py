@@ -99,7 +99,7 @@ class LaunchError(TfckptError):
     """The supervisor or the workers could not be started or stopped."""
 
 
-def in_words(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Returns the message of an error. For an `OSError`, the file and the reason."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)

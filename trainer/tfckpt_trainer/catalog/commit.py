@@ -20,9 +20,9 @@ from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
 from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
-from tfckpt_trainer.catalog.scan.history import entries_of
-from tfckpt_trainer.errors import DamagedFileError, in_words
-from tfckpt_trainer.rundir.documents import load, load_if_there, remove, store
+from tfckpt_trainer.catalog.scan.history import list_directory
+from tfckpt_trainer.errors import DamagedFileError, describe_error
+from tfckpt_trainer.rundir.documents import load, load_if_exists, remove, store
 from tfckpt_trainer.rundir.files import NotFlushedError, move, read_bounded, sync_directory
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import (
@@ -113,7 +113,7 @@ def discard_save(run: RunDirectory, name: str, record: CheckpointRecord | None =
         _remove_from_place(run, record)
     if not _has_index(run, name):
         _remove_directory(run.worker_state_directory(name))
-    for entry in entries_of(run.saving_directory):
+    for entry in list_directory(run.saving_directory):
         is_manifest = entry.name == run.save_manifest(name).name
         if entry.name.startswith((f"{name}.", f"{name}_temp")) and not is_manifest:
             _remove(entry)
@@ -140,13 +140,13 @@ def finish_interrupted_saves(run: RunDirectory) -> Recovered:
                 completed.append(name)
         except OSError as error:
             kept.append(name)
-            problems.append(f"The save of {name} could not be completed: {in_words(error)}.")
-    for entry in entries_of(run.saving_directory):
+            problems.append(f"The save of {name} could not be completed: {describe_error(error)}.")
+    for entry in list_directory(run.saving_directory):
         if not entry.name.startswith(tuple(f"{name}." for name in kept)):
             try:
                 _remove(entry)
             except OSError as error:
-                problems.append(f"{entry.name} could not be removed: {in_words(error)}.")
+                problems.append(f"{entry.name} could not be removed: {describe_error(error)}.")
     return Recovered(tuple(completed), tuple(problems))
 
 
@@ -213,9 +213,9 @@ def _close(run: RunDirectory, name: str) -> str:
         _flush_moves(run)
         run.save_manifest(name).unlink(missing_ok=True)
     except NotFlushedError as error:
-        return f"It could not be flushed, so a power loss may undo it: {in_words(error)}."
+        return f"It could not be flushed, so a power loss may undo it: {describe_error(error)}."
     except OSError as error:
-        return f"Its manifest stays until the next start removes it: {in_words(error)}."
+        return f"Its manifest stays until the next start removes it: {describe_error(error)}."
     return ""
 
 
@@ -248,7 +248,7 @@ def _can_be_completed(run: RunDirectory, record: CheckpointRecord) -> bool:
 def _manifests(run: RunDirectory) -> list[tuple[str, SaveManifest | None]]:
     """Returns the unfinished saves and their manifests; None for a damaged manifest."""
     found: dict[str, SaveManifest | None] = {}
-    for entry in entries_of(run.saving_directory):
+    for entry in list_directory(run.saving_directory):
         name, suffix = os.path.splitext(entry.name)
         if suffix == ".json" and entry.is_file(follow_symlinks=False):
             try:
@@ -267,7 +267,7 @@ def _of_version_0_1(run: RunDirectory, name: str) -> SaveManifest | None:
     Version 0.1 wrote no manifests. It wrote the record before it moved the index.
     """
     try:
-        record = load_if_there(run.record(name), CheckpointRecord)
+        record = load_if_exists(run.record(name), CheckpointRecord)
     except DamagedFileError:
         return None
     if record is None or record.schema >= CheckpointRecord.version or record.name != name:

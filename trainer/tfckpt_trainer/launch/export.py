@@ -14,7 +14,7 @@ from pathlib import Path
 from tfckpt_trainer.errors import LaunchError, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.launch.logs import last_lines, open_log
 from tfckpt_trainer.launch.workers import signal_group
-from tfckpt_trainer.rundir.documents import load_if_there, store
+from tfckpt_trainer.rundir.documents import load_if_exists, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.export import (
     ExportFormat,
@@ -152,7 +152,7 @@ def _run(
     finally:
         signal_group(process.pid, signal.SIGKILL)
         process.wait()
-    report = load_if_there(directory / f"report-{request.phase.value}.json", ExportReport)
+    report = load_if_exists(directory / f"report-{request.phase.value}.json", ExportReport)
     if report is None:
         last = (last_lines(log, 1) or ["nothing"])[0]
         raise LaunchError(

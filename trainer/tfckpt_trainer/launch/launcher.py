@@ -22,7 +22,7 @@ from tfckpt_trainer.launch.preflight import (
     check_no_orphans,
     check_options,
 )
-from tfckpt_trainer.rundir.documents import load_if_there, store
+from tfckpt_trainer.rundir.documents import load_if_exists, store
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
@@ -71,7 +71,7 @@ def launch(options: LaunchOptions) -> SupervisorStatus:
 
 def _write_run_file(run: RunDirectory, options: LaunchOptions) -> None:
     """Writes `run.json`; the id of an earlier launch in this directory stays."""
-    known = load_if_there(run.run_file, RunInfo) or RunInfo(
+    known = load_if_exists(run.run_file, RunInfo) or RunInfo(
         id=uuid.uuid4().hex[:12], created_at=time.time()
     )
     store(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from tfckpt_trainer.errors import LaunchError, in_words
+from tfckpt_trainer.errors import LaunchError, describe_error
 from tfckpt_trainer.launch.lock import lock_is_held
 from tfckpt_trainer.launch.orphans import (
     OrphanProcess,
@@ -188,4 +188,4 @@ def _tell(
         try:
             store_status(run.supervisor_status, ended, durable=True)
         except OSError as error:
-            on_warning(f"The status of the run could not be written: {in_words(error)}.")
+            on_warning(f"The status of the run could not be written: {describe_error(error)}.")

@@ -19,7 +19,7 @@ from types import FrameType
 
 import msgspec
 
-from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, in_words
+from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
 from tfckpt_trainer.launch.cluster import (
     addresses,
     cluster_of,
@@ -30,7 +30,7 @@ from tfckpt_trainer.launch.cluster import (
 from tfckpt_trainer.launch.lock import take_lock
 from tfckpt_trainer.launch.logs import last_lines
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.report import Reporter
+from tfckpt_trainer.launch.reporter import Reporter
 from tfckpt_trainer.launch.restart_policy import (
     Attempt,
     Decision,
@@ -48,7 +48,7 @@ from tfckpt_trainer.launch.workers import (
     end_workers,
     start_worker,
 )
-from tfckpt_trainer.rundir.documents import load, load_if_there, store
+from tfckpt_trainer.rundir.documents import load, load_if_exists, store
 from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
@@ -163,7 +163,7 @@ class Supervisor:
         members = self._options.tasks
         places = addresses(self._options.ports or free_ports(len(members)))
         cluster = cluster_of(members, places)
-        known = load_if_there(self._run.run_file, RunInfo)
+        known = load_if_exists(self._run.run_file, RunInfo)
         if known is not None:
             store(self._run.run_file, msgspec.structs.replace(known, cluster=cluster))
         # An old heartbeat must not be taken for that of a starting worker.
@@ -342,7 +342,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise LaunchError(f"{run.root} already has a supervisor.")
         state = Supervisor(run, load(run.launch_file, LaunchOptions)).run()
     except (TfckptError, OSError) as error:
-        sys.stderr.write(f"{in_words(error)}\n")
+        sys.stderr.write(f"{describe_error(error)}\n")
         return ExitCode.PROBLEM
     return ExitCode.PROBLEM if state is SupervisorState.FAILED else ExitCode.DONE
 

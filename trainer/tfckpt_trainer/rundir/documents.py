@@ -142,7 +142,7 @@ def load(path: Path, kind: type[DocumentT], limit: int = RECORD_LIMIT) -> Docume
         return copy
 
 
-def load_if_there(path: Path, kind: type[DocumentT]) -> DocumentT | None:
+def load_if_exists(path: Path, kind: type[DocumentT]) -> DocumentT | None:
     """Reads one document; returns None if there is no file."""
     try:
         return load(path, kind)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Generic
 
-from tfckpt_trainer.errors import DamagedFileError, in_words
+from tfckpt_trainer.errors import DamagedFileError, describe_error
 from tfckpt_trainer.rundir.documents import DocumentT, append, parse_lines
 from tfckpt_trainer.rundir.files import NotFlushedError, open_plain
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -35,9 +35,9 @@ def try_write_entry(run: RunDirectory, entry: JournalEntry) -> str:
     try:
         write_entry(run, entry)
     except NotFlushedError as error:
-        return f"Its event log entry may not survive a power loss: {in_words(error)}."
+        return f"Its event log entry may not survive a power loss: {describe_error(error)}."
     except OSError as error:
-        return f"It is missing in the event log: {in_words(error)}."
+        return f"It is missing in the event log: {describe_error(error)}."
     return ""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from tfckpt_trainer.errors import TfckptError, in_words
+from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.files import write_atomic
 from tfckpt_trainer.rundir.paths import RunDirectory
 
@@ -147,7 +147,7 @@ def explain_disk_errors(run: RunDirectory) -> Iterator[None]:
             else f"Check with `ls -la {root}` that this user can write to it. Then start again."
         )
         raise TfckptError(
-            f"Training cannot start in {run.root}: {in_words(error)}. {what_to_do}"
+            f"Training cannot start in {run.root}: {describe_error(error)}. {what_to_do}"
         ) from error
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.documents import Document, DocumentT, encode, load_if_there, store
+from tfckpt_trainer.rundir.documents import Document, DocumentT, encode, load_if_exists, store
 from tfckpt_trainer.rundir.files import overwrite
 from tfckpt_trainer.rundir.reserve import is_full
 
@@ -45,6 +45,6 @@ def load_status(path: Path, kind: type[DocumentT]) -> DocumentT | None:
         OSError: The file cannot be read.
     """
     try:
-        return load_if_there(path, kind)
+        return load_if_exists(path, kind)
     except DamagedFileError:
-        return load_if_there(path, kind)
+        return load_if_exists(path, kind)

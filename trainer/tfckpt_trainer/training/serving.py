@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import tensorflow as tf
 
-from tfckpt_trainer.rundir.documents import load_if_there
+from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.health import is_live
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
@@ -66,10 +66,10 @@ def _ending_of_chief(run: RunDirectory) -> Ending:
     chief: WorkerStatus | None = None
     while chief is None or is_live(chief, time.time()):
         time.sleep(POLL_SECONDS)
-        said = load_if_there(run.worker_status(0), WorkerStatus)
+        said = load_if_exists(run.worker_status(0), WorkerStatus)
         # Ignores the heartbeat of an earlier chief.
         if said is not None and is_live(said, time.time()):
             chief = said
-    last = load_if_there(run.worker_status(0), WorkerStatus)
+    last = load_if_exists(run.worker_status(0), WorkerStatus)
     is_its_own = last is not None and last.pid == chief.pid
     return (last.ending if last is not None and is_its_own else None) or Ending.PEER_LOST

@@ -17,7 +17,7 @@ from textual.command import Provider
 from textual.screen import Screen
 
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
-from tfckpt_trainer.errors import ExitCode, TfckptError, in_words
+from tfckpt_trainer.errors import ExitCode, TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.actions.action import Action
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
@@ -239,7 +239,7 @@ class TfckptApp(BaseApp[int]):
             try:
                 result = work()
             except (TfckptError, OSError) as error:
-                self.post_message(JobFailed(what, clean(in_words(error)), otherwise))
+                self.post_message(JobFailed(what, clean(describe_error(error)), otherwise))
             else:
                 self.post_message(JobDone(result, then))
 

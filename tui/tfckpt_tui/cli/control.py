@@ -15,10 +15,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import CommandProgress, print_json, print_line, print_message
-from tfckpt_tui.services.request import DEFAULT_TIMEOUT, ask, require_trainer
+from tfckpt_tui.services.request import DEFAULT_TIMEOUT, FrontEnd, ask, require_trainer
 from tfckpt_tui.services.restore import describe_plan, plan_restore_of
-
-THROUGH = "command line"
 
 FORCE_SECONDS = 60.0
 """Seconds that `stop --force` gives the supervisor to end its workers."""
@@ -162,7 +160,7 @@ def _ask(
         run,
         kind,
         arguments,
-        through=THROUGH,
+        through=FrontEnd.COMMAND_LINE,
         wait=not no_wait,
         timeout=timeout,
         on_change=CommandProgress(),
@@ -208,7 +206,7 @@ def _force(run: RunDirectory, reason: str, as_json: bool) -> None:
     began = time.monotonic()
     print_message(f"{reason} Ending its processes.")
     warnings: list[str] = []
-    by = requester(THROUGH)
+    by = requester(FrontEnd.COMMAND_LINE)
     if not stop_supervisor(run, FORCE_SECONDS, by=by, on_warning=warnings.append):
         raise NoTrainerError(f"Nothing is running in {run.root}; there is nothing to stop.")
     message = f"Ended all processes of the run in {time.monotonic() - began:.1f} s."

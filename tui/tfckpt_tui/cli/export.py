@@ -10,13 +10,12 @@ from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
-from tfckpt_tui.cli.control import THROUGH
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import print_json, print_line, print_message
 from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.export import describe, export_checkpoint, script_of, target_for
 from tfckpt_tui.services.report import list_checkpoints
-from tfckpt_tui.services.request import DEFAULT_TIMEOUT, ask
+from tfckpt_tui.services.request import DEFAULT_TIMEOUT, FrontEnd, ask
 
 
 @click.command()
@@ -63,7 +62,9 @@ def export(
         target = target_for(target, wanted)
     if live:
         print_message("Saving …")
-        saved = ask(run, CommandKind.SAVE, {}, through=THROUGH, timeout=DEFAULT_TIMEOUT)
+        saved = ask(
+            run, CommandKind.SAVE, {}, through=FrontEnd.COMMAND_LINE, timeout=DEFAULT_TIMEOUT
+        )
         name = str(saved.result["name"])
     else:
         chosen = find_checkpoint(list_checkpoints(run), checkpoint)
@@ -76,7 +77,7 @@ def export(
         wanted,
         target=target,
         command=command,
-        through=THROUGH,
+        through=FrontEnd.COMMAND_LINE,
         on_progress=print_message,
     )
     if as_json:

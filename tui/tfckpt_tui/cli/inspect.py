@@ -14,7 +14,7 @@ from tfckpt_trainer.bundle.analysis.contents import Role, Variable
 from tfckpt_trainer.bundle.analysis.statistics import Statistics
 from tfckpt_trainer.bundle.dtypes import format_shape, format_tensor
 from tfckpt_trainer.bundle.index import TensorEntry
-from tfckpt_trainer.errors import BundleError, ExitCode, in_words
+from tfckpt_trainer.errors import BundleError, ExitCode, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
@@ -114,7 +114,7 @@ def _measured(
         try:
             figures[variable.entry.name] = statistics_of(run, found, variable)
         except (BundleError, OSError) as error:
-            unread[variable.entry.name] = in_words(error)
+            unread[variable.entry.name] = describe_error(error)
     return figures, unread
 
 

@@ -16,7 +16,7 @@ from tfckpt_trainer.errors import (
     TfckptError,
     UnknownCheckpointError,
     UsageError,
-    in_words,
+    describe_error,
 )
 from tfckpt_tui.cli.output import (
     app_unavailable_reason,
@@ -138,7 +138,7 @@ def run(arguments: list[str]) -> int:
     except TfckptError as error:
         return _report(error, as_json)
     except OSError as error:
-        return _report(TfckptError(in_words(error)), as_json)
+        return _report(TfckptError(describe_error(error)), as_json)
 
 
 def on_open_run(act: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,12 +7,12 @@ import click
 from tfckpt_trainer.catalog.retention.pins import is_pinned
 from tfckpt_trainer.errors import UnknownCheckpointError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.control import THROUGH
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import print_json, print_line, print_warnings
 from tfckpt_tui.services import prune as service
 from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.report import list_checkpoints
+from tfckpt_tui.services.request import FrontEnd
 
 
 @click.command()
@@ -45,7 +45,7 @@ def unpin(run: RunDirectory, name: str, as_json: bool) -> None:
 
 
 def _set_pin(run: RunDirectory, name: str, *, pinned: bool, as_json: bool, done: str) -> None:
-    warnings = service.set_pins(run, [name], pinned=pinned, through=THROUGH)
+    warnings = service.set_pins(run, [name], pinned=pinned, through=FrontEnd.COMMAND_LINE)
     if as_json:
         print_json({"name": name, "pinned": pinned, "warnings": list(warnings)})
     else:

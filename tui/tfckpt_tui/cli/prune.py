@@ -14,14 +14,14 @@ from tfckpt_trainer.catalog.retention import rules
 from tfckpt_trainer.catalog.retention.emptying import Emptied, trashed_before
 from tfckpt_trainer.catalog.retention.plan import Plan, plan, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
-from tfckpt_trainer.catalog.scan.foreign_writers import Foreign
+from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
 from tfckpt_trainer.errors import ExitCode, RefusedError
-from tfckpt_trainer.rundir.documents import load_if_there
+from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
-from tfckpt_tui.cli.control import THROUGH, waiting
+from tfckpt_tui.cli.control import waiting
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
     CommandProgress,
@@ -46,7 +46,7 @@ from tfckpt_tui.services import prune as service
 from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.prune import PruneOutcome
 from tfckpt_tui.services.report import Json, list_checkpoints
-from tfckpt_tui.services.request import detect_trainer
+from tfckpt_tui.services.request import FrontEnd, detect_trainer
 from tfckpt_tui.settings.config import default_rules, read_config
 
 
@@ -158,7 +158,7 @@ def prune(
         outcome = service.prune(
             run,
             chosen,
-            through=THROUGH,
+            through=FrontEnd.COMMAND_LINE,
             beside_trainer=beside_trainer,
             wait=not no_wait,
             timeout=timeout,
@@ -188,7 +188,7 @@ def _by_rules(
 ) -> _Intent:
     if not policy.is_empty:
         return _Intent(plan(list_checkpoints(run), policy, in_use=in_use))
-    info = load_if_there(run.run_file, RunInfo) if config is None else None
+    info = load_if_exists(run.run_file, RunInfo) if config is None else None
     found = default_rules(info, read_config(DEFAULT_KEYS, config))
     if found.policy.is_empty:
         raise click.UsageError(f"No rules: {found.source}. Give one, such as --keep-last 5.")
@@ -200,7 +200,7 @@ def _by_rules(
     return _Intent(made, before=before, overdue=trashed_before(run, before))
 
 
-def _confirm(intent: _Intent, foreign: Foreign | None, *, delete: bool) -> None:
+def _confirm(intent: _Intent, foreign: ForeignWriters | None, *, delete: bool) -> None:
     """Asks once; a second time if a foreign trainer may run, or if nothing can be undone."""
     count = len(intent.plan.deleted)
     overdue = trashed_words(intent.overdue)
@@ -231,7 +231,7 @@ def _delete_now(
         return service.delete(
             run,
             names,
-            through=THROUGH,
+            through=FrontEnd.COMMAND_LINE,
             beside_trainer=beside_trainer,
             timeout=timeout,
             on_change=CommandProgress(),

@@ -14,7 +14,7 @@ from tfckpt_trainer.catalog.retention.trash import TrashReader
 from tfckpt_trainer.errors import ExitCode, RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest
-from tfckpt_tui.cli.control import THROUGH, TimeoutOption
+from tfckpt_tui.cli.control import TimeoutOption
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
     CommandProgress,
@@ -29,6 +29,7 @@ from tfckpt_tui.cli.output import (
 from tfckpt_tui.formats import units
 from tfckpt_tui.services import prune as service
 from tfckpt_tui.services.report import Json
+from tfckpt_tui.services.request import FrontEnd
 
 _AGE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[mhdw]?)")
 _SECONDS = {"m": 60, "h": 3600, "": 3600, "d": 86400, "w": 604800}
@@ -57,7 +58,7 @@ def parse_age(text: str) -> float:
 def undo(run: RunDirectory, trash: str | None, timeout: float, as_json: bool) -> None:
     """Bring back what a prune moved to the trash."""
     outcome = service.undo(
-        run, trash, through=THROUGH, timeout=timeout, on_change=CommandProgress()
+        run, trash, through=FrontEnd.COMMAND_LINE, timeout=timeout, on_change=CommandProgress()
     )
     if as_json:
         print_json(
@@ -161,7 +162,10 @@ def empty(run: RunDirectory, before: float | None, manifests: Sequence[TrashMani
     total = trashed_size(manifests)
     try:
         return service.empty(
-            run, before, through=THROUGH, on_progress=lambda freed: meter(freed, total)
+            run,
+            before,
+            through=FrontEnd.COMMAND_LINE,
+            on_progress=lambda freed: meter(freed, total),
         )
     finally:
         meter.close()

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified
-from tfckpt_trainer.errors import TfckptError, in_words
+from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services.verify import verify_and_store
 
@@ -201,7 +201,7 @@ class _Queue:
                 into_run=self._into_run,
             )
         except (TfckptError, OSError) as error:
-            return VerificationOutcome(name, None, in_words(error), self._is_asked)
+            return VerificationOutcome(name, None, describe_error(error), self._is_asked)
         if found is None:
             return None
         return VerificationOutcome(name, found, problem, self._is_asked)

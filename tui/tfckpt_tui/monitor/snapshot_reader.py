@@ -19,9 +19,9 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.verification.stored_results import result_directories
-from tfckpt_trainer.errors import TfckptError, in_words
+from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.documents import DocumentT, load_if_there
+from tfckpt_trainer.rundir.documents import DocumentT, load_if_exists
 from tfckpt_trainer.rundir.health import (
     ProcessProbe,
     heartbeat_age,
@@ -251,7 +251,7 @@ class SnapshotReader:
         return usage.total, usage.free
 
     def _load(self, path: Path, kind: type[DocumentT]) -> DocumentT | None:
-        return self._try(lambda: load_if_there(path, kind), None)
+        return self._try(lambda: load_if_exists(path, kind), None)
 
     def _load_status(self, path: Path, kind: type[DocumentT]) -> DocumentT | None:
         return self._try(lambda: load_status(path, kind), None)
@@ -260,7 +260,7 @@ class SnapshotReader:
         try:
             return read()
         except (TfckptError, OSError, msgspec.MsgspecError) as error:
-            self._problems.append(clean(in_words(error)))
+            self._problems.append(clean(describe_error(error)))
             return otherwise
 
 

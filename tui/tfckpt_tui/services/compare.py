@@ -15,7 +15,7 @@ from tfckpt_trainer.bundle.analysis.compare import (
 from tfckpt_trainer.bundle.analysis.contents import Role
 from tfckpt_trainer.bundle.index import Index, read_index
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.errors import BundleError, TfckptError, in_words
+from tfckpt_trainer.errors import BundleError, TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services.inspect import describe_damage, variables_of
 
@@ -101,7 +101,7 @@ def measure(run: RunDirectory, compared: Comparison) -> Iterator[Measured]:
             try:
                 yield Measured(one.name, measure_change(prefixes, compared.indexes, one))
             except (BundleError, OSError) as error:
-                yield Measured(one.name, None, in_words(error))
+                yield Measured(one.name, None, describe_error(error))
 
 
 def worst_first(

@@ -11,11 +11,12 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.launch.export import Exported, Script, export
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.command_queue import requester
-from tfckpt_trainer.rundir.documents import load_if_there
+from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.journal import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
+from tfckpt_tui.services.request import FrontEnd
 
 DIRECTORY = "exports"
 """The default directory of exports, within the run directory."""
@@ -31,7 +32,7 @@ def script_of(run: RunDirectory, command: tuple[str, ...] = ()) -> Script:
     Raises:
         UsageError: No command is known, or its program does not exist.
     """
-    options = load_if_there(run.launch_file, LaunchOptions)
+    options = load_if_exists(run.launch_file, LaunchOptions)
     words = command or (options.command if options else ())
     if not words:
         raise UsageError(
@@ -75,7 +76,7 @@ def export_checkpoint(
     *,
     target: Path | None = None,
     command: tuple[str, ...] = (),
-    through: str,
+    through: FrontEnd,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Exported:
     """Exports one checkpoint of a run, and writes a journal entry.

@@ -18,7 +18,7 @@ from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.resumption import ResumedState, find_resumed_state
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.errors import BundleError, in_words
+from tfckpt_trainer.errors import BundleError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services.verify import cached_result
 
@@ -70,7 +70,7 @@ def inspect(run: RunDirectory, checkpoint: Checkpoint) -> Inspection:
         index = read_index(prefix)
     except (BundleError, OSError) as error:
         back = find_resumed_state(prefix, (), checkpoint.record, lost="index")
-        return Inspection(checkpoint, None, (), None, back, {}, in_words(error))
+        return Inspection(checkpoint, None, (), None, back, {}, describe_error(error))
     variables, problem = _variables(prefix, index)
     back = find_resumed_state(
         prefix, variables, checkpoint.record, lost="object graph" if problem else ""
@@ -123,7 +123,7 @@ def _variables(prefix: Path, index: Index) -> tuple[tuple[Variable, ...], str]:
     try:
         return describe_tensors(index, read_object_graph(prefix, index)), ""
     except (BundleError, OSError) as error:
-        return describe_tensors_without_graph(index), in_words(error)
+        return describe_tensors_without_graph(index), describe_error(error)
 
 
 def statistics_of(run: RunDirectory, found: Inspection, variable: Variable) -> Statistics | None:

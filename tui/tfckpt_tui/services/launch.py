@@ -12,7 +12,7 @@ import msgspec
 
 from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.documents import load_if_there
+from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 
@@ -65,7 +65,7 @@ class LaunchForm:
 def form_of(run: RunDirectory) -> LaunchForm:
     """Returns a form with the options of the last launch; an empty one if there was none."""
     try:
-        first = load_if_there(run.launch_file, LaunchOptions)
+        first = load_if_exists(run.launch_file, LaunchOptions)
     except TfckptError:
         first = None
     if first is None:

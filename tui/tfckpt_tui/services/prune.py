@@ -18,7 +18,7 @@ from tfckpt_trainer.catalog.retention.prune import (
 )
 from tfckpt_trainer.catalog.retention.prune import undo as bring_back
 from tfckpt_trainer.catalog.retention.trash import find_in_trash
-from tfckpt_trainer.catalog.scan.foreign_writers import Foreign
+from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
 from tfckpt_trainer.errors import RefusedError, TfckptError
 from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.documents import encode
@@ -37,6 +37,7 @@ from tfckpt_trainer.rundir.reserve import (
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.request import (
     DEFAULT_TIMEOUT,
+    FrontEnd,
     OnChange,
     TrainerPresence,
     ask,
@@ -66,7 +67,7 @@ class PruneOutcome:
     warnings: tuple[str, ...] = ()
 
 
-def foreign_words(found: Foreign) -> str:
+def foreign_words(found: ForeignWriters) -> str:
     """Returns the evidence of a trainer that does not use this library, as a clause."""
     if found.processes:
         first, more = found.processes[0], len(found.processes) - 1
@@ -79,7 +80,7 @@ def prune(
     run: RunDirectory,
     names: Sequence[str],
     *,
-    through: str,
+    through: FrontEnd,
     beside_trainer: bool = False,
     wait: bool = True,
     timeout: float = DEFAULT_TIMEOUT,
@@ -138,7 +139,7 @@ def delete(
     run: RunDirectory,
     names: Sequence[str],
     *,
-    through: str,
+    through: FrontEnd,
     beside_trainer: bool = False,
     timeout: float = DEFAULT_TIMEOUT,
     on_change: OnChange | None = None,
@@ -193,7 +194,7 @@ def undo(
     run: RunDirectory,
     trash: str | None = None,
     *,
-    through: str,
+    through: FrontEnd,
     timeout: float = DEFAULT_TIMEOUT,
     on_change: OnChange | None = None,
 ) -> PruneOutcome:
@@ -235,7 +236,7 @@ def empty(
     run: RunDirectory,
     before: float | None = None,
     *,
-    through: str,
+    through: FrontEnd,
     on_progress: Callable[[int], None] | None = None,
 ) -> Emptied:
     """Deletes for good what is in the trash, or only what was pruned before a time.
@@ -248,7 +249,7 @@ def empty(
     return _journaled(run, empty_trash(run, before, on_progress=on_progress), through)
 
 
-def _journaled(run: RunDirectory, emptied: Emptied, through: str) -> Emptied:
+def _journaled(run: RunDirectory, emptied: Emptied, through: FrontEnd) -> Emptied:
     """Writes the deletion to the journal; returns it with a warning if that failed."""
     if not emptied.names:
         return emptied
@@ -264,7 +265,7 @@ def _journaled(run: RunDirectory, emptied: Emptied, through: str) -> Emptied:
 
 
 def set_pins(
-    run: RunDirectory, names: Sequence[str], *, pinned: bool, through: str
+    run: RunDirectory, names: Sequence[str], *, pinned: bool, through: FrontEnd
 ) -> tuple[str, ...]:
     """Pins or unpins checkpoints, all or none.
 

@@ -13,7 +13,7 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.history import ResumePoint
 from tfckpt_trainer.launch.orphans import read_supervisor
-from tfckpt_trainer.rundir.documents import SCHEMA, load_if_there
+from tfckpt_trainer.rundir.documents import SCHEMA, load_if_exists
 from tfckpt_trainer.rundir.health import (
     RunState,
     heartbeat_age,
@@ -49,7 +49,7 @@ def checkpoints_report(
     run: RunDirectory, checkpoints: Sequence[Checkpoint], diagnostics: Sequence[Diagnostic]
 ) -> Json:
     """Returns the report that `ls --json` prints."""
-    info = load_if_there(run.run_file, RunInfo)
+    info = load_if_exists(run.run_file, RunInfo)
     columns = [column for column in checkpoint_columns.COLUMNS if column.json]
     found = [
         {
@@ -76,7 +76,7 @@ def checkpoints_report(
 def status_report(run: RunDirectory, now: float | None = None) -> Json:
     """Returns the report that `status --json` prints."""
     now = time.time() if now is None else now
-    info = load_if_there(run.run_file, RunInfo)
+    info = load_if_exists(run.run_file, RunInfo)
     supervisor = read_supervisor(run)
     workers = [
         (status, worker_state(status, now))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
-from tfckpt_trainer.catalog.scan.foreign_writers import Foreign, foreign_writers
+from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters, foreign_writers
 from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError
 from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
@@ -29,12 +30,19 @@ DEFAULT_TIMEOUT = 120.0
 OnChange = Callable[[Command], None]
 
 
+class FrontEnd(StrEnum):
+    """The front end that asks for something, as the event log names it."""
+
+    APP = "terminal app"
+    COMMAND_LINE = "command line"
+
+
 def ask(
     run: RunDirectory,
     kind: CommandKind,
     arguments: dict[str, Any] | None = None,
     *,
-    through: str,
+    through: FrontEnd,
     wait: bool = True,
     timeout: float = DEFAULT_TIMEOUT,
     on_change: OnChange | None = None,
@@ -45,7 +53,7 @@ def ask(
         run: The run directory.
         kind: The kind of command.
         arguments: See `Command.arguments`.
-        through: The front end that asks, for the journal: `terminal app`, `command line`.
+        through: The front end that asks, for the journal.
         wait: Whether to wait for the outcome.
         timeout: Seconds to wait. A command that no trainer took by then is withdrawn.
         on_change: Called with each change of the command while waiting.
@@ -136,7 +144,7 @@ class TrainerPresence:
     """
 
     answers: bool
-    foreign: Foreign | None
+    foreign: ForeignWriters | None
     may_update_state_file: bool
 
     @property

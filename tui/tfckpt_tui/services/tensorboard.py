@@ -18,7 +18,7 @@ import psutil
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.cluster import LOOPBACK, free_ports
 from tfckpt_trainer.launch.logs import last_lines, open_log
-from tfckpt_trainer.rundir.documents import Document, load_if_there, store
+from tfckpt_trainer.rundir.documents import Document, load_if_exists, store
 from tfckpt_trainer.rundir.health import process_lives
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
@@ -86,13 +86,13 @@ def is_remote() -> bool:
 
 def event_directory(run: RunDirectory) -> Path:
     """Returns the directory of the event files; the run directory if `run.json` is missing."""
-    info = load_if_there(run.run_file, RunInfo)
+    info = load_if_exists(run.run_file, RunInfo)
     return run.root if info is None else run.root / info.tensorboard
 
 
 def running(run: RunDirectory) -> TensorBoard | None:
     """Returns the TensorBoard of `run` if it runs and answers."""
-    known = load_if_there(_file(run), TensorBoardProcess)
+    known = load_if_exists(_file(run), TensorBoardProcess)
     if known is None or not _is_tensorboard(known) or not _answers(known.host, known.port):
         return None
     return TensorBoard(
@@ -177,7 +177,7 @@ def stop(run: RunDirectory) -> bool:
     Raises:
         TfckptError: It does not end.
     """
-    known = load_if_there(_file(run), TensorBoardProcess)
+    known = load_if_exists(_file(run), TensorBoardProcess)
     if known is None or not _is_tensorboard(known):
         _file(run).unlink(missing_ok=True)
         return False

@@ -13,7 +13,7 @@ from tfckpt_trainer.catalog.verification.stored_results import (
     store_result,
 )
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified, verify_checkpoint
-from tfckpt_trainer.errors import TfckptError, in_words
+from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 
@@ -80,5 +80,5 @@ def verify_and_store(
     try:
         store_result(run, found.record, into_run=into_run)
     except (TfckptError, OSError) as error:
-        return found, in_words(error)
+        return found, describe_error(error)
     return found, ""

@@ -11,7 +11,7 @@ from pathlib import Path
 from tfckpt_trainer.bundle.state_file import read_state_file
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.orphans import read_supervisor
-from tfckpt_trainer.rundir.documents import Document, load_if_there, store
+from tfckpt_trainer.rundir.documents import Document, load_if_exists, store
 from tfckpt_trainer.rundir.files import make_directory
 from tfckpt_trainer.rundir.health import RunState, read_workers, run_state, worker_state
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
@@ -122,7 +122,7 @@ def summarize_run(root: Path, now: float) -> RunSummary:
     run = RunDirectory(root)
     info, supervisor = None, None
     with suppress(OSError, TfckptError):
-        info, supervisor = load_if_there(run.run_file, RunInfo), read_supervisor(run)
+        info, supervisor = load_if_exists(run.run_file, RunInfo), read_supervisor(run)
     workers = read_workers(run, info.worker_count if info is not None else None)
     state = run_state([(w, worker_state(w, now)) for w in workers], supervisor, now)
     chief = next((worker for worker in workers if worker.index == 0), None)
@@ -149,7 +149,7 @@ def _recent() -> RecentRuns:
     directory = state_directory()
     if directory is None:
         return RecentRuns()
-    return load_if_there(directory / _FILE, RecentRuns) or RecentRuns()
+    return load_if_exists(directory / _FILE, RecentRuns) or RecentRuns()
 
 
 def _keep(known: RecentRuns) -> None:

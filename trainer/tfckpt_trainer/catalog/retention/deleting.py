@@ -21,7 +21,7 @@ from tfckpt_trainer.catalog.retention.trash import locked_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoint_files import size_of_directory
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.errors import RefusedError, in_words
+from tfckpt_trainer.errors import RefusedError, describe_error
 from tfckpt_trainer.rundir.files import sync_directory
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.reserve import DiskFullError, keep_reserve, release_reserve
@@ -109,7 +109,7 @@ class _Deletion:
         try:
             act()
         except OSError as error:
-            self._problems.append(f"{in_words(error)}.")
+            self._problems.append(f"{describe_error(error)}.")
 
     def done(self, chosen: Sequence[Checkpoint]) -> Emptied:
         """Returns the result."""

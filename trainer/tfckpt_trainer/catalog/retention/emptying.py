@@ -15,7 +15,7 @@ from tfckpt_trainer.catalog.retention.trash import (
     directories_in_trash,
     locked_trash,
 )
-from tfckpt_trainer.errors import in_words
+from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.files import sync_directory
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
@@ -161,8 +161,8 @@ class _Emptying:
 
 def _not_deleted(directory: Path, error: OSError) -> str:
     return (
-        f"{directory} could not be deleted completely: {in_words(error)}. Try again, or list it "
-        f"with `ls -lR {directory}`."
+        f"{directory} could not be deleted completely: {describe_error(error)}. "
+        f"Try again, or list it with `ls -lR {directory}`."
     )
 
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 
 from tfckpt_trainer.catalog.retention.trash import find_trashed, in_trash_error, locked_trash
 from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
-from tfckpt_trainer.catalog.scan.history import entries_of
-from tfckpt_trainer.errors import UnknownCheckpointError, in_words
+from tfckpt_trainer.catalog.scan.history import list_directory
+from tfckpt_trainer.errors import UnknownCheckpointError, describe_error
 from tfckpt_trainer.rundir.files import NotFlushedError, make_directory, write_atomic
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.reserve import retry_with_reserve
@@ -94,7 +94,7 @@ def _set_all(run: RunDirectory, names: Sequence[str], *, pinned: bool) -> tuple[
                 (pin if pinned else unpin)(run, name)
             except NotFlushedError as error:
                 warnings.append(
-                    f"The change of {name} may not survive a power loss: {in_words(error)}."
+                    f"The change of {name} may not survive a power loss: {describe_error(error)}."
                 )
         if pinned:
             # If the lock is not shared, a prune that did not see the pin may have moved it.
@@ -110,7 +110,7 @@ def _set_all(run: RunDirectory, names: Sequence[str], *, pinned: bool) -> tuple[
 def _check_exist(run: RunDirectory, names: Sequence[str]) -> None:
     seen, with_index = set(), set()
     for directory in (run.root, run.saving_directory):
-        for entry in entries_of(directory):
+        for entry in list_directory(directory):
             if not entry.is_symlink():
                 seen.add(owner_of(entry.name))
                 if entry.name.endswith(".index"):

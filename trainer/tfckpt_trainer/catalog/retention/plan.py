@@ -102,7 +102,7 @@ def _decide(checkpoint: Checkpoint, reason: str) -> Decision:
         return Decision(checkpoint, True, "corrupt: delete it by name")
     if checkpoint.state is CheckpointState.UNREADABLE:
         return Decision(checkpoint, True, "it cannot be read: delete it by name")
-    if checkpoint.restorable and checkpoint.let_go:
+    if checkpoint.restorable and checkpoint.dropped_by_manager:
         return Decision(checkpoint, True, "its CheckpointManager may keep it: delete it by name")
     if checkpoint.restorable:
         return Decision(checkpoint, False, "no rule keeps it")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
-from tfckpt_trainer.catalog.scan.linked import link_reasons
+from tfckpt_trainer.catalog.scan.symbolic_links import link_reasons
 
 NOT_IN_USE: Mapping[str, str] = MappingProxyType({})
 """No checkpoint is in use."""

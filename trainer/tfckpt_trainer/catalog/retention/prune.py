@@ -45,14 +45,14 @@ from tfckpt_trainer.catalog.retention.trash import (
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoint_files import Identity, identity_of
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.history import read_list
+from tfckpt_trainer.catalog.scan.history import read_state_list
 from tfckpt_trainer.catalog.scan.states import Evidence
 from tfckpt_trainer.errors import (
     DamagedFileError,
     RefusedError,
     UnknownCheckpointError,
     UsageError,
-    in_words,
+    describe_error,
 )
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.files import make_directory, sync_directory
@@ -353,7 +353,7 @@ def _drop(place: Path) -> None:
 
 
 def _why(error: Exception) -> str:
-    return in_words(error).rstrip(".")
+    return describe_error(error).rstrip(".")
 
 
 def require_prunable(
@@ -401,7 +401,7 @@ def _manifest(
     now: float,
     update_state_file: bool,
 ) -> TrashManifest:
-    entries = list_entries(read_list(run)) if update_state_file else {}
+    entries = list_entries(read_state_list(run)) if update_state_file else {}
     checksums = Checksums()
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
     return TrashManifest(

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tfckpt_trainer.bundle.state_file import StateFile, write_state_file
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.history import read_list
+from tfckpt_trainer.catalog.scan.history import read_state_list
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import ListEntry, TrashedCheckpoint
 
@@ -40,7 +40,7 @@ def remove_from_state_file(
     Raises:
         OSError: The state file cannot be written.
     """
-    state = read_list(run)
+    state = read_state_list(run)
     if state is None or not names & {*state.names, state.latest_name}:
         return
     stamps = _stamps(state)
@@ -73,7 +73,7 @@ def return_to_state_file(run: RunDirectory, returned: Sequence[TrashedCheckpoint
     Raises:
         OSError: The state file cannot be written.
     """
-    state = read_list(run)
+    state = read_state_list(run)
     if state is None:
         return
     stamps = list(_stamps(state))

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfckpt_trainer.catalog.scan.directory_listing import Identity
-from tfckpt_trainer.catalog.scan.history import entries_of
-from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError, in_words
-from tfckpt_trainer.rundir.documents import load, load_if_there, store
+from tfckpt_trainer.catalog.scan.history import list_directory
+from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError, describe_error
+from tfckpt_trainer.rundir.documents import load, load_if_exists, store
 from tfckpt_trainer.rundir.files import make_directory
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.trash import (
@@ -57,7 +57,7 @@ class TrashReader:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                known[directory.name] = (0, 0, 0), None, _damage(directory, in_words(error))
+                known[directory.name] = (0, 0, 0), None, _damage(directory, describe_error(error))
                 continue
             identity = (facts.st_size, facts.st_mtime_ns, facts.st_ino)
             before = self._known.get(directory.name)
@@ -188,7 +188,7 @@ def next_sequence(run: RunDirectory) -> int:
     """
     highest = max((manifest.sequence for manifest in list_trash(run)), default=0)
     with suppress(DamagedFileError):
-        noted = load_if_there(run.trash_order, TrashOrder)
+        noted = load_if_exists(run.trash_order, TrashOrder)
         highest = max(highest, noted.sequence if noted is not None else 0)
     # Not flushed: after a power loss, the manifests still have their order.
     store(run.trash_order, TrashOrder(sequence=highest + 1), durable=False)
@@ -197,7 +197,7 @@ def next_sequence(run: RunDirectory) -> int:
 
 def directories_in_trash(run: RunDirectory) -> Iterator[Path]:
     """Yields the directories of the prunes in the trash."""
-    for entry in entries_of(run.trash):
+    for entry in list_directory(run.trash):
         if entry.is_dir(follow_symlinks=False):
             yield Path(entry.path)
 
@@ -209,7 +209,7 @@ def _read_manifest(directory: Path) -> tuple[TrashManifest | None, str]:
     except FileNotFoundError:
         return None, ""
     except (DamagedFileError, OSError) as error:
-        return None, _damage(directory, in_words(error))
+        return None, _damage(directory, describe_error(error))
     if manifest.id == directory.name and _names_are_safe(manifest):
         return manifest, ""
     return None, _damage(directory, "its manifest lists other files, or is of another prune")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tfckpt_trainer.bundle.state_file import StateFile
 from tfckpt_trainer.catalog.retention.pins import pinned_names
 from tfckpt_trainer.catalog.scan.checkpoint_files import Identity, identity_of
-from tfckpt_trainer.catalog.scan.history import look_at_head, read_list
+from tfckpt_trainer.catalog.scan.history import load_head, read_state_list
 from tfckpt_trainer.catalog.scan.observation import StateFileCondition
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.files import read_bounded
@@ -32,7 +32,7 @@ class Annotations:
         self.condition = StateFileCondition.MISSING
         self.listed: dict[str, int] = {}
         self.pins: frozenset[str] = frozenset()
-        self.head, self.head_is_damaged = look_at_head(run)
+        self.head, self.head_is_damaged = load_head(run)
 
     @property
     def is_managed(self) -> bool:
@@ -48,11 +48,11 @@ class Annotations:
         is_changed = identity != self.identity
         if is_changed:
             self.identity = identity
-            self.state = read_list(self._run)
+            self.state = read_state_list(self._run)
             self.condition = _condition(self._run, self.state)
             names = self.state.names if self.state is not None else ()
             self.listed = {name: place for place, name in enumerate(names)}
-        pins, (head, damaged) = pinned_names(self._run), look_at_head(self._run)
+        pins, (head, damaged) = pinned_names(self._run), load_head(self._run)
         is_changed |= (pins, head, damaged) != (self.pins, self.head, self.head_is_damaged)
         self.pins, self.head, self.head_is_damaged = pins, head, damaged
         return is_changed

@@ -25,7 +25,6 @@ from tfckpt_trainer.catalog.scan.history import (
     resume_point,
     resume_point_from,
 )
-from tfckpt_trainer.catalog.scan.linked import linked_checkpoint, with_target_state
 from tfckpt_trainer.catalog.scan.observation import Observer
 from tfckpt_trainer.catalog.scan.states import (
     Depth,
@@ -34,6 +33,7 @@ from tfckpt_trainer.catalog.scan.states import (
     derive_state,
     quiet_seconds_of,
 )
+from tfckpt_trainer.catalog.scan.symbolic_links import linked_checkpoint, with_target_state
 from tfckpt_trainer.catalog.verification.stored_results import Verifications
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.trash import TrashManifest
@@ -248,12 +248,12 @@ class Catalog:
         for own in ordered:
             checkpoint, name = self._describe_links(own), own.name
             pinned, is_head, is_listed = name in pins, name == head, name in listed
-            let_go = managed and not is_listed and checkpoint.record is None
-            if (pinned, is_head, is_listed, let_go) != (
+            dropped_by_manager = managed and not is_listed and checkpoint.record is None
+            if (pinned, is_head, is_listed, dropped_by_manager) != (
                 checkpoint.pinned,
                 checkpoint.is_head,
                 checkpoint.listed,
-                checkpoint.let_go,
+                checkpoint.dropped_by_manager,
             ):
                 known = self._known[name]
                 own = replace(
@@ -261,7 +261,7 @@ class Catalog:
                     pinned=pinned,
                     is_head=is_head,
                     listed=is_listed,
-                    let_go=let_go,
+                    dropped_by_manager=dropped_by_manager,
                 )
                 checkpoint = self._describe_links(own)
                 self._known[name] = _Known(known.evidence, known.verdict, own)

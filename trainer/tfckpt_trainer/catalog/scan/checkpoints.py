@@ -43,8 +43,8 @@ class Checkpoint:
         pinned: Whether the user protected it from prunes.
         is_head: Whether a cold start restores it.
         listed: Whether TensorFlow's state file lists it.
-        let_go: Whether a `tf.train.CheckpointManager` writes the state file and does not list it.
-            No manager will delete it.
+        dropped_by_manager: Whether a `tf.train.CheckpointManager` writes the state file and does
+            not list it. No manager will delete it.
         problem: Why it cannot be restored; empty if it can.
         verified_at: When these files were last verified, whatever the result; None if never.
         links: The files that are symbolic links.
@@ -64,7 +64,7 @@ class Checkpoint:
     pinned: bool = False
     is_head: bool = False
     listed: bool = False
-    let_go: bool = False
+    dropped_by_manager: bool = False
     problem: str = ""
     verified_at: float | None = None
     record: CheckpointRecord | None = None

@@ -16,7 +16,6 @@ from tfckpt_trainer.bundle.links import Link, LinkEnd
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.diagnostics_state_file import StateFileDiagnostics
 from tfckpt_trainer.catalog.scan.directory_listing import FileFact
-from tfckpt_trainer.catalog.scan.linked import file_names, shorten_target
 from tfckpt_trainer.catalog.scan.observation import (
     Diagnostic,
     Observation,
@@ -24,6 +23,7 @@ from tfckpt_trainer.catalog.scan.observation import (
     join_names,
 )
 from tfckpt_trainer.catalog.scan.states import CLOCK_SLACK_SECONDS, QUIET_SECONDS
+from tfckpt_trainer.catalog.scan.symbolic_links import file_names, shorten_target
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 
 _STATE_TEMPORARY = re.compile(r"checkpoint\.tmp[0-9a-f]+")

@@ -48,7 +48,7 @@ class WritingProcess(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ForeignWriters:
     """The evidence that a trainer without this library writes to a directory.
 
     Attributes:
@@ -88,7 +88,7 @@ class _Open(NamedTuple):
     writes: bool
 
 
-def foreign_writers(run: RunDirectory, now: float) -> Foreign:
+def foreign_writers(run: RunDirectory, now: float) -> ForeignWriters:
     """Collects the evidence; a few hundred processes take some milliseconds.
 
     Args:
@@ -111,7 +111,7 @@ def foreign_writers(run: RunDirectory, now: float) -> Foreign:
     names = {_checkpoint_of(opened.file) for opened in found if opened.pid != os.getpid()}
     quiet = quiet_seconds_of(run.root)
     fresh = {name: age for name, found in files.items() if (age := _age(found, now)) <= quiet}
-    return Foreign(
+    return ForeignWriters(
         processes=tuple(_describe(opened) for opened in writers.values()),
         fresh_seconds=min(fresh.values(), default=None),
         open_checkpoints=frozenset(names & files.keys()),

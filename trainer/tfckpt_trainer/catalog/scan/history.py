@@ -15,7 +15,7 @@ from tfckpt_trainer.bundle.state_file import StateFile, read_state_file
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.document_set import Documents
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.documents import load_if_there
+from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.journal import Tail
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveOverhead
@@ -113,8 +113,8 @@ def read_history(run: RunDirectory) -> History:
     """Reads the history of a run."""
     records = Records(run)
     records.refresh()
-    head, head_is_damaged = look_at_head(run)
-    return History(records.found, head, read_list(run), records.damaged, head_is_damaged)
+    head, head_is_damaged = load_head(run)
+    return History(records.found, head, read_state_list(run), records.damaged, head_is_damaged)
 
 
 def committed_names(run: RunDirectory, history: History) -> AbstractSet[str]:
@@ -185,18 +185,18 @@ def in_order_of_use(checkpoints: Sequence[Checkpoint], head: Head | None) -> lis
 
 def read_head(run: RunDirectory) -> Head | None:
     """Returns the last restore, or None if there was none or its document is damaged."""
-    return look_at_head(run)[0]
+    return load_head(run)[0]
 
 
-def look_at_head(run: RunDirectory) -> tuple[Head | None, bool]:
+def load_head(run: RunDirectory) -> tuple[Head | None, bool]:
     """Returns the last restore if it can be read, and whether its document is damaged."""
     try:
-        return load_if_there(run.head_file, Head), False
+        return load_if_exists(run.head_file, Head), False
     except DamagedFileError:
         return None, True
 
 
-def read_list(run: RunDirectory) -> StateFile | None:
+def read_state_list(run: RunDirectory) -> StateFile | None:
     """Returns TensorFlow's state file, or None if it is missing or damaged."""
     try:
         return read_state_file(run.state_file)
@@ -204,7 +204,7 @@ def read_list(run: RunDirectory) -> StateFile | None:
         return None
 
 
-def entries_of(directory: Path) -> list[os.DirEntry[str]]:
+def list_directory(directory: Path) -> list[os.DirEntry[str]]:
     """Returns the entries of `directory`; none if it does not exist."""
     try:
         with os.scandir(directory) as entries:

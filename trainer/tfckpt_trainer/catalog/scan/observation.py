@@ -25,7 +25,7 @@ from tfckpt_trainer.catalog.scan.checkpoint_files import (
     size_of_directory,
 )
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.linked import file_names
+from tfckpt_trainer.catalog.scan.symbolic_links import file_names
 from tfckpt_trainer.catalog.scan.version_one import VersionOne, VersionOneScanner
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.paths import RunDirectory

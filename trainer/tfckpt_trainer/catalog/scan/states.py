@@ -64,7 +64,7 @@ from tfckpt_trainer.catalog.scan.checkpoint_files import (
     identity_of,
 )
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.scan.linked import link_problem
+from tfckpt_trainer.catalog.scan.symbolic_links import link_problem
 from tfckpt_trainer.catalog.verification.stored_results import holds_for
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.filesystems import is_network_file_system

@@ -16,7 +16,7 @@ from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.structure import UNREADABLE, Finding
 from tfckpt_trainer.bundle.verify import Progress, verify
 from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner, Identity, identity_of
-from tfckpt_trainer.catalog.scan.history import entries_of
+from tfckpt_trainer.catalog.scan.history import list_directory
 from tfckpt_trainer.catalog.verification.stored_results import store_result
 from tfckpt_trainer.errors import (
     BundleError,
@@ -29,7 +29,7 @@ from tfckpt_trainer.rundir.documents import (
     copy_of,
     describe_copy_damage,
     describe_damage,
-    load_if_there,
+    load_if_exists,
 )
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import (
@@ -150,7 +150,7 @@ def _identities(run: RunDirectory, files: FileScanner, name: str) -> dict[str, I
         )
     identities = {fact.name: fact.identity for fact in found.facts}
     own = run.worker_state_directory(name)
-    for entry in entries_of(own):
+    for entry in list_directory(own):
         path = own / entry.name
         identity = identity_of(path)
         if identity is not None and entry.is_file(follow_symlinks=False):
@@ -203,7 +203,7 @@ def _read_record(run: RunDirectory, name: str) -> tuple[CheckpointRecord | None,
     """Returns the record of a checkpoint if it can be used, and its damage if it has any."""
     path = run.record(name)
     try:
-        record = load_if_there(path, CheckpointRecord)
+        record = load_if_exists(path, CheckpointRecord)
     except DamagedFileError as error:
         return None, (
             f"{error} Without it a restore brings back the model and the optimizer, but not the "

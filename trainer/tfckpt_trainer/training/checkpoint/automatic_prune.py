@@ -16,7 +16,7 @@ from tfckpt_trainer.catalog.retention.trash import RETENTION
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
-from tfckpt_trainer.errors import RefusedError, TfckptError, in_words
+from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
@@ -164,7 +164,7 @@ class AutomaticPruner:
             yield
         except (TfckptError, OSError) as error:
             kind = JournalKind.REFUSED if isinstance(error, RefusedError) else JournalKind.FAILED
-            self._journal.note(kind, f"{what}: {in_words(error)}", by=RETENTION)
+            self._journal.note(kind, f"{what}: {describe_error(error)}", by=RETENTION)
 
     def _note_problems(self, emptied: Emptied) -> None:
         """Journals what could not be deleted, each problem once."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.documents import load_if_there, store
+from tfckpt_trainer.rundir.documents import load_if_exists, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome, SaveRequest, Vote
 from tfckpt_trainer.training.worker_group import WorkerGroup
@@ -127,6 +127,6 @@ def _lower_priority() -> None:
 
 def _read_vote(path: Path) -> Vote | None:
     try:
-        return load_if_there(path, Vote)
+        return load_if_exists(path, Vote)
     except DamagedFileError as error:
         return Vote(problem=f"{path.name} cannot be read: {error}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import BundleError, DamagedFileError
-from tfckpt_trainer.rundir.documents import load_if_there
+from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.training.checkpoint.comparison import Match, wrong_values
@@ -213,7 +213,7 @@ class Restorer:
 
     def _record(self, name: str) -> CheckpointRecord | None:
         try:
-            return load_if_there(self._run.record(name), CheckpointRecord)
+            return load_if_exists(self._run.record(name), CheckpointRecord)
         except DamagedFileError:
             return None
 

@@ -17,7 +17,7 @@ from tfckpt_trainer.catalog.commit import (
     discard_save,
     finish_interrupted_saves,
 )
-from tfckpt_trainer.errors import in_words
+from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.files import sync_directory, sync_file
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts, WorkerFacts
@@ -198,7 +198,7 @@ class Saver:
         try:
             discard_save(self._run, request.name)
         except OSError as error:
-            problems.append(f"worker 0: its files could not be removed: {in_words(error)}")
+            problems.append(f"worker 0: its files could not be removed: {describe_error(error)}")
         full = any(names_full_disk(problem) for problem in problems)
         return SaveOutcome(name=None, disk_full=full, problem="; ".join(problems))
 

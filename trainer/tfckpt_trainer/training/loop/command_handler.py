@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfckpt_trainer.catalog.retention.prune import OnWarning, move_to_trash, undo
-from tfckpt_trainer.errors import TfckptError, in_words
+from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
@@ -207,7 +207,7 @@ class CommandHandler:
         try:
             manifest = act(warnings.append)
         except (TfckptError, OSError) as error:
-            return self._refuse(command, in_words(error))
+            return self._refuse(command, describe_error(error))
         names = [trashed.name for trashed in manifest.checkpoints]
         size = sum(trashed.size for trashed in manifest.checkpoints)
         message = f"{what}: {', '.join(names)}."

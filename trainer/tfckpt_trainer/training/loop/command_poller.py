@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 
-from tfckpt_trainer.errors import TfckptError, in_words
+from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.records.command import Command, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
@@ -66,7 +66,9 @@ class CommandPoller:
                 self._remove_damaged()
                 self._telemetry.command_trouble = ""
             except (OSError, TfckptError) as error:
-                self._telemetry.command_trouble = f"commands cannot be read: {in_words(error)}"
+                self._telemetry.command_trouble = (
+                    f"commands cannot be read: {describe_error(error)}"
+                )
             if self._claimed:
                 self.has_commands = True
 

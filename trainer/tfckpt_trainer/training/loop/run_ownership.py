@@ -11,7 +11,7 @@ from filelock import FileLock, Timeout
 
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.documents import load_if_there, store
+from tfckpt_trainer.rundir.documents import load_if_exists, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo
@@ -50,7 +50,7 @@ class RunOwnership:
             )
         for removed in self._queue.clear_damaged(time.monotonic(), at_once=True):
             self._journal.note(JournalKind.NOTE, removed)
-        known = load_if_there(self._run.run_file, RunInfo) or RunInfo(
+        known = load_if_exists(self._run.run_file, RunInfo) or RunInfo(
             id=uuid.uuid4().hex[:12], created_at=time.time()
         )
         store(self._run.run_file, msgspec.structs.replace(known, **info))

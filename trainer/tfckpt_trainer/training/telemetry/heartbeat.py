@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import msgspec
 import psutil
 
-from tfckpt_trainer.errors import in_words
+from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
@@ -114,7 +114,9 @@ class Heartbeat:
                 store_status(self._path, status, if_full=full)
                 self._unwritten = ""
             except OSError as error:
-                self._unwritten = f"an earlier heartbeat could not be written: {in_words(error)}"
+                self._unwritten = (
+                    f"an earlier heartbeat could not be written: {describe_error(error)}"
+                )
 
     def _do_chores(self) -> str:
         """Runs the tasks that the loop leaves to the heartbeat; returns a problem or nothing."""
@@ -122,7 +124,7 @@ class Heartbeat:
             return self._every_beat()
         except Exception as error:
             # Any error is reported in the heartbeat, and the tasks run again with the next one.
-            return f"{type(error).__name__}: {in_words(error)}"
+            return f"{type(error).__name__}: {describe_error(error)}"
 
     def facts(self) -> WorkerFacts:
         """Returns the state of this worker for the record of a checkpoint."""

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from tfckpt_trainer.errors import in_words
+from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.files import NotFlushedError
 from tfckpt_trainer.rundir.journal import write_entry
@@ -83,7 +83,7 @@ class JournalWriter:
             write_entry(self._run, entry)
         except NotFlushedError as error:
             # The line was written and must not be written again.
-            self.trouble = f"the event log may not survive a power loss: {in_words(error)}"
+            self.trouble = f"the event log may not survive a power loss: {describe_error(error)}"
         else:
             self.trouble = ""
 

@@ -12,7 +12,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
 from tensorboard.compat.proto.types_pb2 import DT_FLOAT, DT_STRING
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from tfckpt_trainer.errors import in_words
+from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.documents import append
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
@@ -116,7 +116,7 @@ class SummaryWriter:
             append(self._run.series, point, durable=False)
             self._series_trouble = ""
         except OSError as error:
-            self._series_trouble = f"chart data cannot be written: {in_words(error)}"
+            self._series_trouble = f"chart data cannot be written: {describe_error(error)}"
 
     def _add(self, event: event_pb2.Event) -> None:
         writer = self._writer
@@ -132,7 +132,9 @@ class SummaryWriter:
             act()
         except (OSError, tf.errors.OpError) as error:
             self._writer = None
-            self._writer_trouble = f"TensorBoard summaries cannot be written: {in_words(error)}"
+            self._writer_trouble = (
+                f"TensorBoard summaries cannot be written: {describe_error(error)}"
+            )
 
 
 def _scalar(tag: str, value: float) -> summary_pb2.Summary.Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tfckpt_trainer.errors import in_words
+from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command
@@ -84,5 +84,5 @@ class Telemetry:
         try:
             self.journal.retry()
         except OSError as error:
-            return f"the event log cannot be written: {in_words(error)}"
+            return f"the event log cannot be written: {describe_error(error)}"
         return self.summaries.trouble or self.command_trouble or self.journal.trouble

@@ -24,14 +24,11 @@ from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services import export, prune
 from tfckpt_tui.services.compatibility import Compatibility, check_compatibility
 from tfckpt_tui.services.launch import form_of
-from tfckpt_tui.services.request import TrainerPresence, ask, detect_trainer
+from tfckpt_tui.services.request import FrontEnd, TrainerPresence, ask, detect_trainer
 from tfckpt_tui.settings.config import default_rules
 
 if TYPE_CHECKING:
     from tfckpt_tui.app.screens.dashboard import DashboardScreen
-
-THROUGH = "terminal app"
-"""How the event log names the source of a request."""
 
 _FOLLOW_SECONDS = 3600.0
 _POLL_SECONDS = 1.0
@@ -130,7 +127,7 @@ class RunControl:
         names = [c.name for c in checkpoints if c.pinned is not pinned]
 
         def work() -> _Result:
-            warnings = prune.set_pins(self._run, names, pinned=pinned, through=THROUGH)
+            warnings = prune.set_pins(self._run, names, pinned=pinned, through=FrontEnd.APP)
             what = names[0] if len(names) == 1 else units.count(len(names), "checkpoint")
             word = "is" if len(names) == 1 else "are"
             return _Result(f"{what} {word} {'pinned' if pinned else 'no longer pinned'}.", warnings)
@@ -147,7 +144,9 @@ class RunControl:
         def answered(form: ExportFormat | None) -> None:
             if form is not None:
                 dashboard.tell(f"Exporting {name} …")
-                work = partial(export.export_checkpoint, self._run, name, form, through=THROUGH)
+                work = partial(
+                    export.export_checkpoint, self._run, name, form, through=FrontEnd.APP
+                )
                 dashboard.run_app.start_job(
                     "export", work, lambda done: dashboard.tell(export.describe(done))
                 )
@@ -189,7 +188,7 @@ class RunControl:
             return
 
         def work() -> _Result:
-            done = prune.undo(self._run, trash, through=THROUGH)
+            done = prune.undo(self._run, trash, through=FrontEnd.APP)
             what = units.count(len(done.names), "checkpoint")
             return _Result(f"{what} came back from the trash.", done.warnings)
 
@@ -199,7 +198,7 @@ class RunControl:
         """Permanently deletes everything in the trash."""
         self._dashboard.run_app.start_job(
             "empty trash",
-            lambda: _deletion_result(prune.empty(self._run, through=THROUGH)),
+            lambda: _deletion_result(prune.empty(self._run, through=FrontEnd.APP)),
             self._report,
         )
 
@@ -229,7 +228,9 @@ class RunControl:
 
         def work() -> _Result | None:
             try:
-                done = prune.prune(self._run, names, through=THROUGH, beside_trainer=beside_trainer)
+                done = prune.prune(
+                    self._run, names, through=FrontEnd.APP, beside_trainer=beside_trainer
+                )
             except DiskFullError:
                 return None
             what = units.count(len(done.names), "checkpoint")
@@ -251,7 +252,7 @@ class RunControl:
 
         def work() -> _Result:
             return _deletion_result(
-                prune.delete(self._run, names, through=THROUGH, beside_trainer=beside_trainer)
+                prune.delete(self._run, names, through=FrontEnd.APP, beside_trainer=beside_trainer)
             )
 
         def answered(agreed: bool | None) -> None:
@@ -270,7 +271,7 @@ class RunControl:
         """Sends a command to the trainer; snapshots show its progress."""
 
         def submit() -> Command:
-            return ask(self._run, kind, arguments, through=THROUGH, wait=False)
+            return ask(self._run, kind, arguments, through=FrontEnd.APP, wait=False)
 
         self._dashboard.run_app.start_job(kind.value, submit, self._follow)
 

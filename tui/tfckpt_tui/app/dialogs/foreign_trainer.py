@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tfckpt_trainer.catalog.scan.foreign_writers import Foreign
+from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
@@ -18,7 +18,7 @@ class BesideTrainerDialog(Dialog[bool]):
 
     caption = " prune beside another trainer? "
 
-    def __init__(self, snapshot: RunSnapshot, foreign: Foreign, count: int) -> None:
+    def __init__(self, snapshot: RunSnapshot, foreign: ForeignWriters, count: int) -> None:
         super().__init__(snapshot)
         self._foreign = foreign
         self._count = count
