@@ -26,8 +26,9 @@ from tfckpt_trainer.catalog.commit import (
     discard_save,
     finish_interrupted_saves,
 )
-from tfckpt_trainer.catalog.scan.catalog import Catalog, resume_point
+from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.scan.history import resume_point
 from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts

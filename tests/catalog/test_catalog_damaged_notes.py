@@ -7,7 +7,8 @@ from checkpoint_directory import NOW
 
 from tfckpt_trainer.catalog.commit import point_state_file_at
 from tfckpt_trainer.catalog.retention.trash import list_trash
-from tfckpt_trainer.catalog.scan.catalog import Catalog, resume_point
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.history import resume_point
 from tfckpt_trainer.rundir.documents import copy_of
 
 

@@ -10,6 +10,7 @@ from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
 
 from tfckpt_trainer.catalog.scan import catalog as scan_module
 from tfckpt_trainer.catalog.scan import directory_listing as listing_module
+from tfckpt_trainer.catalog.scan import evidence_reader
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 
@@ -17,7 +18,7 @@ from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 @pytest.fixture
 def two_a_look(monkeypatch):
     monkeypatch.setattr(scan_module, "QUICK_INDEXES", 2)
-    monkeypatch.setattr(scan_module, "QUICK_RECORDS", 2)
+    monkeypatch.setattr(evidence_reader, "QUICK_RECORDS", 2)
 
 
 def states(checkpoints) -> dict[str, str]:

@@ -9,8 +9,9 @@ from checkpoint_directory import NOW, CheckpointDirectory
 
 from tfckpt_trainer.catalog.retention.pins import pin, pinned_names, unpin
 from tfckpt_trainer.catalog.scan import catalog as scan_module
-from tfckpt_trainer.catalog.scan.catalog import Catalog, resume_point
+from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.scan.history import resume_point
 
 
 def heads(made: CheckpointDirectory) -> list[str]:

@@ -11,8 +11,9 @@ from steered import SteeredRun
 from real_file_systems import power_cut_disk
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.commit import finish_interrupted_saves
-from tfckpt_trainer.catalog.scan.catalog import Catalog, resume_point
+from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.scan.history import resume_point
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord

@@ -29,7 +29,7 @@ def test_the_outcome_comes_back_with_every_state_on_the_way(live: RunFactory) ->
     assert (command.state, command.result) == (CommandState.DONE, {"name": "ckpt-b1-438"})
     assert seen[-1] == command
     assert [c.kind for c in trainer.taken] == [CommandKind.SAVE]
-    assert trainer.taken[0].requested_by.endswith(", a test")
+    assert trainer.taken[0].requested_by.endswith(", command line")
     assert [t.state for t in command.history] == [
         CommandState.REQUESTED,
         CommandState.SEEN,

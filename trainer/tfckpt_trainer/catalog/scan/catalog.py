@@ -8,21 +8,13 @@ from dataclasses import replace
 import msgspec
 
 from tfckpt_trainer.catalog.lineage import BranchTips, find_branch_tips
-from tfckpt_trainer.catalog.retention.trash import TrashReader
 from tfckpt_trainer.catalog.scan.annotations import Annotations
-from tfckpt_trainer.catalog.scan.checkpoint_files import (
-    CheckpointFiles,
-    FileScanner,
-)
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic, diagnostics
-from tfckpt_trainer.catalog.scan.foreign_writers import trainer_is_gone
+from tfckpt_trainer.catalog.scan.evidence_reader import EvidenceReader
 from tfckpt_trainer.catalog.scan.history import (
     History,
-    Records,
-    ResumePoint,
     in_order_of_use,
-    resume_point,
     resume_point_from,
 )
 from tfckpt_trainer.catalog.scan.observation import Observer
@@ -34,7 +26,6 @@ from tfckpt_trainer.catalog.scan.states import (
     quiet_seconds_of,
 )
 from tfckpt_trainer.catalog.scan.symbolic_links import linked_checkpoint, with_target_state
-from tfckpt_trainer.catalog.verification.stored_results import Verifications
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 
@@ -43,9 +34,6 @@ INDEX_BYTES_PER_SCAN = 4 << 20
 
 QUICK_INDEXES = 256
 """Indexes that a quick scan opens: about 20 milliseconds."""
-
-QUICK_RECORDS = 512
-"""Records that a quick scan reads: about 30 milliseconds."""
 
 NEWEST_WATCHED = 64
 """How many of the newest checkpoints have their files checked in each scan."""
@@ -66,15 +54,9 @@ class Catalog:
         self._run = run
         self._quiet = quiet_seconds_of(run.root)
         self._observer = Observer(run)
-        self._files = FileScanner(run.root)
-        self._aside = FileScanner(run.saving_directory)
-        self._trash = TrashReader(run)
-        self._records = Records(run)
-        self._verifications = Verifications(run)
         self._annotations = Annotations(run)
-        self._in_transit: frozenset[str] = frozenset()
+        self._reader = EvidenceReader(run)
         self._damaged: frozenset[str] = frozenset()
-        self._trainer_gone: bool | None = None
         self._known: dict[str, _Known] = {}
         self._result: tuple[Checkpoint, ...] = ()
         # Checkpoints whose state has to be derived again: because a file changed, because the
@@ -86,7 +68,7 @@ class Catalog:
     @property
     def deferred(self) -> int:
         """How many checkpoints and records later scans have to read; see `scan`."""
-        return len(self._deferred) + self._records.deferred
+        return len(self._deferred) + self._reader.records.deferred
 
     def scan(self, now: float, *, quick: bool = False) -> tuple[Checkpoint, ...]:
         """Returns all checkpoints, newest first.
@@ -108,10 +90,11 @@ class Catalog:
         Raises:
             OSError: The directory cannot be read.
         """
-        self._find_changes(quick)
+        newest = [checkpoint.name for checkpoint in self._result[:NEWEST_WATCHED]]
+        self._changed |= self._reader.refresh(newest, self._passing, quick=quick)
         is_changed = self._annotations.refresh()
         is_changed |= self._derive_states(now, quick)
-        damaged = frozenset(self._records.damaged)
+        damaged = frozenset(self._reader.records.damaged)
         is_changed |= damaged != self._damaged
         self._damaged = damaged
         if is_changed:
@@ -126,7 +109,7 @@ class Catalog:
         """
         annotations = self._annotations
         observed = self._observer.observe(
-            self._files,
+            self._reader.files,
             self._result,
             annotations.state,
             annotations.condition,
@@ -141,7 +124,7 @@ class Catalog:
         Args:
             trash: What is in the trash now.
         """
-        records = self._records.found.values()
+        records = self._reader.records.found.values()
         return find_branch_tips(self._result, records, trash, self._annotations.head)
 
     def evidence(self, name: str) -> Evidence:
@@ -152,24 +135,12 @@ class Catalog:
         """
         return self._known[name].evidence
 
-    def _find_changes(self, quick: bool) -> None:
-        self._trainer_gone = None
-        newest = [checkpoint.name for checkpoint in self._result[:NEWEST_WATCHED]]
-        # A commit moves files out of `saving/`. Scanned in this order, they are not missed.
-        self._changed |= self._aside.refresh(newest, missing_ok=True)
-        self._changed |= self._files.refresh([*newest, *self._passing])
-        in_transit = self._trash.in_transit()
-        self._changed |= in_transit ^ self._in_transit
-        self._in_transit = in_transit
-        self._changed |= self._records.refresh(QUICK_RECORDS if quick else None)
-        self._changed |= self._verifications.refresh()
-
     def _derive_states(self, now: float, quick: bool) -> bool:
         """Derives the states again that may have changed; returns whether any checkpoint did."""
         is_changed = False
         due = []
         for name in self._changed | self._passing:
-            evidence = self._evidence(name)
+            evidence = self._reader.read(name, is_listed=name in self._annotations.listed)
             self._deferred.pop(name, None)
             if evidence is not None:
                 due.append(evidence)
@@ -195,30 +166,6 @@ class Catalog:
                 self._deferred[name] = None
         self._changed = set()
         return is_changed
-
-    def _evidence(self, name: str) -> Evidence | None:
-        aside = self._aside.files.get(name)
-        files = self._files.files.get(name)
-        if files is None:
-            if aside is None:
-                return None
-            files = CheckpointFiles(name)
-        return Evidence(
-            files=files,
-            aside=aside,
-            record=self._records.found.get(name),
-            # Needed only without an index; the list changes with each save.
-            listed=files.index is None and name in self._annotations.listed,
-            in_transit=name in self._in_transit,
-            trainer_gone=aside is not None and files.index is None and self._is_trainer_gone(),
-            verification=self._verifications.of(name),
-        )
-
-    def _is_trainer_gone(self) -> bool:
-        """Asks once per scan: it takes some file reads."""
-        if self._trainer_gone is None:
-            self._trainer_gone = trainer_is_gone(self._run)
-        return self._trainer_gone
 
     def _derive_one(self, evidence: Evidence, now: float, budget: _Budget) -> bool:
         """Derives one state; returns whether the checkpoint changed."""
@@ -281,7 +228,7 @@ class Catalog:
         used = in_order_of_use(ordered, self._annotations.head)
         restorable = [checkpoint.name for checkpoint in used if checkpoint.restorable]
         history = History(
-            records=self._records.found,
+            records=self._reader.records.found,
             head=self._annotations.head,
             state=self._annotations.state,
             damaged=self._damaged,
@@ -395,6 +342,3 @@ def _modified_at(evidence: Evidence) -> float:
             times += [link.modified_at for link in files.links]
             newest = max(newest, files.temporary_at or 0.0, *times)
     return newest
-
-
-__all__ = ["Catalog", "Records", "ResumePoint", "resume_point"]

@@ -10,9 +10,9 @@ from tfckpt_trainer.catalog.damage import damage_at_start
 from tfckpt_trainer.catalog.lineage import BranchStep, plan_restore
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
 from tfckpt_trainer.catalog.retention.trash import list_trash
-from tfckpt_trainer.catalog.scan.catalog import Catalog, resume_point
+from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.history import in_order_of_use, read_head
+from tfckpt_trainer.catalog.scan.history import in_order_of_use, read_head, resume_point
 from tfckpt_trainer.catalog.verification.verify_checkpoint import record_damage
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.documents import store

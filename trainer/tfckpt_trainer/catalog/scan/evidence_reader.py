@@ -1,0 +1,86 @@
+"""Reads the evidence from which the state of each checkpoint follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tfckpt_trainer.catalog.retention.trash import TrashReader
+from tfckpt_trainer.catalog.scan.checkpoint_files import CheckpointFiles, FileScanner
+from tfckpt_trainer.catalog.scan.foreign_writers import trainer_is_gone
+from tfckpt_trainer.catalog.scan.history import Records
+from tfckpt_trainer.catalog.scan.states import Evidence
+from tfckpt_trainer.catalog.verification.stored_results import Verifications
+from tfckpt_trainer.rundir.paths import RunDirectory
+
+QUICK_RECORDS = 512
+"""Records that a quick scan reads: about 30 milliseconds."""
+
+
+class EvidenceReader:
+    """Collects files, records, moves and verifications; what did not change is not read twice.
+
+    Attributes:
+        files: The files of checkpoints in the run directory.
+        records: The records of checkpoints.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+        self.files = FileScanner(run.root)
+        self.records = Records(run)
+        self._aside = FileScanner(run.saving_directory)
+        self._trash = TrashReader(run)
+        self._verifications = Verifications(run)
+        self._in_transit: frozenset[str] = frozenset()
+        self._trainer_gone: bool | None = None
+
+    def refresh(self, newest: list[str], passing: Iterable[str], *, quick: bool) -> set[str]:
+        """Looks for changes; returns the names of checkpoints whose evidence may have changed.
+
+        Args:
+            newest: Names of checkpoints whose files are checked even in unchanged directories.
+            passing: Names of checkpoints whose state changes with time; they are checked too.
+            quick: Whether to read only as many records as take no noticeable time.
+
+        Raises:
+            OSError: The directory cannot be read.
+        """
+        self._trainer_gone = None
+        # A commit moves files out of `saving/`. Scanned in this order, they are not missed.
+        changed = set(self._aside.refresh(newest, missing_ok=True))
+        changed |= self.files.refresh([*newest, *passing])
+        in_transit = self._trash.in_transit()
+        changed |= in_transit ^ self._in_transit
+        self._in_transit = in_transit
+        changed |= self.records.refresh(QUICK_RECORDS if quick else None)
+        return changed | self._verifications.refresh()
+
+    def read(self, name: str, *, is_listed: bool) -> Evidence | None:
+        """Returns the evidence on checkpoint `name` as of the last refresh; None if it is gone.
+
+        Args:
+            name: Name of the checkpoint.
+            is_listed: Whether the state file lists it.
+        """
+        aside = self._aside.files.get(name)
+        files = self.files.files.get(name)
+        if files is None:
+            if aside is None:
+                return None
+            files = CheckpointFiles(name)
+        return Evidence(
+            files=files,
+            aside=aside,
+            record=self.records.found.get(name),
+            # Needed only without an index; the list changes with each save.
+            listed=files.index is None and is_listed,
+            in_transit=name in self._in_transit,
+            trainer_gone=aside is not None and files.index is None and self._is_trainer_gone(),
+            verification=self._verifications.of(name),
+        )
+
+    def _is_trainer_gone(self) -> bool:
+        """Asks once per refresh: it takes some file reads."""
+        if self._trainer_gone is None:
+            self._trainer_gone = trainer_is_gone(self._run)
+        return self._trainer_gone
