@@ -205,6 +205,13 @@ class RestoreManager:
                 "left_out": list(outcome.left_out[:SHOWN_LEFT_OUT]),
             },
         )
+        if outcome.adopted:
+            self._telemetry.note(
+                JournalKind.NOTE,
+                f"Another program saved {target.name}. Adopted: {'; '.join(outcome.adopted)}.",
+                command,
+                checkpoint=target.name,
+            )
 
     def _plan_start(self) -> _StartPlan:
         """Cleans up after an earlier process, and lists the checkpoints to try; chief only."""

@@ -11,6 +11,7 @@ from tfckpt_trainer.errors import BundleError, DamagedFileError
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.training.checkpoint.adoption import Adoption, plan_adoption
 from tfckpt_trainer.training.checkpoint.comparison import Match, wrong_values
 from tfckpt_trainer.training.checkpoint.save_protocol import LOCAL_FAILURES, describe_failure
 from tfckpt_trainer.training.checkpoint.state import RandomState, TrainingState
@@ -38,6 +39,7 @@ class RestoreOutcome:
         record: The record of the checkpoint, if there is one.
         worker_restored: Whether the state of each worker was restored too.
         left_out: What a partial restore did not restore, and why.
+        adopted: What was taken from where in a checkpoint that another program saved.
     """
 
     problems: tuple[str, ...] = ()
@@ -48,6 +50,7 @@ class RestoreOutcome:
     record: CheckpointRecord | None = None
     worker_restored: bool = False
     left_out: tuple[str, ...] = ()
+    adopted: tuple[str, ...] = ()
 
 
 @dataclass
@@ -67,11 +70,13 @@ class _Prepared:
 
     Attributes:
         matches: Variables of the shared state, with their tensors.
+        adoption: Where another program saved them; None if this library did.
         worker_matches: Variables of the worker's state, with their tensors.
         random_state: The saved random state, if the worker's state is restored.
     """
 
     matches: tuple[Match, ...] = ()
+    adoption: Adoption | None = None
     worker_matches: tuple[Match, ...] = ()
     random_state: RandomState | None = None
 
@@ -121,6 +126,7 @@ class Restorer:
             record=self._record(name),
             worker_restored=with_worker_state,
             left_out=tuple(left_out),
+            adopted=prepared.adoption.notes if prepared.adoption is not None else (),
         )
 
     def _check(self, name: str, *, partial: bool) -> tuple[_Check, _Prepared]:
@@ -141,7 +147,13 @@ class Restorer:
         self, name: str, check: _Check, prepared: _Prepared, *, partial: bool
     ) -> list[str]:
         """Compares the shared state; returns what does not fit and may not be left out."""
-        comparison = self._state.shared.compare(self._run.root / name)
+        prefix = self._run.root / name
+        shared = self._state.shared
+        if self._was_saved_by_another_program(name):
+            prepared.adoption = plan_adoption(shared.checkpoint, prefix)
+            comparison = prepared.adoption.comparison
+        else:
+            comparison = shared.compare(prefix)
         prepared.matches = comparison.matched
         if not comparison.problems or not partial:
             return comparison.problems
@@ -196,8 +208,12 @@ class Restorer:
         try:
             if partial:
                 shared.restore_variables(prefix, prepared.matches)
+            elif prepared.adoption is not None:
+                prepared.adoption.restore(prefix)
             else:
                 shared.restore(prefix)
+            if prepared.adoption is not None:
+                shared.set_step(prepared.adoption.step)
             if with_worker_state and prepared.random_state is not None:
                 worker.restore(worker_prefix, prepared.random_state)
             ignored = worker.variable_ids if with_worker_state else set()
@@ -210,6 +226,9 @@ class Restorer:
 
     def _worker_prefix(self, name: str) -> Path:
         return self._run.worker_state_directory(name) / f"worker-{self._group.index}"
+
+    def _was_saved_by_another_program(self, name: str) -> bool:
+        return not (self._run.record(name).exists() or self._run.record_copy(name).exists())
 
     def _record(self, name: str) -> CheckpointRecord | None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfckpt_trainer.catalog.commit import point_state_file_at
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -108,6 +108,9 @@ class SaveManager:
         request, facts = self._prepare(trigger, command)
         with self._telemetry.heartbeat.doing(Activity.SAVING, request.name):
             outcome = self._saver.save(request, facts)
+            if outcome.free_branch is not None:
+                request = self._change_branch(request, outcome.problem, outcome.free_branch)
+                outcome = self._saver.save(request, facts)
         self._record(request, command, outcome)
         return outcome
 
@@ -154,6 +157,9 @@ class SaveManager:
     def _start(self, pending: PendingSave) -> None:
         request, facts = self._prepare(pending.trigger, pending.command)
         started = self._saver.start(request, facts)
+        if isinstance(started, SaveOutcome) and started.free_branch is not None:
+            request = self._change_branch(request, started.problem, started.free_branch)
+            started = self._saver.start(request, facts)
         if isinstance(started, SaveOutcome):
             self._record(request, pending.command, started)
             pending.on_outcome(started)
@@ -180,6 +186,20 @@ class SaveManager:
         )
         self._telemetry.save_overhead.begin(request.name, request.sequence)
         return request, facts
+
+    def _change_branch(self, request: SaveRequest, problem: str, branch: int) -> SaveRequest:
+        """Goes on with a new branch, on which the name of this step is free."""
+        self._state.position.branch = branch
+        self._telemetry.metrics.set_position(request.step, branch)
+        self._telemetry.summaries.start_branch(branch, request.step)
+        self._telemetry.note(
+            JournalKind.NOTE,
+            f"{problem}. It is left alone; training goes on as branch {branch}.",
+            step=request.step,
+        )
+        changed = replace(request, branch=branch)
+        self._telemetry.save_overhead.begin(changed.name, changed.sequence)
+        return changed
 
     def _record(self, request: SaveRequest, command: Command | None, outcome: SaveOutcome) -> None:
         """Records the outcome of a save, and prunes after a successful one."""

@@ -49,6 +49,8 @@ class SaveOutcome:
         refused: Whether the save was refused before anything was written.
         disk_full: Whether there is none because the disk is full.
         problem: Why there is none, with the worker's index.
+        free_branch: A branch on which nothing has the name of this step, if on this branch another
+            file has it; otherwise None.
         warning: What went wrong after the commit, as a sentence; empty if nothing did.
         size: Bytes written by all workers.
         seconds: Time from the step to the commit.
@@ -62,6 +64,7 @@ class SaveOutcome:
     refused: bool = False
     disk_full: bool = False
     problem: str = ""
+    free_branch: int | None = None
     warning: str = ""
     size: int = 0
     seconds: float = 0.0

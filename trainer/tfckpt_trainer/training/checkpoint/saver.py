@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 import time
+from dataclasses import replace
 
 import msgspec
 
@@ -17,6 +17,8 @@ from tfckpt_trainer.catalog.commit import (
     discard_save,
     finish_interrupted_saves,
 )
+from tfckpt_trainer.catalog.retention.trash import list_trash
+from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.files import sync_directory, sync_file
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -163,22 +165,21 @@ class Saver:
     def _check(self, request: SaveRequest) -> SaveOutcome | None:
         """Returns the outcome if the checkpoint exists or cannot be saved."""
         run, name = self._run, request.name
-        root = shlex.quote(str(run.root))
         if index_path(run.root / name).exists() and run.record(name).exists():
             if verify(run.root / name).ok:
                 return SaveOutcome(name, request.step, request.branch, already_saved=True)
-            return _refusal(
-                f"{name} exists and is damaged. Prune it with `tfckpt-tui prune {root} {name}`, "
-                "then save again."
-            )
+            return self._taken(f"{name} exists and is damaged")
         existing = sorted(path.name for path in run.root.glob(f"{name}.*"))
         if existing:
-            return _refusal(
-                f"{existing[0]} exists, and a save of {name} would overwrite it. Prune it with "
-                f"`tfckpt-tui prune {root} {name}`, or move it away."
-            )
+            return self._taken(f"{existing[0]} exists and is not of this run")
         problem = self._disk.reserve(request)
         return _refusal(problem, disk_full=True) if problem else None
+
+    def _taken(self, problem: str) -> SaveOutcome:
+        catalog = Catalog(self._run)
+        catalog.scan(time.time(), quick=True)
+        free = catalog.branch_tips(list_trash(self._run)).next
+        return replace(_refusal(problem), free_branch=free)
 
     def _outcome_of_chief(self, decision: SaveOutcome | None) -> SaveOutcome:
         outcome = self._group.broadcast(decision, SaveOutcome)

@@ -1,0 +1,118 @@
+"""Directories that plain TensorFlow programs wrote, and a run that goes on in each.
+
+Prints one JSON object per form of directory: the steps and losses of the plain program and of the
+run, and the names of the files at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.training import TrainingRun
+
+STEPS = 6
+FEATURES = tf.reshape(tf.range(32.0), (8, 4)) / 32.0
+LABELS = tf.reduce_sum(FEATURES, axis=1, keepdims=True)
+
+
+def build(units: int = 3):
+    keras.utils.set_random_seed(7)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(units), keras.layers.Dense(1)])
+    optimizer = keras.optimizers.Adam(0.01)
+    optimizer.build(model.trainable_variables)
+    return model, optimizer
+
+
+def train(model, optimizer) -> float:
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(model(FEATURES) - LABELS))
+    variables = model.trainable_variables
+    optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+    return float(loss)
+
+
+def tutorial(model, optimizer):
+    return tf.train.Checkpoint(model=model, optimizer=optimizer)
+
+
+def guide(model, optimizer):
+    # As TensorFlow's guide to checkpoints does it; its step counts from 1.
+    iterator = iter(tf.data.Dataset.range(100))
+    return tf.train.Checkpoint(step=tf.Variable(1), optimizer=optimizer, net=model, data=iterator)
+
+
+def multi_worker_tutorial(model, optimizer):
+    epoch, step_in_epoch = tf.Variable(2, dtype=tf.int64), tf.Variable(3, dtype=tf.int64)
+    return tf.train.Checkpoint(model=model, epoch=epoch, step_in_epoch=step_in_epoch)
+
+
+def root(model, optimizer):
+    return tf.train.Checkpoint(model)
+
+
+FORMS = {form.__name__: form for form in (tutorial, guide, multi_worker_tutorial, root)}
+
+
+def write_plain(directory: Path, form, units: int = 3, numbers=(2, 8, 20)) -> list[float]:
+    """Trains and saves with a plain manager; returns the losses of the steps that follow."""
+    model, optimizer = build(units)
+    checkpoint = FORMS[form](model, optimizer)
+    manager = tf.train.CheckpointManager(checkpoint, str(directory), max_to_keep=None)
+    for step in range(1, STEPS + 1):
+        train(model, optimizer)
+        if "step" in checkpoint.__dict__:
+            checkpoint.step.assign_add(1)
+        if step % 2 == 0:
+            manager.save(checkpoint_number=numbers[step // 2 - 1])
+    return [train(model, optimizer) for _ in range(4)]
+
+
+def go_on(directory: Path) -> dict[str, object]:
+    """Trains four steps with the library; returns what happened."""
+    model, optimizer = build()
+    steps, losses = [], []
+    try:
+        run = TrainingRun(
+            directory, model=model, optimizer=optimizer, save_every_steps=2, total_steps=10**6
+        )
+        for _ in run:
+            steps.append(run.step)
+            losses.append(train(model, optimizer))
+            run.report(loss=losses[-1])
+            if len(steps) == 4:
+                run.stop()
+    except TfckptError as error:
+        return {"error": str(error)}
+    return {
+        "steps": steps,
+        "losses": losses,
+        "branch": run.branch,
+        "journal": [entry.message for entry in read_entries(RunDirectory(directory))],
+        "names": sorted(path.stem for path in directory.glob("*.index")),
+    }
+
+
+def main(directory: Path) -> None:
+    results = {}
+    for form in FORMS:
+        target = directory / form
+        expected = write_plain(target, form)
+        results[form] = {"expected": expected, **go_on(target)}
+    target = directory / "other shapes"
+    write_plain(target, "tutorial", units=5)
+    results["other shapes"] = go_on(target)
+    shutil.rmtree(target)
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

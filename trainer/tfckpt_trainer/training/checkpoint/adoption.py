@@ -1,0 +1,193 @@
+"""Finds where a checkpoint of another program keeps the objects of this run.
+
+Programs name their objects as they like: TensorFlow's guide tracks `net`, its tutorials `model`,
+and `tf.train.Checkpoint(model)` tracks the layers at the root. An object is adopted from the only
+place in the checkpoint whose names, shapes and types fit all of its variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from tfckpt_trainer.bundle.index import read_index
+from tfckpt_trainer.bundle.object_graph import read_object_graph
+from tfckpt_trainer.bundle.tensors import read_integer
+from tfckpt_trainer.rundir.paths import parse_checkpoint_name
+from tfckpt_trainer.training.checkpoint.comparison import Comparison, Match, compare
+from tfckpt_trainer.training.checkpoint.variables import raw_variable
+
+STEP_NAMES = ("step", "global_step")
+"""Names of the step in the checkpoints of other programs."""
+
+Place = tuple[str, ...]
+"""Names of the objects on the way from the root of a checkpoint."""
+
+_COUNTERS = frozenset({"step", "save_counter"})
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """What a checkpoint of another program has for the objects of this run.
+
+    Attributes:
+        roots: What to read it into, one root for each adopted object.
+        comparison: The variables that are adopted, and what does not fit.
+        step: The step at which training goes on.
+        notes: What was adopted from where, and what was not, as sentences.
+    """
+
+    roots: tuple[Any, ...]
+    comparison: Comparison
+    step: int
+    notes: tuple[str, ...]
+
+    def restore(self, prefix: Path) -> None:
+        """Restores the adopted objects in place."""
+        for root in self.roots:
+            # Whether all variables of the object are there was compared before.
+            tf.train.Checkpoint(root).read(str(prefix)).expect_partial()
+
+
+@dataclass(frozen=True)
+class _Found:
+    """An object of this run and its place in the checkpoint."""
+
+    name: str
+    place: Place
+    root: Any
+    comparison: Comparison
+
+
+def plan_adoption(root: tf.train.Checkpoint, prefix: Path) -> Adoption:
+    """Compares a checkpoint that another program saved with the objects of this run.
+
+    Args:
+        root: The objects of this run; `model` has to be found, others may start anew.
+        prefix: The checkpoint.
+
+    Raises:
+        BundleError: The checkpoint is damaged, or was saved by name (TensorFlow 1).
+        FileNotFoundError: There is no checkpoint at `prefix`.
+    """
+    objects = {
+        name: child
+        for name, child in tf.train.TrackableView(root).children(root).items()
+        if name not in _COUNTERS
+    }
+    saved = read_object_graph(prefix)[0].children
+    found = {name: _find(name, thing, objects, saved, prefix) for name, thing in objects.items()}
+    adopted = [one for one in found.values() if one is not None]
+    matched = {match.key: match for one in adopted for match in one.comparison.matched}
+    problems = [text for one in adopted for text in one.comparison.different]
+    missing = [path for one in adopted for path in one.comparison.missing]
+    if "model" in found and found["model"] is None:
+        problems.append(_no_model(saved, prefix))
+    step, source = _step(prefix, adopted, objects.get("optimizer"))
+    return Adoption(
+        roots=tuple(one.root for one in adopted),
+        comparison=Comparison(
+            matched=tuple(matched.values()),
+            missing=tuple(missing),
+            extra=tuple(_extra_layers(found.get("model"), matched)),
+            different=tuple(problems),
+        ),
+        step=step,
+        notes=(
+            *(f"{one.name} from {_shown(one.place)}" for one in adopted),
+            f"step {step} from {source}",
+            *(f"{name} begins anew" for name, one in found.items() if one is None),
+            *_left(saved, adopted),
+        ),
+    )
+
+
+def _find(
+    name: str, thing: Any, objects: Mapping[str, Any], saved: Mapping[str, int], prefix: Path
+) -> _Found | None:
+    """Returns where the checkpoint has an object, or None if that is nowhere or not clear."""
+    if name in saved:
+        return _compared(name, thing, (name,), prefix)
+    fitting = []
+    for place in _places(name, objects, saved):
+        one = _compared(name, thing, place, prefix)
+        if one.comparison.matched and not one.comparison.missing and not one.comparison.different:
+            fitting.append(one)
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _places(name: str, objects: Mapping[str, Any], saved: Mapping[str, int]) -> Iterator[Place]:
+    others = [child for child in saved if child not in objects and child not in _COUNTERS]
+    yield from ((child,) for child in others)
+    if name == "model":
+        yield ()
+    elif name == "optimizer":
+        # A compiled Keras model tracks its optimizer.
+        yield from ((child, "optimizer") for child in ("model", *others) if child in saved)
+
+
+def _compared(name: str, thing: Any, place: Place, prefix: Path) -> _Found:
+    root = thing
+    for child in reversed(place):
+        root = tf.train.Checkpoint(**{child: root})
+    return _Found(name, place, root, compare(root, prefix))
+
+
+def _step(prefix: Path, adopted: Iterable[_Found], optimizer: Any) -> tuple[int, str]:
+    """Returns the step of a checkpoint and where it was found."""
+    entries = read_index(prefix).entries
+    nodes = read_object_graph(prefix)
+    for name in STEP_NAMES:
+        key = nodes[nodes[0].children[name]].checkpoint_key if name in nodes[0].children else None
+        value = read_integer(prefix, entries[key]) if key in entries else None
+        if value is not None:
+            return value, name
+    iterations = raw_variable(getattr(optimizer, "iterations", None))
+    for match in _matches(adopted):
+        if raw_variable(match.variable) is iterations:
+            value = read_integer(prefix, entries[match.key])
+            if value is not None:
+                return value, match.key.partition("/.ATTRIBUTES")[0]
+    said = parse_checkpoint_name(prefix.name)
+    return (said.step, "its name") if said is not None else (0, "the start: it names none")
+
+
+def _matches(adopted: Iterable[_Found]) -> Iterator[Match]:
+    return (match for one in adopted for match in one.comparison.matched)
+
+
+def _extra_layers(model: _Found | None, matched: Mapping[str, Match]) -> Iterator[str]:
+    """Yields keys of the saved model that no object of this run has."""
+    if model is None or not model.place:
+        return
+    inside = "/".join(model.place) + "/"
+    for key in model.comparison.extra:
+        is_layer = key.startswith(inside) and not key.startswith(f"{inside}optimizer/")
+        if is_layer and key not in matched:
+            yield key
+
+
+def _left(saved: Mapping[str, int], adopted: Iterable[_Found]) -> Iterator[str]:
+    places = [one.place for one in adopted]
+    if () in places:
+        return
+    taken = {place[0] for place in places}
+    left = [name for name in saved if name not in taken and name not in _COUNTERS]
+    if left:
+        yield f"not adopted: {', '.join(sorted(left))}"
+
+
+def _no_model(saved: Mapping[str, int], prefix: Path) -> str:
+    names = ", ".join(sorted(saved)) or "nothing"
+    return (
+        f"{prefix.name} has {names}, and not exactly one of them has the variables of this model; "
+        "name the model as the program did that saved it"
+    )
+
+
+def _shown(place: Place) -> str:
+    return "/".join(place) or "the root"
