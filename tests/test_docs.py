@@ -93,3 +93,19 @@ def test_the_run_directory_page_covers_directories_of_version_0_1(tmp_path):
     assert runs
     for run in runs:
         assert undocumented(run) == []
+
+
+def test_the_page_on_moving_a_script_shows_the_difference_of_the_examples():
+    examples = ROOT / "trainer" / "tfckpt_trainer" / "examples"
+    before, after = (
+        (examples / name).read_text().partition('"""\n\n')[2].splitlines()
+        for name in ("tutorial.py", "tutorial_moved.py")
+    )
+    shown = (DOCS / "how-to" / "move-a-script.md").read_text().partition("```diff\n")[2]
+    lines = [line for line in shown.partition("```")[0].splitlines() if line[:1] in {"+", "-"}]
+    added = [line for line in after if re.search(r"\w", line) and line not in before]
+    removed = [line for line in before if re.search(r"\w", line) and line not in after]
+    assert [line[1:] for line in lines if re.match(r"\+.*\w", line)] == added
+    assert {line[1:] for line in lines if re.match(r"-.*\w", line)} <= set(removed)
+    page = " ".join((DOCS / "how-to" / "move-a-script.md").read_text().split())
+    assert f"These {len(added)} lines replace {len(removed)}:" in page

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from cluster import SCRIPTS
 
-from tensorflow_processes import run_with_tensorflow
+from tensorflow_processes import TensorFlowProcess, run_with_tensorflow
+from tfckpt_trainer.launch.cluster import addresses, cluster_of, free_ports, tasks, tf_config
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
 
 pytestmark = pytest.mark.tensorflow
 
@@ -61,3 +65,41 @@ def test_the_event_log_says_what_was_adopted_and_how(results, form, words):
 
 def test_a_model_of_other_shapes_is_refused_with_both_shapes(results):
     assert "float32 4×5 in the checkpoint and float32 4×3" in results["other shapes"]["error"]
+
+
+def on_two_workers(module: str, directory) -> str:
+    """Runs an example to its end; returns the output of both workers."""
+    members = tasks(2, 0)
+    cluster = cluster_of(members, addresses(free_ports(2)))
+    log = directory.with_name(f"{module}.log")
+    with open(log, "ab") as output:
+        processes = [
+            TensorFlowProcess(
+                [f"tfckpt_trainer.examples.{module}", directory],
+                {**os.environ, "TF_CONFIG": tf_config(cluster, member)},
+                output,
+                is_module=True,
+            )
+            for member in members
+        ]
+        try:
+            assert [process.wait(120) for process in processes] == [0, 0], log.read_text()
+        finally:
+            for process in processes:
+                process.kill()
+    return log.read_text()
+
+
+def test_the_tutorial_of_several_workers_goes_on_with_the_library(tmp_path):
+    directory = tmp_path / "run"
+    assert "epoch 2: loss" in on_two_workers("tutorial", directory)
+    on_two_workers("tutorial_moved", directory)
+    assert (directory / "ckpt-60.index").exists()
+    adopted = [
+        entry.message
+        for entry in read_entries(RunDirectory(directory))
+        if "Another program saved ckpt-3" in entry.message
+    ]
+    assert len(adopted) == 1
+    assert "step 3 from its name; optimizer begins anew" in adopted[0]
+    assert "not adopted: epoch, step_in_epoch" in adopted[0]
