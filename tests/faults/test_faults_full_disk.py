@@ -99,11 +99,33 @@ def test_stop_is_carried_out_with_the_reserve(run):
     assert run.cluster.wait() == [0], run.cluster.output()
 
 
-def test_a_stop_whose_save_is_refused_names_the_way_without_a_save(run):
-    fill_up(run, reserve=True)
-    refused = run_binary("stop", run.run.root)
-    assert refused.code == 4, refused
-    assert f"tfckpt-tui stop {run.run.root} --no-save" in refused.words
+def waits_to_end(run: SteeredRun) -> bool:
+    return any("Waits for room on the disk to save its last" in w.detail for w in run.workers())
+
+
+def test_a_stop_waits_for_room_and_ends_with_a_save(run):
+    filler = fill(run.run.root.parent, leave=4 << 20)
+    stop = run.box.submit(CommandKind.STOP, {}, requested_by="test", lifetime=60)
+    wait_until(lambda: waits_to_end(run), 20, "a visible wait")
+    told = run_binary("status", run.run.root, "--json")
+    assert "Waits for room on the disk to save its last step" in told.json["run"]["reason"]
+    again = run_binary("stop", run.run.root)
+    assert again.code == 4, again
+    assert f"tfckpt-tui stop {run.run.root} --no-save" in again.words
+    filler.unlink()
+    stopped = run.box.wait(stop, timeout=60)
+    assert stopped.state is CommandState.DONE, stopped
+    assert run.cluster.wait() == [0], run.cluster.output()
+    assert stopped.result["name"] in run.names()
+
+
+def test_a_stop_that_waits_is_given_up_by_one_without_a_save(run):
+    fill(run.run.root.parent, leave=4 << 20)
+    stop = run.box.submit(CommandKind.STOP, {}, requested_by="test", lifetime=60)
+    wait_until(lambda: waits_to_end(run), 20, "a visible wait")
+    assert run_binary("stop", run.run.root, "--no-save").code == 0
+    assert "without a save" in run.box.wait(stop, timeout=60).message
+    assert run.cluster.wait() == [0], run.cluster.output()
 
 
 def test_without_the_reserve_the_true_reason_is_told_and_force_ends_it(run):
@@ -159,3 +181,47 @@ def test_a_start_on_a_full_disk_says_what_to_do(disk):
     assert "Traceback" not in ended.stderr
     assert "No space left on device" in told
     assert f"tfckpt-tui trash {disk / 'run'} empty" in told
+
+
+def test_the_end_of_a_run_waits_for_room(disk):
+    filler = fill(disk, leave=4 << 20)
+    with Cluster(disk / "run", "steered.py", ["--steps", "40"], 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        wait_until(lambda: waits_to_end(run), 60, "a visible wait")
+        filler.unlink()
+        assert cluster.wait() == [0], cluster.output()
+        assert "ckpt-40" in run.names()
+
+
+def test_a_preemption_while_the_end_waits_for_room_ends_the_run(disk):
+    fill(disk, leave=4 << 20)
+    with Cluster(disk / "run", "steered.py", ["--steps", "40"], 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        wait_until(lambda: waits_to_end(run), 60, "a visible wait")
+        cluster.processes[0].terminate()
+        assert cluster.wait() == [143], cluster.output()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_last_save_goes_to_the_fallback_directory_and_comes_back(disk, tmp_path, workers):
+    strategy = "multi-worker" if workers > 1 else "one-device"
+    arguments = ["--fallback", str(tmp_path / "elsewhere")]
+    with Cluster(disk / "run", "steered.py", arguments, workers, strategy) as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(5)
+        filler = fill(disk, leave=4 << 20)
+        cluster.processes[0].terminate()
+        assert cluster.wait() == [143] * workers, cluster.output()
+    assert run.names() == set()
+    (kept,) = (tmp_path / "elsewhere").glob("*/ckpt-*.index")
+
+    filler.unlink()
+    with Cluster(disk / "run", "steered.py", arguments, workers, strategy) as cluster:
+        run.cluster = cluster
+        run.wait_for_step(int(kept.stem.split("-")[1]) + 1)
+        starts = [entry for entry in read_entries(run.run) if entry.kind.value == "start"]
+        assert f"Restored {kept.stem} on {workers} worker" in starts[-1].message
+        assert not kept.exists()
+        stopped = run.ask(CommandKind.STOP)
+        assert stopped.state is CommandState.DONE, stopped
+        assert cluster.wait() == [0] * workers, cluster.output()

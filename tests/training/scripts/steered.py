@@ -38,6 +38,7 @@ parser.add_argument("--make-room", action="store_true")
 parser.add_argument("--background", action="store_true")
 parser.add_argument("--when-busy", default="queue")
 parser.add_argument("--when-full", default="go-on")
+parser.add_argument("--fallback", help="directory of the last save if it fails")
 parser.add_argument("--spread", action="store_true")
 parser.add_argument("--largest-shard", type=int)
 parser.add_argument("--improve", help="save when this metric improves")
@@ -93,6 +94,7 @@ run = TrainingRun(
         background=options.background,
         when_busy=options.when_busy,
         when_full=options.when_full,
+        fallback_directory=options.fallback,
         spread=options.spread,
         largest_shard=options.largest_shard,
     ),

@@ -155,6 +155,8 @@ def _reason(
     suspected = find_straggler(statuses, now)
     if suspected is not None:
         return f"Worker {suspected[0]} {suspected[1]}."
+    if state is RunState.PAUSED:
+        return next((status.detail for status in statuses if status.detail), reason)
     return reason
 
 

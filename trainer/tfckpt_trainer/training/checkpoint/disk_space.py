@@ -74,13 +74,12 @@ class DiskSpace:
     def _consequence(self, request: SaveRequest) -> str:
         """Returns how training continues after the refusal."""
         root = shlex.quote(str(self._run.root))
-        if request.trigger == "preemption" or (request.trigger == "stop" and not request.command):
+        if request.trigger == "preemption":
             return "Training ends without a save of its last steps."
-        if request.trigger == "stop":
+        if request.trigger in {"stop", "end"}:
             return (
-                f"Training goes on. To stop without a save, use `tfckpt-tui stop {root} --no-save`."
+                "The run waits for room and ends then. To end it without a save, use "
+                f"`tfckpt-tui stop {root} --no-save`."
             )
-        if request.trigger == "end" and not self._waits:
-            return "Training ends without a save of its last steps."
         # A command asks for a single save; only scheduled saves wait for room.
         return "Training waits." if self._waits and request.command is None else "Training goes on."

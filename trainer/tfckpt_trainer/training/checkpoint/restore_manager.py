@@ -217,6 +217,7 @@ class RestoreManager:
         """Cleans up after an earlier process, and lists the checkpoints to try; chief only."""
         finish_interrupted_prunes(self._run)
         self._saves.finish_interrupted()
+        self._saves.bring_back()
         for sentence in damage_at_start(self._run):
             self._telemetry.journal.note(JournalKind.NOTE, sentence)
         catalog = Catalog(self._run)

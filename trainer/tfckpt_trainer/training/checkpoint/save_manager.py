@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tfckpt_trainer.catalog.commit import point_state_file_at
+from tfckpt_trainer.catalog.fallback import bring_back, fallback_of
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.command import Command
@@ -113,6 +115,46 @@ class SaveManager:
                 outcome = self._saver.save(request, facts)
         self._record(request, command, outcome)
         return outcome
+
+    def save_last(self, trigger: str, command: Command | None = None) -> SaveOutcome:
+        """Saves the last step of the run: if not in its directory, in the fallback directory."""
+        outcome = self.save_now(trigger, command)
+        if outcome.name is not None or self._fallback is None:
+            return outcome
+        request, facts = self._prepare(trigger, command)
+        self._telemetry.save_overhead.discard()
+        with self._telemetry.heartbeat.doing(Activity.SAVING, request.name):
+            elsewhere = self._saver.in_directory(self._fallback).save(request, facts)
+        if elsewhere.name is None:
+            message = f"Save ({trigger}) in {self._fallback.root}: {elsewhere.problem}"
+            self._telemetry.note(JournalKind.FAILED, message, command, step=request.step)
+            return outcome
+        self._telemetry.note(
+            JournalKind.SAVE,
+            f"Saved {request.name} ({trigger}) in {self._fallback.root}: {elsewhere.durability} "
+            "The next start moves it to the run directory.",
+            command,
+            step=request.step,
+        )
+        return elsewhere
+
+    @property
+    def _fallback(self) -> RunDirectory | None:
+        directory = self._options.fallback_directory
+        return fallback_of(self._run, Path(directory)) if directory is not None else None
+
+    def bring_back(self) -> None:
+        """Moves checkpoints from the fallback directory to the run directory; chief only.
+
+        Raises:
+            RefusedError: A checkpoint cannot be copied, such as on a full disk.
+        """
+        if self._fallback is None:
+            return
+        brought = bring_back(self._run, self._fallback)
+        told = [f"Moved {name} from {self._fallback.root} to this run." for name in brought.names]
+        for sentence in (*told, *brought.left):
+            self._telemetry.journal.note(JournalKind.NOTE, sentence)
 
     def finish_current(self) -> None:
         """Waits for the background save in progress, and starts the next one in the queue."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from tfckpt_trainer.errors import UsageError
@@ -23,7 +24,11 @@ class SaveOptions:
         largest_shard: Maximum bytes of tensors in one file. A larger tensor is split along its
             first dimension. None writes one file per writer.
         when_full: What to do if a save does not fit on the disk. `go-on` continues training
-            without it; `pause` waits until there is room, and saves then.
+            without it; `pause` waits until there is room, and saves then. The last save of a
+            run always waits.
+        fallback_directory: Where the last save of a run goes if it fails in the run directory,
+            also at a preemption. The next start moves it to the run directory. All workers must
+            see the same directory, on another file system.
     """
 
     background: bool = False
@@ -31,6 +36,7 @@ class SaveOptions:
     spread: bool = False
     largest_shard: int | None = None
     when_full: Literal["go-on", "pause"] = "go-on"
+    fallback_directory: str | Path | None = None
 
     @property
     def needs_sharded_writer(self) -> bool:

@@ -116,5 +116,5 @@ def describe_failure(error: Exception) -> str:
 
 
 def names_full_disk(problem: str) -> bool:
-    """Whether a problem of any worker is a full disk."""
-    return os.strerror(errno.ENOSPC) in problem
+    """Whether a problem of any worker is a full disk or an exceeded quota."""
+    return any(os.strerror(number) in problem for number in (errno.ENOSPC, errno.EDQUOT))

@@ -75,6 +75,7 @@ class Saver:
             if options.needs_sharded_writer
             else None
         )
+        self._options = options
         self._part = WorkerPart(run, group, state, self._sharded)
         self._noted_problems: set[str] = set()
 
@@ -82,6 +83,11 @@ class Saver:
     def has_disk_space(self) -> bool:
         """Whether one more save fits on the disk."""
         return self._disk.missing_bytes() <= 0
+
+    def in_directory(self, run: RunDirectory) -> Saver:
+        """Returns a saver of the same state into another run directory, created if missing."""
+        disk = DiskSpace(run, self._state.shared, self._options, make_room=lambda _: 0)
+        return Saver(run, self._group, self._state, self._options, disk, self._journal)
 
     def save(self, request: SaveRequest, facts: WorkerFacts) -> SaveOutcome:
         """Saves the state of `request.step` in the foreground.
@@ -152,6 +158,8 @@ class Saver:
 
     def _begin_on_chief(self, request: SaveRequest) -> SaveOutcome | None:
         try:
+            if not self._run.control.is_dir():
+                self._run.create()
             # A save that failed on a full disk may have left files that block this one.
             self.finish_interrupted()
             ended = self._check(request)

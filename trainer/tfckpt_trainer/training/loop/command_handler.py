@@ -37,6 +37,7 @@ class CommandHandler:
 
     Attributes:
         paused: Whether training waits for a resume.
+        waiting_stop: A command to stop whose save waits for room on the disk.
         ending: Why a command ended the run; None while none did.
     """
 
@@ -65,6 +66,7 @@ class CommandHandler:
             CommandKind.UNDO: self._undo,
         }
         self.paused = False
+        self.waiting_stop: Command | None = None
         self.ending: Ending | None = None
 
     def carry_out(self, command: Command) -> None:
@@ -146,23 +148,49 @@ class CommandHandler:
             message = f"Training was already {state} at step {step}."
         else:
             self.paused = paused
+            self._end_wait(CommandState.REFUSED, "Training was resumed before there was room.")
             message = f"{'Paused' if paused else 'Resumed'} after step {step}."
             kind = JournalKind.PAUSE if paused else JournalKind.RESUME
             self._telemetry.note(kind, message, command)
         return Answer(CommandState.DONE, message, {"step": step})
 
-    def _stop(self, command: Command) -> Answer:
+    def _stop(self, command: Command) -> Answer | None:
         step = self._position.step
         message, name = f"Stopped after step {step}", None
         if command.arguments.get("save", True):
-            outcome = self._saves.save_now("stop", command)
+            outcome = self._saves.save_last("stop", command)
             if outcome.name is None:
-                return _answer_to_save(outcome)
+                return self._wait_with_stop(command, outcome)
             name = outcome.name
             message += f", saved as {name}"
+        without = "" if name else ", without a save"
+        self._end_wait(CommandState.DONE, f"{message}{without}.")
         self.ending = Ending.STOPPED
         self._telemetry.note(JournalKind.STOP, f"{message}.", command)
         return Answer(CommandState.DONE, f"{message}.", {"step": step, "name": name})
+
+    def _wait_with_stop(self, command: Command, outcome: SaveOutcome) -> Answer | None:
+        """Lets the run wait for room, if that is what the save lacks."""
+        if not outcome.disk_full:
+            return _answer_to_save(outcome)
+        if self.waiting_stop is not None:
+            return self._refuse(command, f"A stop waits for room already. {outcome.problem}")
+        self._telemetry.journal.advance_command(command, command.state, outcome.problem)
+        self.waiting_stop = command
+        return None
+
+    def retry_stop(self) -> None:
+        """Tries the save of a waiting stop again, now that there is room."""
+        command, self.waiting_stop = self.waiting_stop, None
+        if command is not None:
+            answer = self._stop(command)
+            if answer is not None:
+                self._answer(command, answer)
+
+    def _end_wait(self, state: CommandState, message: str) -> None:
+        command, self.waiting_stop = self.waiting_stop, None
+        if command is not None:
+            self._telemetry.journal.advance_command(command, state, message)
 
     def _prune(self, command: Command) -> Answer:
         names = [str(name) for name in command.arguments.get("names", [])]

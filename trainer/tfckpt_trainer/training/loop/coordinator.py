@@ -67,6 +67,7 @@ class Coordinator:
         self._poller = poller
         self._handler = handler
         self._waits_for_disk_space = False
+        self._waits_to_end = False
         self._sync_agreed: bool | None = None
         self.ending: Ending | None = None
         self.stop_requested: Ending | None = None
@@ -127,14 +128,23 @@ class Coordinator:
         Raises:
             TfckptError: The last steps could not be saved.
         """
-        outcome = self._saves.save_now("end")
-        while self._saves.waits_for_disk_space and self.ending is None:
+        self._save_last("end")
+        self.ending = self.ending or Ending.FINISHED
+
+    def _save_last(self, trigger: str) -> None:
+        """Saves the last step; waits for room on the disk until someone ends the run.
+
+        Raises:
+            TfckptError: The step could not be saved.
+        """
+        outcome = self._saves.save_last(trigger)
+        while outcome.name is None and outcome.disk_full and self.ending is None:
+            self._waits_to_end = True
             self._pause_for_disk_space()
             self._wait_for_resume()
-            outcome = self._saves.save_now("end")
-        if outcome.name is None:
+            outcome = self._saves.save_last(trigger) if self.ending is None else outcome
+        if outcome.name is None and self.ending is None:
             raise TfckptError(f"The last steps could not be saved: {outcome.problem}")
-        self.ending = self.ending or Ending.FINISHED
 
     def _pause_for_disk_space(self) -> None:
         self._waits_for_disk_space = self._handler.paused = True
@@ -144,7 +154,11 @@ class Coordinator:
         metrics, heartbeat = self._telemetry.metrics, self._telemetry.heartbeat
         metrics.activity = Activity.PAUSED
         if self._waits_for_disk_space:
-            metrics.detail = "Waits for room on the disk; resume to continue without a save."
+            metrics.detail = (
+                "Waits for room on the disk to save its last step; a stop without a save ends it."
+                if self._waits_to_end or self._handler.waiting_stop is not None
+                else "Waits for room on the disk; resume to continue without a save."
+            )
         heartbeat.nudge()
         while self._handler.paused and self.ending is None:
             time.sleep(PAUSE_POLL_SECONDS)
@@ -166,7 +180,7 @@ class Coordinator:
         if requests[0].has_disk_space and self._waits_for_disk_space:
             self._waits_for_disk_space = self._handler.paused = False
             self._telemetry.note(JournalKind.RESUME, "Resumed: the disk has room again.")
-            self._save("room on the disk again")
+            self._save_after_wait()
         stops = [request.stop for request in requests if request.stop is not None]
         if stops and self.ending is None:
             self._stop(stops[0])
@@ -174,8 +188,10 @@ class Coordinator:
     def _take_request(self) -> WorkerRequest:
         """Returns the requests of this worker, and clears those that are made once."""
         trigger, self.save_requested = self.save_requested, ""
+        # Taken, not read: a stop that waits for room must not begin again.
+        stop, self.stop_requested = self.stop_requested, None
         request = WorkerRequest(
-            stop=self.stop_requested,
+            stop=stop,
             save_trigger=trigger,
             finish_background_save=self._saves.needs_sync,
         )
@@ -202,6 +218,8 @@ class Coordinator:
         if self.ending is None:
             self._handler.carry_out(command)
             self.ending = self._handler.ending
+            if self._handler.waiting_stop is not None and not self._waits_for_disk_space:
+                self._pause_for_disk_space()
         else:
             self._telemetry.journal.advance_command(
                 command, CommandState.REFUSED, "The run was stopped just before."
@@ -213,11 +231,24 @@ class Coordinator:
         if self._saves.waits_for_disk_space and not self._handler.paused:
             self._pause_for_disk_space()
 
+    def _save_after_wait(self) -> None:
+        if self._handler.waiting_stop is None:
+            self._save("room on the disk again")
+            return
+        self._handler.retry_stop()
+        self.ending = self._handler.ending
+        if self._handler.waiting_stop is not None:
+            self._pause_for_disk_space()
+
     def _stop(self, ending: Ending) -> None:
         if ending is Ending.FINISHED:
             self.finish()
             return
-        self._saves.save_now("preemption" if ending is Ending.PREEMPTED else "stop")
+        if ending is Ending.PREEMPTED:
+            # Its exit status says that the run is not over, whether the save succeeded or not.
+            self._saves.save_last("preemption")
+        else:
+            self._save_last("stop")
         self._telemetry.note(
             JournalKind.STOP,
             f"Stopped after step {self._telemetry.metrics.step} ({ending.value}).",
