@@ -1,10 +1,14 @@
 """What the library adds to a step when nothing is asked: the same loop with and without it.
 
-    python tests/benchmarks/loop_overhead.py [--workers N] [--blocks N]
+    python tests/benchmarks/loop_overhead.py [--workers N] [--blocks N] [--step-ms MS …] [--fit]
 
 Both loops run in the same processes, in turn, block by block, so that a slow moment of the
-machine meets both. Both feed from a dataset and read the mean loss of every step. The figure
-is the median over the pairs of blocks of the difference of their medians.
+machine meets both. Both feed from a dataset and read the mean loss of every step. The figures
+are medians over the pairs of blocks: of the difference of their median steps, and of the
+difference of the CPU time of the thread that runs the loop.
+
+With `--fit`, Keras's `Model.fit` is compared with `fit` of the library, on one worker: Keras's
+own does not work on several.
 """
 
 from __future__ import annotations
@@ -17,22 +21,30 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
-from cluster import free_ports
+from tfckpt_trainer.launch.cluster import free_ports
 
-STEPS_PER_BLOCK = 200
+BLOCK_SECONDS = 0.5
+"""How long the steps of one block take together."""
+
+MATRIX = 128
+"""Rows of the matrices whose products make a step longer."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--blocks", type=int, default=30)
+    parser.add_argument("--blocks", type=int, default=20)
+    parser.add_argument("--step-ms", type=float, nargs="+", default=[0.5, 5.0, 50.0])
+    parser.add_argument("--fit", action="store_true")
     options = parser.parse_args()
     if "TF_CONFIG" in os.environ:
-        measure(options.blocks)
+        measure(options.step_ms, options.blocks, with_fit=options.fit)
         return
+    if options.fit and options.workers > 1:
+        parser.error("Keras's fit does not work on several workers, so there is nothing to compare")
     addresses = [f"127.0.0.1:{port}" for port in free_ports(options.workers)]
     with tempfile.TemporaryDirectory() as run_dir:
         processes = []
@@ -46,30 +58,81 @@ def main() -> None:
             }
             processes.append(
                 subprocess.Popen(
-                    [sys.executable, __file__, "--blocks", str(options.blocks)],
+                    [sys.executable, __file__, *sys.argv[1:]],
                     env=environment,
                     stdout=None if index == 0 else subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
+                    stderr=None if index == 0 else subprocess.DEVNULL,
                 )
             )
         for process in processes:
             process.wait()
 
 
-def measure(blocks: int) -> None:
+@dataclass(frozen=True)
+class Block:
+    """The median step of a block, and the CPU time per step of the thread of the loop."""
+
+    step: float
+    cpu: float
+
+
+def block_of(step: Callable[[], object], steps: int) -> Block:
+    times = []
+    cpu = time.thread_time()
+    for _ in range(steps):
+        began = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - began)
+    return Block(statistics.median(times), (time.thread_time() - cpu) / steps)
+
+
+def compare(
+    bare: Callable[[int], Block],
+    library: Callable[[int], Block],
+    steps: int,
+    blocks: int,
+    what: str,
+) -> None:
+    """Prints what `library` adds to `bare`; each takes a number of steps."""
+    bare(steps), library(steps)
+    pairs = [(bare(steps), library(steps)) for _ in range(blocks)]
+    added = [library.step - bare.step for bare, library in pairs]
+    spread = statistics.quantiles(added, n=10)
+    cpu = statistics.median(library.cpu - bare.cpu for bare, library in pairs)
+    usual = statistics.median(bare.step for bare, _ in pairs)
+    print(
+        f"{what}: step {usual * 1e3:.3f} ms without the library, "
+        f"{statistics.median(added) * 1e6:+.0f} µs with it (10th to 90th percentile "
+        f"{spread[0] * 1e6:+.0f} to {spread[-1] * 1e6:+.0f} µs), {cpu * 1e6:+.0f} µs of CPU",
+        flush=True,
+    )
+
+
+def measure(lengths: list[float], blocks: int, *, with_fit: bool) -> None:
     import keras
     import tensorflow as tf
 
     from tfckpt_trainer import TrainingRun
-    from tfckpt_trainer.training import create_strategy
+    from tfckpt_trainer.training import create_strategy, fit
 
     strategy = create_strategy("multi-worker", threads=1)
+    products = tf.Variable(0, trainable=False, name="products")
+    matrix = tf.random.normal((MATRIX, MATRIX)) / MATRIX
+
+    class Work(keras.layers.Layer):
+        """Multiplies matrices, as often as `products` says, and adds nothing to its input."""
+
+        def call(self, inputs):
+            product = tf.while_loop(
+                lambda i, _: i < products,
+                lambda i, product: (i + 1, tf.matmul(product, matrix)),
+                (0, matrix),
+            )[1]
+            return inputs + 0 * tf.reduce_sum(tf.stop_gradient(product))
 
     def parts():
         with strategy.scope():
-            model = keras.Sequential(
-                [keras.Input((64,)), keras.layers.Dense(256), keras.layers.Dense(1)]
-            )
+            model = keras.Sequential([keras.Input((64,)), Work(), keras.layers.Dense(1)])
             optimizer = keras.optimizers.Adam(1e-3)
             optimizer.build(model.trainable_variables)
 
@@ -92,40 +155,83 @@ def measure(blocks: int) -> None:
         losses = strategy.run(bare_replica_step, args=(batch,))
         return strategy.reduce("SUM", losses, axis=None) / strategy.num_replicas_in_sync
 
+    def bare(steps):
+        return block_of(lambda: float(bare_step(next(bare_input))), steps)
+
+    def set_length(milliseconds):
+        """Adds products until a bare step takes so long; returns the steps of a block."""
+        products.assign(0)
+        bare(20)
+        empty = bare(50).step
+        products.assign(200)
+        each = (bare(20).step - empty) / 200
+        products.assign(max(0, round((milliseconds / 1e3 - empty) / each)))
+        return max(10, round(BLOCK_SECONDS / max(milliseconds / 1e3, empty)))
+
     model, optimizer, replica_step, dataset = parts()
     run = TrainingRun(model=model, optimizer=optimizer, strategy=strategy, dataset=dataset)
     library_step = run.function(replica_step)
     library_input = iter(run)
 
-    def bare_block():
-        times = []
-        for _ in range(STEPS_PER_BLOCK):
-            began = time.perf_counter()
-            float(bare_step(next(bare_input)))
-            times.append(time.perf_counter() - began)
-        return statistics.median(times)
+    def library(steps):
+        # What the library does after a step happens when the next input is asked for.
+        return block_of(lambda: library_step(next(library_input)), steps)
 
-    def library_block():
-        times = []
-        for _ in range(STEPS_PER_BLOCK):
-            # What the library does after a step happens when the next input is asked for.
-            began = time.perf_counter()
-            library_step(next(library_input))
-            times.append(time.perf_counter() - began)
-        return statistics.median(times)
-
-    bare_block(), library_block()
-    pairs = [(bare_block(), library_block()) for _ in range(blocks)]
-    added = statistics.median(library - bare for bare, library in pairs)
-    spread = statistics.quantiles([library - bare for bare, library in pairs], n=10)
-    bare = statistics.median(bare for bare, _ in pairs)
-    print(
-        f"{strategy.num_replicas_in_sync} workers: step {bare * 1e3:.3f} ms without the library, "
-        f"{added * 1e6:+.0f} µs with it (10th to 90th percentile {spread[0] * 1e6:+.0f} to "
-        f"{spread[-1] * 1e6:+.0f} µs): {added / 0.1:.3%} of a step of 100 ms",
-        flush=True,
-    )
+    workers = strategy.num_replicas_in_sync
+    steps_of, products_of = {}, {}
+    for length in lengths:
+        steps_of[length] = set_length(length)
+        products_of[length] = int(products.numpy())
+        compare(bare, library, steps_of[length], blocks, f"{workers} workers, loop")
+    if with_fit:
+        library_input.close()
+        measure_fit(parts, fit, products, products_of, steps_of, blocks)
     os._exit(0)
+
+
+def measure_fit(parts, fit, products, products_of, steps_of, blocks) -> None:
+    """Compares Keras's fit with the library's, epoch by epoch."""
+    import keras
+
+    class Clock(keras.callbacks.Callback):
+        """Measures each epoch as a block."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = []
+
+        def on_epoch_begin(self, epoch, logs=None):
+            self.began, self.cpu = time.perf_counter(), time.thread_time()
+
+        def on_epoch_end(self, epoch, logs=None):
+            steps = self.params["steps"]
+            seconds, cpu = time.perf_counter() - self.began, time.thread_time() - self.cpu
+            self.blocks.append(Block(seconds / steps, cpu / steps))
+
+    for length, steps in steps_of.items():
+        products.assign(products_of[length])
+        found = {}
+        for name, train in (("bare", None), ("library", fit)):
+            model, optimizer, _, dataset = parts()
+            model.compile(optimizer, "mse", jit_compile=False)
+            data = dataset.map(lambda batch: (batch, batch[:, :1]))
+            clock = Clock()
+            found[name] = clock
+            common = {"epochs": blocks + 1, "steps_per_epoch": steps, "callbacks": [clock]}
+            if train is None:
+                model.fit(data, verbose=0, **common)
+            else:
+                with tempfile.TemporaryDirectory() as directory:
+                    train(model, data, run_dir=directory, verbose=0, **common)
+        # Epochs of the two are not in turn: each runs to its end.
+        each = {name: iter(clock.blocks[1:]) for name, clock in found.items()}
+        compare(
+            lambda _, each=each: next(each["bare"]),
+            lambda _, each=each: next(each["library"]),
+            steps,
+            blocks - 1,
+            "1 worker, fit",
+        )
 
 
 if __name__ == "__main__":
