@@ -128,7 +128,7 @@ def test_a_new_rule_is_an_option_and_a_key_of_the_files(
     assert read_config({}).retention.policy == Policy(keep_in_test=3)
     assert "keep_in_test = 3  # from the file" in tool("config").data
     said = tool("prune", root, "--dry-run")
-    assert "By the configuration file: keep the first 3." in said.words
+    assert f"By {place}: keep the first 3." in said.words
     settings = RetentionSettings(Policy(keep_last=1, keep_in_test=2), trash_hours=1.0)
     assert settings.to_json()["keep_in_test"] == 2
     assert RetentionSettings.from_json(settings.to_json()) == settings
