@@ -245,7 +245,7 @@ def prune_and_undo(terminal: Recorder) -> None:
     with terminal.scene("p", "Prune by a retention policy.", 3):
         time.sleep(KEY_PAUSE_SECONDS)
         terminal.press("p")
-        terminal.wait_for(r"keep the last")
+        terminal.wait_for(r"keep last")
         time.sleep(2)
     with terminal.scene("1", "Keep the last one. The plan lists what goes, and why.", 5):
         terminal.press("1")

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from textual import on
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
+from textual.containers import ItemGrid
 from textual.widget import Widget
 from textual.widgets import Input
 
@@ -26,6 +26,9 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.settings.config import Rules
 
 _DEFAULT_POLICY = Policy(keep_last=5)
+
+_FRAME_WIDTH = 6
+"""Cells around the title of a field: corners, lines and blanks."""
 
 
 class PlanDialog(Dialog[tuple[str, ...]]):
@@ -172,14 +175,21 @@ class PruneDialog(PlanDialog):
             )
             field.border_title = rule.title
             inputs.append(field)
-        return (Horizontal(*inputs, id="rules"), *super().fields())
+        widest = max(len(rule.title) for rule in rule_fields())
+        rows = ItemGrid(
+            *inputs,
+            id="rules",
+            min_column_width=widest + _FRAME_WIDTH,
+            regular=len(inputs) % 2 == 0,
+        )
+        return (rows, *super().fields())
 
     def text(self) -> Iterable[Iterable[Span]]:
         """Returns where the rules come from, and what the plan frees."""
         if not self._first.is_known:
             yield ((f"The trainer's rules are not used: {clean(self._first.source)}.", "warn"),)
         elif not self._first.policy.is_empty and self._texts == self._first_texts:
-            yield ((f"By {self._first.source}.", "muted"),)
+            yield ((f"By {clean(self._first.source)}.", "muted"),)
         yield from super().text()
 
     def make_plan(self) -> Plan:
