@@ -58,15 +58,15 @@ def export(
     if live and checkpoint is not None:
         raise click.UsageError("Give either a checkpoint or --live.")
     wanted = ExportFormat(form)
+    chosen = None if live else find_checkpoint(list_checkpoints(run), checkpoint)
     script_of(run, command)
     if target is not None:
         target = target_for(target, wanted)
-    if live:
+    if chosen is None:
         print_message("Saving …")
         saved = ask(run, CommandKind.SAVE, {}, through=THROUGH, timeout=DEFAULT_TIMEOUT)
         name = str(saved.result["name"])
     else:
-        chosen = find_checkpoint(list_checkpoints(run), checkpoint)
         if not chosen.restorable:
             raise RefusedError(f"{chosen.name} is {chosen.state.value}: {chosen.problem}")
         name = chosen.name
