@@ -19,7 +19,21 @@ from tfckpt_tui.services.report import list_checkpoints
 from tfckpt_tui.services.request import DEFAULT_TIMEOUT, ask
 
 
-@click.command()
+class _WithCommand(click.Command):
+    """Takes what follows `--` for the command, whether a checkpoint stands before it or not."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parses what stands before `--`."""
+        if "--" not in args:
+            return super().parse_args(ctx, args)
+        place = args.index("--")
+        words = tuple(args[place + 1 :])
+        rest = super().parse_args(ctx, args[:place])
+        ctx.params["command"] = words
+        return rest
+
+
+@click.command(cls=_WithCommand)
 @RunArgument
 @click.argument("checkpoint", metavar="[CKPT]", required=False)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")
