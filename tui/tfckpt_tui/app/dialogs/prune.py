@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from textual import on
 from textual.binding import Binding, BindingType
-from textual.containers import ItemGrid
 from textual.widget import Widget
 from textual.widgets import Input
 
@@ -15,7 +14,7 @@ from tfckpt_trainer.catalog.retention.plan import Decision, Plan, plan, plan_of_
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.rules import RuleFields
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
+from tfckpt_tui.app.dialogs.dialog import Choice, Dialog, field_rows
 from tfckpt_tui.app.screens.page import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.app.widgets.checkpoints.plan_list import PlanList
@@ -26,9 +25,6 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.settings.config import Rules
 
 _DEFAULT_POLICY = Policy(keep_last=5)
-
-_FRAME_WIDTH = 6
-"""Cells around the title of a field: corners, lines and blanks."""
 
 
 class PlanDialog(Dialog[tuple[str, ...]]):
@@ -175,14 +171,7 @@ class PruneDialog(PlanDialog):
             )
             field.border_title = rule.title
             inputs.append(field)
-        widest = max(len(rule.title) for rule in rule_fields())
-        rows = ItemGrid(
-            *inputs,
-            id="rules",
-            min_column_width=widest + _FRAME_WIDTH,
-            regular=len(inputs) % 2 == 0,
-        )
-        return (rows, *super().fields())
+        return (field_rows(inputs, id="rules"), *super().fields())
 
     def text(self) -> Iterable[Iterable[Span]]:
         """Returns where the rules come from, and what the plan frees."""

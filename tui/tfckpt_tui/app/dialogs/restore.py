@@ -214,7 +214,7 @@ def _described(checkpoint: Checkpoint, at: float) -> tuple[Span, ...]:
     parts = [
         f"branch {checkpoint.branch}",
         units.size(checkpoint.size),
-        f"saved {units.age(max(0.0, at - checkpoint.saved_at))} ago",
+        f"saved {units.ago(max(0.0, at - checkpoint.saved_at))}",
     ]
     step = f"  step {checkpoint.step:,}" if checkpoint.step is not None else ""
     return (
