@@ -233,7 +233,7 @@ def kill_worker(terminal: Recorder, runs: Path) -> None:
         time.sleep(2)
         os.kill(victim, signal.SIGKILL)
         terminal.wait_for(r"restarted 1 of 3 times", LIMIT_SECONDS)
-    text = "All workers start again from the newest good checkpoint."
+    text = "All workers start again from the newest restorable checkpoint."
     with terminal.scene(command, text, 8):
         terminal.wait_for(r"● training", LIMIT_SECONDS)
         terminal.wait_for(r"2 of 2 live", LIMIT_SECONDS)
@@ -245,7 +245,7 @@ def prune_and_undo(terminal: Recorder) -> None:
     with terminal.scene("p", "Prune by a retention policy.", 3):
         time.sleep(KEY_PAUSE_SECONDS)
         terminal.press("p")
-        terminal.wait_for(r"keep the last")
+        terminal.wait_for(r"keep last")
         time.sleep(2)
     with terminal.scene("1", "Keep the last one. The plan lists what goes, and why.", 5):
         terminal.press("1")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tfckpt_trainer.catalog.retention.plan import plan, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
-from tfckpt_trainer.catalog.retention.rules import BestBy
+from tfckpt_trainer.catalog.retention.rules import RULES, BestBy
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.errors import UsageError
 
@@ -191,16 +191,15 @@ CHECKPOINT = st.builds(
 HISTORY = st.lists(CHECKPOINT, max_size=12).map(
     lambda found: [replace(c, name=f"n{place}") for place, c in enumerate(found)]
 )
-POLICY = st.builds(
-    Policy,
-    keep_last=st.one_of(st.none(), st.integers(1, 5)),
-    keep_every_steps=st.one_of(st.none(), st.integers(1, 10), st.integers(1, 10**18)),
-    keep_every_hours=st.one_of(
+VALUES = {
+    "keep_last": st.none() | st.integers(1, 5),
+    "keep_every_steps": st.none() | st.integers(1, 10) | st.integers(1, 10**18),
+    "keep_every_hours": st.one_of(
         st.none(),
         st.sampled_from([0.5, 1.0, 24.0]),
         st.floats(min_value=0, exclude_min=True, allow_infinity=False),
     ),
-    keep_best=st.lists(
+    "keep_best": st.lists(
         st.builds(
             BestBy,
             metric=st.sampled_from(["loss", "accuracy"]),
@@ -209,78 +208,94 @@ POLICY = st.builds(
         ),
         max_size=2,
     ).map(tuple),
-)
+}
+"""Values of each rule, by its key."""
+POLICY = st.builds(Policy, **VALUES)
 
 
-def numbers_by_place(history, metric):
-    values = [(place, c.metrics.get(metric)) for place, c in enumerate(history) if c.restorable]
+def numbers_in(good, metric):
+    values = [(place, c.metrics.get(metric)) for place, c in good]
     return [entry for entry in values if entry[1] is not None and math.isfinite(entry[1])]
 
 
 def all_rules_can_be_applied(history, policy):
-    return all(numbers_by_place(history, best.metric) for best in best_rules(policy))
+    good = [(place, c) for place, c in enumerate(history) if c.restorable]
+    return all(numbers_in(good, best.metric) for best in best_rules(policy))
 
 
 def best_rules(policy):
     return tuple(rule for rule in policy.rules if isinstance(rule, BestBy))
 
 
-def kept_by_rules(history, policy):
-    """The names that the rules keep, by counting for each what is better: slow and simple."""
-    good = [(place, c) for place, c in enumerate(history) if c.restorable]
+def goes_before(mine, good, better):
+    return sum(better(other, *mine) for other in good if other[0] != mine[0])
 
-    def goes_before(mine, better):
-        return sum(better(other, *mine) for other in good if other[0] != mine[0])
 
-    def is_first(mine, same_span, value):
-        # Of equal ones the newer comes first.
-        return not goes_before(
-            mine,
-            lambda other, place, c: (
-                same_span(other[1], c) and (value(other[1]), other[0]) < (value(c), place)
-            ),
-        )
+def is_first(mine, good, same_span, value):
+    # Of equal ones the newer comes first.
+    return not goes_before(
+        mine,
+        good,
+        lambda other, place, c: (
+            same_span(other[1], c) and (value(other[1]), other[0]) < (value(c), place)
+        ),
+    )
 
-    def is_kept(mine):
-        place, c = mine
-        if goes_before(mine, lambda other, place, _: other[0] < place) < (
-            policy.values["keep_last"] or 0
-        ):
-            return True
-        every = policy.values["keep_every_steps"]
-        if (
-            every
-            and c.step is not None
-            and is_first(
-                mine,
-                lambda a, b: (
-                    a.branch == b.branch
-                    and a.step is not None
-                    and a.step // every == b.step // every
-                ),
-                lambda a: a.step,
-            )
-        ):
-            return True
-        hours = policy.values["keep_every_hours"]
-        if hours and is_first(
-            mine,
-            lambda a, b: a.saved_at / 3600 // hours == b.saved_at / 3600 // hours,
-            lambda a: a.saved_at,
-        ):
-            return True
-        for best in best_rules(policy):
-            sign = 1 if best.mode == "min" else -1
-            value = c.metrics.get(best.metric)
-            if value is None or not math.isfinite(value):
-                continue
-            ranked = [(sign * n, other) for other, n in numbers_by_place(history, best.metric)]
-            better = sum(entry < (sign * value, place) for entry in ranked)
-            if better < best.count:
+
+def is_one_of_the_last(count, mine, good):
+    return goes_before(mine, good, lambda other, place, _: other[0] < place) < count
+
+
+def is_first_in_steps(steps, mine, good):
+    def same_span(a, b):
+        steps_known = a.step is not None and b.step is not None
+        return steps_known and a.branch == b.branch and a.step // steps == b.step // steps
+
+    return mine[1].step is not None and is_first(mine, good, same_span, lambda a: a.step)
+
+
+def is_first_in_hours(hours, mine, good):
+    def same_span(a, b):
+        return a.saved_at / 3600 // hours == b.saved_at / 3600 // hours
+
+    return is_first(mine, good, same_span, lambda a: a.saved_at)
+
+
+def is_one_of_the_best(rules, mine, good):
+    for best in map(BestBy.from_value, rules):
+        sign = 1 if best.mode == "min" else -1
+        value = mine[1].metrics.get(best.metric)
+        if value is not None and math.isfinite(value):
+            ranked = [(sign * n, place) for place, n in numbers_in(good, best.metric)]
+            if sum(entry < (sign * value, mine[0]) for entry in ranked) < best.count:
                 return True
-        return False
+    return False
 
-    return {mine[1].name for mine in good if is_kept(mine)}
+
+IS_KEPT = {
+    "keep_last": is_one_of_the_last,
+    "keep_every_steps": is_first_in_steps,
+    "keep_every_hours": is_first_in_hours,
+    "keep_best": is_one_of_the_best,
+}
+"""Whether a rule keeps a checkpoint, by counting what is better: slow and simple."""
+
+
+def test_every_rule_is_drawn_and_counted():
+    keys = [rule.fields.key for rule in RULES]
+    assert sorted(VALUES) == sorted(keys), "Add the rule to VALUES."
+    assert sorted(IS_KEPT) == sorted(keys), "Add the rule to IS_KEPT."
+
+
+def kept_by_rules(history, policy):
+    """The names that the rules keep."""
+    good = [(place, c) for place, c in enumerate(history) if c.restorable]
+    given = {key: value for key, value in policy.values.items() if value}
+    return {
+        mine[1].name
+        for mine in good
+        if any(IS_KEPT[key](value, mine, good) for key, value in given.items())
+    }
 
 
 @settings(max_examples=300)

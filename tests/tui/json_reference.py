@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from documentation import DOCS
+
+TESTS = Path(__file__).parent
 
 
 def documented() -> dict[str, dict[str, str]]:
@@ -36,6 +40,17 @@ def leaves(value: Any, maps: set[str], path: str = "") -> Iterator[tuple[str, An
         yield path, value
 
 
+def checked() -> set[str]:
+    """Sections that tests name, in the files that compare documents with sections."""
+    named: set[str] = set()
+    for file in sorted(TESTS.glob("test_*.py")):
+        source = file.read_text()
+        if "from json_reference import check" in source:
+            constants = (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant))
+            named |= {node.value for node in constants if isinstance(node.value, str)}
+    return named & documented().keys()
+
+
 TYPES = {
     "text": str,
     "number": (int, float),
@@ -58,7 +73,13 @@ def check(section: str, document: dict[str, Any]) -> None:
     empty = {path for path, value in found if value == [] and path not in fields}
     unseen = {field for field in fields if any(field.startswith(f"{path}[]") for path in empty)}
     found = [(path, value) for path, value in found if path not in empty]
-    assert {path for path, _ in found} | unseen == set(fields)
+    printed = {path for path, _ in found}
+    assert not (missing := sorted(fields.keys() - printed - unseen)), (
+        f"{section}: documented, but not printed: {', '.join(missing)}"
+    )
+    assert not (unknown := sorted(printed - fields.keys())), (
+        f"{section}: printed, but not documented: {', '.join(unknown)}"
+    )
     for path, value in found:
         allowed = tuple(TYPES[word] for word in fields[path].split(" or "))
         flat = tuple(t for kind in allowed for t in (kind if isinstance(kind, tuple) else (kind,)))

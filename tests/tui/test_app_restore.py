@@ -10,10 +10,12 @@ import pytest
 from app_driving import opened, top, until, until_shown
 from rundir_factory import RunFactory, loss_at
 from textual.pilot import Pilot
+from textual.widgets import Input
 from tiny_bundle import write_bundle
 
+from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.records.command import Command
+from tfckpt_trainer.rundir.records.command import Command, CommandKind
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.services.compatibility import check_compatibility
 from tfckpt_tui.services.report import list_checkpoints
@@ -45,6 +47,18 @@ async def test_what_fits_says_so(live: RunFactory) -> None:
         await until_shown(pilot, "Its variables match those of ckpt-b1-400.")
         await pilot.press("y")
         assert (await asked(pilot, live)).arguments == {"name": "ckpt-200"}
+
+
+@pytest.mark.parametrize("typed", ["100", "ckpt-100"])
+async def test_what_is_in_the_trash_is_answered_with_the_key_that_brings_it_back(
+    live: RunFactory, typed: str
+) -> None:
+    move_to_trash(live.run, ["ckpt-100"], by="test", now=time.time(), update_state_file=True)
+    async with asking(live, "ckpt-200") as pilot:
+        pilot.app.screen.query_one("#target", Input).value = typed
+        await until_shown(pilot, "ckpt-100 is in the trash. To bring it back, cancel and press T.")
+        await pilot.press("escape", "T", "u", "y")
+        assert (await asked(pilot, live)).kind is CommandKind.UNDO
 
 
 async def test_what_does_not_fit_can_be_restored_in_part(changed: RunFactory) -> None:

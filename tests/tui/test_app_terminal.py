@@ -134,9 +134,12 @@ def test_no_escape_of_the_data_reaches_the_terminal(tmp_path: Path) -> None:
     poison("".join(HOSTILE[:3]), made)
     terminal = Terminal(str(made.run.root), width=180, height=50)
     terminal.wait_for("ckpt-b1-400")
-    for keys in ("r", "\x1b", "p", "\x1b", "l", "\x1b", "u", "\x1b"):
-        terminal.press(keys)
-        terminal.read(0.3)
+    shown = {"r": "which checkpoint?", "p": "keep last", "l": "esc back", "u": "undo a prune"}
+    for key, words in shown.items():
+        terminal.press(key)
+        terminal.wait_for(words)
+        terminal.press("\x1b")
+        terminal.wait_until_gone(words)
     terminal.press("q")
     assert terminal.end() == 0
     for sequence in (b"\x1b]52", b"\x1b]2;", b"\x1b[2J", b"\x9b31m", b"\xc2\x9b", b"\xc2\x90"):

@@ -352,6 +352,7 @@ def test_a_live_trainer_moves_what_is_deleted_at_once(tool: Tool, tmp_path: Path
         ("pin", "{}", "ckpt-100"),
         ("pin", "{}", "100"),
         ("unpin", "{}", "100"),
+        ("export", "{}", "100"),
     ],
 )
 def test_what_is_in_the_trash_is_answered_with_the_command_that_brings_it_back(

@@ -109,3 +109,14 @@ def test_a_directory_of_others_needs_the_name_of_the_script(tmp_path):
     done = tfckpt("export", tmp_path, "ckpt-1")
     assert done.returncode == 2
     assert "its script is unknown" in done.stderr
+
+
+@pytest.mark.parametrize("checkpoint", [[], ["ckpt-1"]])
+def test_a_script_of_a_directory_of_others_is_started(tmp_path, checkpoint):
+    root = tmp_path / "others"
+    root.mkdir()
+    write(root / "ckpt-1", {"a": array([1.0, 2.0])})
+    command = [sys.executable, "-c", "print('started'); raise SystemExit(3)"]
+    done = tfckpt("export", root, *checkpoint, "--to", tmp_path / "m.keras", "--", *command)
+    assert "ended with status 3 before its training loop" in done.stderr
+    assert "'started'" in done.stderr

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 from answering_trainer import AnsweringTrainer, done
-from json_reference import check, documented
+from json_reference import check, checked, documented
 from rundir_factory import RunFactory, two_branches
 
 from command_running import Tool
@@ -41,6 +41,21 @@ def test_every_command_with_json_is_documented_and_no_other() -> None:
     assert named == with_json
 
 
+def test_every_documented_section_is_checked() -> None:
+    assert sorted(documented().keys() - checked()) == [], "Call `check` with its heading in a test."
+
+
+def test_a_check_names_the_fields_that_differ() -> None:
+    document = {"schema": 1, "error": {"code": 2, "nam": "usage", "message": "No run."}}
+    with pytest.raises(
+        AssertionError, match=r"`?Errors`?: documented, but not printed: error.name$"
+    ):
+        check("Errors", document)
+    document["error"] = {"code": 2, "name": "usage", "message": "No run.", "hint": ""}
+    with pytest.raises(AssertionError, match=r"Errors: printed, but not documented: error.hint$"):
+        check("Errors", document)
+
+
 @pytest.mark.parametrize("document", ["json.md", "commands.md"])
 def test_every_exit_code_is_documented(document: str) -> None:
     text = (DOCS / "reference" / document).read_text()
@@ -65,20 +80,20 @@ def live(tmp_path: Path) -> RunFactory:
     return made
 
 
-@pytest.mark.parametrize("command", ["status", "ls", "journal", "logs"])
-def test_json_of_status_commands(tool: Tool, live: RunFactory, command: str) -> None:
-    check(f"`{command}`", tool(command, live.run.root, "--json").json)
+@pytest.mark.parametrize("section", ["`status`", "`ls`", "`journal`", "`logs`"])
+def test_json_of_status_commands(tool: Tool, live: RunFactory, section: str) -> None:
+    check(section, tool(section.strip("`"), live.run.root, "--json").json)
 
 
-@pytest.mark.parametrize("command", ["status", "ls"])
-def test_json_of_status_commands_with_little_data(tool: Tool, tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize("section", ["`status`", "`ls`"])
+def test_json_of_status_commands_with_little_data(tool: Tool, tmp_path: Path, section: str) -> None:
     made = RunFactory(tmp_path)
     made.checkpoint(1, name="model", recorded=False)
     unknown = ("loss", "step_seconds", "step_seconds_p95", "input_wait_seconds")
     unknown += ("examples_per_second", "cpu_percent", "memory_bytes")
     made.run.create()
     made.live_worker(0, **dict.fromkeys(unknown))
-    check(f"`{command}`", tool(command, tmp_path, "--json").json)
+    check(section, tool(section.strip("`"), tmp_path, "--json").json)
 
 
 @pytest.mark.parametrize("words", [["save"], ["restore", "--step", "300"], ["pause"], ["stop"]])

@@ -55,7 +55,7 @@ def test_all_rules_are_read(home: Path) -> None:
         keep_every_hours=6.0,
         keep_best=(BestBy("loss", "min", 2), BestBy("accuracy", "max", 1)),
     )
-    assert rules.source == "the configuration file"
+    assert rules.source == str(home)
     assert rules.trash_hours == 24
 
 
@@ -142,7 +142,7 @@ def test_prune_goes_by_it_and_says_so(tool: Tool, home: Path, tmp_path: Path) ->
     home.write_text("[retention]\nkeep_last = 1\n")
     said = tool("prune", made.run.root, "--dry-run")
     assert said.code == 0
-    assert "By the configuration file: keep the last 1." in said.words
+    assert f"By {home}: keep the last 1." in said.words
     assert "2 checkpoints to delete" in said.data
 
 
@@ -153,15 +153,20 @@ def test_a_file_can_be_named(tool: Tool, home: Path, tmp_path: Path) -> None:
     own = tmp_path / "rules.toml"
     own.write_text("[retention]\nkeep_last = 2\n")
     said = tool("prune", made.run.root, "--dry-run", "--config", own)
+    assert f"By {own}: keep the last 2." in said.words
     assert "1 checkpoint to delete" in said.data
     assert "2 checkpoints to delete" in tool("prune", made.run.root, "--dry-run").data
+    own.write_text("[app]\nbell = []\n")
+    empty = tool("prune", made.run.root, "--dry-run", "--config", own)
+    assert f"No rules: {own} has none in [retention]." in empty.words
     missing = tool("prune", made.run.root, "--config", tmp_path / "none.toml")
     assert missing.code == 2
     both = tool("prune", made.run.root, "--config", own, "--keep-last", "1")
     assert both.code == 2
 
 
-async def test_the_dialog_begins_with_it(tmp_path: Path) -> None:
+async def test_the_dialog_begins_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/home/ada/.config")
     made = RunFactory(tmp_path)
     for step in (1, 2, 3):
         made.checkpoint(step, recorded=False, seconds_ago=7200)
@@ -169,7 +174,7 @@ async def test_the_dialog_begins_with_it(tmp_path: Path) -> None:
     async with TfckptApp(made.run, config=config).run_test(size=(120, 40)) as pilot:
         await until_shown(pilot, "ckpt-3")
         await pilot.press("p")
-        await until_shown(pilot, "By the configuration file.")
+        await until_shown(pilot, "By /home/ada/.config/tfckpt-tui/config.toml.")
         await until_shown(pilot, "2 checkpoints go to the trash")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from app_driving import until_shown
+from app_driving import shown, until_shown
 from rundir_factory import RunFactory
 from textual.widgets import Input
 
@@ -34,10 +34,8 @@ class KeepInTest(rules.NumberRule):
 
     fields: ClassVar[RuleFields] = RuleFields(
         key="keep_in_test",
-        option="--keep-in-test",
         metavar="N",
         help="Keep the oldest N.",
-        title="keep in test",
         example="how many",
         value_type=int,
     )
@@ -107,6 +105,19 @@ async def test_the_dialog_prunes_by_every_rule_of_the_trainer(
         await until_shown(pilot, "2 checkpoints go to the trash")
 
 
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40)])
+async def test_the_dialog_shows_the_titles_of_all_rules_and_its_buttons(
+    made: RunFactory, keep_in_test: None, size: tuple[int, int]
+) -> None:
+    async with TfckptApp(made.run).run_test(size=size) as pilot:
+        await until_shown(pilot, "ckpt-4")
+        await pilot.press("p")
+        await until_shown(pilot, "move to the trash")
+        words = shown(pilot.app)
+        for title in ("last", "every steps", "every hours", "best", "in test"):
+            assert f" keep {title} " in words, words
+
+
 def test_a_new_rule_is_an_option_and_a_key_of_the_files(
     made: RunFactory,
     keep_in_test: None,
@@ -128,7 +139,7 @@ def test_a_new_rule_is_an_option_and_a_key_of_the_files(
     assert read_config({}).retention.policy == Policy(keep_in_test=3)
     assert "keep_in_test = 3  # from the file" in tool("config").data
     said = tool("prune", root, "--dry-run")
-    assert "By the configuration file: keep the first 3." in said.words
+    assert f"By {place}: keep the first 3." in said.words
     settings = RetentionSettings(Policy(keep_last=1, keep_in_test=2), trash_hours=1.0)
     assert settings.to_json()["keep_in_test"] == 2
     assert RetentionSettings.from_json(settings.to_json()) == settings
@@ -144,9 +155,9 @@ def test_without_the_rule_its_key_is_refused() -> None:
 @pytest.mark.parametrize("rule", rules.RULES)
 def test_every_rule_has_a_key_that_other_versions_recognize(rule: type[rules.Rule]) -> None:
     assert rule.fields.key.startswith("keep_")
-    assert rule.fields.option.startswith("--keep-")
+    assert rule.fields.option == f"--{rule.fields.key.replace('_', '-')}"
+    assert rule.fields.title == rule.fields.key.replace("_", " ")
     assert rule.fields.help.startswith("Keep ")
-    assert len(rule.fields.title) <= 11
 
 
 def test_a_policy_is_written_as_it_is_read() -> None:

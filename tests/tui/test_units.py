@@ -199,3 +199,10 @@ def test_processes_are_counted_by_job() -> None:
     assert units.processes({"worker": ["a", "b"]}, 2) == "2 workers"
     cluster = {"chief": ["a"], "worker": ["b"], "ps": ["c", "d"]}
     assert units.processes(cluster, 4) == "1 worker, 2 parameter servers"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.2, "just now"), (12, "12s ago"), (7200, "2h ago")]
+)
+def test_how_long_ago_something_was(seconds: float, text: str) -> None:
+    assert units.ago(seconds) == text

@@ -133,6 +133,7 @@ def _run(
         "TFCKPT_ATTEMPT": "0",
         "CUDA_VISIBLE_DEVICES": "-1",
     }
+    run.create()
     log = run.logs_directory / "export.log"
     with open_log(log, 0, script.command) as output:
         try:

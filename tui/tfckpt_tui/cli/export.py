@@ -18,7 +18,21 @@ from tfckpt_tui.services.report import list_checkpoints
 from tfckpt_tui.services.request import DEFAULT_TIMEOUT, FrontEnd, ask
 
 
-@click.command()
+class _WithCommand(click.Command):
+    """Takes what follows `--` for the command, whether a checkpoint stands before it or not."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parses what stands before `--`."""
+        if "--" not in args:
+            return super().parse_args(ctx, args)
+        place = args.index("--")
+        words = tuple(args[place + 1 :])
+        rest = super().parse_args(ctx, args[:place])
+        ctx.params["command"] = words
+        return rest
+
+
+@click.command(cls=_WithCommand)
 @RunArgument
 @click.argument("checkpoint", metavar="[CKPT]", required=False)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")
@@ -57,17 +71,17 @@ def export(
     if live and checkpoint is not None:
         raise click.UsageError("Give either a checkpoint or --live.")
     wanted = ExportFormat(form)
+    chosen = None if live else find_checkpoint(list_checkpoints(run), checkpoint)
     script_of(run, command)
     if target is not None:
         target = target_for(target, wanted)
-    if live:
+    if chosen is None:
         print_message("Saving …")
         saved = ask(
             run, CommandKind.SAVE, {}, through=FrontEnd.COMMAND_LINE, timeout=DEFAULT_TIMEOUT
         )
         name = str(saved.result["name"])
     else:
-        chosen = find_checkpoint(list_checkpoints(run), checkpoint)
         if not chosen.restorable:
             raise RefusedError(f"{chosen.name} is {chosen.state.value}: {chosen.problem}")
         name = chosen.name

@@ -189,7 +189,7 @@ def _by_rules(
     if not policy.is_empty:
         return _Intent(plan(list_checkpoints(run), policy, in_use=in_use))
     info = load_if_exists(run.run_file, RunInfo) if config is None else None
-    found = default_rules(info, read_config(DEFAULT_KEYS, config))
+    found = default_rules(info, read_config(DEFAULT_KEYS, config), config)
     if found.policy.is_empty:
         raise click.UsageError(f"No rules: {found.source}. Give one, such as --keep-last 5.")
     print_message(f"By {found.source}: {found.policy}.")

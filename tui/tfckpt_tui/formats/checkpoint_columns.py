@@ -74,17 +74,14 @@ class Sort:
 
 @dataclass(frozen=True)
 class Units:
-    """Units that a number in a filter may have, and an example for error messages."""
+    """Units that a number in a filter may have: the factor of each, in lower case."""
 
     factors: Mapping[str, float]
-    example: str
 
 
-PLAIN = Units({"": 1.0}, "step>1000")
-SIZES = Units(
-    {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "pb": 1e15}, "size>1GB"
-)
-AGES = Units({"": 3600.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}, "age<2h")
+PLAIN = Units({"": 1.0})
+SIZES = Units({"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "pb": 1e15})
+AGES = Units({"": 3600.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0})
 
 
 @dataclass(frozen=True)
@@ -93,13 +90,20 @@ class NumberFilter:
 
     Attributes:
         field: Name in the filter.
+        limit: Sign and number of an example.
         units: Units of the number.
         value: Number to compare, if it is not the value of the column.
     """
 
     field: str
+    limit: str
     units: Units = PLAIN
     value: Callable[[Row], float | None] | None = None
+
+    @property
+    def example(self) -> str:
+        """A valid comparison, for the help and for error messages."""
+        return f"{self.field}{self.limit}"
 
 
 @dataclass(frozen=True)
@@ -108,13 +112,20 @@ class TextFilter:
 
     Attributes:
         field: Name in the filter.
+        word: Text of an example.
         exact: Whether the whole text must be equal.
         choices: All possible texts; a row matches if its text begins with the word.
     """
 
     field: str
+    word: str
     exact: bool = False
     choices: tuple[str, ...] = ()
+
+    @property
+    def example(self) -> str:
+        """A valid word of the filter, for the help and for error messages."""
+        return f"{self.field}:{self.word}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,7 +287,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         value=lambda c: c.name,
         history=HistoryCell("checkpoint", 10, align="<", widest=lambda width: width // 4),
         sort=Sort(6, descending=False),
-        text_filter=TextFilter("name"),
+        text_filter=TextFilter("name", "b1"),
         copied=lambda _, c: c.name,
         ls="NAME",
         ls_text=lambda row: row.checkpoint.name + (" *" if row.checkpoint.pinned else ""),
@@ -296,7 +307,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         text=lambda row: "–" if row.checkpoint.step is None else f"{row.checkpoint.step:,}",
         history=HistoryCell("step", 9, rank=3),
         sort=Sort(1),
-        number_filter=NumberFilter("step"),
+        number_filter=NumberFilter("step", ">1000"),
         copied=lambda _, c: "" if c.step is None else str(c.step),
         ls="STEP",
         ls_text=lambda row: "–" if row.checkpoint.step is None else str(row.checkpoint.step),
@@ -307,19 +318,26 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         value=lambda c: c.branch,
         history=HistoryCell("branch", 6, rank=9),
         sort=Sort(7),
-        number_filter=NumberFilter("branch"),
-        text_filter=TextFilter("branch", exact=True),
+        number_filter=NumberFilter("branch", ">0"),
+        text_filter=TextFilter("branch", "2", exact=True),
         copied=lambda _, c: str(c.branch),
         ls="BRANCH",
         json="branch",
     ),
-    CheckpointColumn(key="parent", value=lambda c: c.parent, json="parent"),
+    CheckpointColumn(
+        key="parent",
+        value=lambda c: c.parent,
+        text_filter=TextFilter("parent", "ckpt-300"),
+        json="parent",
+    ),
     CheckpointColumn(
         key="state",
         value=lambda c: c.state.value,
         history=HistoryCell("state", 12, align="<"),
         sort=Sort(5, descending=False),
-        text_filter=TextFilter("state", choices=tuple(state.value for state in CheckpointState)),
+        text_filter=TextFilter(
+            "state", "verified", choices=tuple(state.value for state in CheckpointState)
+        ),
         copied=lambda _, c: c.state.value,
         ls="STATE",
         ls_text=lambda row: row.checkpoint.state.value + (" ←" if row.checkpoint.is_head else ""),
@@ -332,7 +350,9 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         text=lambda row: units.age(_age(row)),
         history=HistoryCell("age", 5, style="muted"),
         sort=Sort(2, descending=False, key=lambda c: -c.saved_at),
-        number_filter=NumberFilter("age", AGES, lambda row: row.now - row.checkpoint.saved_at),
+        number_filter=NumberFilter(
+            "age", "<2h", AGES, lambda row: row.now - row.checkpoint.saved_at
+        ),
         copied=lambda _, c: _saved_at_text(c),
         ls="AGE",
         json="saved_at",
@@ -344,7 +364,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         text=lambda row: units.size(row.checkpoint.size),
         history=HistoryCell("size", 8, rank=1),
         sort=Sort(3),
-        number_filter=NumberFilter("size", SIZES),
+        number_filter=NumberFilter("size", ">1GB", SIZES),
         copied=lambda _, c: str(c.size),
         ls="SIZE",
         json="bytes",
@@ -354,7 +374,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         value=lambda c: c.shards,
         history=HistoryCell("shards", 6, rank=5),
         sort=Sort(8),
-        number_filter=NumberFilter("shards"),
+        number_filter=NumberFilter("shards", ">1"),
         ls="SHARDS",
         json="shards",
     ),
@@ -378,7 +398,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         value=lambda c: c.trigger,
         text=lambda row: row.checkpoint.problem or row.checkpoint.trigger,
         history=HistoryCell("why saved", 14, rank=4, align="<", stretch=1, style="muted"),
-        text_filter=TextFilter("why"),
+        text_filter=TextFilter("why", "command"),
         copied=lambda _, c: c.trigger,
         ls="WHY",
         ls_text=lambda row: row.checkpoint.trigger or row.checkpoint.problem,

@@ -4,7 +4,8 @@ A row matches if it matches every word. A word is one of:
 
 - a comparison, `FIELD>NUMBER`, with `<`, `<=`, `>`, `>=` or `=`. The field is a column with numbers
   (`step`, `size>1GB`, `age<2h`) or any metric (`loss<0.5`). Unknown values never match.
-- `FIELD:TEXT` for a column with words: `state:verified`, `name:b1`, `why:command`, `branch:2`.
+- `FIELD:TEXT` for a column with words: `state:verified`, `name:b1`, `why:command`, `branch:2`,
+  `parent:ckpt-300`.
 - `pinned`, `current`, `marked` or `restorable`.
 - any other text, which the name must contain.
 
@@ -67,6 +68,18 @@ def parse_filter(text: str) -> Filter:
     return Filter(text, tuple(_parse_word(word) for word in text.split()))
 
 
+def filter_help() -> str:
+    """Returns the words of a filter, in sentences, with an example for each field."""
+    columns = checkpoint_columns.COLUMNS
+    comparisons = [c.number_filter.example for c in columns if c.number_filter]
+    texts = [c.text_filter.example for c in columns if c.text_filter]
+    return (
+        f"Comparisons: {', '.join(comparisons)}, and any metric, as in loss<0.5. "
+        f"Texts: {', '.join(texts)}. Flags: {', '.join(_flags())}. "
+        "Any other word is a part of the name. A - before a word negates it."
+    )
+
+
 def _parse_word(word: str) -> _Test:
     if len(word) > 1 and word.startswith("-"):
         test = _parse_positive(word[1:])
@@ -101,15 +114,16 @@ def _truth(column: CheckpointColumn) -> _Test:
 
 
 def _parse_text(field: str, value: str) -> _Test:
-    columns = {c.text_filter.field: c for c in checkpoint_columns.COLUMNS if c.text_filter}
+    columns = _text_columns()
     column = columns.get(field)
     if column is None or column.text_filter is None:
-        raise UsageError(f"{field!r} is not a field. Use one of: {', '.join(columns)}.")
+        raise _not_text(field, value)
     wanted = value.casefold()
     choices = column.text_filter.choices
 
     def text_of(row: Row) -> str:
-        return str(column.value(row.checkpoint)).casefold()
+        text = column.value(row.checkpoint)
+        return "" if text is None else str(text).casefold()
 
     if choices:
         # The first letters suffice, so that a filter is valid while it is typed.
@@ -124,13 +138,18 @@ def _parse_text(field: str, value: str) -> _Test:
 def _parse_comparison(
     word: str, field: str, compare: Callable[[float, float], bool], value: str
 ) -> _Test:
+    column = _number_columns().get(field)
+    if column is None:
+        _check_is_metric(field)
     if not value:
         # The number is still being typed.
         return lambda row: True
-    columns = {c.number_filter.field: c for c in checkpoint_columns.COLUMNS if c.number_filter}
-    column = columns.get(field)
-    units = column.number_filter.units if column is not None and column.number_filter else PLAIN
-    limit = _parse_number(word, value, units)
+    declared = column.number_filter if column is not None else None
+    units = declared.units if declared is not None else PLAIN
+    limit = _parse_number(value, units)
+    if limit is None:
+        example = declared.example if declared is not None else f"{field}>0.5"
+        raise UsageError(f"{word!r} is not a valid comparison. Write it like this: {example}.")
 
     def test(row: Row) -> bool:
         metrics = row.checkpoint.metrics
@@ -140,11 +159,47 @@ def _parse_comparison(
     return test
 
 
-def _parse_number(word: str, value: str, units: Units) -> float:
+def _parse_number(value: str, units: Units) -> float | None:
+    """Returns the number in the base unit; None if `value` is not a number with such a unit."""
     found = _NUMBER.fullmatch(value)
-    unit = found["unit"].casefold() if found is not None else ""
-    if found is None or unit not in units.factors:
-        raise UsageError(
-            f"{word!r} is not a valid comparison. Write it like this: {units.example}."
-        )
-    return float(found["digits"].replace("_", "").replace(",", "")) * units.factors[unit]
+    factor = units.factors.get(found["unit"].casefold()) if found is not None else None
+    if found is None or factor is None:
+        return None
+    return float(found["digits"].replace("_", "").replace(",", "")) * factor
+
+
+def _text_columns() -> dict[str, CheckpointColumn]:
+    return {c.text_filter.field: c for c in checkpoint_columns.COLUMNS if c.text_filter}
+
+
+def _number_columns() -> dict[str, CheckpointColumn]:
+    return {c.number_filter.field: c for c in checkpoint_columns.COLUMNS if c.number_filter}
+
+
+def _not_text(field: str, value: str) -> UsageError:
+    """Returns the error for `FIELD:TEXT` with a field that is not text."""
+    if field in _flags():
+        return UsageError(f"{field!r} takes no value. Write it like this: {field}.")
+    column = _number_columns().get(field)
+    declared = column.number_filter if column is not None else None
+    number = _parse_number(value, declared.units if declared is not None else PLAIN)
+    if number is not None:
+        # Any other name may be a metric.
+        return UsageError(f"{field!r} takes a comparison. Write it like this: {field}>={value}.")
+    if declared is not None:
+        return UsageError(f"{field!r} takes a comparison. Write it like this: {declared.example}.")
+    return UsageError(f"{field!r} is not a field. Use one of: {', '.join(_text_columns())}.")
+
+
+def _check_is_metric(field: str) -> None:
+    """Checks that a field to compare, which is no column with numbers, can be a metric.
+
+    Raises:
+        UsageError: It is a column with words, or a flag.
+    """
+    column = _text_columns().get(field)
+    if column is not None and column.text_filter is not None:
+        example = column.text_filter.example
+        raise UsageError(f"{field!r} is text. Write it like this: {example}.")
+    if field in _flags():
+        raise UsageError(f"{field!r} takes no value. Write it like this: {field}.")

@@ -54,6 +54,12 @@ def age(seconds: float) -> str:
     return f"{int(seconds // _DAY)}d"
 
 
+def ago(seconds: float) -> str:
+    """Returns how long ago something was: `just now`, `12s ago`, `3m ago`."""
+    text = age(seconds)
+    return "just now" if text == "now" else f"{text} ago"
+
+
 def local_time(at: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     """Returns seconds since the epoch as local time; `unknown` if out of range."""
     try:

@@ -131,8 +131,14 @@ def read_config(default_keys: Mapping[str, str], path: Path | None = None) -> Co
     return config
 
 
-def default_rules(info: RunInfo | None, config: Config) -> Rules:
-    """Returns the policy to prune by if none is given: the one of the trainer comes first."""
+def default_rules(info: RunInfo | None, config: Config, place: Path | None = None) -> Rules:
+    """Returns the policy to prune by if none is given: the one of the trainer comes first.
+
+    Args:
+        info: The run; None if the trainer's policy does not count.
+        config: A configuration file.
+        place: Path of that file; by default the user's own.
+    """
     if info is not None and info.retention is not None:
         try:
             policy = RetentionSettings.from_json(info.retention).policy
@@ -143,11 +149,13 @@ def default_rules(info: RunInfo | None, config: Config) -> Rules:
         if not policy.is_empty:
             return Rules(policy, "the trainer's own policy")
     policy = config.retention.policy
-    if policy.is_empty:
-        where = config_path() or "a configuration file"
-        why = f"neither the trainer of this run nor {where} has a rule"
-        return Rules(policy, why)
-    return Rules(policy, "the configuration file", config.retention.trash_hours)
+    if not policy.is_empty:
+        source = str(place or config_path() or "the configuration file")
+        return Rules(policy, source, config.retention.trash_hours)
+    if place is not None:
+        return Rules(policy, f"{place} has none in [retention]")
+    where = config_path() or "a configuration file"
+    return Rules(policy, f"neither the trainer of this run nor {where} has a rule")
 
 
 def _known_keys(raw: dict[str, Any]) -> str:

@@ -20,24 +20,31 @@ class RuleFields:
 
     Attributes:
         key: Keyword of `Policy`, key of `[retention]` and of `run.json`. It begins with `keep_`,
-            so that other versions recognize a rule that they do not know.
-        option: Option of `prune`.
+            so that other versions recognize a rule that they do not know. The option and the
+            title are made from it.
         metavar: What the option takes, for its help.
         help: What the rule keeps, as a sentence that begins with `Keep`.
-        title: Title of the field in the prune dialog, at most 11 characters.
         example: Shown in that field while it is empty.
         value_type: Type of the value in JSON and TOML.
         repeats: Whether a policy may have several rules of this class.
     """
 
     key: str
-    option: str
     metavar: str
     help: str
-    title: str
     example: str
     value_type: type[int] | type[float] | type[str]
     repeats: bool = False
+
+    @property
+    def option(self) -> str:
+        """Option of `prune`."""
+        return f"--{self.key.replace('_', '-')}"
+
+    @property
+    def title(self) -> str:
+        """Title of the field in the prune dialog."""
+        return self.key.replace("_", " ")
 
 
 class Rule(Protocol):
@@ -127,10 +134,8 @@ class KeepLast(NumberRule):
 
     fields: ClassVar[RuleFields] = RuleFields(
         key="keep_last",
-        option="--keep-last",
         metavar="N",
         help="Keep the newest N that can be restored.",
-        title="keep last",
         example="how many",
         value_type=int,
     )
@@ -151,10 +156,8 @@ class KeepEverySteps(NumberRule):
 
     fields: ClassVar[RuleFields] = RuleFields(
         key="keep_every_steps",
-        option="--keep-every",
         metavar="N",
         help="Keep the first in every N steps, on each branch.",
-        title="every steps",
         example="steps",
         value_type=int,
     )
@@ -180,10 +183,8 @@ class KeepEveryHours(NumberRule):
 
     fields: ClassVar[RuleFields] = RuleFields(
         key="keep_every_hours",
-        option="--keep-every-hours",
         metavar="H",
         help="Keep the first in every H hours.",
-        title="every hours",
         example="hours",
         value_type=float,
     )
@@ -217,10 +218,8 @@ class BestBy:
 
     fields: ClassVar[RuleFields] = RuleFields(
         key="keep_best",
-        option="--keep-best",
         metavar="METRIC:min|max:N",
         help="Keep the best N by a metric; may be given several times.",
-        title="best by",
         example="loss:min:3",
         value_type=str,
         repeats=True,

@@ -11,6 +11,7 @@ from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
 from tfckpt_tui.app.actions import views
 from tfckpt_tui.app.actions.action import Action, Selection, default_keys, require
 from tfckpt_tui.formats.checkpoint_columns import copied_names
+from tfckpt_tui.formats.checkpoint_filter import filter_help
 from tfckpt_tui.formats.text import clean
 
 if TYPE_CHECKING:
@@ -334,9 +335,8 @@ ACTIONS = (
         key="slash",
         label="filter",
         title="Filter the checkpoints",
-        help="Shows the checkpoints that match all words: step>1000, size>1GB, age<2h, loss<0.5, "
-        "state:verified, branch:2, why:command, pinned, marked, current, restorable, or a part of "
-        "the name. A - before a word negates it. Enter keeps the filter, esc clears it.",
+        help=f"Shows the checkpoints that match all words. {filter_help()} Enter keeps the filter, "
+        "esc clears it.",
         perform=lambda dashboard: dashboard.open_filter(),
         opens_input=True,
         in_footer=False,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
+from rich.cells import cell_len
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import Horizontal, ItemGrid, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widget import Widget
@@ -20,6 +21,22 @@ from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content, to_c
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 AnswerT = TypeVar("AnswerT")
+
+
+_FRAME_WIDTH = 6
+"""Cells around the title of a field: corners, lines and blanks."""
+
+
+def field_rows(fields: Sequence[Widget], *, id: str) -> ItemGrid:  # noqa: A002
+    """Returns fields in as many rows as their titles need."""
+    widest = max(cell_len(str(field.border_title)) for field in fields)
+    return ItemGrid(
+        *fields,
+        id=id,
+        classes="fields",
+        min_column_width=widest + _FRAME_WIDTH,
+        regular=len(fields) % 2 == 0,
+    )
 
 
 @dataclass(frozen=True)
@@ -105,6 +122,15 @@ class Dialog(ModalScreen[AnswerT | None]):
                         classes=f"-{choice.tone}",
                         disabled=not self.can_choose(place),
                     )
+
+    def on_resize(self) -> None:
+        """Puts the buttons below each other where they do not fit side by side."""
+        self.call_after_refresh(self._stack_buttons)
+
+    def _stack_buttons(self) -> None:
+        if is_open(self):
+            needed = sum(button.outer_size.width + 1 for button in self.query(Button))
+            self.set_class(needed > self.query_one("#choices").size.width, "-stacked")
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Takes a newer snapshot, so that the text stays true while the dialog is open."""

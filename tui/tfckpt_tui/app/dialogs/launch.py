@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from textual import on
-from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Input
 
@@ -16,7 +15,7 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.cluster import processes_in_words
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.preflight import check_options
-from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
+from tfckpt_tui.app.dialogs.dialog import Choice, Dialog, field_rows
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -56,7 +55,7 @@ class LaunchDialog(Dialog[LaunchOptions]):
         self._check()
 
     def fields(self) -> Iterable[Widget]:
-        """Returns one line for each text, and one for all numbers."""
+        """Returns one line for each text, then the numbers."""
         values = asdict(self._form)
         fields: list[Widget] = []
         for name, (title, hint) in _TEXTS.items():
@@ -69,7 +68,7 @@ class LaunchDialog(Dialog[LaunchOptions]):
             field = Input(values[name], id=name, select_on_focus=True)
             field.border_title = title
             numbers.append(field)
-        return (*fields, Horizontal(*numbers, id="numbers"))
+        return (*fields, field_rows(numbers, id="numbers"))
 
     def text(self) -> Iterable[Iterable[Span]]:
         """Returns what the launch starts."""

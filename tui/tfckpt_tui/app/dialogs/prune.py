@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from textual import on
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Input
 
@@ -15,7 +14,7 @@ from tfckpt_trainer.catalog.retention.plan import Decision, Plan, plan, plan_of_
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.rules import RuleFields
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
+from tfckpt_tui.app.dialogs.dialog import Choice, Dialog, field_rows
 from tfckpt_tui.app.screens.page import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.app.widgets.checkpoints.plan_list import PlanList
@@ -172,14 +171,14 @@ class PruneDialog(PlanDialog):
             )
             field.border_title = rule.title
             inputs.append(field)
-        return (Horizontal(*inputs, id="rules"), *super().fields())
+        return (field_rows(inputs, id="rules"), *super().fields())
 
     def text(self) -> Iterable[Iterable[Span]]:
         """Returns where the rules come from, and what the plan frees."""
         if not self._first.is_known:
             yield ((f"The trainer's rules are not used: {clean(self._first.source)}.", "warn"),)
         elif not self._first.policy.is_empty and self._texts == self._first_texts:
-            yield ((f"By {self._first.source}.", "muted"),)
+            yield ((f"By {clean(self._first.source)}.", "muted"),)
         yield from super().text()
 
     def make_plan(self) -> Plan:

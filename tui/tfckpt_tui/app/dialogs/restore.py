@@ -14,7 +14,7 @@ from textual.widgets import Input
 
 from tfckpt_trainer.catalog.lineage import RestorePlan, plan_restore
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.errors import TfckptError, UnknownCheckpointError
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT
 from tfckpt_tui.app.widgets.base.styled_text import Span
@@ -187,6 +187,8 @@ def _preview_of(snapshot: RunSnapshot, typed: str) -> _Preview:
     checkpoints, position = snapshot.checkpoints, snapshot.position
     try:
         checkpoint = find_typed(checkpoints, typed, position)
+    except UnknownCheckpointError as error:
+        return _Preview(refusal=clean(_in_trash(snapshot, error.text) or str(error)))
     except TfckptError as error:
         return _Preview(refusal=clean(str(error)))
     try:
@@ -198,12 +200,21 @@ def _preview_of(snapshot: RunSnapshot, typed: str) -> _Preview:
     return _Preview(checkpoint, plan)
 
 
+def _in_trash(snapshot: RunSnapshot, text: str) -> str:
+    """Returns how to bring back what has this name or step; empty if it is not in the trash."""
+    trashed = (checkpoint for manifest in snapshot.trash for checkpoint in manifest.checkpoints)
+    found = next((c.name for c in trashed if text in (c.name, str(c.step))), None)
+    if found is None:
+        return ""
+    return f"{found} is in the trash. To bring it back, cancel and press T."
+
+
 def _described(checkpoint: Checkpoint, at: float) -> tuple[Span, ...]:
     sign = CHECKPOINT[checkpoint.state]
     parts = [
         f"branch {checkpoint.branch}",
         units.size(checkpoint.size),
-        f"saved {units.age(max(0.0, at - checkpoint.saved_at))} ago",
+        f"saved {units.ago(max(0.0, at - checkpoint.saved_at))}",
     ]
     step = f"  step {checkpoint.step:,}" if checkpoint.step is not None else ""
     return (

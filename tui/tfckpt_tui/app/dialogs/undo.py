@@ -37,12 +37,12 @@ class UndoDialog(Dialog[str]):
             return
         count = len(manifest.checkpoints)
         size = sum(checkpoint.size for checkpoint in manifest.checkpoints)
-        ago = units.age(max(0.0, self.snapshot.at - manifest.at))
+        ago = units.ago(max(0.0, self.snapshot.at - manifest.at))
         yield (
             (units.count(count, "checkpoint"), "strong"),
             (f" ({units.size(size)}) come{'s' if count == 1 else ''} back from the trash.", ""),
         )
-        yield ((f"Pruned {ago} ago by {clean(manifest.by)}.", "muted"),)
+        yield ((f"Pruned {ago} by {clean(manifest.by)}.", "muted"),)
         if manifest.by == RETENTION:
             yield (("The trainer prunes it again after the next save, unless you pin it.", "warn"),)
         yield ()
