@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,9 +18,14 @@ MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 2 << 30
 """How much of it has to be free."""
 
-WORKERS_PER_CORE = 2
+WORKERS_PER_CORE = 3
 """Most tests wait: for a process, a heartbeat, a screen."""
+WORKERS_PER_CORE_WITH_TENSORFLOW = 2
+"""Each of them imports TensorFlow."""
 MOST_WORKERS = 16
+
+SLOWEST_FIRST = ("e2e", "tensorflow", "launch", "tui", "catalog", "rundir")
+"""Markers and folders in the order in which their tests begin; all others come last."""
 
 settings.register_profile("loaded machine", deadline=None)
 settings.load_profile("loaded machine")
@@ -33,26 +39,47 @@ def pytest_configure(config: pytest.Config) -> None:
     named = config.getoption("basetemp") or "TMPDIR" in os.environ
     if not named and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    # Hundreds of processes import the same modules. Each would compile them.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Returns the number of processes that run tests; 0, for this one, if a file is named."""
     if any(".py" in argument for argument in config.args):
         return 0
-    return min(MOST_WORKERS, WORKERS_PER_CORE * (os.cpu_count() or 1))
+    quick = "not tensorflow" in config.getoption("markexpr")
+    per_core = WORKERS_PER_CORE if quick else WORKERS_PER_CORE_WITH_TENSORFLOW
+    return min(MOST_WORKERS, per_core * (os.cpu_count() or 1))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the files that take longest first, so that no process is left alone with one."""
+    """Distributes each test on its own, except that tests which share a fixture stay together.
+
+    Tests that take longest come first, so that no process is left alone with one.
+    """
 
     def order(item: pytest.Item) -> int:
-        names = [mark.name for mark in item.iter_markers()]
-        return 0 if "e2e" in names else 1 if "tensorflow" in names else 2
+        names = {mark.name for mark in item.iter_markers()} | {item.path.parent.name}
+        return next(
+            (place for place, name in enumerate(SLOWEST_FIRST) if name in names), len(SLOWEST_FIRST)
+        )
 
-    of_file: dict[Path, int] = {}
-    for item in items:
-        of_file[item.path] = min(order(item), of_file.get(item.path, 2))
-    items.sort(key=lambda item: of_file[item.path])
+    first: dict[str, int] = {}
+    groups = {item: _shared_by_module(item) or item.nodeid for item in items}
+    for item, group in groups.items():
+        first[group] = min(order(item), first.get(group, len(SLOWEST_FIRST)))
+        if group != item.nodeid:
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: first[groups[item]])
+
+
+def _shared_by_module(item: pytest.Item) -> str | None:
+    """Returns the name of the module whose tests share a fixture with `item`, if it uses one."""
+    fixtures = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009
+    shared = any(found and found[-1].scope == "module" for found in fixtures.values())
+    return item.path.stem if shared else None
 
 
 @pytest.fixture(autouse=True, scope="session")
