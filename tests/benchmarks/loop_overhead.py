@@ -17,10 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
-from cluster import free_ports
+from tfckpt_trainer.launch.cluster import free_ports
 
 STEPS_PER_BLOCK = 200
 
