@@ -27,6 +27,10 @@ MOST_WORKERS = 16
 
 SLOWEST_FIRST = ("e2e", "tensorflow", "launch", "tui", "catalog", "rundir")
 """Markers and folders in the order in which their tests begin; all others come last."""
+TENSORFLOW_PLACES = 2
+"""How many of them start TensorFlow."""
+COMPUTING_SHARE = 0.8
+"""The part of all tests among which those that start TensorFlow are distributed."""
 
 settings.register_profile("loaded machine", deadline=None)
 settings.load_profile("loaded machine")
@@ -61,22 +65,28 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Distributes each test on its own, except that tests which share a fixture stay together.
 
-    Tests that take longest come first, so that no process is left alone with one.
+    Slow tests come first, so that no process is left alone with one. Tests that compute are mixed
+    with tests that wait.
     """
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        module = _shared_by_module(item)
+        groups.setdefault(module or item.nodeid, []).append(item)
+        if module:
+            item.add_marker(pytest.mark.xdist_group(module))
 
-    def order(item: pytest.Item) -> int:
-        names = {mark.name for mark in item.iter_markers()} | {item.path.parent.name}
-        return next(
-            (place for place, name in enumerate(SLOWEST_FIRST) if name in names), len(SLOWEST_FIRST)
-        )
+    def place(group: list[pytest.Item]) -> int:
+        names = {mark.name for item in group for mark in item.iter_markers()}
+        names.add(group[0].path.parent.name)
+        return next((n for n, name in enumerate(SLOWEST_FIRST) if name in names), sys.maxsize)
 
-    first: dict[str, int] = {}
-    groups = {item: _shared_by_module(item) or item.nodeid for item in items}
-    for item, group in groups.items():
-        first[group] = min(order(item), first.get(group, len(SLOWEST_FIRST)))
-        if group != item.nodeid:
-            item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: first[groups[item]])
+    ordered = sorted(groups.values(), key=place)
+    computing = [group for group in ordered if place(group) < TENSORFLOW_PLACES]
+    waiting = ordered[len(computing) :]
+    mixed = [(COMPUTING_SHARE * n / len(computing), group) for n, group in enumerate(computing)]
+    mixed += [(n / len(waiting), group) for n, group in enumerate(waiting)]
+    mixed.sort(key=lambda one: one[0])
+    items[:] = [item for _, group in mixed for item in group]
 
 
 def _shared_by_module(item: pytest.Item) -> str | None:
