@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -87,6 +88,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mixed += [(n / len(waiting), group) for n, group in enumerate(waiting)]
     mixed.sort(key=lambda one: one[0])
     items[:] = [item for _, group in mixed for item in group]
+
+
+def pytest_collection_finish() -> None:
+    """Keeps the garbage collector from looking through thousands of tests again and again."""
+    gc.freeze()
 
 
 def _shared_by_module(item: pytest.Item) -> str | None:
