@@ -33,25 +33,29 @@ while True:
     status = WorkerStatus(
         index=int(sys.argv[2]), host=socket.gethostname(), pid=os.getpid(),
         process_started_at=psutil.Process().create_time(), updated_at=time.time(),
-        interval_seconds=1.0, activity=Activity.TRAINING, step=1, namespace=process_namespace(),
+        interval_seconds=float(sys.argv[3]), activity=Activity.TRAINING, step=1,
+        namespace=process_namespace(),
     )
     with suppress(OSError):
         store(run.worker_status(status.index), status, durable=False)
-    time.sleep(0.3)
+    time.sleep(0.3 * status.interval_seconds)
 """
 
 
 @contextmanager
-def beating(run: RunDirectory, index: int = 0, *, hidden: bool = False) -> Iterator[int]:
+def beating(
+    run: RunDirectory, index: int = 0, *, hidden: bool = False, interval: float = 1.0
+) -> Iterator[int]:
     """Starts one; yields the number of the process that has to be killed to end it.
 
     Args:
         run: The run directory.
         index: Which worker it is.
         hidden: Whether it lives in a PID namespace of its own, as in a container.
+        interval: The seconds between its heartbeats.
     """
     run.create()
-    words = [sys.executable, "-c", _SCRIPT, str(run.root), str(index)]
+    words = [sys.executable, "-c", _SCRIPT, str(run.root), str(index), str(interval)]
     if hidden:
         words = [*_unshare(), *words]
     process = subprocess.Popen(words, start_new_session=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
+import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,9 +20,18 @@ MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 2 << 30
 """How much of it has to be free."""
 
-WORKERS_PER_CORE = 2
+WORKERS_PER_CORE = 3
 """Most tests wait: for a process, a heartbeat, a screen."""
+WORKERS_PER_CORE_WITH_TENSORFLOW = 2
+"""Each of them imports TensorFlow."""
 MOST_WORKERS = 16
+
+SLOWEST_FIRST = ("e2e", "tensorflow", "launch", "tui", "catalog", "rundir")
+"""Markers and folders in the order in which their tests begin; all others come last."""
+TENSORFLOW_PLACES = 2
+"""How many of them start TensorFlow."""
+COMPUTING_SHARE = 0.8
+"""The part of all tests among which those that start TensorFlow are distributed."""
 
 settings.register_profile("loaded machine", deadline=None)
 settings.load_profile("loaded machine")
@@ -33,26 +45,61 @@ def pytest_configure(config: pytest.Config) -> None:
     named = config.getoption("basetemp") or "TMPDIR" in os.environ
     if not named and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    # Hundreds of processes import the same modules. Each would compile them.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+    # A shell starts background jobs with this signal ignored, and so would be what tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Returns the number of processes that run tests; 0, for this one, if a file is named."""
     if any(".py" in argument for argument in config.args):
         return 0
-    return min(MOST_WORKERS, WORKERS_PER_CORE * (os.cpu_count() or 1))
+    quick = "not tensorflow" in config.getoption("markexpr")
+    per_core = WORKERS_PER_CORE if quick else WORKERS_PER_CORE_WITH_TENSORFLOW
+    return min(MOST_WORKERS, per_core * (os.cpu_count() or 1))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the files that take longest first, so that no process is left alone with one."""
+    """Distributes each test on its own, except that tests which share a fixture stay together.
 
-    def order(item: pytest.Item) -> int:
-        names = [mark.name for mark in item.iter_markers()]
-        return 0 if "e2e" in names else 1 if "tensorflow" in names else 2
-
-    of_file: dict[Path, int] = {}
+    Slow tests come first, so that no process is left alone with one. Tests that compute are mixed
+    with tests that wait.
+    """
+    groups: dict[str, list[pytest.Item]] = {}
     for item in items:
-        of_file[item.path] = min(order(item), of_file.get(item.path, 2))
-    items.sort(key=lambda item: of_file[item.path])
+        module = _shared_by_module(item)
+        groups.setdefault(module or item.nodeid, []).append(item)
+        if module:
+            item.add_marker(pytest.mark.xdist_group(module))
+
+    def place(group: list[pytest.Item]) -> int:
+        names = {mark.name for item in group for mark in item.iter_markers()}
+        names.add(group[0].path.parent.name)
+        return next((n for n, name in enumerate(SLOWEST_FIRST) if name in names), sys.maxsize)
+
+    ordered = sorted(groups.values(), key=place)
+    computing = [group for group in ordered if place(group) < TENSORFLOW_PLACES]
+    waiting = ordered[len(computing) :]
+    mixed = [(COMPUTING_SHARE * n / len(computing), group) for n, group in enumerate(computing)]
+    mixed += [(n / len(waiting), group) for n, group in enumerate(waiting)]
+    mixed.sort(key=lambda one: one[0])
+    items[:] = [item for _, group in mixed for item in group]
+
+
+def pytest_collection_finish() -> None:
+    """Keeps the garbage collector from looking through thousands of tests again and again."""
+    gc.freeze()
+
+
+def _shared_by_module(item: pytest.Item) -> str | None:
+    """Returns the name of the module whose tests share a fixture with `item`, if it uses one."""
+    fixtures = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009
+    shared = any(found and found[-1].scope == "module" for found in fixtures.values())
+    return item.path.stem if shared else None
 
 
 @pytest.fixture(autouse=True, scope="session")

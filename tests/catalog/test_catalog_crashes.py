@@ -6,7 +6,7 @@ What lies on the disk is judged here without the product's code: by names and by
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -65,7 +65,9 @@ class Scene:
 
     def whole(self) -> set[str]:
         """The checkpoints that TensorFlow sees; each must have every byte of all its files."""
-        now = contents(self.root)
+        return self._whole_among(contents(self.root))
+
+    def _whole_among(self, now: Mapping[str, bytes]) -> set[str]:
         seen = {name for name in NAMES if f"{name}.index" in now}
         for name in seen:
             for file, data in self.files_of(name).items():
@@ -82,9 +84,9 @@ class Scene:
 
     def check(self) -> None:
         """Nothing is half there, nothing is lost, and TensorFlow's list names what is there."""
-        seen = self.whole()
-        assert seen >= set(NAMES) - set(PRUNED)
         now = contents(self.root)
+        seen = self._whole_among(now)
+        assert seen >= set(NAMES) - set(PRUNED)
         trashed = {
             path.relative_to(place).as_posix(): path.read_bytes()
             for place in self.run.trash.iterdir()
@@ -102,8 +104,9 @@ class Scene:
 
     def is_pruned(self) -> bool:
         """Whether a prune is done, with every file of it in the trash."""
-        return self.whole() == set(NAMES) - set(PRUNED) and not any(
-            set(self.files_of(name)) & set(contents(self.root)) for name in PRUNED
+        now = contents(self.root)
+        return self._whole_among(now) == set(NAMES) - set(PRUNED) and not any(
+            self.files_of(name).keys() & now.keys() for name in PRUNED
         )
 
     def is_original(self) -> bool:

@@ -37,6 +37,11 @@ def never(_seconds: float) -> None:
     raise AssertionError("it waited")
 
 
+def quick_to_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shortens the time for which a heartbeat is watched."""
+    monkeypatch.setattr(liveness, "WATCH_SECONDS", 0.5)
+
+
 def an_hour_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     true_time = time.time
     monkeypatch.setattr(time, "time", lambda: true_time() + 3600)
@@ -44,7 +49,7 @@ def an_hour_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("hidden", [False, True])
 def test_a_worker_that_beats_lives(run, monkeypatch, hidden):
-    with beating(run, hidden=hidden) as pid:
+    with beating(run, hidden=hidden, interval=0.2) as pid:
         an_hour_ahead(monkeypatch)
         found = find_other_trainer(run)
         assert found is not None
@@ -52,6 +57,7 @@ def test_a_worker_that_beats_lives(run, monkeypatch, hidden):
         assert (found.namespace != process_namespace()) == hidden
         assert heartbeat_age_on_disk(run, 0) < 60
         end(pid)
+        quick_to_judge(monkeypatch)
         assert find_other_trainer(run) is None
 
 
@@ -116,10 +122,11 @@ def test_the_own_heartbeat_is_no_other_one(run):
 
 
 @pytest.mark.parametrize("mounted", [small_tmpfs, small_ext4])
-def test_the_clock_is_read_on_a_full_disk(tmp_path, mounted):
+def test_the_clock_is_read_on_a_full_disk(tmp_path, monkeypatch, mounted):
+    quick_to_judge(monkeypatch)
     with mounted(tmp_path / "disk") as root:
         run = RunDirectory(root / "run")
-        with beating(run, hidden=True) as pid:
+        with beating(run, hidden=True, interval=0.2) as pid:
             run.trainer_lock.touch()
             filler = fill(root)
             assert is_full(root)

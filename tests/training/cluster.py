@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from reserved_ports import reserved_ports
 from tensorflow_processes import TensorFlowProcess
-from tfckpt_trainer.launch.cluster import addresses, cluster_of, free_ports, tasks, tf_config
+from tfckpt_trainer.launch.cluster import addresses, cluster_of, tasks, tf_config
 
 SCRIPTS = Path(__file__).with_name("scripts")
 
@@ -24,12 +26,14 @@ class Cluster:
     environment: dict[str, str] = field(default_factory=dict)
     parameter_servers: int = 0
     processes: list[TensorFlowProcess] = field(default_factory=list)
+    _stack: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Cluster:
         self.run_dir.mkdir(exist_ok=True)
         coordinated = self.strategy == "parameter-server"
         members = tasks(self.workers, self.parameter_servers or int(coordinated))
-        cluster = cluster_of(members, addresses(free_ports(len(members))))
+        ports = self._stack.enter_context(reserved_ports(len(members)))
+        cluster = cluster_of(members, addresses(ports))
         for index, task in enumerate(members):
             environment = {
                 **os.environ,
@@ -53,6 +57,7 @@ class Cluster:
         for process in self.processes:
             process.kill()
             process.wait()
+        self._stack.close()
 
     def log(self, index: int) -> Path:
         """The file with the output of worker `index`."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from cluster import SCRIPTS, free_ports
+from cluster import SCRIPTS
 
+from reserved_ports import reserved_ports
 from tensorflow_processes import run_with_tensorflow
 
 pytestmark = pytest.mark.tensorflow
@@ -26,8 +27,8 @@ def message_of(name, **environment):
     ],
 )
 def test_without_a_tpu_one_message_says_what_was_looked_for(environment, named):
-    (port,) = free_ports(1)
-    message = message_of("tpu", **{k: v.format(port=port) for k, v in environment.items()})
+    with reserved_ports(1) as (port,):
+        message = message_of("tpu", **{k: v.format(port=port) for k, v in environment.items()})
     assert f"No usable TPU found as {named}" in message
     assert "choose another strategy" in message
 

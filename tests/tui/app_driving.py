@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -64,12 +65,24 @@ async def until(
             return result
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {timeout:g} s\n{shown(pilot.app)}")
-        await pilot.pause(0.05)
+        await pilot.pause(0.02)
 
 
 async def until_shown(pilot: Pilot[int], text: str, timeout: float = LEAST_SECONDS) -> None:
-    """Waits until `text` is on the screen."""
+    """Waits until `text` is on the screen, with what came at the same time."""
     await until(pilot, lambda: text in shown(pilot.app), f"{text!r} on the screen", timeout)
+    await pilot.pause()
+
+
+async def until_jobs_are_shown(pilot: Pilot[int]) -> None:
+    """Waits until no job runs in a thread, and the screen shows what all of them found."""
+
+    def running() -> bool:
+        return any(thread.name.startswith("job: ") for thread in threading.enumerate())
+
+    await pilot.pause()
+    await until(pilot, lambda: not running(), "the end of all jobs")
+    await pilot.pause()
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,12 +24,18 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
+    from textual import _wait
     from textual.widgets import Input
 
     monkeypatch.setattr(Input.cursor_blink, "_default", False)
+    # After each key, Textual looks in such steps whether the process is idle.
+    monkeypatch.setattr(_wait, "SLEEP_GRANULARITY", 0.002)
     yield
     monkeypatch.undo()
     time.tzset()
+    # A job may wait for an answer that no trainer gives; the next test does not wait for it.
+    for thread in threading.enumerate():
+        thread.name = thread.name.replace("job: ", "left over: ")
 
 
 @pytest.fixture

@@ -73,6 +73,8 @@ class RunFactory:
         }
         status = WorkerStatus(**{**fields, **changes})
         store(self.run.worker_status(index), status)
+        # Whether it may be alive is told by the file's age.
+        os.utime(self.run.worker_status(index), (status.updated_at, status.updated_at))
         return status
 
     def live_worker(self, index: int = 0, **changes: Any) -> WorkerStatus:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from app_driving import shown, until, until_shown
+from app_driving import shown, until, until_jobs_are_shown, until_shown
 from rich.segment import Segment
 from rundir_factory import RunFactory, two_branches
 from textual.color import Color
@@ -105,7 +105,7 @@ async def test_hostile_text_is_shown_and_does_nothing(first: int, tmp_path: Path
         await until_shown(pilot, "save refused:")
         for keys in WALK:
             await pilot.press("home", *keys)
-            await pilot.pause(0.1)
+            await until_jobs_are_shown(pilot)
             for segment in all_segments(app):
                 assert not UNSAFE.search(segment.text), (keys, segment.text)
                 assert "@click" not in str(segment.style.meta if segment.style else "")

@@ -89,7 +89,10 @@ async def test_a_failure_stays_in_full_until_it_is_dismissed(live: RunFactory) -
 
         await until(pilot, whole, "the whole reason")
         await pilot.press("down", "up")
-        await pilot.pause(0.3)
+        app = pilot.app
+        assert isinstance(app, TfckptApp)
+        before = app.snapshot
+        await until(pilot, lambda: app.snapshot is not before, "a newer snapshot")
         assert "save refused:" in shown(pilot.app)
         await pilot.press("escape")
         await until(pilot, lambda: "save refused:" not in shown(pilot.app), "it is dismissed")

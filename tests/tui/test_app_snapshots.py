@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from app_driving import StillMonitor, until
+from app_driving import StillMonitor, until, until_jobs_are_shown
 from rundir_factory import RunFactory, two_branches
 from textual.pilot import Pilot
 
@@ -71,7 +71,7 @@ def pressing(*keys: str) -> Callable[[Pilot[int]], Any]:
         await until(pilot, lambda: pilot.app.snapshot, "the snapshot")  # type: ignore[attr-defined]
         await pilot.pause()
         await pilot.press(*keys)
-        await pilot.pause(0.2)
+        await until_jobs_are_shown(pilot)
 
     return before
 

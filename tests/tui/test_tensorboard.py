@@ -16,6 +16,7 @@ from json_reference import check
 from rundir_factory import RunFactory, two_branches
 
 from command_running import Tool
+from reserved_ports import reserved_ports
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -29,6 +30,14 @@ def run(tmp_path: Path) -> Iterator[RunDirectory]:
     made = two_branches(tmp_path / "run").run
     yield made
     tensorboard.stop(made)
+
+
+@pytest.fixture(autouse=True)
+def usual_port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Takes another port for the usual one, which any TensorBoard of this machine may have."""
+    with reserved_ports(1) as (port,):
+        monkeypatch.setattr(tensorboard, "USUAL_PORT", port)
+        yield port
 
 
 @pytest.fixture
@@ -54,12 +63,14 @@ def test_it_is_started_once_serves_this_run_and_is_gone_when_stopped(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    usual_port: int,
 ) -> None:
     # A module of the same name where the person stands must not be taken for the real one.
     (tmp_path / "tensorboard.py").write_text("raise SystemExit('the wrong module')")
     monkeypatch.chdir(tmp_path)
     first = tensorboard.start(run)
     assert first.started
+    assert first.port == usual_port
     assert first.directory == str(run.tensorboard)
     with urllib.request.urlopen(f"{first.url}data/environment", timeout=30) as answer:
         assert str(run.tensorboard) in answer.read().decode()

@@ -24,8 +24,8 @@ from tfckpt_trainer.rundir.reserve import (
     keep_reserve,
     release_reserve,
 )
-from tfckpt_tui.services import prune
-from waiting import wait_until
+from tfckpt_tui.services import prune, request
+from waiting import LEAST_SECONDS, wait_until
 
 TEST = "a test"
 
@@ -43,8 +43,9 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def ended(disk: Path) -> RunFactory:
-    """A run on a disk of its own; its trainer is gone."""
+def ended(disk: Path, monkeypatch: pytest.MonkeyPatch) -> RunFactory:
+    """A run on a disk of its own; its trainer is gone, and is not waited for."""
+    monkeypatch.setattr(request, "HEARTBEAT_SECONDS", 0.1)
     made = two_branches(disk / "run")
     for index in range(2):
         made.run.worker_status(index).unlink()
@@ -180,10 +181,13 @@ def test_the_reserve_comes_back_when_there_is_room(ended: RunFactory) -> None:
     assert run.reserve.stat().st_size == RESERVE_BYTES
 
 
-def test_a_trainer_whose_heartbeat_does_not_fit_is_asked(ended: RunFactory) -> None:
+def test_a_trainer_whose_heartbeat_does_not_fit_is_asked(
+    ended: RunFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It lives and holds the run, and looks dead: the reserve lets it say so."""
+    monkeypatch.setattr(request, "HEARTBEAT_SECONDS", LEAST_SECONDS)
     run = ended.run
-    with beating(run), AnsweringTrainer(run, moving_files(run)) as trainer:
+    with beating(run, interval=0.2), AnsweringTrainer(run, moving_files(run)) as trainer:
         wait_until(lambda: trainer_answers(run, time.time()), 10, "it beats")
         fill(run.root.parent)
         wait_until(lambda: not trainer_answers(run, time.time()), 20, "it looks dead")

@@ -34,6 +34,15 @@ def coordinated(root, log, *words, workers=2, servers=2):
     )
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The steps of two workers with one parameter server that nothing happened to."""
+    place = tmp_path_factory.mktemp("undisturbed")
+    with coordinated(place / "run", place / "log", "--plain", servers=1) as cluster:
+        assert set(cluster.wait()) == {0}, cluster.output()
+    return steps_of(place / "log", 0)
+
+
 @pytest.mark.parametrize(
     ("workers", "servers", "how"),
     [(1, 1, ()), (2, 2, ("--plain",)), (2, 1, ("--plain", "--in-parts"))],
@@ -64,17 +73,14 @@ def test_what_follows_a_restore_equals_a_run_that_never_stopped(tmp_path, worker
     ]
 
 
-def test_two_workers_compute_what_two_mirrored_replicas_do(tmp_path):
-    with coordinated(tmp_path / "run", tmp_path / "one", "--plain") as cluster:
-        assert set(cluster.wait()) == {0}, cluster.output()
+def test_two_workers_compute_what_two_mirrored_replicas_do(tmp_path, undisturbed):
     log = tmp_path / "other"
     with Cluster(
         tmp_path / "mirrored", "exact.py", ["--log", str(log), "--plain"], 1, "mirrored"
     ) as cluster:
         assert cluster.wait() == [0], cluster.output()
-    ours, theirs = steps_of(tmp_path / "one", 0), steps_of(log, 0)
-    losses = {step: float.fromhex(loss) for step, (loss, _) in theirs.items()}
-    assert {step: float.fromhex(loss) for step, (loss, _) in ours.items()} == pytest.approx(
+    losses = {step: float.fromhex(loss) for step, (loss, _) in steps_of(log, 0).items()}
+    assert {step: float.fromhex(loss) for step, (loss, _) in undisturbed.items()} == pytest.approx(
         losses, rel=1e-4
     )
 
@@ -134,11 +140,8 @@ def test_a_chief_is_steered_and_takes_over_from_other_strategies(tmp_path):
 
 
 @pytest.mark.parametrize("killed", [1, 3], ids=["worker", "parameter server"])
-def test_whoever_is_killed_all_start_again_and_the_numbers_stay(tmp_path, killed):
-    log, undisturbed = tmp_path / "log", tmp_path / "undisturbed"
-    with coordinated(tmp_path / "other", undisturbed, "--plain", servers=1) as cluster:
-        assert set(cluster.wait()) == {0}, cluster.output()
-
+def test_whoever_is_killed_all_start_again_and_the_numbers_stay(tmp_path, undisturbed, killed):
+    log = tmp_path / "log"
     run = RunDirectory(tmp_path / "run")
     command = [sys.executable, str(SCRIPTS / "exact.py"), "--plain", "--log", str(log)]
     command += ["--strategy", "parameter-server"]
@@ -161,7 +164,7 @@ def test_whoever_is_killed_all_start_again_and_the_numbers_stay(tmp_path, killed
     assert read_supervisor(run).state is SupervisorState.FINISHED
     lost = [entry for entry in read_entries(run) if entry.kind is JournalKind.WORKER_LOST]
     assert [entry.details["worker"] for entry in lost if entry.by == "supervisor"] == [killed]
-    assert steps_of(log, 0, first_only=False) == steps_of(undisturbed, 0)
+    assert steps_of(log, 0, first_only=False) == undisturbed
 
 
 def test_fit_is_refused_with_the_way_round(tmp_path):

@@ -13,6 +13,7 @@ from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from beating import beating, end
 from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.rundir import liveness
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -48,7 +49,7 @@ def test_neither_prune_nor_undo_nor_emptying(
     run = ended.run
     prune.prune(run, ["ckpt-100"], through=TEST)
     before = files(run)
-    with beating(run, hidden=hidden) as pid:
+    with beating(run, hidden=hidden, interval=0.2) as pid:
         real = time.time
         with monkeypatch.context() as patch:
             patch.setattr(time, "time", lambda: real() + 10)
@@ -64,6 +65,7 @@ def test_neither_prune_nor_undo_nor_emptying(
                 assert files(run) == before
         end(pid)
         wait_until(lambda: not trainer_answers(run, time.time()), 10, "the heartbeat is old")
+        monkeypatch.setattr(liveness, "WATCH_SECONDS", 0.5)
         assert prune.undo(run, through=TEST).names == ("ckpt-100",)
 
 
