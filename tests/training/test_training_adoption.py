@@ -8,8 +8,9 @@ import os
 import pytest
 from cluster import SCRIPTS
 
+from reserved_ports import reserved_ports
 from tensorflow_processes import TensorFlowProcess, run_with_tensorflow
-from tfckpt_trainer.launch.cluster import addresses, cluster_of, free_ports, tasks, tf_config
+from tfckpt_trainer.launch.cluster import addresses, cluster_of, tasks, tf_config
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 
@@ -70,9 +71,9 @@ def test_a_model_of_other_shapes_is_refused_with_both_shapes(results):
 def on_two_workers(module: str, directory) -> str:
     """Runs an example to its end; returns the output of both workers."""
     members = tasks(2, 0)
-    cluster = cluster_of(members, addresses(free_ports(2)))
     log = directory.with_name(f"{module}.log")
-    with open(log, "ab") as output:
+    with reserved_ports(2) as ports, open(log, "ab") as output:
+        cluster = cluster_of(members, addresses(ports))
         processes = [
             TensorFlowProcess(
                 [f"tfckpt_trainer.examples.{module}", directory],
