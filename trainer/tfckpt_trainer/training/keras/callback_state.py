@@ -90,7 +90,8 @@ class CallbackState:
                     callback.load_state_dict(own[_OWN_STATE])
                 continue
             for name, value in {**first, **own}.items():
-                if name in first:
+                # One that holds something else by now, such as a file, is as new as the process.
+                if name in first and _plain(getattr(callback, name, None)) is not _NOT_PLAIN:
                     setattr(callback, name, json.loads(json.dumps(value)))
             if str(number) in self.variables:
                 has_weights = own.get("best_weights") is True
