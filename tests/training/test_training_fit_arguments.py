@@ -17,12 +17,12 @@ SCRIPT = SCRIPTS / "fitted_like_keras.py"
 
 def names_of_cases():
     """The keys of the tables of cases in the script."""
-    tables = [
-        statement.value
+    tables = {
+        statement.targets[0].id: statement.value
         for statement in ast.parse(SCRIPT.read_text()).body
-        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Dict)
-    ]
-    return [key.value for table in tables for key in table.keys if isinstance(key, ast.Constant)]
+        if isinstance(statement, ast.Assign)
+    }
+    return [key.value for name in ("ALIKE", "DIFFERENT") for key in tables[name].keys]
 
 
 def compared(directory, *arguments):
