@@ -75,6 +75,8 @@ def messages(tmp_path_factory):
         ("nothing", "x is None. Pass arrays, a tf.data.Dataset or a keras.utils.PyDataset."),
         ("no data", "x is an int. Pass arrays, a tf.data.Dataset, a keras.utils.PyDataset, or a"),
         ("function", "It has to return a generator of batches, or to take a tf.distribute.Input"),
+        ("arguments", "Pass one without, such as functools.partial(function, argument)."),
+        ("optional context", "taken"),
         ("targets beside", "Yield (x, y) or (x, y, sample_weight) from x instead."),
         ("weights beside", "sample_weight is given beside a"),
         ("directory", "y is the text 'runs/first'. Pass run_dir='runs/first'."),

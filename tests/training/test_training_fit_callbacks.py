@@ -10,7 +10,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from cluster import Cluster
+from cluster import SCRIPTS, Cluster
 from steered import SteeredRun
 
 from documentation import DOCS
@@ -144,3 +144,12 @@ def test_each_exact_callback_is_in_the_run_that_is_compared(known):
     for name, kind in documented().items():
         if kind != "refused":
             assert f"keras.callbacks.{name}" in source, name
+
+
+def test_a_run_goes_on_with_other_callbacks_and_keeps_its_history(tmp_path):
+    done = run_with_tensorflow(SCRIPTS / "fit_changed_callbacks.py", tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for runs in json.loads(done.stdout.splitlines()[-1]).values():
+        assert [len(losses) for losses in runs] == [2, 3, 4]
+        assert runs[2][:3] == runs[1]
+        assert runs[1][:2] == runs[0]

@@ -37,6 +37,11 @@ def batches():
     yield x, y
 
 
+def batches_of(size):
+    """Yields a batch."""
+    yield x[:size], y[:size]
+
+
 def callback(kind):
     """Returns a callback, without its constructor."""
     return kind.__new__(kind)
@@ -51,6 +56,8 @@ CASES = {
     "nothing": {},
     "no data": {"x": 7},
     "function": {"x": lambda: data},
+    "arguments": {"x": batches_of, "steps_per_epoch": 1},
+    "optional context": {"x": lambda context=None: data},
     "targets beside": {"x": data, "y": y},
     "weights beside": {"x": data, "sample_weight": y},
     "directory": {"x": data, "y": "runs/first"},

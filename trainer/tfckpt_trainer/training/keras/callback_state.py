@@ -39,22 +39,27 @@ class CallbackState:
 
     Attributes:
         variables: For each `EarlyStopping` that keeps the best weights, variables that a checkpoint
-            holds them in, by the position of the callback.
+            holds them in, by the number of the callback among those.
     """
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback]) -> None:
         self._callbacks = list(callbacks)
         self._first: list[dict[str, Any]] = [{} for _ in self._callbacks]
+        self._keepers = [callback for callback in self._callbacks if _keeps_weights(callback)]
         self.variables: dict[str, list[tf.Variable]] = {}
 
-    def create_variables(self, model: keras.Model) -> None:
-        """Creates `variables` for the weights of a built model."""
-        for number, callback in enumerate(self._callbacks):
-            if _keeps_weights(callback):
-                self.variables[str(number)] = [
-                    tf.Variable(np.zeros_like(weight), trainable=False)
-                    for weight in model.get_weights()
-                ]
+    def create_variables(self, model: keras.Model, sets: int | None) -> None:
+        """Creates `variables` for the weights of a built model.
+
+        Args:
+            model: The model.
+            sets: How many sets of weights the checkpoints of the run have; None if there are none.
+        """
+        for number in range(len(self._keepers) if sets is None else sets):
+            self.variables[str(number)] = [
+                tf.Variable(np.zeros_like(weight), trainable=False)
+                for weight in model.get_weights()
+            ]
 
     def begin(self) -> None:
         """Records the attributes at the start of training."""
@@ -68,23 +73,25 @@ class CallbackState:
         Raises:
             UsageError: JSON does not support the state of a callback.
         """
-        for number, variables in self.variables.items():
-            for variable, weight in zip(
-                variables, self._callbacks[int(number)].best_weights or [], strict=False
-            ):
+        for keeper, variables in zip(self._keepers, self.variables.values(), strict=False):
+            best = keeper.best_weights or []
+            for variable, weight in zip(variables, best, strict=False):
                 variable.assign(weight)
-        return json.dumps([self._saved(number) for number in range(len(self._callbacks))])
+        return json.dumps(
+            [
+                {"callback": type(callback).__name__, "state": self._saved(callback, first)}
+                for callback, first in zip(self._callbacks, self._first, strict=True)
+            ]
+        )
 
     def restore(self, text: str) -> None:
         """Sets the attributes in `text`, and all others to their values at the start.
 
-        If the script has other callbacks now, callbacks are matched by position.
+        If the script has other callbacks now, they are matched by class.
         """
-        kept = json.loads(text) if text else []
-        kept += [{}] * (len(self._callbacks) - len(kept))
-        for number, (callback, first, own) in enumerate(
-            zip(self._callbacks, self._first, kept, strict=False)
-        ):
+        kept = _Kept(text)
+        for number, (callback, first) in enumerate(zip(self._callbacks, self._first, strict=True)):
+            own = kept.take(type(callback).__name__, number)
             if has_state(callback):
                 if _OWN_STATE in own:
                     callback.load_state_dict(own[_OWN_STATE])
@@ -93,13 +100,15 @@ class CallbackState:
                 # One that holds something else by now, such as a file, is as new as the process.
                 if name in first and _plain(getattr(callback, name, None)) is not _NOT_PLAIN:
                     setattr(callback, name, json.loads(json.dumps(value)))
-            if str(number) in self.variables:
-                has_weights = own.get("best_weights") is True
-                weights = [variable.numpy() for variable in self.variables[str(number)]]
-                callback.best_weights = weights if has_weights else None
+            if callback in self._keepers:
+                self._restore_weights(callback, own.get("best_weights") is True)
 
-    def _saved(self, number: int) -> dict[str, Any]:
-        callback, first = self._callbacks[number], self._first[number]
+    def _restore_weights(self, callback: keras.callbacks.EarlyStopping, were_kept: bool) -> None:
+        variables = self.variables.get(str(self._keepers.index(callback)), [])
+        weights = [variable.numpy() for variable in variables]
+        callback.best_weights = weights if were_kept and weights else None
+
+    def _saved(self, callback: keras.callbacks.Callback, first: dict[str, Any]) -> dict[str, Any]:
         if has_state(callback):
             return {_OWN_STATE: _own_state(callback)}
         changed = {
@@ -107,9 +116,25 @@ class CallbackState:
             for name, value in _plain_attributes(callback).items()
             if name not in first or json.dumps(first[name]) != json.dumps(value)
         }
-        if str(number) in self.variables and callback.best_weights is not None:
+        if callback in self._keepers and callback.best_weights is not None:
             changed["best_weights"] = True
         return changed
+
+
+class _Kept:
+    """The saved states of callbacks, each of which is taken once."""
+
+    def __init__(self, text: str) -> None:
+        self._states: list[dict[str, Any]] = json.loads(text) if text else []
+
+    def take(self, name: str, position: int) -> dict[str, Any]:
+        """Returns the next state of a callback of this class; older texts have no classes."""
+        if self._states and "callback" not in self._states[0]:
+            return self._states[position] if position < len(self._states) else {}
+        for number, saved in enumerate(self._states):
+            if saved["callback"] == name:
+                return dict(self._states.pop(number)["state"])
+        return {}
 
 
 def _keeps_weights(callback: keras.callbacks.Callback) -> bool:

@@ -6,6 +6,7 @@ runs the model's `train_step` in the loop of a `TrainingRun`, with Keras callbac
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from collections.abc import Callable, Sequence
@@ -136,6 +137,7 @@ def fit(
             epochs=epochs,
             steps=steps,
         ),
+        saved_weights=_saved_weights(run_dir, group),
     )
     run = TrainingRun(
         run_dir,
@@ -163,6 +165,9 @@ def fit(
     ).train()
     return observers.history
 
+
+_BEST_WEIGHTS = "best_weights"
+"""Name of the weights of callbacks in a checkpoint."""
 
 _CHANGING_DATASET = (
     "The PyDataset changes between epochs. A restore does not bring back that change, unless the "
@@ -295,8 +300,29 @@ def _options(
         "worker_objects": {**options.get("worker_objects", {}), "metrics": metrics},
     }
     if callbacks.weights:
-        options["extra"] = {**(options.get("extra") or {}), "best_weights": callbacks.weights}
+        options["extra"] = {**(options.get("extra") or {}), _BEST_WEIGHTS: callbacks.weights}
     return options
+
+
+def _saved_weights(run_dir: str | Path | None, group: WorkerGroup) -> int | None:
+    """Returns how many sets of weights of callbacks the newest checkpoint has; None without one.
+
+    A restore needs the same variables. So a run goes on with as many sets as it began with,
+    whatever callbacks its script has now.
+    """
+    directory = run_dir or os.environ.get("TFCKPT_RUN_DIR")
+    newest = tf.train.latest_checkpoint(str(directory)) if directory and group.is_chief else None
+    sets = -1
+    if newest is not None:
+        try:
+            names = tf.train.load_checkpoint(newest).get_variable_to_shape_map()
+            prefix = f"{_BEST_WEIGHTS}/"
+            sets = len({name.split("/")[1] for name in names if name.startswith(prefix)})
+        except (tf.errors.OpError, ValueError):
+            # The restore says what is wrong with it.
+            pass
+    agreed = group.broadcast(sets, int)
+    return None if agreed is None or agreed < 0 else agreed
 
 
 def _build(model: keras.Model, strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> None:

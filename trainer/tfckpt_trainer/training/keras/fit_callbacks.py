@@ -30,11 +30,25 @@ class FitCallbacks:
         all: The callbacks.
     """
 
-    def __init__(self, model: keras.Model, callbacks: keras.callbacks.CallbackList) -> None:
+    def __init__(
+        self,
+        model: keras.Model,
+        callbacks: keras.callbacks.CallbackList,
+        *,
+        saved_weights: int | None,
+    ) -> None:
+        """Creates the variables for the weights that callbacks keep.
+
+        Args:
+            model: The built model.
+            callbacks: The callbacks of this worker.
+            saved_weights: How many sets of these weights the checkpoints of the run have; None if
+                there are no checkpoints.
+        """
         self.model = model
         self.all = callbacks
         self._states = CallbackState(callbacks.callbacks)
-        self._states.create_variables(model)
+        self._states.create_variables(model, saved_weights)
         self._restored = ""
         self._has_begun = False
 

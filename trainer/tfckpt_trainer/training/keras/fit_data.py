@@ -105,7 +105,7 @@ def read_data(
     x = data.x
     if isinstance(x, keras.utils.PyDataset):
         return PyDatasetBatches(x, bool(shuffle), group, class_weight)
-    if isinstance(x, tf.data.Dataset) or (callable(x) and not _takes_no_arguments(x)):
+    if isinstance(x, tf.data.Dataset) or (callable(x) and not _returns_generator(x)):
         transform = make_class_weight_map_fn(class_weight) if class_weight else None
         try:
             return DatasetBatches(x, group, transform)
@@ -169,17 +169,30 @@ def _is_path(part: Any) -> bool:
     return isinstance(part, str) or hasattr(part, "__fspath__")
 
 
-def _takes_no_arguments(function: Callable[..., Any]) -> bool:
+def _returns_generator(function: Callable[..., Any]) -> bool:
+    """Whether it is a generator function, or cannot take a `tf.distribute.InputContext`."""
+    return inspect.isgeneratorfunction(function) or not _takes(function, None)
+
+
+def _takes(function: Callable[..., Any], *arguments: Any) -> bool:
     try:
-        inspect.signature(function).bind()
-    except (TypeError, ValueError):
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
         return False
+    except ValueError:
+        # A function of another language, without a signature.
+        return True
     return True
 
 
 def _checked_generator(
-    name: str, function: Callable[[], Iterator[Any]]
+    name: str, function: Callable[..., Iterator[Any]]
 ) -> Callable[[], Iterator[Any]]:
+    if not _takes(function):
+        raise UsageError(
+            f"{name} is a function that needs arguments. Pass one without, such as "
+            "functools.partial(function, argument)."
+        )
     first = function()
     if not hasattr(first, "__next__"):
         raise UsageError(
