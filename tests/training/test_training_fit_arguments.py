@@ -20,7 +20,7 @@ def names_of_cases():
     tables = {
         statement.targets[0].id: statement.value
         for statement in ast.parse(SCRIPT.read_text()).body
-        if isinstance(statement, ast.Assign)
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
     }
     return [key.value for name in ("ALIKE", "DIFFERENT") for key in tables[name].keys]
 
