@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import signal
@@ -77,7 +78,8 @@ class Log(keras.callbacks.Callback):
 
     def __init__(self):
         super().__init__()
-        self._batches = 0
+        # Not a number: a restore would set it back.
+        self._batches = itertools.count(1)
         self._path = Path(f"{options.log}-{index}.jsonl")
 
     def write(self, **line):
@@ -88,7 +90,7 @@ class Log(keras.callbacks.Callback):
         self.epoch = epoch
 
     def on_train_batch_end(self, batch, logs=None):
-        self._batches += 1
+        batches = next(self._batches)
         digest = 0
         for variable in [*model.variables, *model.optimizer.variables]:
             for component in strategy.experimental_local_results(variable.value):
@@ -98,9 +100,9 @@ class Log(keras.callbacks.Callback):
         )
         if options.slow:
             time.sleep(0.05)
-        if self._batches == options.die_after:
+        if batches == options.die_after:
             os.kill(os.getpid(), signal.SIGKILL)
-        if self._batches == options.restore_after and index == 0:
+        if batches == options.restore_after and index == 0:
             box = CommandQueue(RunDirectory(Path(os.environ["TFCKPT_RUN_DIR"])))
             command = box.submit(
                 CommandKind.RESTORE, {"name": options.restore}, requested_by="test"

@@ -64,7 +64,7 @@ def main() -> None:
     fit(
         model,
         lambda context: digits(context, 1).shuffle(1024, seed=7).batch(BATCH, drop_remainder=True),
-        options.run_dir,
+        run_dir=options.run_dir,
         epochs=options.epochs,
         validation_data=lambda context: digits(context, 2).batch(BATCH, drop_remainder=True),
         callbacks=[keras.callbacks.EarlyStopping("val_loss", patience=5)],

@@ -8,35 +8,78 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
-_SKIPPED = {"params", "model", "validation_data", "monitor_op", "min_delta"}
-"""Attributes that are not saved. Keras sets the last two together in each process."""
+from tfckpt_trainer.errors import UsageError
+
+_SKIPPED = {
+    "params",
+    "model",
+    "validation_data",
+    # Keras sets these two together in each process.
+    "monitor_op",
+    "min_delta",
+    # Whether TensorBoard's profiler runs, in this process.
+    "_is_tracing",
+    "_profiler_started",
+    "_should_trace",
+    "_should_write_train_graph",
+}
+"""Attributes that are not saved."""
+
+_OWN_STATE = "state_dict"
 
 
 class CallbackState:
     """Saves and restores attributes of callbacks with JSON values.
 
     Only attributes that changed since the start of training are saved. So options that the script
-    sets, such as the patience, keep the value in the script.
+    sets, such as the patience, keep the value in the script. A callback with the methods
+    `state_dict` and `load_state_dict` decides for itself.
+
+    Attributes:
+        variables: For each `EarlyStopping` that keeps the best weights, variables that a checkpoint
+            holds them in, by the number of the callback among those.
     """
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback]) -> None:
         self._callbacks = list(callbacks)
         self._first: list[dict[str, Any]] = [{} for _ in self._callbacks]
+        self._keepers = [callback for callback in self._callbacks if _keeps_weights(callback)]
+        self.variables: dict[str, list[tf.Variable]] = {}
+
+    def create_variables(self, model: keras.Model, sets: int | None) -> None:
+        """Creates `variables` for the weights of a built model.
+
+        Args:
+            model: The model.
+            sets: How many sets of weights the checkpoints of the run have; None if there are none.
+        """
+        for number in range(len(self._keepers) if sets is None else sets):
+            self.variables[str(number)] = [
+                tf.Variable(np.zeros_like(weight), trainable=False)
+                for weight in model.get_weights()
+            ]
 
     def begin(self) -> None:
         """Records the attributes at the start of training."""
         self._first = [_plain_attributes(callback) for callback in self._callbacks]
 
     def text(self) -> str:
-        """Returns the changed attributes as JSON. NaN and infinity are allowed."""
+        """Returns the changed attributes as JSON, and sets `variables`.
+
+        NaN and infinity are allowed.
+
+        Raises:
+            UsageError: JSON does not support the state of a callback.
+        """
+        for keeper, variables in zip(self._keepers, self.variables.values(), strict=False):
+            best = keeper.best_weights or []
+            for variable, weight in zip(variables, best, strict=False):
+                variable.assign(weight)
         return json.dumps(
             [
-                {
-                    name: value
-                    for name, value in _plain_attributes(callback).items()
-                    if name not in first or json.dumps(first[name]) != json.dumps(value)
-                }
+                {"callback": type(callback).__name__, "state": self._saved(callback, first)}
                 for callback, first in zip(self._callbacks, self._first, strict=True)
             ]
         )
@@ -44,20 +87,84 @@ class CallbackState:
     def restore(self, text: str) -> None:
         """Sets the attributes in `text`, and all others to their values at the start.
 
-        If the script has other callbacks now, callbacks are matched by position.
+        If the script has other callbacks now, they are matched by class.
         """
-        kept = json.loads(text) if text else []
-        kept += [{}] * (len(self._callbacks) - len(kept))
-        for callback, first, own in zip(self._callbacks, self._first, kept, strict=False):
+        kept = _Kept(text)
+        for number, (callback, first) in enumerate(zip(self._callbacks, self._first, strict=True)):
+            own = kept.take(type(callback).__name__, number)
+            if has_state(callback):
+                if _OWN_STATE in own:
+                    callback.load_state_dict(own[_OWN_STATE])
+                continue
             for name, value in {**first, **own}.items():
-                if name in first:
+                # One that holds something else by now, such as a file, is as new as the process.
+                if name in first and _plain(getattr(callback, name, None)) is not _NOT_PLAIN:
                     setattr(callback, name, json.loads(json.dumps(value)))
+            if callback in self._keepers:
+                self._restore_weights(callback, own.get("best_weights") is True)
+
+    def _restore_weights(self, callback: keras.callbacks.EarlyStopping, were_kept: bool) -> None:
+        variables = self.variables.get(str(self._keepers.index(callback)), [])
+        weights = [variable.numpy() for variable in variables]
+        callback.best_weights = weights if were_kept and weights else None
+
+    def _saved(self, callback: keras.callbacks.Callback, first: dict[str, Any]) -> dict[str, Any]:
+        if has_state(callback):
+            return {_OWN_STATE: _own_state(callback)}
+        changed = {
+            name: value
+            for name, value in _plain_attributes(callback).items()
+            if name not in first or json.dumps(first[name]) != json.dumps(value)
+        }
+        if callback in self._keepers and callback.best_weights is not None:
+            changed["best_weights"] = True
+        return changed
+
+
+class _Kept:
+    """The saved states of callbacks, each of which is taken once."""
+
+    def __init__(self, text: str) -> None:
+        self._states: list[dict[str, Any]] = json.loads(text) if text else []
+
+    def take(self, name: str, position: int) -> dict[str, Any]:
+        """Returns the next state of a callback of this class; older texts have no classes."""
+        if self._states and "callback" not in self._states[0]:
+            return self._states[position] if position < len(self._states) else {}
+        for number, saved in enumerate(self._states):
+            if saved["callback"] == name:
+                return dict(self._states.pop(number)["state"])
+        return {}
+
+
+def _keeps_weights(callback: keras.callbacks.Callback) -> bool:
+    return (
+        isinstance(callback, keras.callbacks.EarlyStopping)
+        and bool(callback.restore_best_weights)
+        and not has_state(callback)
+    )
+
+
+def has_state(thing: Any) -> bool:
+    """Whether an object of the script saves and restores its state itself."""
+    return hasattr(thing, _OWN_STATE) and hasattr(thing, "load_state_dict")
+
+
+def _own_state(callback: Any) -> Any:
+    state = callback.state_dict()
+    plain = _plain(state)
+    if plain is _NOT_PLAIN:
+        raise UsageError(
+            f"{type(callback).__name__}.state_dict() returns values that JSON does not support. "
+            "Use numbers, texts, lists and dictionaries."
+        )
+    return plain
 
 
 def _plain_attributes(callback: keras.callbacks.Callback) -> dict[str, Any]:
     found = {}
     for name, value in vars(callback).items():
-        if name in _SKIPPED or name.startswith("_"):
+        if name in _SKIPPED or name.startswith("__"):
             continue
         plain = _plain(value)
         if plain is not _NOT_PLAIN:

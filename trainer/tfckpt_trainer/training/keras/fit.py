@@ -6,7 +6,10 @@ runs the model's `train_step` in the loop of a `TrainingRun`, with Keras callbac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+import random
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,10 +20,11 @@ import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.checkpoint.variables import components
-from tfckpt_trainer.training.iterators import destroy_iterator
-from tfckpt_trainer.training.keras.callback_state import CallbackState
-from tfckpt_trainer.training.loop.inputs import DatasetFunction, worker_dataset
-from tfckpt_trainer.training.loop.step_functions import mean_over_replicas
+from tfckpt_trainer.training.keras.fit_callbacks import FitCallbacks, worker_callbacks
+from tfckpt_trainer.training.keras.fit_data import FitData, read_data, validation_data_of
+from tfckpt_trainer.training.keras.python_batches import PyDatasetBatches
+from tfckpt_trainer.training.keras.steps import Logs, agreed_steps, epoch_logs, with_any_batch_size
+from tfckpt_trainer.training.keras.validation import Validation
 from tfckpt_trainer.training.loop.training_run import TrainingRun
 from tfckpt_trainer.training.worker_group import (
     WITHOUT_PARAMETER_SERVERS,
@@ -28,22 +32,27 @@ from tfckpt_trainer.training.worker_group import (
     uses_parameter_servers,
 )
 
-Logs = dict[str, float]
-
 
 def fit(
     model: keras.Model,
-    dataset: tf.data.Dataset | DatasetFunction,
-    run_dir: str | Path | None = None,
+    x: Any = None,
+    y: Any = None,
+    batch_size: int | None = None,
+    epochs: int = 1,
     *,
-    epochs: int,
-    steps_per_epoch: int | None = None,
+    run_dir: str | Path | None = None,
+    verbose: int | str = "auto",
+    callbacks: Any = None,
+    validation_split: float = 0.0,
+    validation_data: Any = None,
+    shuffle: bool | str = True,
+    class_weight: dict[int, float] | None = None,
+    sample_weight: Any = None,
     initial_epoch: int = 0,
-    callbacks: Iterable[keras.callbacks.Callback] = (),
-    validation_data: tf.data.Dataset | DatasetFunction | None = None,
+    steps_per_epoch: int | None = None,
     validation_steps: int | None = None,
-    validation_freq: int = 1,
-    verbose: int = 2,
+    validation_batch_size: int | None = None,
+    validation_freq: int | Sequence[int] = 1,
     save_every_epochs: int | None = None,
     **options: Any,
 ) -> keras.callbacks.History:
@@ -54,17 +63,35 @@ def fit(
 
     Args:
         model: A model that was compiled within the scope of its strategy.
-        dataset: Batches of one replica, as for `TrainingRun`. The dataset is repeated.
-        run_dir: The run directory; by default the one that the launcher set.
+        x: The data: arrays or tensors, also in lists and dictionaries; a `tf.data.Dataset`; a
+            `keras.utils.PyDataset`; a function without arguments that returns a generator; or a
+            function of `tf.distribute.InputContext` that returns this worker's dataset. Batches
+            are divided among all replicas. Only the dataset of a function of an `InputContext`
+            has batches of one replica. The data is repeated.
+        y: The targets, if `x` is arrays.
+        batch_size: Number of examples of a step, over all replicas, if `x` is arrays; by default
+            32.
         epochs: Total number of epochs.
-        steps_per_epoch: Number of steps per epoch; by default the number of complete steps in
-            the dataset. One step takes a batch for each replica.
+        run_dir: The run directory; by default the one that the launcher set.
+        verbose: 0 prints nothing, 1 a progress bar, 2 a line per epoch. `"auto"` is 1 on a
+            terminal, otherwise 2. Only the chief prints.
+        callbacks: Keras callbacks. They are called on every worker with equal logs. Those that
+            write files or send data are called on the chief only.
+        validation_split: The part of the arrays, taken from their end, that is kept for
+            validation.
+        validation_data: What to validate with after an epoch: `(x, y)`, `(x, y, sample_weight)`,
+            or anything that `x` can be. It is read from its start each time.
+        shuffle: Whether to shuffle arrays, or the batches of a `PyDataset`, before each pass.
+            `"batch"` shuffles arrays within batches. Datasets and generators are not shuffled.
+        class_weight: The weight of each class in the loss.
+        sample_weight: The weight of each example in the loss, if `x` is arrays.
         initial_epoch: Number of the first epoch if nothing is restored.
-        callbacks: Keras callbacks. They are called on every worker with equal logs.
-        validation_data: Batches of one replica, read from the start after each epoch.
-        validation_steps: Number of validation steps; by default all complete steps.
-        validation_freq: Number of epochs between validations.
-        verbose: 0 prints nothing, 1 a progress bar, 2 a line per epoch. Only the chief prints.
+        steps_per_epoch: Number of steps per epoch; by default one pass over the data. Data whose
+            length is unknown needs it.
+        validation_steps: Number of validation steps; by default all.
+        validation_batch_size: As `batch_size`, for validation; by default the same.
+        validation_freq: Number of epochs between validations, or a list of the epochs after which
+            to validate, counted from 1.
         save_every_epochs: Number of epochs between saves, in addition to those in `options`.
         **options: Options of `TrainingRun`, such as `save_every_steps` and `retention`.
 
@@ -72,95 +99,80 @@ def fit(
         The history of all epochs, including those before a restart.
 
     Raises:
-        UsageError: The model is not compiled, or the length of an epoch is unknown.
+        UsageError: The model is not compiled, an argument is invalid, or the length of an epoch
+            is unknown.
         RefusedError: See `TrainingRun`.
     """
-    _check(model, callbacks)
+    _check(model, epochs, initial_epoch)
     strategy = model.distribute_strategy
     group = WorkerGroup(strategy)
-    own = worker_dataset(dataset, group)
-    steps = _agreed_steps(group, own, steps_per_epoch, "dataset", "steps_per_epoch")
-    _build(model, strategy, own)
-    if save_every_epochs is not None:
-        if "save_every_steps" in options:
-            raise UsageError("Give either save_every_epochs or save_every_steps.")
-        options["save_every_steps"] = save_every_epochs * steps
+    own_callbacks = worker_callbacks(callbacks, is_chief=group.is_chief)
+    data, held_out = FitData("x", x, y, sample_weight), None
+    if validation_data is not None:
+        held_out = validation_data_of(validation_data)
+    elif validation_split:
+        data, held_out = data.split(validation_split)
+    batches = read_data(
+        data,
+        group,
+        batch_size=batch_size,
+        steps=steps_per_epoch,
+        shuffle=shuffle,
+        class_weight=class_weight,
+    )
+    steps = agreed_steps(group, batches.steps, steps_per_epoch, "x", "steps_per_epoch")
+    seed = group.broadcast(random.getrandbits(31), int)
+    dataset = batches.endless(seed or 0, steps if steps_per_epoch is None else None)
+    _build(model, strategy, dataset)
+    if isinstance(batches, PyDatasetBatches):
+        own_callbacks.append(batches.callback(epochs))
+    observers = FitCallbacks(
+        model,
+        keras.callbacks.CallbackList(
+            own_callbacks,
+            add_history=True,
+            add_progbar=verbose != 0 and group.is_chief,
+            model=model,
+            verbose=_verbosity(verbose),
+            epochs=epochs,
+            steps=steps,
+        ),
+        saved_weights=_saved_weights(run_dir, group),
+    )
     run = TrainingRun(
         run_dir,
         model=model,
         optimizer=model.optimizer,
-        dataset=_endless(own, steps * group.local_replicas, steps_per_epoch),
+        dataset=dataset,
         strategy=strategy,
         total_steps=(epochs - initial_epoch) * steps,
-        worker_objects={
-            **options.pop("worker_objects", {}),
-            "metrics": [list(components(variable)) for variable in model.metrics_variables],
-        },
-        **options,
+        **_options(options, model, observers, save_every_epochs, steps),
     )
-    validation = (
-        Validation(model, group, validation_data, validation_steps, validation_freq)
-        if validation_data is not None
-        else None
-    )
-    listed = keras.callbacks.CallbackList(
-        list(callbacks),
-        add_history=True,
-        add_progbar=verbose != 0 and group.is_chief,
-        model=model,
-        verbose=verbose,
-        epochs=epochs,
-        steps=steps,
-    )
-    FitLoop(run, group, model, listed, Epochs(steps, initial_epoch), validation).train()
-    return next(c for c in listed.callbacks if isinstance(c, keras.callbacks.History))
+    validation = None
+    if held_out is not None:
+        size = validation_batch_size or batch_size
+        held = read_data(held_out, group, batch_size=size)
+        validation = Validation(model, group, held, validation_steps, validation_freq)
+    if isinstance(batches, PyDatasetBatches) and batches.changes and not batches.has_state:
+        run.note(_CHANGING_DATASET)
+    FitLoop(
+        run,
+        group,
+        run.function(with_any_batch_size(model.train_step, dataset.element_spec)),
+        Epochs(steps, initial_epoch),
+        observers,
+        validation,
+    ).train()
+    return observers.history
 
 
-class Validation:
-    """Runs the model's `test_step` over a validation dataset."""
+_BEST_WEIGHTS = "best_weights"
+"""Name of the weights of callbacks in a checkpoint."""
 
-    def __init__(
-        self,
-        model: keras.Model,
-        group: WorkerGroup,
-        dataset: tf.data.Dataset | DatasetFunction,
-        steps: int | None,
-        every_epochs: int,
-    ) -> None:
-        """Creates the dataset and agrees on the number of steps with all workers.
-
-        Raises:
-            UsageError: The number of steps is unknown.
-        """
-        self._model = model
-        self._replicas = group.local_replicas
-        self._every_epochs = every_epochs
-        self._dataset = worker_dataset(dataset, group)
-        self._steps = _agreed_steps(
-            group, self._dataset, steps, "validation_data", "validation_steps"
-        )
-        self._test = mean_over_replicas(model.distribute_strategy, model.test_step)
-
-    def is_due(self, epoch: int) -> bool:
-        """Whether it runs after this epoch, counted from 0."""
-        return (epoch + 1) % self._every_epochs == 0
-
-    def run(self, callbacks: keras.callbacks.CallbackList) -> Logs:
-        """Returns the metrics, with names that start with `val_`."""
-        self._model.reset_metrics()
-        callbacks.on_test_begin()
-        logs: Logs = {}
-        iterator = iter(self._dataset)
-        try:
-            for number in range(self._steps):
-                callbacks.on_test_batch_begin(number)
-                elements = [next(iterator) for _ in range(self._replicas)]
-                logs = self._test(elements)
-                callbacks.on_test_batch_end(number, logs)
-        finally:
-            destroy_iterator(iterator)
-        callbacks.on_test_end(logs)
-        return {f"val_{name}": value for name, value in logs.items()}
+_CHANGING_DATASET = (
+    "The PyDataset changes between epochs. A restore does not bring back that change, unless the "
+    "dataset has the methods state_dict and load_state_dict."
+)
 
 
 @dataclass(frozen=True)
@@ -188,104 +200,129 @@ class FitLoop:
         self,
         run: TrainingRun,
         group: WorkerGroup,
-        model: keras.Model,
-        callbacks: keras.callbacks.CallbackList,
+        step: Callable[[Any], Logs],
         epochs: Epochs,
+        callbacks: FitCallbacks,
         validation: Validation | None,
     ) -> None:
         self._run = run
         self._group = group
-        self._model = model
-        self._callbacks = callbacks
+        self._step = step
         self._epochs = epochs
+        self._callbacks = callbacks
+        self._model = callbacks.model
         self._validation = validation
-        self._states = CallbackState(callbacks.callbacks)
         self._in_epoch = False
-        self._step: Callable[[Any], Logs] = run.function(model.train_step)
         run.before_save(self._keep)
         run.after_restore(self._resume)
 
     def train(self) -> None:
         """Trains until the last epoch, or until the run is stopped."""
         self._model.stop_training = False
-        self._callbacks.on_train_begin()
-        self._states.begin()
         logs: Logs = {}
         for batch in self._run:
+            self._callbacks.begin_training(is_resumed=False)
             epoch, number = self._epochs.at(self._run.step)
             if not self._in_epoch:
-                self._begin_epoch(epoch, number)
-            self._callbacks.on_train_batch_begin(number)
+                self._callbacks.begin_epoch(epoch, is_resumed=number > 0)
+                self._in_epoch = True
+            self._callbacks.all.on_train_batch_begin(number)
             logs = self._step(batch)
-            self._callbacks.on_train_batch_end(number, logs)
+            self._callbacks.all.on_train_batch_end(number, logs)
             if number + 1 == self._epochs.steps or self._model.stop_training:
-                self._end_epoch(epoch, logs)
-        self._callbacks.on_train_end(logs)
+                logs = self._end_epoch(epoch, logs)
+        self._callbacks.begin_training(is_resumed=False)
+        if self._model.optimizer is not None:
+            self._model.optimizer.finalize_variable_values(self._model.trainable_weights)
+        self._callbacks.all.on_train_end(logs)
 
-    def _begin_epoch(self, epoch: int, number: int) -> None:
-        if number == 0:
-            # In the middle of an epoch they came back with the checkpoint.
-            self._model.reset_metrics()
-        self._callbacks.on_epoch_begin(epoch)
-        self._in_epoch = True
-
-    def _end_epoch(self, epoch: int, logs: Logs) -> None:
-        logs = dict(logs)
+    def _end_epoch(self, epoch: int, logs: Logs) -> Logs:
+        logs = epoch_logs(self._model, logs)
         if self._validation is not None and self._validation.is_due(epoch):
-            logs |= self._validation.run(self._callbacks)
+            logs |= self._validation.run(self._callbacks.all)
             self._run.report(**{n: v for n, v in logs.items() if n.startswith("val_")})
-        self._callbacks.on_epoch_end(epoch, logs)
+        self._callbacks.all.on_epoch_end(epoch, logs)
         self._in_epoch = False
         if self._group.any(bool(self._model.stop_training)):
             self._run.finish()
+        return logs
 
     def _keep(self) -> None:
-        self._run.state["callbacks"] = self._states.text()
+        self._run.state["callbacks"] = self._callbacks.state()
 
     def _resume(self) -> None:
-        self._states.restore(self._run.state.get("callbacks", ""))
+        self._callbacks.begin_training(is_resumed=True)
+        self._callbacks.restore(self._run.state.get("callbacks", ""))
         self._model.stop_training = False
         self._in_epoch = False
 
 
-def _check(model: keras.Model, callbacks: Iterable[keras.callbacks.Callback]) -> None:
+def _check(model: keras.Model, epochs: int, initial_epoch: int) -> None:
     if not isinstance(model, keras.Model) or not model.compiled:
         raise UsageError(
             "fit needs a compiled keras.Model. Call model.compile(...) within strategy.scope()."
         )
     if uses_parameter_servers(model.distribute_strategy):
         raise UsageError(WITHOUT_PARAMETER_SERVERS)
-    for callback in callbacks:
-        if isinstance(callback, keras.callbacks.BackupAndRestore):
-            raise UsageError(
-                "BackupAndRestore conflicts with fit, which restores checkpoints itself. Remove "
-                "BackupAndRestore from the callbacks."
-            )
-
-
-def _agreed_steps(
-    group: WorkerGroup, dataset: tf.data.Dataset, given: int | None, what: str, argument: str
-) -> int:
-    """Returns the number of steps for which every worker has batches."""
-    if given is not None:
-        if given < 1:
-            raise UsageError(f"{argument} is {given}; it must be at least 1.")
-        return given
-    mine = int(dataset.cardinality().numpy()) // group.local_replicas
-    counts = group.all_gather(mine)
-    if min(counts) < 1:
+    if model.run_eagerly:
         raise UsageError(
-            f"The number of steps in {what} is unknown: the datasets of the workers report "
-            f"{counts}. Pass {argument}."
+            "fit compiles the training step, and the model was compiled with run_eagerly=True. "
+            "Call model.compile(...) without it."
         )
-    return min(counts)
+    if epochs <= initial_epoch:
+        raise UsageError(
+            f"epochs is {epochs}, and initial_epoch is {initial_epoch}: nothing is left to train. "
+            "Pass the number of the last epoch as epochs."
+        )
 
 
-def _endless(dataset: tf.data.Dataset, elements: int, given: int | None) -> tf.data.Dataset:
-    """Returns the dataset repeated endlessly. If no length is given, each epoch starts over."""
-    if given is None:
-        dataset = dataset.take(elements)
-    return dataset.repeat()
+def _verbosity(given: int | str) -> int:
+    if given == "auto":
+        return 1 if sys.stdout.isatty() else 2
+    return int(given)
+
+
+def _options(
+    options: dict[str, Any],
+    model: keras.Model,
+    callbacks: FitCallbacks,
+    save_every_epochs: int | None,
+    steps: int,
+) -> dict[str, Any]:
+    """Returns the options of `TrainingRun` with what `fit` adds to them."""
+    if save_every_epochs is not None:
+        if "save_every_steps" in options:
+            raise UsageError("Give either save_every_epochs or save_every_steps.")
+        options = {**options, "save_every_steps": save_every_epochs * steps}
+    metrics = [list(components(variable)) for variable in model.metrics_variables]
+    options = {
+        **options,
+        "worker_objects": {**options.get("worker_objects", {}), "metrics": metrics},
+    }
+    if callbacks.weights:
+        options["extra"] = {**(options.get("extra") or {}), _BEST_WEIGHTS: callbacks.weights}
+    return options
+
+
+def _saved_weights(run_dir: str | Path | None, group: WorkerGroup) -> int | None:
+    """Returns how many sets of weights of callbacks the newest checkpoint has; None without one.
+
+    A restore needs the same variables. So a run goes on with as many sets as it began with,
+    whatever callbacks its script has now.
+    """
+    directory = run_dir or os.environ.get("TFCKPT_RUN_DIR")
+    newest = tf.train.latest_checkpoint(str(directory)) if directory and group.is_chief else None
+    sets = -1
+    if newest is not None:
+        try:
+            names = tf.train.load_checkpoint(newest).get_variable_to_shape_map()
+            prefix = f"{_BEST_WEIGHTS}/"
+            sets = len({name.split("/")[1] for name in names if name.startswith(prefix)})
+        except (tf.errors.OpError, ValueError):
+            # The restore says what is wrong with it.
+            pass
+    agreed = group.broadcast(sets, int)
+    return None if agreed is None or agreed < 0 else agreed
 
 
 def _build(model: keras.Model, strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> None:
@@ -294,7 +331,9 @@ def _build(model: keras.Model, strategy: tf.distribute.Strategy, dataset: tf.dat
     `keras.Model.fit` uses the same private method.
     """
 
-    def symbol(specification: Any) -> SimpleNamespace:
+    def symbol(specification: Any) -> SimpleNamespace | None:
+        if not hasattr(specification, "dtype"):
+            return None
         return SimpleNamespace(
             shape=tuple(specification.shape.as_list()), dtype=specification.dtype.name
         )

@@ -1,0 +1,126 @@
+"""Reads data as `fit` does, saves the position, and goes on from it with a new iterator."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfckpt_trainer.training.keras.fit_data import FitData, read_data
+from tfckpt_trainer.training.worker_group import WorkerGroup
+
+EXAMPLES, BATCH, STEPS = 47, 8, 6
+x = np.arange(EXAMPLES * 500, dtype="float32").reshape(EXAMPLES, 500)
+directory = Path(sys.argv[1])
+
+
+@dataclass
+class Group:
+    """One of several workers, with two replicas each."""
+
+    index: int
+    replicas: int = 4
+    local_replicas: int = 2
+
+    def all_gather(self, value):
+        """Returns the values of both workers."""
+        return [value, value]
+
+
+class ByIndex(keras.utils.PyDataset):
+    """Batches of x."""
+
+    def __len__(self):
+        return STEPS
+
+    def __getitem__(self, index):
+        return (x[BATCH * index : BATCH * (index + 1)],)
+
+
+class Reshuffled(ByIndex):
+    """Batches of x, whose order changes after each epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.order = list(range(EXAMPLES))
+
+    def __getitem__(self, index):
+        return (x[self.order[BATCH * index : BATCH * (index + 1)]],)
+
+    def on_epoch_end(self):
+        self.order = self.order[1:] + self.order[:1]
+
+
+def generator():
+    """Yields batches of x."""
+    for index in range(STEPS):
+        yield (x[BATCH * index : BATCH * (index + 1)],)
+
+
+def whole():
+    """The batches of a dataset."""
+    return tf.data.Dataset.from_tensor_slices((x,)).shuffle(20, seed=3).batch(BATCH)
+
+
+def one():
+    """The only worker."""
+    return WorkerGroup(tf.distribute.get_strategy())
+
+
+FORMS = {
+    "arrays": lambda: {"data": FitData("x", x), "batch_size": BATCH, "shuffle": True},
+    "arrays, within batches": lambda: {
+        "data": FitData("x", x),
+        "batch_size": BATCH,
+        "shuffle": "batch",
+    },
+    "by index": lambda: {"data": FitData("x", ByIndex()), "shuffle": True},
+    "generator": lambda: {"data": FitData("x", generator)},
+    "dataset": lambda: {"data": FitData("x", whole())},
+}
+
+
+def ids(element):
+    """The numbers of the examples of an element."""
+    (tensor,) = tf.nest.flatten(element)
+    return [int(row[0]) // 500 for row in tensor.numpy()]
+
+
+def dataset_of(form, group, seed):
+    """Returns the endless dataset of a worker."""
+    return read_data(group=group, **FORMS[form]()).endless(seed, STEPS)
+
+
+found = {}
+for form in FORMS:
+    iterator = iter(dataset_of(form, one(), 5))
+    seen = [ids(next(iterator)) for _ in range(9)]
+    prefix = str(directory / form.replace(" ", "-"))
+    tf.train.Checkpoint(iterator=iterator).write(prefix)
+    after = [ids(next(iterator)) for _ in range(2 * STEPS)]
+    # The seed of the first start counts, not the one of this start.
+    again = iter(dataset_of(form, one(), 6))
+    tf.train.Checkpoint(iterator=again).read(prefix).assert_existing_objects_matched()
+    groups = [Group(0), Group(1)]
+    parts = [iter(dataset_of(form, group, 5)) for group in groups]
+    found[form] = {
+        "seen": seen,
+        "after": after,
+        "again": [ids(next(again)) for _ in range(2 * STEPS)],
+        "size": Path(f"{prefix}.data-00000-of-00001").stat().st_size,
+        "parts": [[ids(next(part)) for part in parts for _ in range(2)] for _ in range(STEPS)],
+    }
+with tf.device("/CPU:0"):
+    batches = read_data(FitData("x", Reshuffled()), one())
+    callback = batches.callback(3)
+    iterator = iter(batches.endless(0, None))
+    epochs = []
+    for epoch in range(2):
+        epochs.append([ids(next(iterator)) for _ in range(STEPS)])
+        callback.on_epoch_end(epoch)
+print(json.dumps({"forms": found, "reshuffled": epochs}))

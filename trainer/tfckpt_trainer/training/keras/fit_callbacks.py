@@ -1,0 +1,150 @@
+"""The callbacks that each worker runs, and how they go on after a restore."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import keras
+
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.training.keras.callback_state import CallbackState
+
+REFUSED = (keras.callbacks.BackupAndRestore, keras.callbacks.OrbaxCheckpoint)
+"""Callbacks that save and restore the training themselves."""
+
+CHIEF_ONLY = (
+    keras.callbacks.CSVLogger,
+    keras.callbacks.ModelCheckpoint,
+    keras.callbacks.ProgbarLogger,
+    keras.callbacks.RemoteMonitor,
+    keras.callbacks.TensorBoard,
+)
+"""Callbacks that write: on several workers, they would write the same files."""
+
+
+class FitCallbacks:
+    """The callbacks of one worker, and their state.
+
+    Attributes:
+        model: The built model.
+        all: The callbacks.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        callbacks: keras.callbacks.CallbackList,
+        *,
+        saved_weights: int | None,
+    ) -> None:
+        """Creates the variables for the weights that callbacks keep.
+
+        Args:
+            model: The built model.
+            callbacks: The callbacks of this worker.
+            saved_weights: How many sets of these weights the checkpoints of the run have; None if
+                there are no checkpoints.
+        """
+        self.model = model
+        self.all = callbacks
+        self._states = CallbackState(callbacks.callbacks)
+        self._states.create_variables(model, saved_weights)
+        self._restored = ""
+        self._has_begun = False
+
+    @property
+    def history(self) -> keras.callbacks.History:
+        """The history of the training."""
+        histories = (c for c in self.all.callbacks if isinstance(c, keras.callbacks.History))
+        return cast(keras.callbacks.History, next(histories))
+
+    @property
+    def weights(self) -> dict[str, list[Any]]:
+        """Variables that hold the weights of callbacks in a checkpoint, by callback."""
+        return self._states.variables
+
+    def begin_training(self, *, is_resumed: bool) -> None:
+        """Begins training, unless it has begun.
+
+        Args:
+            is_resumed: Whether a checkpoint was restored.
+        """
+        if self._has_begun:
+            return
+        self._has_begun = True
+        for callback in self.all.callbacks:
+            if isinstance(callback, keras.callbacks.CSVLogger) and is_resumed:
+                # It would begin its file anew.
+                callback.append = True
+        self.all.on_train_begin()
+        self._states.begin()
+
+    def begin_epoch(self, epoch: int, *, is_resumed: bool) -> None:
+        """Begins an epoch.
+
+        Args:
+            epoch: Its number, from 0.
+            is_resumed: Whether a restore led into the middle of it. Then callbacks prepare for the
+                epoch, but it has no effect on their state and on the learning rate.
+        """
+        if not is_resumed:
+            self.model.reset_metrics()
+            self.all.on_epoch_begin(epoch)
+            return
+        rates = [(rate, rate.numpy()) for rate in self._learning_rates()]
+        self.all.on_epoch_begin(epoch)
+        self._states.restore(self._restored)
+        for rate, value in rates:
+            rate.assign(value)
+
+    def state(self) -> str:
+        """Returns the state of the callbacks as JSON, and sets `weights`."""
+        return self._states.text()
+
+    def restore(self, text: str) -> None:
+        """Restores what `state` returned."""
+        self._restored = text
+        self._states.restore(text)
+
+    def _learning_rates(self) -> list[Any]:
+        variables = getattr(self.model.optimizer, "variables", [])
+        return [v for v in variables if v.path.rpartition("/")[2] == "learning_rate"]
+
+
+def worker_callbacks(given: Any, *, is_chief: bool) -> list[keras.callbacks.Callback]:
+    """Returns the callbacks of this worker.
+
+    Args:
+        given: A callback, a `CallbackList`, any nest of callbacks, or None.
+        is_chief: Whether this is the chief. On other workers, callbacks that write are replaced by
+            one that does nothing, at the same position.
+
+    Raises:
+        UsageError: One conflicts with `fit`, or is not a callback.
+    """
+    if isinstance(given, keras.callbacks.CallbackList):
+        given = given.callbacks
+    callbacks = [] if given is None else keras.tree.flatten(_listed(given))
+    for callback in callbacks:
+        if isinstance(callback, REFUSED):
+            name = type(callback).__name__
+            raise UsageError(
+                f"{name} conflicts with fit, which saves and restores checkpoints itself. Remove "
+                f"{name} from the callbacks."
+            )
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise UsageError(
+                f"callbacks has a {type(callback).__name__}; expected a keras.callbacks.Callback."
+            )
+    if is_chief:
+        return callbacks
+    return [
+        keras.callbacks.Callback() if isinstance(callback, CHIEF_ONLY) else callback
+        for callback in callbacks
+    ]
+
+
+def _listed(given: Any) -> Any:
+    """Returns a list for an iterable that Keras does not know as a nest."""
+    is_nest = isinstance(given, (list, tuple, dict, keras.callbacks.Callback))
+    return given if is_nest or not hasattr(given, "__iter__") else list(given)

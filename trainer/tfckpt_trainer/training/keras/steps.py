@@ -1,0 +1,82 @@
+"""The steps of `fit`: how many an epoch has, how they are compiled, and what they report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.training.worker_group import WorkerGroup
+
+Logs = dict[str, float]
+
+
+def agreed_steps(
+    group: WorkerGroup, available: int | None, given: int | None, what: str, argument: str
+) -> int:
+    """Returns the number of steps for which every worker has batches.
+
+    Args:
+        group: The workers.
+        available: Steps in one pass over the data of this worker; None if unknown.
+        given: The steps that the script asks for, if it does.
+        what: What a message calls the data.
+        argument: The argument of `fit` for the number of steps.
+
+    Raises:
+        UsageError: The number is unknown or less than 1.
+    """
+    if given is not None:
+        if given < 1:
+            raise UsageError(f"{argument} is {given}; it must be at least 1.")
+        return given
+    counts = group.all_gather(-1 if available is None else available)
+    if min(counts) < 0:
+        raise UsageError(f"The number of steps in {what} is unknown. Pass {argument}.")
+    if min(counts) == 0:
+        raise UsageError(
+            f"{what} has too few batches: the workers have {counts} steps. Each step takes a batch "
+            "for each replica."
+        )
+    return min(counts)
+
+
+def with_any_batch_size(step: Callable[[Any], Any], specification: Any) -> Callable[[Any], Any]:
+    """Hides sizes that differ between batches from the graph of a step.
+
+    TensorFlow compiles the size of the first batch into the graph, where it may change the last
+    bits of a result. Which batch is the first depends on where a restart continues.
+
+    Args:
+        step: Takes a batch on one replica.
+        specification: The `element_spec` of the dataset.
+    """
+
+    def on_replica(batch: Any) -> Any:
+        return step(tf.nest.map_structure(_hidden, batch, specification))
+
+    return on_replica
+
+
+def _hidden(tensor: Any, specification: Any) -> Any:
+    if not isinstance(specification, tf.TensorSpec) or specification.shape.is_fully_defined():
+        return tensor
+    return tf.compat.v1.placeholder_with_default(tensor, specification.shape)
+
+
+def epoch_logs(model: keras.Model, logs: Logs) -> Logs:
+    """Returns the metrics over all replicas, as Keras reports them at the end of an epoch.
+
+    All workers call it together: metrics are added over them.
+
+    Args:
+        model: The model.
+        logs: What the last step returned; its own names take precedence.
+    """
+    results = model.get_metrics_result()
+    if results.keys() != logs.keys():
+        return dict(logs)
+    return {name: float(results[name]) for name in logs}
