@@ -12,6 +12,7 @@ from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity
+from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
 from tfckpt_trainer.training.checkpoint.background_save import BackgroundSave
 from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
@@ -197,6 +198,9 @@ class SaveManager:
         self._state.position.parent = saved
         telemetry.journal.later(lambda: point_state_file_at(self._run, saved))
         self._report(request, outcome, command)
+        found = outcome.exactness
+        if found is not None and telemetry.note_exactness(found):
+            telemetry.journal.later(lambda: update_run_info(self._run, exactness=found))
         self._pruner.after_save(saved)
 
     def _report(self, request: SaveRequest, outcome: SaveOutcome, command: Command | None) -> None:

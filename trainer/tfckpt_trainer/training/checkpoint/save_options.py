@@ -24,6 +24,10 @@ class SaveOptions:
             first dimension. None writes one file per writer.
         when_full: What to do if a save does not fit on the disk. `go-on` continues training
             without it; `pause` waits until there is room, and saves then.
+        require_exact: Refuse to start if an input pipeline prevents an exact resume. By default
+            what is possible is saved, and the event log says what is missing.
+        skip_input: After a restore, read and drop the elements that were read before, from
+            pipelines of which only their number can be saved. By default these start over.
     """
 
     background: bool = False
@@ -31,6 +35,8 @@ class SaveOptions:
     spread: bool = False
     largest_shard: int | None = None
     when_full: Literal["go-on", "pause"] = "go-on"
+    require_exact: bool = False
+    skip_input: bool = False
 
     @property
     def needs_sharded_writer(self) -> bool:

@@ -1,0 +1,132 @@
+"""Whatever the input pipeline is, a run saves what is possible and says what is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from tensorflow_processes import run_with_tensorflow
+
+pytestmark = pytest.mark.tensorflow
+
+EXACT = ["plain", "stateless", "sampled"]
+
+AT_POSITION = {
+    "random_image": "a random operation in map (RandomUniform, pipelines.py line ",
+    "parallel": "a random operation in map (RandomUniform, pipelines.py line ",
+    "keras_layer": "a variable that changes, such as the seed of a Keras layer, in map",
+    "whole_layer": "the Keras layer RandomBrightness in map",
+    "generator": "a tf.random.Generator in map",
+    "changed_variable": "a variable that changes",
+    "read_variable": "a variable in map",
+    "py_function": "a py_function in map (pipelines.py line ",
+    "numpy_function": "a numpy_function in map (pipelines.py line ",
+    "rejection_resample": "rejection_resample, which draws random numbers",
+}
+
+COUNTED = {
+    "from_generator": "from_generator",
+    "nested_generator": "from_generator",
+    "prefetch_to_device": "prefetch_to_device or copy_to_device",
+}
+
+ALWAYS_EQUAL = {"read_variable", "py_function", "numpy_function"}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """What each pipeline of `pipelines.py` saved, and how it was resumed."""
+    directory = tmp_path_factory.mktemp("pipelines")
+    script = os.path.join(os.path.dirname(__file__), "scripts", "pipelines.py")
+    done = run_with_tensorflow(script, "--directory", directory, TFCKPT_WORKER_INDEX="0")
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads((directory / "results.json").read_text())
+
+
+def indexes(batches):
+    """The part of each batch that depends on the position alone."""
+    return [batch[0] if isinstance(batch, list) else batch for batch in batches]
+
+
+def messages(result, kind, journal="journal"):
+    return [message for entry, message, _ in result[journal] if entry == kind]
+
+
+def of(results, name):
+    assert "error" not in results[name], results[name]
+    return results[name]
+
+
+@pytest.mark.parametrize("name", [*EXACT, *AT_POSITION, *COUNTED, "two"])
+def test_every_pipeline_is_saved_at_the_end_of_the_run(results, name):
+    result = of(results, name)
+    assert result["saved"] == ["ckpt-5", "ckpt-3"]
+    assert {"model", "step", "random state"} <= set(result["contents"])
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_an_exact_pipeline_continues_and_nothing_is_said_to_be_missing(results, name):
+    result = of(results, name)
+    assert result["batches"] == result["undisturbed"]
+    assert result["exactness"]["level"] == "expected"
+    assert result["exactness"]["reasons"] == []
+    assert not messages(result, "note") and result["refusal"] == ""
+
+
+@pytest.mark.parametrize("name", AT_POSITION)
+def test_a_stateful_pipeline_continues_at_its_position(results, name):
+    result = of(results, name)
+    if name != "whole_layer":
+        assert indexes(result["batches"]) == indexes(result["undisturbed"])
+    if name in ALWAYS_EQUAL:
+        assert result["batches"] == result["undisturbed"]
+    (pipeline,) = result["exactness"]["inputs"]
+    assert pipeline["position"] == "position"
+    assert "input position" in result["contents"]
+    assert "its position, but the state of its operations is not" in messages(result, "start")[1]
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_pipeline_that_can_only_be_counted_starts_over(results, name):
+    result = of(results, name)
+    assert result["batches"] == result["undisturbed"][:3] + result["undisturbed"][:2]
+    (pipeline,) = result["exactness"]["inputs"]
+    assert pipeline["position"] == "count"
+    assert "number of elements read" in result["contents"]
+    assert messages(result, "start")[1].endswith(" The input pipeline 'dataset' starts over.")
+
+
+@pytest.mark.parametrize("name", ["from_generator", "prefetch_to_device", "two"])
+def test_it_skips_what_was_read_if_that_is_wanted(results, name):
+    result = of(results, name)
+    assert result["skipped"] == result["undisturbed"]
+    restored = messages(result, "start", "skipped_journal")[1]
+    assert restored.endswith("starts over, after 3 skipped elements.")
+
+
+@pytest.mark.parametrize(("name", "cause"), (AT_POSITION | COUNTED).items())
+def test_the_cause_is_named_in_the_journal_and_where_exactness_is_required(results, name, cause):
+    result = of(results, name)
+    because = f"not possible because the input pipeline 'dataset' uses {cause}"
+    # Once for each start.
+    assert [because in message for message in messages(result, "note")] == [True, True]
+    assert f"the input pipeline 'dataset' uses {cause}" in result["refusal"]
+    assert (
+        "Use " in result["refusal"]
+        or "Sample " in result["refusal"]
+        or ("Read elements by their index" in result["refusal"])
+    )
+
+
+def test_pipelines_of_a_dictionary_have_positions_of_their_own(results):
+    result = of(results, "two")
+    first = {"exact": 4, "counted": 0}
+    assert result["batches"][0] == result["undisturbed"][0] == first
+    resumed, undisturbed = result["batches"][3:], result["undisturbed"]
+    assert [batch["exact"] for batch in resumed] == [b["exact"] for b in undisturbed[3:]]
+    assert [batch["counted"] for batch in resumed] == [b["counted"] for b in undisturbed[:2]]
+    positions = {one["name"]: one["position"] for one in result["exactness"]["inputs"]}
+    assert positions == {"exact": "exact", "counted": "count"}
+    assert "'counted'" in result["refusal"] and "'exact'" not in result["refusal"]

@@ -1,0 +1,164 @@
+"""One input pipeline: reads elements, and saves and restores what is possible of its position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tfckpt_trainer.rundir.records.exactness import InputPosition, PipelineFacts
+from tfckpt_trainer.training.iterators import destroy_iterator, recreate_iterator
+from tfckpt_trainer.training.pipelines.obstacles import Obstacle, find_obstacles
+
+SKIPPED_BETWEEN_REPORTS = 1000
+"""Number of skipped elements after which progress is reported."""
+
+POSITION_ERRORS = (
+    tf.errors.FailedPreconditionError,
+    tf.errors.UnimplementedError,
+    tf.errors.InvalidArgumentError,
+    tf.errors.NotFoundError,
+)
+"""Errors of saving or restoring the position of an iterator that the pipeline causes."""
+
+_FAIL = 2
+"""`ExternalStatePolicy.FAIL` as the operation takes it."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The result of a dry run: what of a position can be saved, and why not more."""
+
+    position: InputPosition
+    obstacles: tuple[Obstacle, ...] = ()
+
+
+def probe(iterator: tf.data.Iterator) -> Probe:
+    """Saves the position of an iterator to memory, to find out whether that is possible.
+
+    If only the state of its operations cannot be saved, later saves leave out that state.
+    """
+    try:
+        _serialize(iterator, _FAIL)
+    except POSITION_ERRORS as error:
+        obstacles = find_obstacles(iterator._dataset, error)
+    else:
+        return Probe(InputPosition.EXACT)
+    # Iterators within iterators exist only after the first element, so a dry run is not enough.
+    if any(obstacle.hides_position for obstacle in obstacles):
+        return Probe(InputPosition.COUNT, obstacles)
+    policy = tf.data.experimental.ExternalStatePolicy.IGNORE
+    try:
+        _serialize(iterator, policy.value)
+    except POSITION_ERRORS:
+        return Probe(InputPosition.COUNT, obstacles)
+    options = tf.data.Options()
+    options.experimental_external_state_policy = policy
+    # The iterator reads the policy from here when it is saved. The dataset that it reads from
+    # does not change: a new iterator would draw other seeds for its shuffles.
+    iterator._dataset = iterator._dataset.with_options(options)
+    return Probe(InputPosition.POSITION, obstacles)
+
+
+class Pipeline:
+    """An input pipeline of this worker.
+
+    Attributes:
+        name: Its name, for messages.
+        iterator: The iterator.
+        elements: Number of elements read since the start of the dataset; None if unknown.
+    """
+
+    def __init__(self, name: str, dataset: tf.data.Dataset, *, skips: bool = False) -> None:
+        """Creates the iterator and finds out what of its position can be saved.
+
+        Args:
+            name: Its name.
+            dataset: What it reads.
+            skips: Whether a restore skips the elements that were read, if only their number is
+                saved.
+        """
+        self.name = name
+        self.iterator = iter(dataset)
+        self.elements: int | None = 0
+        self._skips = skips
+        self._probe = probe(self.iterator)
+
+    @property
+    def facts(self) -> PipelineFacts:
+        """What the record of a checkpoint says about it."""
+        return PipelineFacts(
+            name=self.name,
+            position=self._probe.position,
+            causes=[obstacle.cause for obstacle in self._probe.obstacles],
+            remedies=list(dict.fromkeys(obstacle.remedy for obstacle in self._probe.obstacles)),
+            skips=self._skips and self._probe.position is InputPosition.COUNT,
+        )
+
+    @property
+    def saves_iterator(self) -> bool:
+        """Whether a checkpoint can hold the iterator."""
+        return self._probe.position in {InputPosition.EXACT, InputPosition.POSITION}
+
+    def next(self) -> Any:
+        """Returns the next element.
+
+        Raises:
+            StopIteration: The dataset has ended.
+        """
+        element = next(self.iterator)
+        if self.elements is not None:
+            self.elements += 1
+        return element
+
+    def degrade(self) -> bool:
+        """Saves only the number of elements from now on, if that is why a save failed.
+
+        Returns:
+            Whether the position could be saved before and cannot be saved now.
+        """
+        if not self.saves_iterator:
+            return False
+        options = self.iterator._dataset.options().experimental_external_state_policy
+        try:
+            _serialize(self.iterator, options.value if options else _FAIL)
+        except POSITION_ERRORS as error:
+            obstacles = self._probe.obstacles or find_obstacles(self.iterator._dataset, error)
+            self._probe = Probe(InputPosition.COUNT, obstacles)
+            return True
+        return False
+
+    def start_over(self, elements: int | None, report: Callable[[str], None]) -> str:
+        """Starts the dataset again, and skips elements if that is wanted.
+
+        Args:
+            elements: The number of elements that were read; None if unknown.
+            report: Takes the progress of skipping, as a sentence.
+
+        Returns:
+            What was done, as a clause.
+        """
+        recreate_iterator(self.iterator)
+        self.elements = 0
+        if elements is None or not self._skips:
+            return f"{self.name!r} starts over"
+        for number in range(elements):
+            if number % SKIPPED_BETWEEN_REPORTS == 0:
+                report(f"Skips elements of {self.name!r}: {number:,} of {elements:,}.")
+            try:
+                self.next()
+            except StopIteration:
+                return f"{self.name!r} ended after {number:,} of {elements:,} skipped elements"
+        return f"{self.name!r} starts over, after {elements:,} skipped elements"
+
+    def close(self) -> None:
+        """Destroys the iterator, without waiting for it."""
+        destroy_iterator(self.iterator)
+
+
+def _serialize(iterator: tf.data.Iterator, policy: int) -> None:
+    tf.raw_ops.SerializeIterator(
+        resource_handle=iterator._iterator_resource, external_state_policy=policy
+    )
