@@ -6,8 +6,16 @@ import json
 import os
 
 import pytest
+from cluster import Cluster
+from steered import SteeredRun
 
 from tensorflow_processes import run_with_tensorflow
+from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.run import RunInfo
 
 pytestmark = pytest.mark.tensorflow
 
@@ -130,3 +138,31 @@ def test_pipelines_of_a_dictionary_have_positions_of_their_own(results):
     positions = {one["name"]: one["position"] for one in result["exactness"]["inputs"]}
     assert positions == {"exact": "exact", "counted": "count"}
     assert "'counted'" in result["refusal"] and "'exact'" not in result["refusal"]
+
+
+@pytest.mark.parametrize(("strategy", "workers"), [("mirrored", 1), ("multi-worker", 2)])
+def test_a_random_map_is_saved_restored_and_stopped_on_all_replicas(tmp_path, strategy, workers):
+    arguments = ["--random-input", "--save-every", "10"]
+    with Cluster(tmp_path / "run", "steered.py", arguments, workers, strategy) as cluster:
+        steered = SteeredRun(cluster)
+        steered.wait_for_step(12)
+        restored = steered.ask(CommandKind.RESTORE, name="ckpt-10")
+        assert restored.state is CommandState.DONE, restored
+        position = "'dataset' continues at its position, but the state of its operations"
+        assert position in restored.message
+        assert restored.result["inputs"] == [f"{position} is not restored"]
+        steered.progress()
+        stopped = steered.ask(CommandKind.STOP)
+        assert stopped.state is CommandState.DONE, stopped
+        assert cluster.wait() == [0] * workers, cluster.output()
+    from tfckpt_trainer.training.checkpoint.state import RandomState
+
+    run = steered.run
+    record = load(run.record(stopped.result["name"]), CheckpointRecord)
+    assert record.exactness.level == "not possible"
+    for index in range(workers):
+        kept = load(run.worker_state_directory(record.name) / f"worker-{index}.json", RandomState)
+        replicas = 2 // workers
+        assert kept.elements_read == {"dataset": record.step * replicas}
+    assert load(run.run_file, RunInfo).exactness == record.exactness
+    assert not [entry for entry in read_entries(run) if entry.kind is JournalKind.FAILED]

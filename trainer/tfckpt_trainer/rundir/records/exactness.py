@@ -93,6 +93,12 @@ class Exactness(msgspec.Struct, frozen=True, kw_only=True):
             return self.level.value
         return f"{self.level.value} because {'; '.join(self.reasons)}"
 
+    @property
+    def causes(self) -> str:
+        """The reasons in few words; empty if there are none."""
+        of_inputs = {one.reason: " and ".join(one.causes) for one in self.inputs}
+        return "; ".join(of_inputs.get(reason, reason) for reason in self.reasons)
+
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a check: it trained, restored, trained again and compared.

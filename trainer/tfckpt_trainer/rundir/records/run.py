@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from tfckpt_trainer.rundir.documents import Document, SealedDocument
-from tfckpt_trainer.rundir.records.exactness import CheckResult, Exactness
+from tfckpt_trainer.rundir.records.exactness import CheckResult, Exactness, with_check
 
 
 class RunInfo(Document, frozen=True, kw_only=True):
@@ -49,6 +49,11 @@ class RunInfo(Document, frozen=True, kw_only=True):
     retention: dict[str, Any] | None = None
     exactness: Exactness | None = None
     check: CheckResult | None = None
+
+    @property
+    def known_exactness(self) -> Exactness | None:
+        """What the trainer found and a check compared; None if neither tells."""
+        return with_check(self.exactness, self.check)
 
 
 class Head(SealedDocument, frozen=True, kw_only=True):
