@@ -19,7 +19,7 @@ from tfckpt_trainer.rundir.records.run import RunInfo
 
 pytestmark = pytest.mark.tensorflow
 
-EXACT = ["plain", "stateless", "sampled"]
+EXACT = ["plain", "stateless", "long", "sampled"]
 
 AT_POSITION = {
     "random_image": "a random operation in map (RandomUniform, pipelines.py line ",
@@ -138,6 +138,15 @@ def test_pipelines_of_a_dictionary_have_positions_of_their_own(results):
     positions = {one["name"]: one["position"] for one in result["exactness"]["inputs"]}
     assert positions == {"exact": "exact", "counted": "count"}
     assert "'counted'" in result["refusal"] and "'exact'" not in result["refusal"]
+
+
+def test_iterators_among_the_objects_of_a_script_are_saved_or_refused_at_the_start(results):
+    own = of(results, "own")
+    (images,) = own["exactness"]["inputs"]
+    assert (images["name"], images["position"]) == ("images", "position")
+    assert own["refusal"].startswith(
+        "The position of the iterator 'words' cannot be saved, because it uses from_generator. "
+    )
 
 
 @pytest.mark.parametrize(("strategy", "workers"), [("mirrored", 1), ("multi-worker", 2)])

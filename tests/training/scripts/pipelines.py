@@ -98,6 +98,17 @@ PIPELINES = {
     "prefetch_to_device": lambda: indexes().apply(
         tf.data.experimental.prefetch_to_device("/CPU:0")
     ),
+    "long": lambda: (
+        indexes()
+        .filter(lambda index: index % 2 == 0)
+        .cache()
+        .repeat()
+        .enumerate()
+        .map(lambda number, index: (index, tf.random.stateless_uniform([], [7, number])))
+        .interleave(lambda *both: tf.data.Dataset.from_tensors(both), cycle_length=2)
+        .batch(2)
+        .prefetch(tf.data.AUTOTUNE)
+    ),
     "sampled": lambda: tf.data.Dataset.sample_from_datasets([indexes(), indexes()], seed=3),
     "two": lambda: {"exact": indexes(), "counted": from_generator()},
 }
@@ -160,7 +171,34 @@ def refusal(name, make):
     return ""
 
 
-results = {}
+def own_iterators():
+    """Returns what a run makes of iterators that the script keeps itself."""
+    model = tf.Module()
+    model.weight = tf.Variable(1.0)
+    random = iter(indexes().map(random_image))
+    run = TrainingRun(
+        options.directory / "own",
+        model=model,
+        strategy=strategy,
+        total_steps=3,
+        extra={"images": random},
+    )
+    for _ in run:
+        run.report(loss=next(random)[1])
+    record = next(c.record for c in Catalog(RunDirectory(run.directory)).scan(0))
+    try:
+        TrainingRun(
+            options.directory / "refused",
+            model=model,
+            strategy=strategy,
+            worker_objects={"words": iter(from_generator())},
+        )
+    except TfckptError as error:
+        return {"exactness": msgspec.to_builtins(record.exactness), "refusal": str(error)}
+    return {}
+
+
+results = {"own": own_iterators()}
 for name, make in PIPELINES.items():
     try:
         results[name] = attempt(name, make)

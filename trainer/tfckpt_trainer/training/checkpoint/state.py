@@ -147,6 +147,7 @@ class WorkerState:
         replica_values = [list(components(variable)) for variable in self._variables]
         self._objects = {"replica_values": replica_values, **extra}
         self._checkpoint = tf.train.Checkpoint(**self._objects)
+        inputs.add_tracked(self._checkpoint)
         self._extra = list(extra)
         self.inputs = inputs
 

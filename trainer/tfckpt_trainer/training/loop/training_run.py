@@ -172,14 +172,15 @@ class TrainingRun:
             else None
         )
         inputs = self._inputs.state if self._inputs else InputState()
-        if options.require_exact:
-            inputs.require_exact()
         self._state = state = TrainingState(
             shared=SharedState(model, optimizer, extra or {}),
             worker=WorkerState(model, inputs, worker_objects or {}),
             user=UserState(group.index),
             position=Position(),
         )
+        inputs.add_tracked(state.shared.checkpoint)
+        if options.require_exact:
+            inputs.require_exact()
 
         # Metrics, heartbeat, event log.
         queue = CommandQueue(run)

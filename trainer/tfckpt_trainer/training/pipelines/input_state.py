@@ -10,9 +10,15 @@ import tensorflow as tf
 
 from tfckpt_trainer.bundle.object_graph import read_object_graph
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.records.exactness import Exactness, InputPosition, exactness_of
+from tfckpt_trainer.rundir.records.exactness import (
+    Exactness,
+    InputPosition,
+    PipelineFacts,
+    exactness_of,
+)
+from tfckpt_trainer.training.checkpoint.variables import live_objects
 from tfckpt_trainer.training.iterators import recreate_iterator
-from tfckpt_trainer.training.pipelines.pipeline import POSITION_ERRORS, Pipeline
+from tfckpt_trainer.training.pipelines.pipeline import POSITION_ERRORS, Pipeline, probe
 
 KEY = "input"
 """Name of the iterators in the checkpoint of a worker."""
@@ -37,12 +43,14 @@ class InputState:
         """
         self._pipelines = dict(pipelines or {})
         self._named = named
+        self._others: list[PipelineFacts] = []
         self.report: Callable[[str], None] = lambda _: None
 
     @property
     def exactness(self) -> Exactness:
         """Whether all positions are exact, and why not."""
-        return exactness_of([pipeline.facts for pipeline in self._pipelines.values()], [])
+        own = [pipeline.facts for pipeline in self._pipelines.values()]
+        return exactness_of([*own, *self._others], [])
 
     @property
     def contents(self) -> list[str]:
@@ -67,6 +75,27 @@ class InputState:
             for name, pipeline in self._pipelines.items()
             if pipeline.elements is not None
         }
+
+    def add_tracked(self, root: tf.train.Checkpoint) -> None:
+        """Finds out what can be saved of the iterators among the script's own objects.
+
+        Args:
+            root: Tracks the objects, and saves their iterators itself.
+
+        Raises:
+            UsageError: The position of an iterator cannot be saved, so no save would succeed.
+        """
+        for path, thing in live_objects(root):
+            if not isinstance(thing, tf.data.Iterator):
+                continue
+            found = probe(thing).facts(path)
+            if found.position is InputPosition.COUNT:
+                raise UsageError(
+                    f"The position of the iterator {path!r} cannot be saved, because it uses "
+                    f"{' and '.join(found.causes)}. {' '.join(found.remedies)} Or pass its dataset "
+                    "to TrainingRun as `dataset`, which saves what is possible."
+                )
+            self._others.append(found)
 
     def degrade(self) -> bool:
         """Saves less of the pipelines whose iterators can no longer be saved.
@@ -94,7 +123,8 @@ class InputState:
                 done.append(self._restore_iterator(prefix, name, elements.get(name)))
             else:
                 done.append(pipeline.start_over(elements.get(name), self.report))
-        return [clause for clause in done if clause]
+        others = [one.restored for one in self._others if one.reason]
+        return [*(clause for clause in done if clause), *others]
 
     def require_exact(self) -> None:
         """Makes sure that the positions of all pipelines are exact.

@@ -154,8 +154,8 @@ def _prefetch_to_device() -> Obstacle:
 
 def _unknown(error: tf.errors.OpError) -> Obstacle:
     named = re.search(r"(\w+) (is stateful|does not)", str(error.message))
-    operation = named[1] if named else "unknown"
+    what = f"the operation {named[1]}" if named else str(error.message).splitlines()[0]
     return Obstacle(
-        f"the operation {operation}, whose state TensorFlow does not save",
+        f"{what}, whose state TensorFlow does not save",
         "Remove it from the input pipeline.",
     )

@@ -34,6 +34,16 @@ class Probe:
     position: InputPosition
     obstacles: tuple[Obstacle, ...] = ()
 
+    def facts(self, name: str, *, skips: bool = False) -> PipelineFacts:
+        """Returns what the record of a checkpoint says about the pipeline `name`."""
+        return PipelineFacts(
+            name=name,
+            position=self.position,
+            causes=[obstacle.cause for obstacle in self.obstacles],
+            remedies=list(dict.fromkeys(obstacle.remedy for obstacle in self.obstacles)),
+            skips=skips and self.position is InputPosition.COUNT,
+        )
+
 
 def probe(iterator: tf.data.Iterator) -> Probe:
     """Saves the position of an iterator to memory, to find out whether that is possible.
@@ -89,13 +99,7 @@ class Pipeline:
     @property
     def facts(self) -> PipelineFacts:
         """What the record of a checkpoint says about it."""
-        return PipelineFacts(
-            name=self.name,
-            position=self._probe.position,
-            causes=[obstacle.cause for obstacle in self._probe.obstacles],
-            remedies=list(dict.fromkeys(obstacle.remedy for obstacle in self._probe.obstacles)),
-            skips=self._skips and self._probe.position is InputPosition.COUNT,
-        )
+        return self._probe.facts(self.name, skips=self._skips)
 
     @property
     def saves_iterator(self) -> bool:
