@@ -179,19 +179,32 @@ def test_a_position_that_can_no_longer_be_saved_becomes_a_count(tmp_path, monkey
     inputs, state = own_state()
     take(inputs, 3)
 
-    def refuse(**_):
+    def refuse(_):
         raise tf.errors.UnimplementedError(None, None, "LateDataset does not support checkpointing")
 
-    def refuse_python(_):
-        refuse()
-
-    monkeypatch.setattr(tf.raw_ops, "SerializeIterator", refuse)
-    monkeypatch.setattr(type(iterator_of(inputs)), "_serialize_to_tensors", refuse_python)
+    monkeypatch.setattr(type(iterator_of(inputs)), "_serialize_to_tensors", refuse)
     state.write(tmp_path / "own")
     (pipeline,) = inputs.state.exactness.inputs
     assert pipeline.position == "count"
     assert "LateDataset" in inputs.state.exactness.reasons[0]
     assert state.load_random_state(tmp_path / "own").elements_read == {"dataset": 3}
+
+
+def test_skipping_says_how_far_it_is_and_where_the_dataset_ends():
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.pipelines.pipeline import Pipeline
+
+    reports = []
+    pipeline = Pipeline("words", tf.data.Dataset.range(2500), skips=True)
+    done = pipeline.start_over(2300, reports.append)
+    assert done == "'words' starts over, after 2,300 skipped elements"
+    assert int(next(pipeline)) == 2300
+    assert reports == [
+        f"Skips elements of 'words': {number} of 2,300." for number in ("0", "1,000", "2,000")
+    ]
+    done = pipeline.start_over(3000, reports.append)
+    assert done == "'words' ended after 2,500 of 3,000 skipped elements"
 
 
 def test_closing_the_input_destroys_its_iterator_in_a_thread():

@@ -24,13 +24,12 @@ class InputPosition(StrEnum):
     """What a checkpoint holds of an input pipeline.
 
     `EXACT`: the position with all buffers. `POSITION`: the same without the state of stateful
-    operations. `COUNT`: the number of elements read. `NONE`: nothing.
+    operations. `COUNT`: the number of elements read.
     """
 
     EXACT = "exact"
     POSITION = "position"
     COUNT = "count"
-    NONE = "none"
 
 
 _RANK = {position: rank for rank, position in enumerate(InputPosition)}

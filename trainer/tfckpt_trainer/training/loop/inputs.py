@@ -90,7 +90,7 @@ class Inputs:
             pipeline.close()
 
     def _element(self) -> Any:
-        elements = {name: pipeline.next() for name, pipeline in self._pipelines.items()}
+        elements = {name: next(pipeline) for name, pipeline in self._pipelines.items()}
         return elements if self._named else elements["dataset"]
 
 

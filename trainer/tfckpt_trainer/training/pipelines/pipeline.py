@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -23,8 +25,8 @@ POSITION_ERRORS = (
 )
 """Errors of saving or restoring the position of an iterator that the pipeline causes."""
 
-_FAIL = 2
-"""`ExternalStatePolicy.FAIL` as the operation takes it."""
+_IGNORE = tf.data.experimental.ExternalStatePolicy.IGNORE.value
+_FAIL = tf.data.experimental.ExternalStatePolicy.FAIL.value
 
 
 @dataclass(frozen=True)
@@ -59,21 +61,18 @@ def probe(iterator: tf.data.Iterator) -> Probe:
     # Iterators within iterators exist only after the first element, so a dry run is not enough.
     if any(obstacle.hides_position for obstacle in obstacles):
         return Probe(InputPosition.COUNT, obstacles)
-    policy = tf.data.experimental.ExternalStatePolicy.IGNORE
     try:
-        _serialize(iterator, policy.value)
+        _serialize(iterator, _IGNORE)
     except POSITION_ERRORS:
         return Probe(InputPosition.COUNT, obstacles)
-    options = tf.data.Options()
-    options.experimental_external_state_policy = policy
-    # The iterator reads the policy from here when it is saved. The dataset that it reads from
-    # does not change: a new iterator would draw other seeds for its shuffles.
-    iterator._dataset = iterator._dataset.with_options(options)
+    # The policy is an option of the dataset, but another dataset needs another iterator, which
+    # draws other seeds for its shuffles.
+    iterator._serialize_to_tensors = partial(_without_external_state, weakref.proxy(iterator))
     return Probe(InputPosition.POSITION, obstacles)
 
 
 class Pipeline:
-    """An input pipeline of this worker.
+    """An input pipeline of this worker, and an iterator over its elements.
 
     Attributes:
         name: Its name, for messages.
@@ -106,12 +105,10 @@ class Pipeline:
         """Whether a checkpoint can hold the iterator."""
         return self._probe.position in {InputPosition.EXACT, InputPosition.POSITION}
 
-    def next(self) -> Any:
-        """Returns the next element.
+    def __iter__(self) -> Iterator[Any]:
+        return self
 
-        Raises:
-            StopIteration: The dataset has ended.
-        """
+    def __next__(self) -> Any:
         element = next(self.iterator)
         if self.elements is not None:
             self.elements += 1
@@ -125,9 +122,8 @@ class Pipeline:
         """
         if not self.saves_iterator:
             return False
-        options = self.iterator._dataset.options().experimental_external_state_policy
         try:
-            _serialize(self.iterator, options.value if options else _FAIL)
+            self.iterator._serialize_to_tensors()
         except POSITION_ERRORS as error:
             obstacles = self._probe.obstacles or find_obstacles(self.iterator._dataset, error)
             self._probe = Probe(InputPosition.COUNT, obstacles)
@@ -152,7 +148,7 @@ class Pipeline:
             if number % SKIPPED_BETWEEN_REPORTS == 0:
                 report(f"Skips elements of {self.name!r}: {number:,} of {elements:,}.")
             try:
-                self.next()
+                next(self)
             except StopIteration:
                 return f"{self.name!r} ended after {number:,} of {elements:,} skipped elements"
         return f"{self.name!r} starts over, after {elements:,} skipped elements"
@@ -162,7 +158,12 @@ class Pipeline:
         destroy_iterator(self.iterator)
 
 
-def _serialize(iterator: tf.data.Iterator, policy: int) -> None:
-    tf.raw_ops.SerializeIterator(
+def _serialize(iterator: tf.data.Iterator, policy: int) -> tf.Tensor:
+    return tf.raw_ops.SerializeIterator(
         resource_handle=iterator._iterator_resource, external_state_policy=policy
     )
+
+
+def _without_external_state(iterator: tf.data.Iterator) -> dict[str, tf.Tensor]:
+    """Returns the state of an iterator by its name in a checkpoint, as TensorFlow does."""
+    return {"_STATE": _serialize(iterator, _IGNORE)}
