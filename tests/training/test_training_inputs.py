@@ -28,6 +28,8 @@ AT_POSITION = {
     "whole_layer": "the Keras layer RandomBrightness in map",
     "generator": "a tf.random.Generator in map",
     "changed_variable": "a variable that changes",
+    "captured_map": "a random operation in flat_map (RandomUniform)",
+    "checked": "the operation CheckNumerics in map (pipelines.py line ",
     "read_variable": "a variable in map",
     "py_function": "a py_function in map (pipelines.py line ",
     "numpy_function": "a numpy_function in map (pipelines.py line ",
@@ -37,10 +39,12 @@ AT_POSITION = {
 COUNTED = {
     "from_generator": "from_generator",
     "nested_generator": "from_generator",
+    "captured_generator": "from_generator",
+    "captured_on_device": "prefetch_to_device or copy_to_device",
     "prefetch_to_device": "prefetch_to_device or copy_to_device",
 }
 
-ALWAYS_EQUAL = {"read_variable", "py_function", "numpy_function"}
+ALWAYS_EQUAL = {"checked", "read_variable", "py_function", "numpy_function"}
 
 
 @pytest.fixture(scope="module")
@@ -121,11 +125,27 @@ def test_the_cause_is_named_in_the_journal_and_where_exactness_is_required(resul
     # Once for each start.
     assert [because in message for message in messages(result, "note")] == [True, True]
     assert f"the input pipeline 'dataset' uses {cause}" in result["refusal"]
-    assert (
-        "Use " in result["refusal"]
-        or "Sample " in result["refusal"]
-        or ("Read elements by their index" in result["refusal"])
-    )
+    verbs = ("Use", "Apply", "Sample", "Read", "Remove")
+    assert any(f". {verb} " in result["refusal"] for verb in verbs), result["refusal"]
+
+
+@pytest.mark.parametrize(
+    ("name", "position", "named"),
+    [("late", "count", "GeneratorDataset"), ("late_map", "position", "RandomUniform")],
+)
+def test_what_only_the_first_save_notices_is_saved_as_far_as_possible(
+    results, name, position, named
+):
+    result = of(results, name)
+    assert result["saved"] == ["ckpt-5", "ckpt-3"]
+    (pipeline,) = result["exactness"]["inputs"]
+    assert pipeline["position"] == position
+    assert pipeline["causes"] == [f"the operation {named}"]
+    kinds = [entry for entry, *_ in result["journal"]]
+    assert kinds[:3] == ["start", "save", "note"]
+    restored = result["batches"][3:]
+    expected = result["undisturbed"][:2] if position == "count" else result["undisturbed"][3:]
+    assert indexes(restored) == indexes(expected)
 
 
 def test_pipelines_of_a_dictionary_have_positions_of_their_own(results):

@@ -173,23 +173,6 @@ def test_a_position_of_another_dataset_starts_over_and_says_why(tmp_path):
     assert take(other, 5) == [7] * 5
 
 
-def test_a_position_that_can_no_longer_be_saved_becomes_a_count(tmp_path, monkeypatch):
-    import tensorflow as tf
-
-    inputs, state = own_state()
-    take(inputs, 3)
-
-    def refuse(_):
-        raise tf.errors.UnimplementedError(None, None, "LateDataset does not support checkpointing")
-
-    monkeypatch.setattr(type(iterator_of(inputs)), "_serialize_to_tensors", refuse)
-    state.write(tmp_path / "own")
-    (pipeline,) = inputs.state.exactness.inputs
-    assert pipeline.position == "count"
-    assert "LateDataset" in inputs.state.exactness.reasons[0]
-    assert state.load_random_state(tmp_path / "own").elements_read == {"dataset": 3}
-
-
 def test_skipping_says_how_far_it_is_and_where_the_dataset_ends():
     import tensorflow as tf
 

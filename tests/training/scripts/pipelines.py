@@ -72,6 +72,22 @@ def nested_generator():
     return tf.data.Dataset.range(4).flat_map(lambda _: from_generator())
 
 
+def captured(make):
+    """A dataset within a function, whose iterator exists only after the first element."""
+    inner = make()
+    return tf.data.Dataset.range(4).flat_map(lambda _: inner)
+
+
+def hidden(dataset):
+    """The same dataset, without the Python objects that it is made of."""
+    variant = tf.data.experimental.to_variant(dataset)
+    return tf.data.experimental.from_variant(variant, dataset.element_spec)
+
+
+def on_device():
+    return indexes().apply(tf.data.experimental.copy_to_device("/CPU:0"))
+
+
 def double(index):
     return index * 2
 
@@ -89,6 +105,12 @@ PIPELINES = {
     "whole_layer": lambda: indexes().map(lambda index: IMAGE[:1, :1, :1]).map(whole_layer()),
     "generator": generator,
     "changed_variable": changed_variable,
+    "captured_map": lambda: captured(lambda: indexes().map(random_image)),
+    "captured_generator": lambda: captured(from_generator),
+    "captured_on_device": lambda: captured(on_device),
+    "late": lambda: hidden(captured(on_device)),
+    "late_map": lambda: hidden(captured(lambda: indexes().map(random_image))),
+    "checked": lambda: indexes().map(lambda i: (i, tf.debugging.check_numerics(1.0, "never"))),
     "read_variable": read_variable,
     "from_generator": from_generator,
     "nested_generator": nested_generator,

@@ -22,6 +22,7 @@ _INDEXED = (
     "files."
 )
 _CHANGING = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
+_REMOVE = "Remove it from the input pipeline."
 _TENSORFLOW = "Use operations of TensorFlow in its place."
 
 
@@ -38,6 +39,14 @@ class Obstacle:
     cause: str
     remedy: str
     hides_position: bool = False
+
+
+_FROM_GENERATOR = Obstacle("from_generator", _INDEXED, hides_position=True)
+_PREFETCH_TO_DEVICE = Obstacle(
+    "prefetch_to_device or copy_to_device",
+    "Use `prefetch(tf.data.AUTOTUNE)` in its place.",
+    hides_position=True,
+)
 
 
 @dataclass(frozen=True)
@@ -65,14 +74,46 @@ def find_obstacles(dataset: tf.data.Dataset, error: tf.errors.OpError) -> tuple[
         error: The error of TensorFlow's attempt; it names the first operation.
     """
     found: list[Obstacle] = []
+    named = re.search(r"(\w+) (is stateful|does not)", str(error.message))
+    operation = named[1] if named else ""
     for part in _parts(dataset, set()):
         if type(part).__name__ == "_CopyToDeviceDataset":
-            found.append(_prefetch_to_device())
+            found.append(_PREFETCH_TO_DEVICE)
         for function in part._functions():
-            obstacle = _obstacle_in(_transformation(part, function))
-            if obstacle is not None:
-                found.append(obstacle)
-    return tuple(dict.fromkeys(found)) or (_unknown(error),)
+            transformation = _transformation(part, function)
+            obstacle = _obstacle_in(transformation, operation)
+            found += [obstacle] if obstacle is not None else []
+    found += find_captured_obstacles(dataset)
+    unknown = Obstacle(f"{str(error.message).splitlines()[0]}", _REMOVE)
+    if operation:
+        unknown = Obstacle(f"the operation {operation}", _REMOVE)
+    return tuple(dict.fromkeys(found)) or (unknown,)
+
+
+def find_captured_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
+    """Returns obstacles in datasets that the functions of a pipeline use, such as of `flat_map`.
+
+    Their iterators exist only after the first element, so a dry run does not notice them.
+    """
+    found: list[Obstacle] = []
+    for part in _parts(dataset, set()):
+        for function in part._functions():
+            name = _name_of(part)
+            for variant in function.function.captured_inputs:
+                if variant.dtype == tf.variant and tf.executing_eagerly():
+                    found += _obstacles_in_variant(name, variant)
+    return tuple(dict.fromkeys(found))
+
+
+def _obstacles_in_variant(name: str, variant: tf.Tensor) -> list[Obstacle]:
+    try:
+        text = tf.raw_ops.DatasetToGraphV2(input_dataset=variant, external_state_policy=1)
+    except tf.errors.OpError as error:
+        # `copy_to_device` is made of a generator. Others are not datasets, or are too large.
+        return [_PREFETCH_TO_DEVICE] if "GeneratorDataset" in str(error.message) else []
+    graph = tf.compat.v1.GraphDef.FromString(text.numpy())
+    obstacle = _obstacle_in(_Transformation(name, "", "", _operations(graph)), "")
+    return [obstacle] if obstacle is not None else []
 
 
 def _parts(dataset: Any, seen: set[int]) -> Iterator[Any]:
@@ -85,15 +126,22 @@ def _parts(dataset: Any, seen: set[int]) -> Iterator[Any]:
         yield from _parts(source, seen)
 
 
+def _name_of(part: Any) -> str:
+    return type(part).__module__.rpartition(".")[2].removesuffix("_op")
+
+
+def _operations(graph: Any) -> frozenset[str]:
+    inner = (node for function in graph.library.function for node in function.node_def)
+    return frozenset(node.op for node in (*graph.node, *inner))
+
+
 def _transformation(part: Any, function: Any) -> _Transformation:
-    graph = function.function.graph.as_graph_def()
-    nodes = [*graph.node, *(node for inner in graph.library.function for node in inner.node_def)]
-    python = function._func
-    name = type(part).__module__.rpartition(".")[2].removesuffix("_op")
+    python, name = function._func, _name_of(part)
     if getattr(python, "__qualname__", "").startswith("_filter_ds."):
         name = "rejection_resample"
     layer = type(python).__name__ if isinstance(python, keras.layers.Layer) else ""
-    return _Transformation(name, layer, _place(python), frozenset(node.op for node in nodes))
+    operations = _operations(function.function.graph.as_graph_def())
+    return _Transformation(name, layer, _place(python), operations)
 
 
 def _place(python: Any) -> str:
@@ -103,16 +151,24 @@ def _place(python: Any) -> str:
     return f"{Path(code.co_filename).name} line {code.co_firstlineno}"
 
 
-def _obstacle_in(part: _Transformation) -> Obstacle | None:
+def _obstacle_in(part: _Transformation, refused: str) -> Obstacle | None:
+    """Returns the obstacle in one function, if there is one.
+
+    Args:
+        part: The function.
+        refused: The operation that TensorFlow named; empty if it named none.
+    """
     operations = part.operations
     if "GeneratorDataset" in operations:
-        return Obstacle("from_generator", _INDEXED, hides_position=True)
+        return _FROM_GENERATOR
     if part.name == "rejection_resample" and _random(operations):
         remedy = "Sample with `tf.data.Dataset.sample_from_datasets` and a seed."
         return Obstacle("rejection_resample, which draws random numbers", remedy)
     kind, detail, remedy = _kind_of(operations)
     if part.layer and kind:
         kind = f"the Keras layer {part.layer}"
+    if not kind and refused in operations:
+        kind, remedy = f"the operation {refused}", _REMOVE
     where = ", ".join(text for text in (detail, part.place) if text)
     return (
         Obstacle(f"{kind} in {part.name}" + f" ({where})" * bool(where), remedy) if kind else None
@@ -140,22 +196,5 @@ def _kind_of(operations: frozenset[str]) -> tuple[str, str, str]:
 
 
 def _random(operations: frozenset[str]) -> list[str]:
-    pattern = r"(Random(?!Dataset).*|.*TruncatedNormal|Multinomial|StatefulRandom.*)$"
+    pattern = r"(Random(?!Dataset|IndexShuffle).*|.*TruncatedNormal|Multinomial|StatefulRandom.*)$"
     return sorted(name for name in operations if re.match(pattern, name))
-
-
-def _prefetch_to_device() -> Obstacle:
-    return Obstacle(
-        "prefetch_to_device or copy_to_device",
-        "Use `prefetch(tf.data.AUTOTUNE)` in its place.",
-        hides_position=True,
-    )
-
-
-def _unknown(error: tf.errors.OpError) -> Obstacle:
-    named = re.search(r"(\w+) (is stateful|does not)", str(error.message))
-    what = f"the operation {named[1]}" if named else str(error.message).splitlines()[0]
-    return Obstacle(
-        f"{what}, whose state TensorFlow does not save",
-        "Remove it from the input pipeline.",
-    )

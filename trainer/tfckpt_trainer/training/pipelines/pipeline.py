@@ -12,7 +12,11 @@ import tensorflow as tf
 
 from tfckpt_trainer.rundir.records.exactness import InputPosition, PipelineFacts
 from tfckpt_trainer.training.iterators import destroy_iterator, recreate_iterator
-from tfckpt_trainer.training.pipelines.obstacles import Obstacle, find_obstacles
+from tfckpt_trainer.training.pipelines.obstacles import (
+    Obstacle,
+    find_captured_obstacles,
+    find_obstacles,
+)
 
 SKIPPED_BETWEEN_REPORTS = 1000
 """Number of skipped elements after which progress is reported."""
@@ -57,8 +61,9 @@ def probe(iterator: tf.data.Iterator) -> Probe:
     except POSITION_ERRORS as error:
         obstacles = find_obstacles(iterator._dataset, error)
     else:
+        obstacles = find_captured_obstacles(iterator._dataset)
+    if not obstacles:
         return Probe(InputPosition.EXACT)
-    # Iterators within iterators exist only after the first element, so a dry run is not enough.
     if any(obstacle.hides_position for obstacle in obstacles):
         return Probe(InputPosition.COUNT, obstacles)
     try:
@@ -115,20 +120,15 @@ class Pipeline:
         return element
 
     def degrade(self) -> bool:
-        """Saves only the number of elements from now on, if that is why a save failed.
+        """Finds out again what can be saved, after a save failed; it may be less than at the start.
 
         Returns:
-            Whether the position could be saved before and cannot be saved now.
+            Whether it is less.
         """
-        if not self.saves_iterator:
-            return False
-        try:
-            self.iterator._serialize_to_tensors()
-        except POSITION_ERRORS as error:
-            obstacles = self._probe.obstacles or find_obstacles(self.iterator._dataset, error)
-            self._probe = Probe(InputPosition.COUNT, obstacles)
-            return True
-        return False
+        before = self._probe.position
+        if self.saves_iterator:
+            self._probe = probe(self.iterator)
+        return self._probe.position is not before
 
     def start_over(self, elements: int | None, report: Callable[[str], None]) -> str:
         """Starts the dataset again, and skips elements if that is wanted.
