@@ -12,13 +12,13 @@ from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity
-from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
 from tfckpt_trainer.training.checkpoint.background_save import BackgroundSave
 from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome, SaveRequest
 from tfckpt_trainer.training.checkpoint.saver import Saver
 from tfckpt_trainer.training.checkpoint.state import TrainingState
+from tfckpt_trainer.training.telemetry.run_info import update_run_info
 from tfckpt_trainer.training.telemetry.step_metrics import finite
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 

@@ -12,8 +12,8 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.reserve import keep_reserve
-from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
+from tfckpt_trainer.training.telemetry.run_info import update_run_info
 
 LOCK_SECONDS = 30.0
 """How long a start waits for the lock: a prune or an ending trainer may hold it."""
