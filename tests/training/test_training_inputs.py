@@ -23,12 +23,13 @@ EXACT = ["plain", "stateless", "long", "sampled"]
 
 AT_POSITION = {
     "random_image": "a random operation in map (RandomUniform, pipelines.py line ",
+    "compiled": "a random operation in map (RandomUniform, pipelines.py line ",
     "parallel": "a random operation in map (RandomUniform, pipelines.py line ",
     "keras_layer": "a variable that changes, such as the seed of a Keras layer, in map",
     "whole_layer": "the Keras layer RandomBrightness in map",
     "generator": "a tf.random.Generator in map",
     "changed_variable": "a variable that changes",
-    "captured_map": "a random operation in flat_map (RandomUniform)",
+    "captured_map": "a random operation in map (RandomUniform, pipelines.py line ",
     "checked": "the operation CheckNumerics in map (pipelines.py line ",
     "read_variable": "a variable in map",
     "py_function": "a py_function in map (pipelines.py line ",

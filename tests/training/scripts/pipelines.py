@@ -35,6 +35,11 @@ def stateless(index):
     return index, tf.reduce_mean(tf.image.stateless_random_brightness(IMAGE, 0.5, seed=[1, index]))
 
 
+@tf.function
+def compiled_image(index):
+    return random_image(index)
+
+
 def random_image(index):
     return index, tf.reduce_mean(tf.image.random_brightness(IMAGE, 0.5))
 
@@ -100,6 +105,7 @@ PIPELINES = {
     "plain": lambda: indexes(),
     "stateless": lambda: indexes().map(stateless),
     "random_image": lambda: indexes().map(random_image),
+    "compiled": lambda: indexes().map(compiled_image),
     "parallel": lambda: indexes().map(random_image, num_parallel_calls=2).batch(2).prefetch(2),
     "keras_layer": keras_layer,
     "whole_layer": lambda: indexes().map(lambda index: IMAGE[:1, :1, :1]).map(whole_layer()),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,57 +74,76 @@ def find_obstacles(dataset: tf.data.Dataset, error: tf.errors.OpError) -> tuple[
         dataset: The dataset.
         error: The error of TensorFlow's attempt; it names the first operation.
     """
-    found: list[Obstacle] = []
     named = re.search(r"(\w+) (is stateful|does not)", str(error.message))
     operation = named[1] if named else ""
-    for part in _parts(dataset, set()):
-        if type(part).__name__ == "_CopyToDeviceDataset":
-            found.append(_PREFETCH_TO_DEVICE)
-        for function in part._functions():
-            transformation = _transformation(part, function)
-            obstacle = _obstacle_in(transformation, operation)
-            found += [obstacle] if obstacle is not None else []
-    found += find_captured_obstacles(dataset)
-    unknown = Obstacle(f"{str(error.message).splitlines()[0]}", _REMOVE)
-    if operation:
-        unknown = Obstacle(f"the operation {operation}", _REMOVE)
-    return tuple(dict.fromkeys(found)) or (unknown,)
+    found = _obstacles_in(_parts(dataset), operation) + find_captured_obstacles(dataset)
+    unknown = f"the operation {operation}" if operation else str(error.message).splitlines()[0]
+    return tuple(dict.fromkeys(found)) or (Obstacle(unknown, _REMOVE),)
 
 
 def find_captured_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
-    """Returns obstacles in datasets that the functions of a pipeline use, such as of `flat_map`.
+    """Returns obstacles in datasets that functions of a pipeline use, such as that of `flat_map`.
 
     Their iterators exist only after the first element, so a dry run does not notice them.
     """
     found: list[Obstacle] = []
-    for part in _parts(dataset, set()):
-        for function in part._functions():
-            name = _name_of(part)
-            for variant in function.function.captured_inputs:
-                if variant.dtype == tf.variant and tf.executing_eagerly():
-                    found += _obstacles_in_variant(name, variant)
+    waiting, seen = [dataset], {id(dataset)}
+    while waiting:
+        for inner in _captured(waiting.pop()):
+            if id(inner) not in seen:
+                seen.add(id(inner))
+                waiting.append(inner)
+                found += _obstacles_in(_parts(inner), "")
     return tuple(dict.fromkeys(found))
 
 
-def _obstacles_in_variant(name: str, variant: tf.Tensor) -> list[Obstacle]:
+def _obstacles_in(parts: Iterable[Any], refused: str) -> tuple[Obstacle, ...]:
+    found: list[Obstacle] = []
+    for part in parts:
+        if type(part).__name__ == "_CopyToDeviceDataset":
+            found.append(_PREFETCH_TO_DEVICE)
+        for function in part._functions():
+            obstacle = _obstacle_in(_transformation(part, function), refused)
+            found += [obstacle] if obstacle is not None else []
+    return tuple(found)
+
+
+def _parts(dataset: Any) -> list[Any]:
+    """Returns the datasets that a dataset is made from, itself first, each once."""
+    found: dict[int, Any] = {}
+    waiting = [dataset]
+    while waiting:
+        part = waiting.pop()
+        if id(part) not in found:
+            found[id(part)] = part
+            waiting += part._inputs()
+    return list(found.values())
+
+
+def _captured(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
+    """Yields the datasets that functions of a pipeline use, as far as Python tells."""
+    for part in _parts(dataset):
+        for function in part._functions():
+            for thing in _used_by(_python_function(function)):
+                if isinstance(thing, tf.data.Dataset):
+                    yield thing
+
+
+def _used_by(python: Any) -> list[Any]:
+    """Returns the variables around a function that it uses."""
     try:
-        text = tf.raw_ops.DatasetToGraphV2(input_dataset=variant, external_state_policy=1)
-    except tf.errors.OpError as error:
-        # `copy_to_device` is made of a generator. Others are not datasets, or are too large.
-        return [_PREFETCH_TO_DEVICE] if "GeneratorDataset" in str(error.message) else []
-    graph = tf.compat.v1.GraphDef.FromString(text.numpy())
-    obstacle = _obstacle_in(_Transformation(name, "", "", _operations(graph)), "")
-    return [obstacle] if obstacle is not None else []
+        used = inspect.getclosurevars(python)
+    except (TypeError, ValueError):
+        # Not a function of Python, or one that uses a variable without a value.
+        return []
+    return [*used.nonlocals.values(), *used.globals.values()]
 
 
-def _parts(dataset: Any, seen: set[int]) -> Iterator[Any]:
-    """Yields the datasets that a dataset is made from, itself first."""
-    if id(dataset) in seen:
-        return
-    seen.add(id(dataset))
-    yield dataset
-    for source in dataset._inputs():
-        yield from _parts(source, seen)
+def _python_function(function: Any) -> Any:
+    """Returns what the script passed, without `tf.function` and `functools.partial`."""
+    python = function._func
+    python = getattr(python, "python_function", python)
+    return getattr(python, "func", python)
 
 
 def _name_of(part: Any) -> str:
@@ -136,7 +156,7 @@ def _operations(graph: Any) -> frozenset[str]:
 
 
 def _transformation(part: Any, function: Any) -> _Transformation:
-    python, name = function._func, _name_of(part)
+    python, name = _python_function(function), _name_of(part)
     if getattr(python, "__qualname__", "").startswith("_filter_ds."):
         name = "rejection_resample"
     layer = type(python).__name__ if isinstance(python, keras.layers.Layer) else ""
