@@ -179,7 +179,7 @@ def test_skipping_says_how_far_it_is_and_where_the_dataset_ends():
     from tfckpt_trainer.training.pipelines.pipeline import Pipeline
 
     reports = []
-    pipeline = Pipeline("words", tf.data.Dataset.range(2500), skips=True)
+    pipeline = Pipeline("words", iter(tf.data.Dataset.range(2500)), skips=True)
     done = pipeline.start_over(2300, reports.append)
     assert done == "'words' starts over, after 2,300 skipped elements"
     assert int(next(pipeline)) == 2300

@@ -58,7 +58,7 @@ class Inputs:
         if not datasets:
             raise UsageError("dataset is an empty dictionary; expected a dataset by name, or None.")
         self._pipelines = {
-            str(name): Pipeline(str(name), worker_dataset(one, group), skips=skips)
+            str(name): Pipeline(str(name), iter(worker_dataset(one, group)), skips=skips)
             for name, one in datasets.items()
         }
         self.state = InputState(self._pipelines, named=self._named)

@@ -85,17 +85,17 @@ class Pipeline:
         elements: Number of elements read since the start of the dataset; None if unknown.
     """
 
-    def __init__(self, name: str, dataset: tf.data.Dataset, *, skips: bool = False) -> None:
-        """Creates the iterator and finds out what of its position can be saved.
+    def __init__(self, name: str, iterator: tf.data.Iterator, *, skips: bool = False) -> None:
+        """Finds out what of the position can be saved.
 
         Args:
             name: Its name.
-            dataset: What it reads.
+            iterator: `iter(dataset)`, of which nothing was read.
             skips: Whether a restore skips the elements that were read, if only their number is
                 saved.
         """
         self.name = name
-        self.iterator = iter(dataset)
+        self.iterator = iterator
         self.elements: int | None = 0
         self._skips = skips
         self._probe = probe(self.iterator)
