@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 
+import msgspec
 import pytest
 from cluster import Cluster
 from steered import SteeredRun
@@ -31,7 +32,7 @@ def shuffled():
     return dataset.repeat().map(lambda x: x, num_parallel_calls=tf.data.AUTOTUNE).prefetch(4)
 
 
-def own_state():
+def own_state(dataset=None):
     """The input of one worker, and its state, of a model without variables."""
     import tensorflow as tf
 
@@ -40,8 +41,12 @@ def own_state():
     from tfckpt_trainer.training.worker_group import WorkerGroup
 
     strategy = tf.distribute.get_strategy()
-    inputs = Inputs(strategy, WorkerGroup(strategy), shuffled())
-    return inputs, WorkerState(object(), inputs.iterator, {})
+    inputs = Inputs(strategy, WorkerGroup(strategy), shuffled() if dataset is None else dataset)
+    return inputs, WorkerState(object(), inputs.state, {})
+
+
+def iterator_of(inputs):
+    return inputs.state.objects["input"]
 
 
 def take(inputs, count):
@@ -65,7 +70,7 @@ def test_a_restore_begins_the_iterator_anew_and_destroys_the_old_one_in_a_thread
     inputs, state = own_state()
     take(inputs, 15)
     state.write(tmp_path / "own")
-    names = destroyed_by(inputs.iterator)
+    names = destroyed_by(iterator_of(inputs))
     go_back(state, tmp_path / "own")
     assert wait_until(lambda: names, 70, "the end of the old iterator") == ["tfckpt-drop-iterator"]
 
@@ -74,9 +79,10 @@ def test_an_iterator_among_the_objects_of_a_script_begins_anew_too(tmp_path):
     import tensorflow as tf
 
     from tfckpt_trainer.training.checkpoint.state import SharedState, WorkerState
+    from tfckpt_trainer.training.pipelines.input_state import InputState
 
     mine, shared = iter(shuffled()), iter(shuffled())
-    own = WorkerState(object(), None, {"mine": mine})
+    own = WorkerState(object(), InputState(), {"mine": mine})
     equal = SharedState(tf.Module(), None, {"shared": shared})
     own.write(tmp_path / "own")
     equal.write(tmp_path / "equal")
@@ -125,7 +131,7 @@ def test_the_position_is_saved_as_a_plain_checkpoint_of_the_iterator(tmp_path):
 
     inputs, state = own_state()
     take(inputs, 15)
-    tf.train.Checkpoint(input=inputs.iterator).write(str(tmp_path / "plain"))
+    tf.train.Checkpoint(**inputs.state.objects).write(str(tmp_path / "plain"))
     expected = take(inputs, 20)
     go_back_to = tmp_path / "plain"
     state.write(tmp_path / "own")
@@ -138,10 +144,56 @@ def test_the_position_is_saved_as_a_plain_checkpoint_of_the_iterator(tmp_path):
     assert take(inputs, 20) == expected
 
 
+def test_a_worker_file_of_an_earlier_version_is_restored(tmp_path):
+    import tensorflow as tf
+
+    inputs, state = own_state()
+    take(inputs, 15)
+    state.write(tmp_path / "own")
+    # It has the iterator and no count of elements.
+    tf.train.Checkpoint(input=iterator_of(inputs)).write(str(tmp_path / "earlier"))
+    random_state = state.load_random_state(tmp_path / "own")
+    expected = take(inputs, 20)
+    assert random_state.elements_read == {"dataset": 15}
+    earlier = msgspec.structs.replace(random_state, elements_read={})
+    assert state.restore(tmp_path / "earlier", earlier) == []
+    assert take(inputs, 20) == expected
+    assert inputs.state.elements == {}
+
+
+def test_a_position_of_another_dataset_starts_over_and_says_why(tmp_path):
+    import tensorflow as tf
+
+    inputs, state = own_state()
+    take(inputs, 15)
+    state.write(tmp_path / "own")
+    other, changed = own_state(tf.data.Dataset.range(100).window(2).map(lambda two: 7))
+    (done,) = changed.restore(tmp_path / "own", changed.load_random_state(tmp_path / "own"))
+    assert done.startswith("'dataset' starts over, because the dataset is not the one")
+    assert take(other, 5) == [7] * 5
+
+
+def test_skipping_says_how_far_it_is_and_where_the_dataset_ends():
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.pipelines.pipeline import Pipeline
+
+    reports = []
+    pipeline = Pipeline("words", iter(tf.data.Dataset.range(2500)), skips=True)
+    done = pipeline.start_over(2300, reports.append)
+    assert done == "'words' starts over, after 2,300 skipped elements"
+    assert int(next(pipeline)) == 2300
+    assert reports == [
+        f"Skips elements of 'words': {number} of 2,300." for number in ("0", "1,000", "2,000")
+    ]
+    done = pipeline.start_over(3000, reports.append)
+    assert done == "'words' ended after 2,500 of 3,000 skipped elements"
+
+
 def test_closing_the_input_destroys_its_iterator_in_a_thread():
     inputs, _ = own_state()
     take(inputs, 1)
-    names = destroyed_by(inputs.iterator)
+    names = destroyed_by(iterator_of(inputs))
     inputs.close()
     assert wait_until(lambda: names, 70, "the end of the iterator") == ["tfckpt-drop-iterator"]
     inputs.close()

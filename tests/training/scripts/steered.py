@@ -48,6 +48,7 @@ parser.add_argument("--partial", action="store_true")
 parser.add_argument("--custom-layer", action="store_true")
 parser.add_argument("--terminated", action="store_true", help="before there is a run to end")
 parser.add_argument("--busy-input", action="store_true", help="with threads that tf.data tunes")
+parser.add_argument("--random-input", action="store_true", help="a map that draws numbers")
 options = parser.parse_args()
 
 
@@ -76,6 +77,10 @@ dataset = tf.data.Dataset.from_tensors(tf.ones((4, 8))).repeat()
 if options.busy_input:
     for _ in range(30):
         dataset = dataset.map(lambda x: x + 0.0, num_parallel_calls=tf.data.AUTOTUNE)
+if options.random_input:
+    dataset = tf.data.Dataset.range(1000).map(
+        lambda index: tf.random.uniform((4, 8), -0.5, 0.5) + tf.cast(index, tf.float32)
+    )
 
 run = TrainingRun(
     model=model,

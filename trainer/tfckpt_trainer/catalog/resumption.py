@@ -10,6 +10,13 @@ from tfckpt_trainer.bundle.analysis.contents import Role, Variable
 from tfckpt_trainer.bundle.tensors import read_integer
 from tfckpt_trainer.errors import BundleError
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.exactness import (
+    CheckResult,
+    ExactnessLevel,
+    InputPosition,
+    PipelineFacts,
+    with_check,
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,7 @@ def find_resumed_state(
     record: CheckpointRecord | None,
     *,
     lost: str = "",
+    check: CheckResult | None = None,
 ) -> tuple[ResumedState, ...]:
     """Returns each kind of state, and whether a restore brings it back.
 
@@ -42,17 +50,18 @@ def find_resumed_state(
         record: Its record; None if this library did not save it.
         lost: The part that cannot be read and would tell the roles of the variables; empty if
             they are known.
+        check: The last check of the run, if there was one.
     """
-    contents = frozenset(record.contents) if record is not None else frozenset()
     found = (
         _weights(variables),
         _slots(variables),
         _step(prefix, variables, record),
         _schedule(variables),
-        _input(variables, contents),
-        _random(variables, contents),
+        _input(variables, record),
+        _random(variables, record),
         _callbacks(variables, record),
         *_script_state(record),
+        *_exactness(record, check),
     )
     if not lost:
         return found
@@ -109,21 +118,27 @@ def _schedule(variables: Sequence[Variable]) -> ResumedState:
     return ResumedState(name, False, "it has neither the rate nor the iterations")
 
 
-def _input(variables: Sequence[Variable], contents: frozenset[str]) -> ResumedState:
+def _input(variables: Sequence[Variable], record: CheckpointRecord | None) -> ResumedState:
     name = "position in the input"
     found = _of(variables, Role.INPUT)
     if found:
         return ResumedState(name, True, f"the iterator {found[0].path}")
-    if "input position" in contents:
+    limited = [one for one in _pipelines(record) if one.position is not InputPosition.EXACT]
+    if limited:
+        back = all(one.position is InputPosition.POSITION or one.skips for one in limited)
+        return ResumedState(name, back, "; ".join(one.restored for one in limited))
+    if "input position" in _contents(record):
         return ResumedState(name, True, "one file per worker, beside the checkpoint")
     return ResumedState(name, False, "it has no iterator state: the input starts over")
 
 
-def _random(variables: Sequence[Variable], contents: frozenset[str]) -> ResumedState:
+def _random(variables: Sequence[Variable], record: CheckpointRecord | None) -> ResumedState:
     name = "random states"
     found = _of(variables, Role.RANDOM)
-    if "random state" in contents:
-        return ResumedState(name, True, "one file per worker, beside the checkpoint")
+    if "random state" in _contents(record):
+        without = any(one.position is not InputPosition.EXACT for one in _pipelines(record))
+        limit = ", without those of the input" if without else ""
+        return ResumedState(name, True, f"one file per worker, beside the checkpoint{limit}")
     if found:
         return ResumedState(name, True, f"{_count(found)}; not those of Python and NumPy")
     return ResumedState(name, False, "it has no generator state: generators start over")
@@ -148,6 +163,30 @@ def _script_state(record: CheckpointRecord | None) -> list[ResumedState]:
     words = [f"run.state: {', '.join(shared)}"] if shared else []
     words += [f"run.worker_state: {', '.join(own)}"] if own else []
     return [ResumedState("the script's own values", True, "; ".join(words))] if words else []
+
+
+def _exactness(record: CheckpointRecord | None, check: CheckResult | None) -> list[ResumedState]:
+    """Returns whether resuming is exact, if the trainer or a check tells."""
+    found = with_check(record.exactness if record is not None else None, check)
+    if found is None:
+        return []
+    restored = {
+        ExactnessLevel.CHECKED: True,
+        ExactnessLevel.EXPECTED: None,
+        ExactnessLevel.NOT_POSSIBLE: False,
+    }
+    unproven = ": nothing is known to be missing, nothing was compared"
+    detail = f"{found.words}{unproven if found.level is ExactnessLevel.EXPECTED else ''}"
+    return [ResumedState("exact resume", restored[found.level], detail)]
+
+
+def _contents(record: CheckpointRecord | None) -> frozenset[str]:
+    return frozenset(record.contents) if record is not None else frozenset()
+
+
+def _pipelines(record: CheckpointRecord | None) -> list[PipelineFacts]:
+    """Returns the input pipelines; none if this library did not save it, or an earlier version."""
+    return record.exactness.inputs if record is not None and record.exactness is not None else []
 
 
 def _is_iterations(variable: Variable) -> bool:

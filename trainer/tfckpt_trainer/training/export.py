@@ -166,7 +166,7 @@ def _examples(model: keras.Model, inputs: Inputs | None) -> tuple[Any, str]:
     """Returns inputs for the model, and a description of their origin."""
     wanted = tf.nest.flatten(getattr(model, "input", None) if model.inputs else None)
     specifications = [tensor for tensor in wanted if tensor is not None]
-    batch = next(inputs.iterator, None) if inputs is not None else None
+    batch = inputs.first_element() if inputs is not None else None
     first = batch[0] if isinstance(batch, (tuple, list)) else batch
     if first is not None and (not specifications or _fits(first, specifications)):
         return first, "the first batch of the dataset"

@@ -28,10 +28,16 @@ def recreate_iterators(root: tf.train.Checkpoint) -> None:
     ahead in the old one would change those of the new one.
     """
     for _, thing in list(live_objects(root)):
-        dataset = getattr(thing, "_dataset", None)
-        if isinstance(thing, tf.data.Iterator) and dataset is not None:
-            destroy_iterator(thing)
-            thing._iterator_resource = iter(dataset)._iterator_resource
+        if isinstance(thing, tf.data.Iterator):
+            recreate_iterator(thing)
+
+
+def recreate_iterator(iterator: tf.data.Iterator) -> None:
+    """Starts an iterator of a dataset again, in place; the old one is destroyed in a thread."""
+    dataset = getattr(iterator, "_dataset", None)
+    if dataset is not None:
+        destroy_iterator(iterator)
+        iterator._iterator_resource = iter(dataset)._iterator_resource
 
 
 def destroy_iterator(iterator: tf.data.Iterator) -> None:

@@ -112,6 +112,8 @@ def _print_status(report: dict[str, Any]) -> None:
         processes = units.processes(run["cluster"], run["worker_count"])
         print_line(f"strategy  {run['strategy']}, {processes}")
     print_line(f"step      {step} on branch {run['branch']}")
+    if run["exactness"] is not None:
+        print_line(f"exact     {run['exactness']['words']}")
     current = f", current {run['checkpoint']}" if run["checkpoint"] else ""
     print_line(f"saved     {units.count(run['checkpoints'], 'checkpoint')}{current}")
     if not report["workers"]:

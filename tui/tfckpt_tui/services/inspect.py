@@ -18,8 +18,11 @@ from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.resumption import ResumedState, find_resumed_state
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.errors import BundleError, describe_error
+from tfckpt_trainer.errors import BundleError, DamagedFileError, describe_error
+from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.exactness import CheckResult
+from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.services.verify import cached_result
 
 GROUPS = ("model", "optimizer", "rest")
@@ -66,18 +69,31 @@ class Inspection:
 def inspect(run: RunDirectory, checkpoint: Checkpoint) -> Inspection:
     """Reads the content of a checkpoint, without its tensors."""
     prefix = run.root / checkpoint.name
+    check = _last_check(run)
     try:
         index = read_index(prefix)
     except (BundleError, OSError) as error:
-        back = find_resumed_state(prefix, (), checkpoint.record, lost="index")
+        back = find_resumed_state(prefix, (), checkpoint.record, lost="index", check=check)
         return Inspection(checkpoint, None, (), None, back, {}, describe_error(error))
     variables, problem = _variables(prefix, index)
     back = find_resumed_state(
-        prefix, variables, checkpoint.record, lost="object graph" if problem else ""
+        prefix,
+        variables,
+        checkpoint.record,
+        lost="object graph" if problem else "",
+        check=check,
     )
     has_graph = None if problem else KEY in index.entries
     damage = describe_damage(run, checkpoint.name, index)
     return Inspection(checkpoint, index, variables, has_graph, back, damage, problem)
+
+
+def _last_check(run: RunDirectory) -> CheckResult | None:
+    try:
+        info = load_if_exists(run.run_file, RunInfo)
+    except (DamagedFileError, OSError):
+        return None
+    return info.check if info is not None else None
 
 
 def describe_damage(run: RunDirectory, name: str, index: Index) -> dict[str, str]:

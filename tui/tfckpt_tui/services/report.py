@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from tfckpt_trainer.catalog.lineage import BranchTips
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
@@ -96,6 +98,7 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
             "directory": str(run.root),
             "state": state.value,
             "reason": _reason(state, [status for status, _ in workers], supervisor, now),
+            "exactness": _exactness(info),
             "strategy": info.strategy if info else "",
             "worker_count": info.worker_count if info else len(workers),
             "cluster": info.cluster if info else {},
@@ -158,6 +161,11 @@ def _reason(
     if state is RunState.PAUSED:
         return next((status.detail for status in statuses if status.detail), reason)
     return reason
+
+
+def _exactness(info: RunInfo | None) -> Json | None:
+    found = info.known_exactness if info is not None else None
+    return msgspec.to_builtins(found) | {"words": found.words} if found is not None else None
 
 
 def _branch(

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from tfckpt_trainer.rundir.documents import Document, SealedDocument
+from tfckpt_trainer.rundir.records.exactness import Exactness
 
 
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +79,8 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
         files: Its files, with names relative to the run directory.
         world: Worker and replica counts, strategy and versions.
         contents: What a restore brings back: `model`, `optimizer`, `step`, `input position`, ...
+        exactness: Whether resuming from it is exact, and what is missing; None in records of
+            earlier versions.
     """
 
     has_copy: ClassVar[bool] = True
@@ -99,6 +102,7 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
     files: list[FileFacts] = []
     world: dict[str, Any] = {}
     contents: list[str] = []
+    exactness: Exactness | None = None
 
 
 class FoundFault(msgspec.Struct, frozen=True, kw_only=True):

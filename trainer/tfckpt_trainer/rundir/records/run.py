@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from tfckpt_trainer.rundir.documents import Document, SealedDocument
+from tfckpt_trainer.rundir.records.exactness import CheckResult, Exactness, with_check
 
 
 class RunInfo(Document, frozen=True, kw_only=True):
@@ -29,6 +30,8 @@ class RunInfo(Document, frozen=True, kw_only=True):
         versions: Versions of Python, TensorFlow and Keras.
         retention: How the trainer prunes, if it does; see `RetentionSettings.from_json`. Values are
             checked when it is used: a rule of a newer version must not make the file unreadable.
+        exactness: Whether the trainer expects that resuming is exact; None in earlier versions.
+        check: The last check of the run; None if there was none.
     """
 
     id: str
@@ -44,6 +47,13 @@ class RunInfo(Document, frozen=True, kw_only=True):
     host: str = ""
     versions: dict[str, str] = {}
     retention: dict[str, Any] | None = None
+    exactness: Exactness | None = None
+    check: CheckResult | None = None
+
+    @property
+    def known_exactness(self) -> Exactness | None:
+        """What the trainer found and a check compared; None if neither tells."""
+        return with_check(self.exactness, self.check)
 
 
 class Head(SealedDocument, frozen=True, kw_only=True):

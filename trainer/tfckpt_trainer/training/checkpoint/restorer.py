@@ -40,6 +40,8 @@ class RestoreOutcome:
         worker_restored: Whether the state of each worker was restored too.
         left_out: What a partial restore did not restore, and why.
         adopted: What was taken from where in a checkpoint that another program saved.
+        inputs: What was done with each input pipeline that is not at its exact position, as a
+            clause.
     """
 
     problems: tuple[str, ...] = ()
@@ -51,6 +53,12 @@ class RestoreOutcome:
     worker_restored: bool = False
     left_out: tuple[str, ...] = ()
     adopted: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+
+    @property
+    def input_words(self) -> str:
+        """Sentences about input pipelines that are not at their exact position, or nothing."""
+        return "".join(f" The input pipeline {clause}." for clause in self.inputs)
 
 
 @dataclass
@@ -62,6 +70,19 @@ class _Check:
     notes: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     worker_state_fits: bool = False
+
+
+@dataclass
+class _Reading:
+    """What one worker did after all agreed to restore.
+
+    Attributes:
+        failure: What went wrong; empty if nothing did.
+        inputs: See `RestoreOutcome.inputs`.
+    """
+
+    failure: str = ""
+    inputs: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -116,8 +137,9 @@ class Restorer:
         # position, some examples would be repeated and others skipped.
         with_worker_state = all(checked.worker_state_fits for checked in checks)
         left_out = checks[0].left_out
-        failure = self._read(name, prepared, with_worker_state, bool(left_out))
-        failures = [failed for failed in self._group.all_gather(failure) if failed]
+        reading = self._read(name, prepared, with_worker_state, bool(left_out))
+        readings = self._group.all_gather(reading)
+        failures = [read.failure for read in readings if read.failure]
         if failures:
             raise TornRestoreError(f"The restore of {name} failed halfway: {'; '.join(failures)}")
         return RestoreOutcome(
@@ -127,6 +149,7 @@ class Restorer:
             worker_restored=with_worker_state,
             left_out=tuple(left_out),
             adopted=prepared.adoption.notes if prepared.adoption is not None else (),
+            inputs=tuple(dict.fromkeys(clause for read in readings for clause in read.inputs)),
         )
 
     def _check(self, name: str, *, partial: bool) -> tuple[_Check, _Prepared]:
@@ -201,10 +224,13 @@ class Restorer:
             prepared.worker_matches = comparison.matched
             prepared.random_state = self._state.worker.load_random_state(prefix)
 
-    def _read(self, name: str, prepared: _Prepared, with_worker_state: bool, partial: bool) -> str:
-        """Restores what was checked, and proves the values; returns what went wrong."""
+    def _read(
+        self, name: str, prepared: _Prepared, with_worker_state: bool, partial: bool
+    ) -> _Reading:
+        """Restores what was checked, and proves the values of variables."""
         prefix, worker_prefix = self._run.root / name, self._worker_prefix(name)
         shared, worker = self._state.shared, self._state.worker
+        reading = _Reading()
         try:
             if partial:
                 shared.restore_variables(prefix, prepared.matches)
@@ -215,14 +241,16 @@ class Restorer:
             if prepared.adoption is not None:
                 shared.set_step(prepared.adoption.step)
             if with_worker_state and prepared.random_state is not None:
-                worker.restore(worker_prefix, prepared.random_state)
+                reading.inputs = worker.restore(worker_prefix, prepared.random_state)
             ignored = worker.variable_ids if with_worker_state else set()
             wrong = wrong_values(prepared.matches, prefix, ignored)
             if with_worker_state:
                 wrong += wrong_values(prepared.worker_matches, worker_prefix)
         except (*LOCAL_FAILURES, AssertionError) as error:
-            return f"{self._worker}: {describe_failure(error)}"
-        return f"{self._worker}: {wrong[0]} differs from the saved value" if wrong else ""
+            return _Reading(f"{self._worker}: {describe_failure(error)}")
+        if wrong:
+            return _Reading(f"{self._worker}: {wrong[0]} differs from the saved value")
+        return reading
 
     def _worker_prefix(self, name: str) -> Path:
         return self._run.worker_state_directory(name) / f"worker-{self._group.index}"

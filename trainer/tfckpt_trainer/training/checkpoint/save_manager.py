@@ -20,6 +20,7 @@ from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome, SaveRequest
 from tfckpt_trainer.training.checkpoint.saver import Saver
 from tfckpt_trainer.training.checkpoint.state import TrainingState
+from tfckpt_trainer.training.telemetry.run_info import update_run_info
 from tfckpt_trainer.training.telemetry.step_metrics import finite
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 
@@ -259,6 +260,9 @@ class SaveManager:
         self._state.position.parent = saved
         telemetry.journal.later(lambda: point_state_file_at(self._run, saved))
         self._report(request, outcome, command)
+        found = outcome.exactness
+        if found is not None and telemetry.note_exactness(found):
+            telemetry.journal.later(lambda: update_run_info(self._run, exactness=found))
         self._pruner.after_save(saved)
 
     def _report(self, request: SaveRequest, outcome: SaveOutcome, command: Command | None) -> None:

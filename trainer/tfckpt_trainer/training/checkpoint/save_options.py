@@ -29,6 +29,10 @@ class SaveOptions:
         fallback_directory: Where the last save of a run goes if it fails in the run directory,
             also at a preemption. The next start moves it to the run directory. All workers must
             see the same directory, on another file system.
+        require_exact: Refuse to start if an input pipeline prevents an exact resume. By default
+            what is possible is saved, and the event log says what is missing.
+        skip_input: After a restore, read and drop the elements that were read before, from
+            pipelines of which only their number can be saved. By default these start over.
     """
 
     background: bool = False
@@ -37,6 +41,8 @@ class SaveOptions:
     largest_shard: int | None = None
     when_full: Literal["go-on", "pause"] = "go-on"
     fallback_directory: str | Path | None = None
+    require_exact: bool = False
+    skip_input: bool = False
 
     @property
     def needs_sharded_writer(self) -> bool:

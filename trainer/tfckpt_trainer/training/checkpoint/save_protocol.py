@@ -14,6 +14,7 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.documents import Document
 from tfckpt_trainer.rundir.paths import checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import FileFacts, SaveCost, WorkerFacts
+from tfckpt_trainer.rundir.records.exactness import Exactness
 
 LOCAL_FAILURES = (OSError, TfckptError, tf.errors.OpError)
 """Errors of reading or writing on one worker."""
@@ -55,6 +56,7 @@ class SaveOutcome:
         size: Bytes written by all workers.
         seconds: Time from the step to the commit.
         stall_seconds: Part of that time during which training stood still.
+        exactness: What resuming from it brings back.
     """
 
     name: str | None
@@ -69,6 +71,7 @@ class SaveOutcome:
     size: int = 0
     seconds: float = 0.0
     stall_seconds: float = 0.0
+    exactness: Exactness | None = None
 
     @property
     def durability(self) -> str:
@@ -81,12 +84,14 @@ class Vote(Document, frozen=True, kw_only=True):
 
     Attributes:
         problem: Why its part failed; then all other fields are empty.
+        exactness: What its part brings back.
         files: Files that it wrote, by names relative to the run directory. Shards of the shared
             state have the names under which they were written.
     """
 
     problem: str = ""
     facts: WorkerFacts | None = None
+    exactness: Exactness | None = None
     files: list[FileFacts] = []
     write_seconds: float = 0.0
     flush_seconds: float = 0.0

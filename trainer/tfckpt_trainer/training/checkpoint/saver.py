@@ -24,6 +24,7 @@ from tfckpt_trainer.rundir.files import sync_directory, sync_file
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts, WorkerFacts
 from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.exactness import merge_exactness
 from tfckpt_trainer.training.checkpoint.background_save import BackgroundSave
 from tfckpt_trainer.training.checkpoint.disk_space import DiskSpace
 from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
@@ -236,6 +237,7 @@ class Saver:
             files=files,
             world=self._group.topology,
             contents=self._state.contents,
+            exactness=merge_exactness([vote.exactness for vote in votes if vote.exactness]),
         )
         warning = commit_save(self._run, record)
         return SaveOutcome(
@@ -246,6 +248,7 @@ class Saver:
             size=sum(facts.size for facts in files),
             seconds=time.monotonic() - began,
             stall_seconds=cost.stall_seconds,
+            exactness=record.exactness,
         )
 
     def _merge(self, sharded: ShardedWriter, name: str, files: list[FileFacts]) -> list[FileFacts]:

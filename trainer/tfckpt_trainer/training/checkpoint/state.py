@@ -31,13 +31,20 @@ from tfckpt_trainer.training.checkpoint.variables import (
     raw_variable,
 )
 from tfckpt_trainer.training.iterators import recreate_iterators
+from tfckpt_trainer.training.pipelines.input_state import InputState
+from tfckpt_trainer.training.pipelines.pipeline import POSITION_ERRORS
 
 
 class RandomState(SealedDocument, frozen=True, kw_only=True):
-    """The state of the random generators of Python and NumPy in one worker."""
+    """The state of one worker outside variables: random generators of Python and NumPy.
+
+    Attributes:
+        elements_read: Number of elements that each input pipeline read, by name.
+    """
 
     python: list[Any]
     numpy: list[Any]
+    elements_read: dict[str, int] = {}
 
 
 @dataclass
@@ -132,21 +139,26 @@ class WorkerState:
     """The state of one worker: input position, unsynchronised variables, random state.
 
     Attributes:
-        contents: Names of the contents, for the record of a checkpoint.
+        inputs: The input pipelines.
     """
 
-    def __init__(self, model: Any, iterator: Any, extra: Mapping[str, Any]) -> None:
+    def __init__(self, model: Any, inputs: InputState, extra: Mapping[str, Any]) -> None:
         self._variables = [v for v in getattr(model, "variables", []) if not v.trainable]
         replica_values = [list(components(variable)) for variable in self._variables]
-        objects = {"input": iterator, "replica_values": replica_values, **extra}
-        self._checkpoint = tf.train.Checkpoint(
-            **{name: value for name, value in objects.items() if value is not None}
-        )
-        self.contents = [
-            *(["input position"] if iterator is not None else []),
+        self._objects = {"replica_values": replica_values, **extra}
+        self._checkpoint = tf.train.Checkpoint(**self._objects)
+        inputs.add_tracked(self._checkpoint)
+        self._extra = list(extra)
+        self.inputs = inputs
+
+    @property
+    def contents(self) -> list[str]:
+        """Names of the contents, for the record of a checkpoint."""
+        return [
+            *self.inputs.contents,
             *(["unsynchronised variables and seeds"] if self._variables else []),
             "random state",
-            *extra,
+            *self._extra,
         ]
 
     @property
@@ -155,8 +167,13 @@ class WorkerState:
         return {id(raw_variable(variable)) for variable in self._variables}
 
     def write(self, prefix: Path) -> None:
-        """Writes the state under `prefix`."""
-        self._checkpoint.write(str(prefix))
+        """Writes the state under `prefix`, with what is possible of the input pipelines."""
+        try:
+            self._write_checkpoint(prefix)
+        except POSITION_ERRORS:
+            if not self.inputs.degrade():
+                raise
+            self._write_checkpoint(prefix)
         python_state = random.getstate()
         kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
         store(
@@ -164,8 +181,12 @@ class WorkerState:
             RandomState(
                 python=[python_state[0], list(python_state[1]), python_state[2]],
                 numpy=[str(kind), np.asarray(keys).tolist(), position, has_gauss, gauss],
+                elements_read=self.inputs.elements,
             ),
         )
+
+    def _write_checkpoint(self, prefix: Path) -> None:
+        tf.train.Checkpoint(**self.inputs.objects, **self._objects).write(str(prefix))
 
     @staticmethod
     def random_state_path(prefix: Path) -> Path:
@@ -184,19 +205,27 @@ class WorkerState:
         """
         return load(self.random_state_path(prefix), RandomState)
 
-    def restore(self, prefix: Path, random_state: RandomState) -> None:
+    def restore(self, prefix: Path, random_state: RandomState) -> list[str]:
         """Restores the state in place; iterators are created anew.
 
         Args:
             prefix: Prefix under which it was saved.
             random_state: The result of `load_random_state`.
+
+        Returns:
+            What was done with each input pipeline that is not at its exact position.
         """
         recreate_iterators(self._checkpoint)
-        self._checkpoint.read(str(prefix)).assert_existing_objects_matched()
+        status = self._checkpoint.read(str(prefix)).assert_existing_objects_matched()
+        # The input pipelines take their part themselves.
+        status.expect_partial()
+        done = self.inputs.restore(prefix, random_state.elements_read)
+        # Skipping elements may run code of the script that draws random numbers.
         version, keys, gauss = random_state.python
         random.setstate((version, tuple(keys), gauss))
         kind, state, *rest = random_state.numpy
         np.random.set_state((kind, np.array(state, np.uint32), *rest))
+        return done
 
 
 class UserState:

@@ -17,6 +17,7 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.files import make_directory, sync_directory, sync_file
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import FileFacts, WorkerFacts
+from tfckpt_trainer.rundir.records.exactness import Exactness
 from tfckpt_trainer.training.checkpoint.save_protocol import (
     LOCAL_FAILURES,
     SaveRequest,
@@ -55,6 +56,7 @@ class CopiedPart:
     """One worker's part of a save, with its values copied but not yet safe on disk."""
 
     index: int
+    exactness: Exactness
     writes: list[Write]
     timer: SaveTimer
 
@@ -68,6 +70,7 @@ class CopiedPart:
             return Vote(problem=f"worker {self.index}: {describe_failure(error)}")
         return Vote(
             facts=facts,
+            exactness=self.exactness,
             files=files,
             write_seconds=self.timer.seconds["write"],
             flush_seconds=self.timer.seconds["flush"],
@@ -108,7 +111,7 @@ class WorkerPart:
             writes = self._copy(request, timer)
         except LOCAL_FAILURES as error:
             writes = [_failing(error)]
-        return CopiedPart(self._group.index, writes, timer)
+        return CopiedPart(self._group.index, self._state.worker.inputs.exactness, writes, timer)
 
     def _copy(self, request: SaveRequest, timer: SaveTimer) -> list[Write]:
         shared = self._state.shared

@@ -115,7 +115,7 @@ class CommandHandler:
             CommandState.DONE,
             f"At {name} on branch {position.branch}, from step {left} to {position.step}: "
             f"{outcome.variables} variables proven equal on {workers} of {workers} workers."
-            f"{more}",
+            f"{outcome.input_words}{more}",
             {
                 "name": name,
                 "step": position.step,
@@ -124,6 +124,7 @@ class CommandHandler:
                 "workers": workers,
                 "seconds": time.monotonic() - began,
                 "notes": list(outcome.notes),
+                "inputs": list(outcome.inputs),
                 "left_out": list(left_out),
             },
         )

@@ -1,30 +1,34 @@
-"""The input pipeline of one worker, with a position that can be saved."""
+"""Reads the input of each step from the input pipelines of one worker."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.iterators import destroy_iterator
+from tfckpt_trainer.training.pipelines.input_state import InputState
+from tfckpt_trainer.training.pipelines.pipeline import Pipeline
 from tfckpt_trainer.training.worker_group import WorkerGroup, uses_parameter_servers
 
 DatasetFunction = Callable[[tf.distribute.InputContext], tf.data.Dataset]
+InputDataset: TypeAlias = (
+    tf.data.Dataset | DatasetFunction | Mapping[str, tf.data.Dataset | DatasetFunction]
+)
 
 
 class Inputs:
-    """Reads the batches of one worker with a plain iterator.
+    """Reads the batches of one worker with plain iterators.
 
     A distributed iterator cannot be saved; a plain one can, with the content of its shuffle
     buffers. Each element of the dataset is the batch of one replica, and a step reads as many
     elements as the worker has replicas.
 
     Attributes:
-        iterator: The iterator, part of the worker's state.
+        state: The positions of the pipelines, part of the worker's state.
         examples: Size of the first dimension of one replica's batch; None before the first batch.
     """
 
@@ -32,11 +36,32 @@ class Inputs:
         self,
         strategy: tf.distribute.Strategy,
         group: WorkerGroup,
-        dataset: tf.data.Dataset | DatasetFunction,
+        dataset: InputDataset,
+        *,
+        skips: bool = False,
     ) -> None:
+        """Creates the iterators.
+
+        Args:
+            strategy: The strategy.
+            group: The workers.
+            dataset: One dataset, or several by name.
+            skips: See `SaveOptions.skip_input`.
+
+        Raises:
+            UsageError: It is no dataset.
+        """
         self._strategy = strategy
         self._local_replicas = group.local_replicas
-        self.iterator = iter(worker_dataset(dataset, group))
+        self._named = isinstance(dataset, Mapping)
+        datasets = dataset if isinstance(dataset, Mapping) else {"dataset": dataset}
+        if not datasets:
+            raise UsageError("dataset is an empty dictionary; expected a dataset by name, or None.")
+        self._pipelines = {
+            str(name): Pipeline(str(name), iter(worker_dataset(one, group)), skips=skips)
+            for name, one in datasets.items()
+        }
+        self.state = InputState(self._pipelines, named=self._named)
         self.examples: int | None = None
 
     def next(self) -> tuple[Any, float]:
@@ -46,15 +71,27 @@ class Inputs:
             StopIteration: The dataset has ended.
         """
         began = time.perf_counter()
-        elements = [next(self.iterator) for _ in range(self._local_replicas)]
+        elements = [self._element() for _ in range(self._local_replicas)]
         if self.examples is None:
             self.examples = _leading_dimension(elements[0])
         batch = batch_of_replicas(self._strategy, elements)
         return batch, time.perf_counter() - began
 
+    def first_element(self) -> Any:
+        """Returns the next batch of one replica; None if the dataset has ended."""
+        try:
+            return self._element()
+        except StopIteration:
+            return None
+
     def close(self) -> None:
-        """Destroys the iterator, without waiting for it."""
-        destroy_iterator(self.iterator)
+        """Destroys the iterators, without waiting for them."""
+        for pipeline in self._pipelines.values():
+            pipeline.close()
+
+    def _element(self) -> Any:
+        elements = {name: next(pipeline) for name, pipeline in self._pipelines.items()}
+        return elements if self._named else elements["dataset"]
 
 
 def worker_dataset(

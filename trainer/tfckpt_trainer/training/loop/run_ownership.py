@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import time
-import uuid
 from typing import Any
 
-import msgspec
 from filelock import FileLock, Timeout
 
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.documents import load_if_exists, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.reserve import keep_reserve
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
+from tfckpt_trainer.training.telemetry.run_info import update_run_info
 
 LOCK_SECONDS = 30.0
 """How long a start waits for the lock: a prune or an ending trainer may hold it."""
@@ -50,10 +47,7 @@ class RunOwnership:
             )
         for removed in self._queue.clear_damaged(time.monotonic(), at_once=True):
             self._journal.note(JournalKind.NOTE, removed)
-        known = load_if_exists(self._run.run_file, RunInfo) or RunInfo(
-            id=uuid.uuid4().hex[:12], created_at=time.time()
-        )
-        store(self._run.run_file, msgspec.structs.replace(known, **info))
+        update_run_info(self._run, **info)
         keep_reserve(self._run)
 
     def release(self) -> None:

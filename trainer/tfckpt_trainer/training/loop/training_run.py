@@ -22,6 +22,7 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.liveness import find_other_trainer, refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.exactness import merge_exactness
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.rundir.reserve import explain_disk_errors
 from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
@@ -43,11 +44,12 @@ from tfckpt_trainer.training.iterators import keep_resources_at_exit
 from tfckpt_trainer.training.loop.command_handler import CommandHandler
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.loop.coordinator import Coordinator
-from tfckpt_trainer.training.loop.inputs import DatasetFunction, Inputs
+from tfckpt_trainer.training.loop.inputs import InputDataset, Inputs
 from tfckpt_trainer.training.loop.parameter_server_step import ParameterServerStep
 from tfckpt_trainer.training.loop.run_ownership import RunOwnership
 from tfckpt_trainer.training.loop.save_schedule import Improvement, SaveSchedule
 from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFunction
+from tfckpt_trainer.training.pipelines.input_state import InputState
 from tfckpt_trainer.training.process import (
     exit_on_lost_peer,
     leave,
@@ -95,7 +97,7 @@ class TrainingRun:
         *,
         model: Any,
         optimizer: Any = None,
-        dataset: tf.data.Dataset | DatasetFunction | None = None,
+        dataset: InputDataset | None = None,
         strategy: tf.distribute.Strategy | None = None,
         total_steps: int | None = None,
         save_every_steps: int | None = None,
@@ -118,8 +120,8 @@ class TrainingRun:
             model: A Keras model, or any trackable object.
             optimizer: A built Keras optimizer, or None.
             dataset: Batches of one replica: this worker's `tf.data.Dataset`, or a function of
-                `tf.distribute.InputContext` that returns it. Without one, iterating yields the
-                step.
+                `tf.distribute.InputContext` that returns it. A dictionary of these by name yields
+                a dictionary of batches. Without a dataset, iterating yields the step.
             strategy: The strategy; by default the one whose scope is active.
             total_steps: The step after which training ends.
             save_every_steps: Save every N steps.
@@ -164,14 +166,21 @@ class TrainingRun:
         self._group = group = WorkerGroup(self._strategy)
         self._model = model
         self._optimizer = optimizer
-        self._inputs = Inputs(self._strategy, group, dataset) if dataset else None
-        iterator = self._inputs.iterator if self._inputs else None
+        self._inputs = (
+            Inputs(self._strategy, group, dataset, skips=options.skip_input)
+            if dataset is not None
+            else None
+        )
+        inputs = self._inputs.state if self._inputs else InputState()
         self._state = state = TrainingState(
             shared=SharedState(model, optimizer, extra or {}),
-            worker=WorkerState(model, iterator, worker_objects or {}),
+            worker=WorkerState(model, inputs, worker_objects or {}),
             user=UserState(group.index),
             position=Position(),
         )
+        inputs.add_tracked(state.shared.checkpoint)
+        if options.require_exact:
+            inputs.require_exact()
 
         # Metrics, heartbeat, event log.
         queue = CommandQueue(run)
@@ -179,6 +188,7 @@ class TrainingRun:
             run, group, queue, tensorboard=self._tensorboard, total_steps=total_steps
         )
         self._ownership = RunOwnership(run, queue, telemetry.journal)
+        inputs.report = telemetry.heartbeat.describe
 
         # Saves and restores.
         pruner = AutomaticPruner(run, self._retention, telemetry.journal)
@@ -358,8 +368,12 @@ class TrainingRun:
                     # The lock does not work on a file system that does not share locks.
                     refuse_another_trainer(self._run, 0)
                 self._telemetry.heartbeat.start()
+                exactness = merge_exactness(
+                    self._group.all_gather(self._state.worker.inputs.exactness)
+                )
                 if self._group.is_chief:
-                    self._ownership.acquire(**self._info())
+                    self._ownership.acquire(**self._info(), exactness=exactness)
+                    self._telemetry.note_exactness(exactness)
             self._restores.restore_newest(partial=self._partial)
             self._telemetry.metrics.activity = Activity.TRAINING
             if self._group.is_chief:

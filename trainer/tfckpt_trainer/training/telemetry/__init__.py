@@ -1,4 +1,4 @@
-"""Reports of a worker: step metrics, heartbeat, TensorBoard summaries and the event log.
+"""Reports of a worker: step metrics, heartbeat, TensorBoard summaries, event log, `run.json`.
 
 Code that changes what the trainer does belongs in `loop` or `checkpoint`.
 """

@@ -103,6 +103,11 @@ class Heartbeat:
             metrics.activity, metrics.detail = before
             self.nudge()
 
+    def describe(self, detail: str) -> None:
+        """Reports the progress of the present activity, as a sentence."""
+        self._metrics.detail = detail
+        self.nudge()
+
     def beat(self) -> None:
         """Writes the status file now."""
         with self._writing:

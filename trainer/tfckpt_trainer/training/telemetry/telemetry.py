@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.exactness import Exactness
 from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 from tfckpt_trainer.training.telemetry.save_overhead import SaveOverheadMeter
@@ -61,6 +64,7 @@ class Telemetry:
         )
         self.save_overhead = SaveOverheadMeter(run, self.journal, self.metrics)
         self.command_trouble = ""
+        self._exactness: Exactness | None = None
 
     def note(
         self, kind: JournalKind, message: str, command: Command | None = None, **fields: Any
@@ -76,6 +80,24 @@ class Telemetry:
         position = {"step": self.metrics.step, "branch": self.metrics.branch}
         by = command.requested_by if command else ""
         self.journal.note(kind, message, **{**position, "by": by, **fields})
+
+    def note_exactness(self, found: Exactness) -> bool:
+        """Writes to the event log what prevents an exact resume, if it was not noted before.
+
+        Returns:
+            Whether `found` differs from the last call.
+        """
+        if found == self._exactness:
+            return False
+        self._exactness = found
+        if found.reasons:
+            restored = "; ".join(one.restored for one in found.inputs if one.reason)
+            self.note(
+                JournalKind.NOTE,
+                f"Exact resume is {found.words}. After a restore, {restored}.",
+                details={"exactness": msgspec.to_builtins(found)},
+            )
+        return True
 
     def _write_pending(self) -> str:
         """Writes pending steps and lines; returns what cannot be written or read."""

@@ -106,6 +106,7 @@ class RestoreDialog(Dialog[Restore]):
         if preview.plan is not None:
             checked = self._checked.get(preview.checkpoint.name)
             lines += [(), *_plan_lines(preview.plan), *_compatibility_lines(checked)]
+            lines += _exactness_lines(preview.checkpoint)
         return lines
 
     def refusal(self) -> str:
@@ -252,6 +253,18 @@ def _plan_lines(plan: RestorePlan) -> list[tuple[Span, ...]]:
     behind = f" Training leaves {left:,} of them behind." if left else ""
     lines.append(((f"All checkpoints are kept.{behind}", "muted"),))
     return lines
+
+
+def _exactness_lines(checkpoint: Checkpoint) -> list[tuple[Span, ...]]:
+    """Returns what of the training state this checkpoint does not bring back, if anything."""
+    found = checkpoint.record.exactness if checkpoint.record is not None else None
+    if found is None or not found.reasons:
+        return []
+    lines: list[tuple[Span, ...]] = [
+        (("! ", "warn"), (f"Exact resume is {clean(found.words)}.", "warn"))
+    ]
+    inputs = [clean(one.restored) for one in found.inputs if one.reason]
+    return lines + [((f"  The input pipeline {words}.", "muted"),) for words in inputs]
 
 
 def _compatibility_lines(checked: Compatibility | str | None) -> list[tuple[Span, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfckpt_trainer.rundir.health import WorkerState
+from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
 from tfckpt_tui.app.widgets.base.icons import RUN
 from tfckpt_tui.app.widgets.base.pane import Pane, branch_style
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, flow, line, shorten, spread
@@ -16,6 +17,7 @@ _LOW_DISK = 0.05
 _BAR_SHARE = 0.4
 _SILENT = {WorkerState.LOST, WorkerState.EXITED}
 _FAR_FROM_BEST = 3.0
+_WIDE = 100
 _SOON = 7 * 86400.0
 
 
@@ -59,6 +61,7 @@ class RunHeader(Pane):
             [(shorten(name, max(12, width // 4)), "strong")],
         ]
         groups += [
+            *_exactness(snapshot, width),
             [("branch ", "label"), (str(snapshot.branch), branch_style(snapshot.branch))],
             [(_strategy(snapshot), "muted")],
             [(snapshot.path, "faint")],
@@ -69,6 +72,20 @@ class RunHeader(Pane):
 
 def _with_gap(spans: list[Span]) -> list[Span]:
     return [("   ", ""), *spans] if spans else []
+
+
+def _exactness(snapshot: RunSnapshot, width: int) -> list[list[Span]]:
+    """Returns whether resuming is exact and, if there is room, why not."""
+    found = snapshot.info.known_exactness if snapshot.info is not None else None
+    if found is None:
+        return []
+    if not found.reasons:
+        style = "good" if found.level is ExactnessLevel.CHECKED else "muted"
+        return [[("exact resume ", "label"), (found.level.value, style)]]
+    if width < _WIDE:
+        return [[("resume not exact", "warn")]]
+    why = shorten(clean(found.causes), max(20, width // 3))
+    return [[("exact resume not possible: ", "warn"), (why, "muted")]]
 
 
 def _strategy(snapshot: RunSnapshot) -> str:

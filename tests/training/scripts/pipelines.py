@@ -1,0 +1,237 @@
+"""Trains three steps with each kind of input pipeline, resumes, and prints what came back."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import keras
+import msgspec
+import tensorflow as tf
+
+from tfckpt_trainer import SaveOptions, TrainingRun
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.training import create_strategy
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--directory", type=Path, required=True)
+options = parser.parse_args()
+
+strategy = create_strategy("one-device", threads=1)
+IMAGE = tf.fill([4, 4, 3], 100.0)
+
+
+def indexes():
+    return tf.data.Dataset.range(100).shuffle(10, seed=3)
+
+
+def stateless(index):
+    return index, tf.reduce_mean(tf.image.stateless_random_brightness(IMAGE, 0.5, seed=[1, index]))
+
+
+@tf.function
+def compiled_image(index):
+    return random_image(index)
+
+
+def random_image(index):
+    return index, tf.reduce_mean(tf.image.random_brightness(IMAGE, 0.5))
+
+
+def keras_layer():
+    layer = keras.layers.RandomBrightness(0.5)
+    return indexes().map(lambda index: (index, tf.reduce_mean(layer(IMAGE))))
+
+
+def whole_layer():
+    return keras.layers.RandomBrightness(0.5)
+
+
+def generator():
+    random = tf.random.Generator.from_seed(1)
+    return indexes().map(lambda index: (index, random.uniform([])))
+
+
+def changed_variable():
+    counter = tf.Variable(0)
+    return indexes().map(lambda index: (index, counter.assign_add(1)))
+
+
+def read_variable():
+    scale = tf.Variable(2.0)
+    return indexes().map(lambda index: (index, scale + 1.0))
+
+
+def from_generator():
+    signature = tf.TensorSpec([], tf.int64)
+    return tf.data.Dataset.from_generator(lambda: iter(range(100)), output_signature=signature)
+
+
+def nested_generator():
+    return tf.data.Dataset.range(4).flat_map(lambda _: from_generator())
+
+
+def captured(make):
+    """A dataset within a function, whose iterator exists only after the first element."""
+    inner = make()
+    return tf.data.Dataset.range(4).flat_map(lambda _: inner)
+
+
+def hidden(dataset):
+    """The same dataset, without the Python objects that it is made of."""
+    variant = tf.data.experimental.to_variant(dataset)
+    return tf.data.experimental.from_variant(variant, dataset.element_spec)
+
+
+def on_device():
+    return indexes().apply(tf.data.experimental.copy_to_device("/CPU:0"))
+
+
+def double(index):
+    return index * 2
+
+
+def classes(index):
+    return tf.cast(index % 2, tf.int32)
+
+
+PIPELINES = {
+    "plain": lambda: indexes(),
+    "stateless": lambda: indexes().map(stateless),
+    "random_image": lambda: indexes().map(random_image),
+    "compiled": lambda: indexes().map(compiled_image),
+    "parallel": lambda: indexes().map(random_image, num_parallel_calls=2).batch(2).prefetch(2),
+    "keras_layer": keras_layer,
+    "whole_layer": lambda: indexes().map(lambda index: IMAGE[:1, :1, :1]).map(whole_layer()),
+    "generator": generator,
+    "changed_variable": changed_variable,
+    "captured_map": lambda: captured(lambda: indexes().map(random_image)),
+    "captured_generator": lambda: captured(from_generator),
+    "captured_on_device": lambda: captured(on_device),
+    "late": lambda: hidden(captured(on_device)),
+    "late_map": lambda: hidden(captured(lambda: indexes().map(random_image))),
+    "checked": lambda: indexes().map(lambda i: (i, tf.debugging.check_numerics(1.0, "never"))),
+    "read_variable": read_variable,
+    "from_generator": from_generator,
+    "nested_generator": nested_generator,
+    "py_function": lambda: indexes().map(lambda i: tf.py_function(double, [i], tf.int64)),
+    "numpy_function": lambda: indexes().map(lambda i: tf.numpy_function(double, [i], tf.int64)),
+    "rejection_resample": lambda: indexes().rejection_resample(classes, [0.5, 0.5], seed=3),
+    "prefetch_to_device": lambda: indexes().apply(
+        tf.data.experimental.prefetch_to_device("/CPU:0")
+    ),
+    "long": lambda: (
+        indexes()
+        .filter(lambda index: index % 2 == 0)
+        .cache()
+        .repeat()
+        .enumerate()
+        .map(lambda number, index: (index, tf.random.stateless_uniform([], [7, number])))
+        .interleave(lambda *both: tf.data.Dataset.from_tensors(both), cycle_length=2)
+        .batch(2)
+        .prefetch(tf.data.AUTOTUNE)
+    ),
+    "sampled": lambda: tf.data.Dataset.sample_from_datasets([indexes(), indexes()], seed=3),
+    "two": lambda: {"exact": indexes(), "counted": from_generator()},
+}
+SKIPPING = {"from_generator", "two", "prefetch_to_device"}
+
+
+def train(directory, dataset, steps, **saving):
+    """Trains to a step; returns the batches."""
+    model = tf.Module()
+    model.weight = tf.Variable(1.0)
+    run = TrainingRun(
+        directory,
+        model=model,
+        dataset=dataset,
+        strategy=strategy,
+        total_steps=steps,
+        saving=SaveOptions(**saving),
+    )
+    batches = []
+    for batch in run:
+        run.report(loss=1.0)
+        batches.append(tf.nest.map_structure(lambda tensor: tensor.numpy().tolist(), batch))
+    return batches
+
+
+def journal(run):
+    return [(entry.kind.value, entry.message, entry.details) for entry in read_entries(run)]
+
+
+def attempt(name, make):
+    """Returns what a run with this pipeline saves, and what resuming it brings back."""
+    directory = options.directory / name
+    run = RunDirectory(directory)
+    first = train(directory, make(), 3)
+    shutil.copytree(directory, options.directory / f"{name}-skipping")
+    resumed = train(directory, make(), 5)
+    records = [c.record for c in Catalog(run).scan(0)]
+    found = {
+        "undisturbed": train(options.directory / f"{name}-undisturbed", make(), 5),
+        "batches": first + resumed,
+        "saved": [record.name for record in records],
+        "exactness": msgspec.to_builtins(records[0].exactness),
+        "contents": records[0].contents,
+        "journal": journal(run),
+    }
+    if name in SKIPPING:
+        place = options.directory / f"{name}-skipping"
+        found["skipped"] = first + train(place, make(), 5, skip_input=True)
+        found["skipped_journal"] = journal(RunDirectory(place))
+    return found
+
+
+def refusal(name, make):
+    """Returns why a run that has to be exact refuses this pipeline, and what it left."""
+    directory = options.directory / f"{name}-exact"
+    try:
+        train(directory, make(), 1, require_exact=True)
+    except TfckptError as error:
+        return str(error)
+    return ""
+
+
+def own_iterators():
+    """Returns what a run makes of iterators that the script keeps itself."""
+    model = tf.Module()
+    model.weight = tf.Variable(1.0)
+    random = iter(indexes().map(random_image))
+    run = TrainingRun(
+        options.directory / "own",
+        model=model,
+        strategy=strategy,
+        total_steps=3,
+        extra={"images": random},
+    )
+    for _ in run:
+        run.report(loss=next(random)[1])
+    record = next(c.record for c in Catalog(RunDirectory(run.directory)).scan(0))
+    try:
+        TrainingRun(
+            options.directory / "refused",
+            model=model,
+            strategy=strategy,
+            worker_objects={"words": iter(from_generator())},
+        )
+    except TfckptError as error:
+        return {"exactness": msgspec.to_builtins(record.exactness), "refusal": str(error)}
+    return {}
+
+
+results = {"own": own_iterators()}
+for name, make in PIPELINES.items():
+    try:
+        results[name] = attempt(name, make)
+        results[name]["refusal"] = refusal(name, make)
+    except Exception as error:
+        results[name] = {"error": f"{type(error).__name__}: {error}"}
+(options.directory / "results.json").write_text(json.dumps(results))
+sys.stdout.flush()

@@ -1,0 +1,198 @@
+"""Whatever the input pipeline is, a run saves what is possible and says what is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from cluster import Cluster
+from steered import SteeredRun
+
+from tensorflow_processes import run_with_tensorflow
+from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.run import RunInfo
+
+pytestmark = pytest.mark.tensorflow
+
+EXACT = ["plain", "stateless", "long", "sampled"]
+
+AT_POSITION = {
+    "random_image": "a random operation in map (RandomUniform, pipelines.py line ",
+    "compiled": "a random operation in map (RandomUniform, pipelines.py line ",
+    "parallel": "a random operation in map (RandomUniform, pipelines.py line ",
+    "keras_layer": "a variable that changes, such as the seed of a Keras layer, in map",
+    "whole_layer": "the Keras layer RandomBrightness in map",
+    "generator": "a tf.random.Generator in map",
+    "changed_variable": "a variable that changes",
+    "captured_map": "a random operation in map (RandomUniform, pipelines.py line ",
+    "checked": "the operation CheckNumerics in map (pipelines.py line ",
+    "read_variable": "a variable in map",
+    "py_function": "a py_function in map (pipelines.py line ",
+    "numpy_function": "a numpy_function in map (pipelines.py line ",
+    "rejection_resample": "rejection_resample, which draws random numbers",
+}
+
+COUNTED = {
+    "from_generator": "from_generator",
+    "nested_generator": "from_generator",
+    "captured_generator": "from_generator",
+    "captured_on_device": "prefetch_to_device or copy_to_device",
+    "prefetch_to_device": "prefetch_to_device or copy_to_device",
+}
+
+ALWAYS_EQUAL = {"checked", "read_variable", "py_function", "numpy_function"}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """What each pipeline of `pipelines.py` saved, and how it was resumed."""
+    directory = tmp_path_factory.mktemp("pipelines")
+    script = os.path.join(os.path.dirname(__file__), "scripts", "pipelines.py")
+    done = run_with_tensorflow(script, "--directory", directory, TFCKPT_WORKER_INDEX="0")
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads((directory / "results.json").read_text())
+
+
+def indexes(batches):
+    """The part of each batch that depends on the position alone."""
+    return [batch[0] if isinstance(batch, list) else batch for batch in batches]
+
+
+def messages(result, kind, journal="journal"):
+    return [message for entry, message, _ in result[journal] if entry == kind]
+
+
+def of(results, name):
+    assert "error" not in results[name], results[name]
+    return results[name]
+
+
+@pytest.mark.parametrize("name", [*EXACT, *AT_POSITION, *COUNTED, "two"])
+def test_every_pipeline_is_saved_at_the_end_of_the_run(results, name):
+    result = of(results, name)
+    assert result["saved"] == ["ckpt-5", "ckpt-3"]
+    assert {"model", "step", "random state"} <= set(result["contents"])
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_an_exact_pipeline_continues_and_nothing_is_said_to_be_missing(results, name):
+    result = of(results, name)
+    assert result["batches"] == result["undisturbed"]
+    assert result["exactness"]["level"] == "expected"
+    assert result["exactness"]["reasons"] == []
+    assert not messages(result, "note") and result["refusal"] == ""
+
+
+@pytest.mark.parametrize("name", AT_POSITION)
+def test_a_stateful_pipeline_continues_at_its_position(results, name):
+    result = of(results, name)
+    if name != "whole_layer":
+        assert indexes(result["batches"]) == indexes(result["undisturbed"])
+    if name in ALWAYS_EQUAL:
+        assert result["batches"] == result["undisturbed"]
+    (pipeline,) = result["exactness"]["inputs"]
+    assert pipeline["position"] == "position"
+    assert "input position" in result["contents"]
+    assert "its position, but the state of its operations is not" in messages(result, "start")[1]
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_pipeline_that_can_only_be_counted_starts_over(results, name):
+    result = of(results, name)
+    assert result["batches"] == result["undisturbed"][:3] + result["undisturbed"][:2]
+    (pipeline,) = result["exactness"]["inputs"]
+    assert pipeline["position"] == "count"
+    assert "number of elements read" in result["contents"]
+    assert messages(result, "start")[1].endswith(" The input pipeline 'dataset' starts over.")
+
+
+@pytest.mark.parametrize("name", ["from_generator", "prefetch_to_device", "two"])
+def test_it_skips_what_was_read_if_that_is_wanted(results, name):
+    result = of(results, name)
+    assert result["skipped"] == result["undisturbed"]
+    restored = messages(result, "start", "skipped_journal")[1]
+    assert restored.endswith("starts over, after 3 skipped elements.")
+
+
+@pytest.mark.parametrize(("name", "cause"), (AT_POSITION | COUNTED).items())
+def test_the_cause_is_named_in_the_journal_and_where_exactness_is_required(results, name, cause):
+    result = of(results, name)
+    because = f"not possible because the input pipeline 'dataset' uses {cause}"
+    # Once for each start.
+    assert [because in message for message in messages(result, "note")] == [True, True]
+    assert f"the input pipeline 'dataset' uses {cause}" in result["refusal"]
+    verbs = ("Use", "Apply", "Sample", "Read", "Remove")
+    assert any(f". {verb} " in result["refusal"] for verb in verbs), result["refusal"]
+
+
+@pytest.mark.parametrize(
+    ("name", "position", "named"),
+    [("late", "count", "GeneratorDataset"), ("late_map", "position", "RandomUniform")],
+)
+def test_what_only_the_first_save_notices_is_saved_as_far_as_possible(
+    results, name, position, named
+):
+    result = of(results, name)
+    assert result["saved"] == ["ckpt-5", "ckpt-3"]
+    (pipeline,) = result["exactness"]["inputs"]
+    assert pipeline["position"] == position
+    assert pipeline["causes"] == [f"the operation {named}"]
+    kinds = [entry for entry, *_ in result["journal"]]
+    assert kinds[:3] == ["start", "save", "note"]
+    restored = result["batches"][3:]
+    expected = result["undisturbed"][:2] if position == "count" else result["undisturbed"][3:]
+    assert indexes(restored) == indexes(expected)
+
+
+def test_pipelines_of_a_dictionary_have_positions_of_their_own(results):
+    result = of(results, "two")
+    first = {"exact": 4, "counted": 0}
+    assert result["batches"][0] == result["undisturbed"][0] == first
+    resumed, undisturbed = result["batches"][3:], result["undisturbed"]
+    assert [batch["exact"] for batch in resumed] == [b["exact"] for b in undisturbed[3:]]
+    assert [batch["counted"] for batch in resumed] == [b["counted"] for b in undisturbed[:2]]
+    positions = {one["name"]: one["position"] for one in result["exactness"]["inputs"]}
+    assert positions == {"exact": "exact", "counted": "count"}
+    assert "'counted'" in result["refusal"] and "'exact'" not in result["refusal"]
+
+
+def test_iterators_among_the_objects_of_a_script_are_saved_or_refused_at_the_start(results):
+    own = of(results, "own")
+    (images,) = own["exactness"]["inputs"]
+    assert (images["name"], images["position"]) == ("images", "position")
+    assert own["refusal"].startswith(
+        "The position of the iterator 'words' cannot be saved, because it uses from_generator. "
+    )
+
+
+@pytest.mark.parametrize(("strategy", "workers"), [("mirrored", 1), ("multi-worker", 2)])
+def test_a_random_map_is_saved_restored_and_stopped_on_all_replicas(tmp_path, strategy, workers):
+    arguments = ["--random-input", "--save-every", "10"]
+    with Cluster(tmp_path / "run", "steered.py", arguments, workers, strategy) as cluster:
+        steered = SteeredRun(cluster)
+        steered.wait_for_step(12)
+        restored = steered.ask(CommandKind.RESTORE, name="ckpt-10")
+        assert restored.state is CommandState.DONE, restored
+        position = "'dataset' continues at its position, but the state of its operations"
+        assert position in restored.message
+        assert restored.result["inputs"] == [f"{position} is not restored"]
+        steered.progress()
+        stopped = steered.ask(CommandKind.STOP)
+        assert stopped.state is CommandState.DONE, stopped
+        assert cluster.wait() == [0] * workers, cluster.output()
+    from tfckpt_trainer.training.checkpoint.state import RandomState
+
+    run = steered.run
+    record = load(run.record(stopped.result["name"]), CheckpointRecord)
+    assert record.exactness.level == "not possible"
+    for index in range(workers):
+        kept = load(run.worker_state_directory(record.name) / f"worker-{index}.json", RandomState)
+        replicas = 2 // workers
+        assert kept.elements_read == {"dataset": record.step * replicas}
+    assert load(run.run_file, RunInfo).exactness == record.exactness
+    assert not [entry for entry in read_entries(run) if entry.kind is JournalKind.FAILED]

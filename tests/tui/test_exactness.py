@@ -1,0 +1,160 @@
+"""Whether resuming is exact, wherever it is shown: status, inspect, header, restore dialog."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from app_driving import opened, top, until_shown
+from rundir_factory import RunFactory
+from tiny_bundle import write_bundle
+
+from command_running import Tool
+from tfckpt_trainer.rundir.documents import load, store
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.exactness import (
+    CheckResult,
+    Exactness,
+    InputPosition,
+    PipelineFacts,
+    exactness_of,
+    merge_exactness,
+    with_check,
+)
+from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_tui.app.widgets.checkpoints.history import History
+
+RANDOM = PipelineFacts(
+    name="dataset",
+    position=InputPosition.POSITION,
+    causes=["a random operation in map (RandomUniform, train.py line 12)"],
+    remedies=["Use tf.random.stateless_*."],
+)
+COUNTED = PipelineFacts(name="words", position=InputPosition.COUNT, causes=["from_generator"])
+WHOLE = PipelineFacts(name="images", position=InputPosition.EXACT)
+
+NOT_POSSIBLE = exactness_of([RANDOM], [])
+EXPECTED = exactness_of([WHOLE], [])
+EQUAL = CheckResult(at=1.7e9, steps=20)
+DIFFERENT = CheckResult(at=1.7e9, steps=20, difference="dense/kernel differs at step 7")
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
+    return Tool(capsys)
+
+
+def describe(made: RunFactory, exactness: Exactness | None, check: CheckResult | None = None):
+    """Writes what is known into the description of the run and into every record."""
+    info = load(made.run.run_file, RunInfo)
+    store(made.run.run_file, msgspec.structs.replace(info, exactness=exactness, check=check))
+    for path in made.run.records_directory.glob("*.json"):
+        record = msgspec.structs.replace(load(path, CheckpointRecord), exactness=exactness)
+        store(path, record)
+
+
+def test_the_words_name_level_pipeline_and_cause() -> None:
+    assert EXPECTED.words == "expected"
+    assert NOT_POSSIBLE.words == (
+        "not possible because the input pipeline 'dataset' uses a random operation in map "
+        "(RandomUniform, train.py line 12)"
+    )
+
+
+def test_workers_that_differ_have_the_worst_position_of_each_pipeline() -> None:
+    better = msgspec.structs.replace(COUNTED, position=InputPosition.EXACT, causes=[])
+    merged = merge_exactness(
+        [exactness_of([better, WHOLE], []), exactness_of([COUNTED, WHOLE], [])]
+    )
+    assert [one.position for one in merged.inputs] == [InputPosition.COUNT, InputPosition.EXACT]
+    assert merged.reasons == [COUNTED.reason]
+
+
+@pytest.mark.parametrize(
+    ("found", "check", "words"),
+    [
+        (EXPECTED, EQUAL, "checked"),
+        (None, EQUAL, "checked"),
+        (EXPECTED, None, "expected"),
+        (EXPECTED, DIFFERENT, "not possible because a check found that dense/kernel differs"),
+        # What is known to be missing outweighs a check that did not see a difference.
+        (NOT_POSSIBLE, EQUAL, "not possible because the input pipeline 'dataset'"),
+    ],
+)
+def test_a_check_counts_unless_state_is_missing(found, check, words) -> None:
+    known = with_check(found, check)
+    assert known is not None and known.words.startswith(words)
+
+
+def test_status_says_it_and_says_nothing_where_it_is_unknown(tool: Tool, live: RunFactory) -> None:
+    assert "exact " not in tool("status", live.run.root).data
+    assert tool("status", live.run.root, "--json").json["run"]["exactness"] is None
+    describe(live, NOT_POSSIBLE)
+    assert f"exact     {NOT_POSSIBLE.words}" in tool("status", live.run.root).data
+    report = tool("status", live.run.root, "--json").json["run"]["exactness"]
+    assert report["level"] == "not possible"
+    assert report["words"] == NOT_POSSIBLE.words
+    assert report["inputs"][0]["remedies"] == ["Use tf.random.stateless_*."]
+
+
+@pytest.mark.parametrize(
+    ("exactness", "check", "rows"),
+    [
+        (NOT_POSSIBLE, None, ["exact resume             no   not possible because the input"]),
+        (
+            EXPECTED,
+            None,
+            ["exact resume             ?    expected: nothing is known to be missing"],
+        ),
+        (EXPECTED, EQUAL, ["exact resume             yes  checked"]),
+        (
+            exactness_of([WHOLE, COUNTED], []),
+            None,
+            ["position in the input    no   'words' starts over"],
+        ),
+    ],
+)
+def test_inspect_says_what_comes_back(
+    tool: Tool, live: RunFactory, exactness, check, rows: list[str]
+) -> None:
+    describe(live, exactness, check)
+    said = tool("inspect", live.run.root, "ckpt-200").data
+    for row in rows:
+        assert " ".join(row.split()) in " ".join(said.split()), said
+
+
+async def test_the_header_always_says_that_a_resume_is_not_exact(live: RunFactory) -> None:
+    describe(live, NOT_POSSIBLE)
+    async with opened(live.run, size=(160, 40)) as pilot:
+        await until_shown(
+            pilot, "exact resume not possible: a random operation in map (RandomUniform"
+        )
+    async with opened(live.run, size=(80, 24)) as pilot:
+        await until_shown(pilot, "resume not exact")
+
+
+async def test_the_header_says_what_was_checked(live: RunFactory) -> None:
+    describe(live, EXPECTED)
+    async with opened(live.run, size=(160, 40)) as pilot:
+        await until_shown(pilot, "exact resume expected")
+    describe(live, EXPECTED, EQUAL)
+    async with opened(live.run, size=(160, 40)) as pilot:
+        await until_shown(pilot, "exact resume checked")
+
+
+async def test_the_restore_dialog_says_what_is_missing(live: RunFactory) -> None:
+    describe(live, NOT_POSSIBLE)
+    async with opened(live.run) as pilot:
+        pilot.app.screen.query_one(History).select("ckpt-200")
+        await pilot.press("r")
+        await until_shown(pilot, "Exact resume is not possible because")
+        assert "'dataset' continues at its position" in " ".join(top(pilot.app).split())
+
+
+def test_a_hostile_description_shows_no_control_characters(tool: Tool, tmp_path: Path) -> None:
+    made = RunFactory(tmp_path).create()
+    write_bundle(tmp_path / "ckpt-1", (1.0,))
+    hostile = msgspec.structs.replace(RANDOM, name="\x1b[2J", causes=["\x1b]52;c;QUFB\x07"])
+    describe(made, exactness_of([hostile], []))
+    assert "\x1b" not in tool("status", tmp_path).data

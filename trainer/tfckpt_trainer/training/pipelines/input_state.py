@@ -1,0 +1,173 @@
+"""The state of all input pipelines of one worker, as a checkpoint holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from tfckpt_trainer.bundle.object_graph import read_object_graph
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.records.exactness import (
+    Exactness,
+    InputPosition,
+    PipelineFacts,
+    exactness_of,
+)
+from tfckpt_trainer.training.checkpoint.variables import live_objects
+from tfckpt_trainer.training.iterators import recreate_iterator
+from tfckpt_trainer.training.pipelines.pipeline import POSITION_ERRORS, Pipeline, probe
+
+KEY = "input"
+"""Name of the iterators in the checkpoint of a worker."""
+
+
+class InputState:
+    """Saves and restores what is possible of the positions of pipelines.
+
+    Iterators are part of the worker's `tf.train.Checkpoint`; numbers of elements are stored beside
+    it.
+
+    Attributes:
+        report: Takes the progress of a restore, as a sentence.
+    """
+
+    def __init__(self, pipelines: Mapping[str, Pipeline] | None = None, *, named: bool = False):
+        """Collects the pipelines.
+
+        Args:
+            pipelines: By name.
+            named: Whether the script named them. Otherwise there is at most one.
+        """
+        self._pipelines = dict(pipelines or {})
+        self._named = named
+        self._others: list[PipelineFacts] = []
+        self.report: Callable[[str], None] = lambda _: None
+
+    @property
+    def exactness(self) -> Exactness:
+        """Whether all positions are exact, and why not."""
+        own = [pipeline.facts for pipeline in self._pipelines.values()]
+        return exactness_of([*own, *self._others], [])
+
+    @property
+    def contents(self) -> list[str]:
+        """Names of the contents, for the record of a checkpoint."""
+        found = {pipeline.facts.position for pipeline in self._pipelines.values()}
+        saved = found & {InputPosition.EXACT, InputPosition.POSITION}
+        counted = found & {InputPosition.COUNT}
+        return ["input position"] * bool(saved) + ["number of elements read"] * bool(counted)
+
+    @property
+    def objects(self) -> dict[str, Any]:
+        """The iterators that can be saved, as a `tf.train.Checkpoint` takes them."""
+        return self._tracked(
+            {name: one.iterator for name, one in self._pipelines.items() if one.saves_iterator}
+        )
+
+    @property
+    def elements(self) -> dict[str, int]:
+        """The number of elements that each pipeline read, by name."""
+        return {
+            name: pipeline.elements
+            for name, pipeline in self._pipelines.items()
+            if pipeline.elements is not None
+        }
+
+    def add_tracked(self, root: tf.train.Checkpoint) -> None:
+        """Finds out what can be saved of the iterators among the script's own objects.
+
+        Args:
+            root: Tracks the objects, and saves their iterators itself.
+
+        Raises:
+            UsageError: The position of an iterator cannot be saved, so no save would succeed.
+        """
+        for path, thing in live_objects(root):
+            if not isinstance(thing, tf.data.Iterator):
+                continue
+            found = probe(thing).facts(path)
+            if found.position is InputPosition.COUNT:
+                raise UsageError(
+                    f"The position of the iterator {path!r} cannot be saved, because it uses "
+                    f"{' and '.join(found.causes)}. {' '.join(found.remedies)} Or pass its dataset "
+                    "to TrainingRun as `dataset`, which saves what is possible."
+                )
+            self._others.append(found)
+
+    def degrade(self) -> bool:
+        """Saves less of the pipelines whose iterators can no longer be saved.
+
+        Returns:
+            Whether there are any, so that another attempt can succeed.
+        """
+        degraded = [pipeline.degrade() for pipeline in self._pipelines.values()]
+        return any(degraded)
+
+    def restore(self, prefix: Path, elements: Mapping[str, int]) -> list[str]:
+        """Restores the pipelines in place, each as far as it was saved.
+
+        Args:
+            prefix: Prefix of the worker's checkpoint.
+            elements: Numbers of elements read, from beside it.
+
+        Returns:
+            What was done with each pipeline that is not at its exact position, as a clause.
+        """
+        saved = self._saved_iterators(prefix)
+        done = []
+        for name, pipeline in self._pipelines.items():
+            if name in saved and pipeline.saves_iterator:
+                done.append(self._restore_iterator(prefix, name, elements.get(name)))
+            else:
+                done.append(pipeline.start_over(elements.get(name), self.report))
+        others = [one.restored for one in self._others if one.reason]
+        return [*(clause for clause in done if clause), *others]
+
+    def require_exact(self) -> None:
+        """Makes sure that the positions of all pipelines are exact.
+
+        Raises:
+            UsageError: One is not.
+        """
+        found = self.exactness
+        if not found.reasons:
+            return
+        remedies = dict.fromkeys(remedy for one in found.inputs for remedy in one.remedies)
+        raise UsageError(
+            f"Resuming cannot be exact, which SaveOptions(require_exact=True) demands: "
+            f"{'; '.join(found.reasons)}. {' '.join(remedies)} Or leave out require_exact to save "
+            "what is possible."
+        )
+
+    def _restore_iterator(self, prefix: Path, name: str, elements: int | None) -> str:
+        pipeline = self._pipelines[name]
+        recreate_iterator(pipeline.iterator)
+        checkpoint = tf.train.Checkpoint(**self._tracked({name: pipeline.iterator}))
+        try:
+            status = checkpoint.read(str(prefix)).assert_existing_objects_matched()
+            # The rest is of the worker's other objects.
+            status.expect_partial()
+        except POSITION_ERRORS:
+            done = pipeline.start_over(elements, self.report)
+            return f"{done}, because the dataset is not the one whose position was saved"
+        pipeline.elements = elements
+        facts = pipeline.facts
+        return "" if facts.position is InputPosition.EXACT else facts.restored
+
+    def _saved_iterators(self, prefix: Path) -> set[str]:
+        """Returns the names of the pipelines whose iterator is in a checkpoint."""
+        nodes = read_object_graph(prefix)
+        number = nodes[0].children.get(KEY)
+        if number is None:
+            return set()
+        if self._named:
+            return set(nodes[number].children)
+        return set(self._pipelines) if nodes[number].attributes else set()
+
+    def _tracked(self, iterators: Mapping[str, Any]) -> dict[str, Any]:
+        if not iterators:
+            return {}
+        return {KEY: dict(iterators) if self._named else next(iter(iterators.values()))}

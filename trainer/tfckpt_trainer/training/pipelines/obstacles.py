@@ -1,0 +1,220 @@
+"""Finds what prevents TensorFlow from saving the position of an input pipeline."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+_LIBRARIES = (Path(tf.__file__).parent, Path(keras.__file__).parent)
+
+_STATELESS = (
+    "Use tf.random.stateless_* or tf.image.stateless_random_* with a seed made from the index of "
+    "the element, which `dataset.enumerate()` gives."
+)
+_INDEXED = (
+    "Read elements by their index, as in `tf.data.Dataset.range(n).map(read)`, or from TFRecord "
+    "files."
+)
+_CHANGING = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
+_REMOVE = "Remove it from the input pipeline."
+_TENSORFLOW = "Use operations of TensorFlow in its place."
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """A part of an input pipeline whose state TensorFlow cannot save.
+
+    Attributes:
+        cause: What it is and where, as a noun phrase.
+        remedy: What to change in the script, as a sentence.
+        hides_position: Whether the position of the whole pipeline cannot be saved either.
+    """
+
+    cause: str
+    remedy: str
+    hides_position: bool = False
+
+
+_FROM_GENERATOR = Obstacle("from_generator", _INDEXED, hides_position=True)
+_PREFETCH_TO_DEVICE = Obstacle(
+    "prefetch_to_device or copy_to_device",
+    "Use `prefetch(tf.data.AUTOTUNE)` in its place.",
+    hides_position=True,
+)
+
+
+@dataclass(frozen=True)
+class _Transformation:
+    """One function of a pipeline, such as that of a `map`.
+
+    Attributes:
+        name: The method of `tf.data.Dataset` that took it.
+        layer: The class of the Keras layer that is the function; empty if it is none.
+        place: File and line of the function; empty if it is not the user's.
+        operations: Types of all operations in it.
+    """
+
+    name: str
+    layer: str
+    place: str
+    operations: frozenset[str]
+
+
+def find_obstacles(dataset: tf.data.Dataset, error: tf.errors.OpError) -> tuple[Obstacle, ...]:
+    """Returns what prevents saving the position of an iterator of `dataset`.
+
+    Args:
+        dataset: The dataset.
+        error: The error of TensorFlow's attempt; it names the first operation.
+    """
+    named = re.search(r"(\w+) (is stateful|does not)", str(error.message))
+    operation = named[1] if named else ""
+    found = _obstacles_in(_parts(dataset), operation) + find_captured_obstacles(dataset)
+    unknown = f"the operation {operation}" if operation else str(error.message).splitlines()[0]
+    return tuple(dict.fromkeys(found)) or (Obstacle(unknown, _REMOVE),)
+
+
+def find_captured_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
+    """Returns obstacles in datasets that functions of a pipeline use, such as that of `flat_map`.
+
+    Their iterators exist only after the first element, so a dry run does not notice them.
+    """
+    found: list[Obstacle] = []
+    waiting, seen = [dataset], {id(dataset)}
+    while waiting:
+        for inner in _captured(waiting.pop()):
+            if id(inner) not in seen:
+                seen.add(id(inner))
+                waiting.append(inner)
+                found += _obstacles_in(_parts(inner), "")
+    return tuple(dict.fromkeys(found))
+
+
+def _obstacles_in(parts: Iterable[Any], refused: str) -> tuple[Obstacle, ...]:
+    found: list[Obstacle] = []
+    for part in parts:
+        if type(part).__name__ == "_CopyToDeviceDataset":
+            found.append(_PREFETCH_TO_DEVICE)
+        for function in part._functions():
+            obstacle = _obstacle_in(_transformation(part, function), refused)
+            found += [obstacle] if obstacle is not None else []
+    return tuple(found)
+
+
+def _parts(dataset: Any) -> list[Any]:
+    """Returns the datasets that a dataset is made from, itself first, each once."""
+    found: dict[int, Any] = {}
+    waiting = [dataset]
+    while waiting:
+        part = waiting.pop()
+        if id(part) not in found:
+            found[id(part)] = part
+            waiting += part._inputs()
+    return list(found.values())
+
+
+def _captured(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
+    """Yields the datasets that functions of a pipeline use, as far as Python tells."""
+    for part in _parts(dataset):
+        for function in part._functions():
+            for thing in _used_by(_python_function(function)):
+                if isinstance(thing, tf.data.Dataset):
+                    yield thing
+
+
+def _used_by(python: Any) -> list[Any]:
+    """Returns the variables around a function that it uses."""
+    try:
+        used = inspect.getclosurevars(python)
+    except (TypeError, ValueError):
+        # Not a function of Python, or one that uses a variable without a value.
+        return []
+    return [*used.nonlocals.values(), *used.globals.values()]
+
+
+def _python_function(function: Any) -> Any:
+    """Returns what the script passed, without `tf.function` and `functools.partial`."""
+    python = function._func
+    python = getattr(python, "python_function", python)
+    return getattr(python, "func", python)
+
+
+def _name_of(part: Any) -> str:
+    return type(part).__module__.rpartition(".")[2].removesuffix("_op")
+
+
+def _operations(graph: Any) -> frozenset[str]:
+    inner = (node for function in graph.library.function for node in function.node_def)
+    return frozenset(node.op for node in (*graph.node, *inner))
+
+
+def _transformation(part: Any, function: Any) -> _Transformation:
+    python, name = _python_function(function), _name_of(part)
+    if getattr(python, "__qualname__", "").startswith("_filter_ds."):
+        name = "rejection_resample"
+    layer = type(python).__name__ if isinstance(python, keras.layers.Layer) else ""
+    operations = _operations(function.function.graph.as_graph_def())
+    return _Transformation(name, layer, _place(python), operations)
+
+
+def _place(python: Any) -> str:
+    code = getattr(python, "__code__", None)
+    if code is None or any(Path(code.co_filename).is_relative_to(path) for path in _LIBRARIES):
+        return ""
+    return f"{Path(code.co_filename).name} line {code.co_firstlineno}"
+
+
+def _obstacle_in(part: _Transformation, refused: str) -> Obstacle | None:
+    """Returns the obstacle in one function, if there is one.
+
+    Args:
+        part: The function.
+        refused: The operation that TensorFlow named; empty if it named none.
+    """
+    operations = part.operations
+    if "GeneratorDataset" in operations:
+        return _FROM_GENERATOR
+    if part.name == "rejection_resample" and _random(operations):
+        remedy = "Sample with `tf.data.Dataset.sample_from_datasets` and a seed."
+        return Obstacle("rejection_resample, which draws random numbers", remedy)
+    kind, detail, remedy = _kind_of(operations)
+    if part.layer and kind:
+        kind = f"the Keras layer {part.layer}"
+    if not kind and refused in operations:
+        kind, remedy = f"the operation {refused}", _REMOVE
+    where = ", ".join(text for text in (detail, part.place) if text)
+    return (
+        Obstacle(f"{kind} in {part.name}" + f" ({where})" * bool(where), remedy) if kind else None
+    )
+
+
+def _kind_of(operations: frozenset[str]) -> tuple[str, str, str]:
+    """Returns what a function does that cannot be saved, the operation, and a remedy."""
+    random = _random(operations)
+    variables = operations & _CHANGING
+    if "EagerPyFunc" in operations:
+        return "a py_function", "", _TENSORFLOW
+    if "PyFunc" in operations:
+        return "a numpy_function", "", _TENSORFLOW
+    if any(name.startswith("Rng") for name in operations):
+        return "a tf.random.Generator", "", _STATELESS
+    if random:
+        return "a random operation", random[0], _STATELESS
+    if variables:
+        remedy = f"Apply random Keras layers in the model. {_STATELESS}"
+        return "a variable that changes, such as the seed of a Keras layer,", "", remedy
+    if "ReadVariableOp" in operations:
+        return "a variable", "", "Use a constant in place of the variable."
+    return "", "", ""
+
+
+def _random(operations: frozenset[str]) -> list[str]:
+    pattern = r"(Random(?!Dataset|IndexShuffle).*|.*TruncatedNormal|Multinomial|StatefulRandom.*)$"
+    return sorted(name for name in operations if re.match(pattern, name))
