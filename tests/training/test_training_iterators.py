@@ -41,7 +41,7 @@ def own_state():
 
     strategy = tf.distribute.get_strategy()
     inputs = Inputs(strategy, WorkerGroup(strategy), shuffled())
-    return inputs, WorkerState(object(), inputs.iterator, {})
+    return inputs, WorkerState(inputs.iterator)
 
 
 def take(inputs, count):
@@ -49,7 +49,7 @@ def take(inputs, count):
 
 
 def go_back(state, prefix):
-    state.restore(prefix, state.load_random_state(prefix))
+    state.restore(prefix, state.tracking((), ()), state.load_random_state(prefix))
 
 
 def destroyed_by(iterator):
@@ -76,7 +76,7 @@ def test_an_iterator_among_the_objects_of_a_script_begins_anew_too(tmp_path):
     from tfckpt_trainer.training.checkpoint.state import SharedState, WorkerState
 
     mine, shared = iter(shuffled()), iter(shuffled())
-    own = WorkerState(object(), None, {"mine": mine})
+    own = WorkerState(mine)
     equal = SharedState(tf.Module(), None, {"shared": shared})
     own.write(tmp_path / "own")
     equal.write(tmp_path / "equal")
@@ -110,12 +110,14 @@ def test_elements_after_each_restore_are_those_of_an_undisturbed_run(tmp_path):
 
 
 def test_comparing_with_a_checkpoint_leaves_the_input_where_it_is(tmp_path):
+    from tfckpt_trainer.training.state.comparison import compare
+
     expected = take(own_state()[0], 40)
     inputs, state = own_state()
     take(inputs, 5)
     state.write(tmp_path / "own")
     assert take(inputs, 15) == expected[5:20]
-    state.compare(tmp_path / "own")
+    compare(state.tracking((), ()), tmp_path / "own")
     state.load_random_state(tmp_path / "own")
     assert take(inputs, 20) == expected[20:40]
 

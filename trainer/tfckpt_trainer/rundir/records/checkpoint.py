@@ -78,6 +78,8 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
         files: Its files, with names relative to the run directory.
         world: Worker and replica counts, strategy and versions.
         contents: What a restore brings back: `model`, `optimizer`, `step`, `input position`, ...
+        per_worker: Paths of the values that each worker stored because they were not equal on
+            all replicas; None in records of earlier versions.
     """
 
     has_copy: ClassVar[bool] = True
@@ -99,6 +101,11 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
     files: list[FileFacts] = []
     world: dict[str, Any] = {}
     contents: list[str] = []
+    per_worker: list[str] | None = None
+
+    def has_file(self, prefix: str) -> bool:
+        """Whether files of the workers with this prefix were written."""
+        return any(facts.name.endswith(f"/{prefix}.index") for facts in self.files)
 
 
 class FoundFault(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import tensorflow as tf
 
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.verify import verify
@@ -11,9 +13,17 @@ from tfckpt_trainer.errors import BundleError, DamagedFileError
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
-from tfckpt_trainer.training.checkpoint.comparison import Match, wrong_values
 from tfckpt_trainer.training.checkpoint.save_protocol import LOCAL_FAILURES, describe_failure
-from tfckpt_trainer.training.checkpoint.state import RandomState, TrainingState
+from tfckpt_trainer.training.checkpoint.state import RandomState, TrainingState, WorkerState
+from tfckpt_trainer.training.state.comparison import Comparison, Match, compare, wrong_values
+from tfckpt_trainer.training.state.untracked import (
+    UNTRACKED,
+    compare_values,
+    restore_values,
+    untracked_variables,
+)
+from tfckpt_trainer.training.state.variables import components, raw_variable
+from tfckpt_trainer.training.state.walk import Found
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
 SHOWN_PROBLEMS = 5
@@ -66,14 +76,34 @@ class _Prepared:
     """What one worker needs to restore what it checked.
 
     Attributes:
+        found: All state of the script.
         matches: Variables of the shared state, with their tensors.
+        is_partial: Whether only `matches` of the shared state are restored.
+        untracked: Variables that are stored beside the shared state, with their tensors.
+        tracking: What takes the values of this worker, if there are any.
         worker_matches: Variables of the worker's state, with their tensors.
         random_state: The saved random state, if the worker's state is restored.
+        objects: The random state with the objects of the script to restore.
     """
 
+    found: tuple[Found, ...] = ()
     matches: tuple[Match, ...] = ()
+    is_partial: bool = False
+    untracked: tuple[Match, ...] = ()
+    tracking: tf.train.Checkpoint | None = None
     worker_matches: tuple[Match, ...] = ()
     random_state: RandomState | None = None
+    objects: RandomState | None = None
+
+    @property
+    def own(self) -> set[int]:
+        """Identities of the variables that take the values of this worker."""
+        taken = {id(match.variable) for match in self.worker_matches}
+        return {
+            id(raw_variable(one.thing))
+            for one in self.found
+            if one.rule.is_variable and all(id(part) in taken for part in components(one.thing))
+        }
 
 
 class Restorer:
@@ -110,17 +140,16 @@ class Restorer:
         # The state of the workers is all or nothing too: if half of them went back to their input
         # position, some examples would be repeated and others skipped.
         with_worker_state = all(checked.worker_state_fits for checked in checks)
-        left_out = checks[0].left_out
-        failure = self._read(name, prepared, with_worker_state, bool(left_out))
+        failure = self._read(name, prepared, with_worker_state)
         failures = [failed for failed in self._group.all_gather(failure) if failed]
         if failures:
             raise TornRestoreError(f"The restore of {name} failed halfway: {'; '.join(failures)}")
         return RestoreOutcome(
             notes=tuple(note for checked in checks for note in checked.notes),
-            variables=len(prepared.matches),
+            variables=len(prepared.matches) + len(prepared.untracked),
             record=self._record(name),
             worker_restored=with_worker_state,
-            left_out=tuple(left_out),
+            left_out=tuple(checks[0].left_out),
         )
 
     def _check(self, name: str, *, partial: bool) -> tuple[_Check, _Prepared]:
@@ -128,10 +157,14 @@ class Restorer:
         try:
             damage = _damage(self._run.root / name)
             check.damaged = bool(damage)
+            prepared.found = self._state.shared.find()
             problems = damage or self._check_shared(name, check, prepared, partial=partial)
+            if not problems:
+                problems = self._check_untracked(name, check, prepared)
             check.problems += _first(problems, self._worker)
             if not problems:
                 self._check_worker_state(name, check, prepared, partial=partial)
+                self._check_objects(name, check, prepared)
         except LOCAL_FAILURES as error:
             check.damaged = True
             check.problems.append(f"{self._worker}: {describe_failure(error)}")
@@ -148,7 +181,44 @@ class Restorer:
         if not comparison.matched:
             return [f"nothing in {name} fits this model", *comparison.problems]
         check.left_out += comparison.problems
+        prepared.is_partial = True
         return []
+
+    def _check_untracked(self, name: str, check: _Check, prepared: _Prepared) -> list[str]:
+        """Compares what is stored beside the shared state; returns what is damaged.
+
+        Such variables may be created by the first step, so what does not fit is left out.
+        """
+        wanted = untracked_variables(prepared.found)
+        record = self._record(name)
+        prefix = self._untracked_prefix(name)
+        if not index_path(prefix).exists():
+            if record is not None and record.has_file(prefix.name):
+                check.damaged = True
+                return [f"{prefix.name} of {name} is missing in {prefix.parent}"]
+            if record is None or record.per_worker is not None:
+                check.left_out += [f"{one.path} is missing in the checkpoint" for one in wanted]
+            return []
+        damage = _damage(prefix)
+        check.damaged = bool(damage)
+        if damage:
+            return damage
+        comparison = compare_values(wanted, prefix)
+        prepared.untracked = comparison.matched
+        check.left_out += comparison.problems
+        return []
+
+    def _check_objects(self, name: str, check: _Check, prepared: _Prepared) -> None:
+        """Finds the states of objects of the script: this worker's, or else the chief's."""
+        saved = prepared.random_state
+        chiefs = WorkerState.random_state_path(self._worker_prefix(name, 0))
+        if saved is None and chiefs.exists():
+            saved = self._state.worker.load_random_state(self._worker_prefix(name, 0))
+        prepared.objects = saved or RandomState(python=[], numpy=[])
+        check.left_out += [
+            f"extra[{one!r}] is missing in the checkpoint"
+            for one in self._state.worker.missing_objects(prepared.objects)
+        ]
 
     def _check_worker_state(
         self, name: str, check: _Check, prepared: _Prepared, *, partial: bool
@@ -159,6 +229,7 @@ class Restorer:
             record.world.get(key) == topology[key] for key in ("workers", "replicas")
         )
         anew = f"{self._worker}: input position and random state start anew"
+        per_worker = None if record is None else record.per_worker
         if not same_topology:
             check.notes.append(
                 f"{anew} because {name} "
@@ -166,6 +237,12 @@ class Restorer:
                     "has none."
                     if record is None
                     else "was saved with another number of workers or replicas."
+                )
+                + (
+                    f" {len(per_worker)} values differed between replicas and start from the "
+                    "shared value."
+                    if per_worker
+                    else ""
                 )
             )
             return
@@ -178,38 +255,54 @@ class Restorer:
             return
         damage = _damage(prefix)
         check.damaged = bool(damage)
-        comparison = None if damage else self._state.worker.compare(prefix)
-        problems = damage if comparison is None else comparison.problems
+        tracking = self._state.worker.tracking(prepared.found, per_worker, self._state.shared.model)
+        comparison = None if damage else compare(tracking, prefix)
+        problems = damage
+        if comparison is not None:
+            problems, late = _without_late(comparison)
+            check.left_out += late
         check.worker_state_fits = not problems
         if partial and problems and not damage:
             check.notes.append(f"{anew} because those of {name} do not fit: {problems[0]}.")
             return
         check.problems += _first(problems, self._worker)
         if comparison is not None and not problems:
+            prepared.tracking = tracking
             prepared.worker_matches = comparison.matched
             prepared.random_state = self._state.worker.load_random_state(prefix)
 
-    def _read(self, name: str, prepared: _Prepared, with_worker_state: bool, partial: bool) -> str:
+    def _read(self, name: str, prepared: _Prepared, with_worker_state: bool) -> str:
         """Restores what was checked, and proves the values; returns what went wrong."""
         prefix, worker_prefix = self._run.root / name, self._worker_prefix(name)
+        untracked_prefix = self._untracked_prefix(name)
         shared, worker = self._state.shared, self._state.worker
+        own: set[int] = set()
         try:
-            if partial:
+            if prepared.is_partial:
                 shared.restore_variables(prefix, prepared.matches)
             else:
                 shared.restore(prefix)
-            if with_worker_state and prepared.random_state is not None:
-                worker.restore(worker_prefix, prepared.random_state)
-            ignored = worker.variable_ids if with_worker_state else set()
-            wrong = wrong_values(prepared.matches, prefix, ignored)
-            if with_worker_state:
+            restore_values(untracked_prefix, prepared.untracked)
+            if with_worker_state and prepared.tracking and prepared.random_state:
+                own = prepared.own
+                worker.restore(worker_prefix, prepared.tracking, prepared.random_state)
+            wrong = wrong_values(prepared.matches, prefix, own)
+            if prepared.untracked:
+                wrong += wrong_values(prepared.untracked, untracked_prefix, own)
+            if own:
                 wrong += wrong_values(prepared.worker_matches, worker_prefix)
         except (*LOCAL_FAILURES, AssertionError) as error:
             return f"{self._worker}: {describe_failure(error)}"
+        if not wrong and prepared.objects is not None:
+            worker.restore_objects(prepared.objects)
         return f"{self._worker}: {wrong[0]} differs from the saved value" if wrong else ""
 
-    def _worker_prefix(self, name: str) -> Path:
-        return self._run.worker_state_directory(name) / f"worker-{self._group.index}"
+    def _worker_prefix(self, name: str, index: int | None = None) -> Path:
+        index = self._group.index if index is None else index
+        return self._run.worker_state_directory(name) / f"worker-{index}"
+
+    def _untracked_prefix(self, name: str) -> Path:
+        return self._run.worker_state_directory(name) / UNTRACKED
 
     def _record(self, name: str) -> CheckpointRecord | None:
         try:
@@ -229,6 +322,13 @@ def _damage(prefix: Path) -> list[str]:
         for finding in found
         if finding.severity == "error"
     ]
+
+
+def _without_late(comparison: Comparison) -> tuple[list[str], list[str]]:
+    """Divides what does not fit: problems, and values of variables that do not exist yet."""
+    late = [key for key in comparison.extra if key.startswith("replica_values/")]
+    fitting = replace(comparison, extra=tuple(k for k in comparison.extra if k not in late))
+    return fitting.problems, [f"{key} is in the checkpoint and not in the model" for key in late]
 
 
 def _first(problems: list[str], worker: str) -> list[str]:

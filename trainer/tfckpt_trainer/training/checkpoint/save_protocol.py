@@ -80,11 +80,15 @@ class Vote(Document, frozen=True, kw_only=True):
         problem: Why its part failed; then all other fields are empty.
         files: Files that it wrote, by names relative to the run directory. Shards of the shared
             state have the names under which they were written.
+        contents: What the save stores; see `CheckpointRecord.contents`.
+        per_worker: See `CheckpointRecord.per_worker`.
     """
 
     problem: str = ""
     facts: WorkerFacts | None = None
     files: list[FileFacts] = []
+    contents: list[str] = []
+    per_worker: list[str] = []
     write_seconds: float = 0.0
     flush_seconds: float = 0.0
     verify_seconds: float = 0.0

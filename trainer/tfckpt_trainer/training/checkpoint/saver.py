@@ -226,7 +226,8 @@ class Saver:
             cost=cost,
             files=files,
             world=self._group.topology,
-            contents=self._state.contents,
+            contents=votes[0].contents,
+            per_worker=votes[0].per_worker,
         )
         warning = commit_save(self._run, record)
         return SaveOutcome(

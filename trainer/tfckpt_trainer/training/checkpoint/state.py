@@ -1,16 +1,16 @@
 """The state that a checkpoint holds: shared by all workers, of each worker, and of the script.
 
 The shared state is a plain `tf.train.Checkpoint(model=…, optimizer=…, step=…)`. Any program can
-restore it without this library. Each worker writes the rest to a file of its own: the position of
-its input pipeline, and every variable of the model that workers update independently. Those are
-the seeds of Dropout, which Keras does not track, and the moving statistics of an unsynchronised
-batch normalisation. They are saved with one value per replica.
+restore it without this library. Variables that it does not track, such as seeds of Dropout and
+Keras metrics, are in a file beside it, by their paths. Each worker writes the position of its
+input pipeline to a file of its own, and the values that are not equal on all replicas. Which
+those are is measured at each save.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,22 +22,35 @@ import tensorflow as tf
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.documents import SealedDocument, load, store
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
-from tfckpt_trainer.training.checkpoint.comparison import Comparison, Match, compare
-from tfckpt_trainer.training.checkpoint.variables import (
+from tfckpt_trainer.training.iterators import recreate_iterators
+from tfckpt_trainer.training.state.comparison import Comparison, Match, compare, stored_value
+from tfckpt_trainer.training.state.passed import check_passed, is_tracked_as, saves_itself
+from tfckpt_trainer.training.state.user_objects import UserObjects
+from tfckpt_trainer.training.state.variables import (
     byte_size,
     components,
     is_read_by_all,
     live_variables,
     raw_variable,
 )
-from tfckpt_trainer.training.iterators import recreate_iterators
+from tfckpt_trainer.training.state.walk import Found, find_state
+
+SEEDS = "seeds"
+"""The name of random generators of the script in the contents of a checkpoint."""
 
 
 class RandomState(SealedDocument, frozen=True, kw_only=True):
-    """The state of the random generators of Python and NumPy in one worker."""
+    """What one worker stores as JSON.
+
+    Attributes:
+        python: The state of Python's random generator.
+        numpy: The state of NumPy's random generator.
+        objects: The states of objects of the script, by name.
+    """
 
     python: list[Any]
     numpy: list[Any]
+    objects: dict[str, Any] = {}
 
 
 @dataclass
@@ -60,10 +73,12 @@ class Position:
 
 
 class SharedState:
-    """Model, optimizer, step and further objects of the script that are equal on all workers.
+    """Model, optimizer, step and further objects of the script.
 
     Attributes:
+        model: The model, or several by name.
         checkpoint: The `tf.train.Checkpoint` that tracks them.
+        user_objects: Those that save and restore themselves.
         contents: Names of the contents, for the record of a checkpoint.
     """
 
@@ -72,15 +87,29 @@ class SharedState:
         model: Any,
         optimizer: Any,
         extra: Mapping[str, Any],
+        metrics: Any = None,
     ) -> None:
+        """Takes the objects; each argument but `extra` is one object or a dictionary by name.
+
+        Raises:
+            UsageError: The state of an object cannot be saved.
+        """
+        self.model = model
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
-        objects = {"model": model, "optimizer": optimizer, **extra}
+        own = {name: thing for name, thing in extra.items() if saves_itself(thing)}
+        objects = {"model": model, "optimizer": optimizer, "metrics": metrics, **extra}
+        self._passed = {
+            name: thing for name, thing in objects.items() if thing is not None and name not in own
+        }
+        check_passed(self._passed, extra)
         self.checkpoint = tf.train.Checkpoint(
-            step=self._step, **{name: value for name, value in objects.items() if value is not None}
+            step=self._step,
+            **{name: thing for name, thing in self._passed.items() if is_tracked_as(name, thing)},
         )
         # Created now on all workers: when the first save creates it, that takes a collective.
         self._counter = self.checkpoint.save_counter
-        self.contents = [*(name for name, value in objects.items() if value is not None), "step"]
+        self.user_objects = UserObjects(own)
+        self.contents = [*self._passed, *own, "step"]
 
     @property
     def step(self) -> int:
@@ -96,6 +125,10 @@ class SharedState:
     def needs_all_workers(self) -> bool:
         """Whether reading it is a collective, because a variable is synchronised on read."""
         return any(is_read_by_all(variable) for _, variable in live_variables(self.checkpoint))
+
+    def find(self) -> tuple[Found, ...]:
+        """Returns everything with a value that is reachable from the objects, each once."""
+        return find_state(self.checkpoint, self._passed)
 
     def set_step(self, step: int) -> None:
         """Sets the step that the next save stores."""
@@ -118,45 +151,52 @@ class SharedState:
     def restore_variables(self, prefix: Path, matches: Iterable[Match]) -> None:
         """Restores only these variables in place."""
         for match in matches:
-            raw = raw_variable(match.variable)
-            (value,) = tf.raw_ops.RestoreV2(
-                prefix=str(prefix),
-                tensor_names=[match.key],
-                shape_and_slices=[""],
-                dtypes=[raw.dtype],
-            )
-            raw.assign(value)
+            raw_variable(match.variable).assign(stored_value(prefix, match))
 
 
 class WorkerState:
-    """The state of one worker: input position, unsynchronised variables, random state.
+    """The state of one worker: input position, values of its own, random state."""
 
-    Attributes:
-        contents: Names of the contents, for the record of a checkpoint.
-    """
+    def __init__(self, iterator: Any = None, user_objects: UserObjects | None = None) -> None:
+        self._iterator = iterator
+        self._user_objects = user_objects or UserObjects({})
+        self.contents = [*(["input position"] if iterator is not None else []), "random state"]
 
-    def __init__(self, model: Any, iterator: Any, extra: Mapping[str, Any]) -> None:
-        self._variables = [v for v in getattr(model, "variables", []) if not v.trainable]
-        replica_values = [list(components(variable)) for variable in self._variables]
-        objects = {"input": iterator, "replica_values": replica_values, **extra}
-        self._checkpoint = tf.train.Checkpoint(
-            **{name: value for name, value in objects.items() if value is not None}
-        )
-        self.contents = [
-            *(["input position"] if iterator is not None else []),
-            *(["unsynchronised variables and seeds"] if self._variables else []),
-            "random state",
-            *extra,
-        ]
+    def tracking(
+        self, found: Iterable[Found], per_worker: Collection[str] | None, model: Any = None
+    ) -> tf.train.Checkpoint:
+        """Returns what stores the values of this worker.
 
-    @property
-    def variable_ids(self) -> set[int]:
-        """Identities of the variables whose values may differ between workers."""
-        return {id(raw_variable(variable)) for variable in self._variables}
+        Args:
+            found: All state of the script.
+            per_worker: Paths of the values that each worker stores. None for a checkpoint of an
+                earlier version, which stored those that it expected to differ.
+            model: The model of the script.
+        """
+        objects: dict[str, Any] = {} if self._iterator is None else {"input": self._iterator}
+        if per_worker is None:
+            return tf.train.Checkpoint(**objects, **_values_of_earlier_version(model))
+        own = [one for one in found if one.path in set(per_worker)]
+        replica_values = {
+            one.path: list(components(one.thing)) for one in own if one.rule.is_variable
+        }
+        others = {one.path: one.thing for one in own if not one.rule.is_variable}
+        return tf.train.Checkpoint(**objects, replica_values=replica_values, objects=others)
 
-    def write(self, prefix: Path) -> None:
-        """Writes the state under `prefix`."""
-        self._checkpoint.write(str(prefix))
+    def write(
+        self, prefix: Path, found: Iterable[Found] = (), per_worker: Collection[str] = ()
+    ) -> None:
+        """Writes the state under `prefix`.
+
+        Args:
+            prefix: Path without suffix.
+            found: All state of the script.
+            per_worker: Paths of the values that each worker stores.
+
+        Raises:
+            UsageError: The state of an object of the script cannot be saved.
+        """
+        self.tracking(found, per_worker).write(str(prefix))
         python_state = random.getstate()
         kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
         store(
@@ -164,6 +204,7 @@ class WorkerState:
             RandomState(
                 python=[python_state[0], list(python_state[1]), python_state[2]],
                 numpy=[str(kind), np.asarray(keys).tolist(), position, has_gauss, gauss],
+                objects=self._user_objects.states(),
             ),
         )
 
@@ -171,10 +212,6 @@ class WorkerState:
     def random_state_path(prefix: Path) -> Path:
         """Returns the path of the random state of Python and NumPy that belongs to `prefix`."""
         return prefix.with_name(f"{prefix.name}.json")
-
-    def compare(self, prefix: Path) -> Comparison:
-        """Compares the state saved at `prefix` with the live objects; changes nothing."""
-        return compare(self._checkpoint, prefix)
 
     def load_random_state(self, prefix: Path) -> RandomState:
         """Returns the random state saved at `prefix`; changes nothing.
@@ -184,19 +221,34 @@ class WorkerState:
         """
         return load(self.random_state_path(prefix), RandomState)
 
-    def restore(self, prefix: Path, random_state: RandomState) -> None:
+    def missing_objects(self, saved: RandomState) -> list[str]:
+        """Returns the names of objects of the script whose state was not saved."""
+        return self._user_objects.missing(saved.objects)
+
+    def restore(self, prefix: Path, tracking: tf.train.Checkpoint, saved: RandomState) -> None:
         """Restores the state in place; iterators are created anew.
 
         Args:
             prefix: Prefix under which it was saved.
-            random_state: The result of `load_random_state`.
+            tracking: The result of `tracking`.
+            saved: The result of `load_random_state`.
         """
-        recreate_iterators(self._checkpoint)
-        self._checkpoint.read(str(prefix)).assert_existing_objects_matched()
-        version, keys, gauss = random_state.python
+        recreate_iterators(tracking)
+        tracking.read(str(prefix)).assert_existing_objects_matched()
+        version, keys, gauss = saved.python
         random.setstate((version, tuple(keys), gauss))
-        kind, state, *rest = random_state.numpy
+        kind, state, *rest = saved.numpy
         np.random.set_state((kind, np.array(state, np.uint32), *rest))
+
+    def restore_objects(self, saved: RandomState) -> None:
+        """Restores the objects of the script that save and restore themselves."""
+        self._user_objects.load(saved.objects)
+
+
+def _values_of_earlier_version(model: Any) -> dict[str, Any]:
+    """Returns what version 0.1 stored for each worker, in the order of the model's variables."""
+    variables = [v for v in getattr(model, "variables", []) if not v.trainable]
+    return {"replica_values": [list(components(variable)) for variable in variables]}
 
 
 class UserState:
@@ -261,10 +313,10 @@ class TrainingState:
     user: UserState
     position: Position
 
-    @property
-    def contents(self) -> list[str]:
-        """Names of the contents, for the record of a checkpoint."""
-        return [*self.shared.contents, *self.worker.contents]
+    def contents(self, found: Iterable[Found]) -> list[str]:
+        """Returns the names of what a save stores, for the record of a checkpoint."""
+        seeds = [SEEDS] if any(one.is_seed for one in found) else []
+        return [*self.shared.contents, *self.worker.contents, *seeds]
 
 
 def _as_json(name: str, values: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,6 @@ import keras
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.checkpoint.variables import components
 from tfckpt_trainer.training.iterators import destroy_iterator
 from tfckpt_trainer.training.keras.callback_state import CallbackState
 from tfckpt_trainer.training.loop.inputs import DatasetFunction, worker_dataset
@@ -92,10 +91,6 @@ def fit(
         dataset=_endless(own, steps * group.local_replicas, steps_per_epoch),
         strategy=strategy,
         total_steps=(epochs - initial_epoch) * steps,
-        worker_objects={
-            **options.pop("worker_objects", {}),
-            "metrics": [list(components(variable)) for variable in model.metrics_variables],
-        },
         **options,
     )
     validation = (
