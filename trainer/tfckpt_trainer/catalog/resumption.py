@@ -11,6 +11,9 @@ from tfckpt_trainer.bundle.tensors import read_integer
 from tfckpt_trainer.errors import BundleError
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 
+_SEEDS = frozenset({"seeds", "unsynchronised variables and seeds"})
+"""Contents of a record that say that seeds of the script were stored."""
+
 
 @dataclass(frozen=True)
 class ResumedState:
@@ -123,7 +126,10 @@ def _random(variables: Sequence[Variable], contents: frozenset[str]) -> ResumedS
     name = "random states"
     found = _of(variables, Role.RANDOM)
     if "random state" in contents:
-        return ResumedState(name, True, "one file per worker, beside the checkpoint")
+        place = "one file per worker, beside the checkpoint"
+        if contents & _SEEDS or found:
+            return ResumedState(name, True, place)
+        return ResumedState(name, True, f"those of Python and NumPy alone: {place}")
     if found:
         return ResumedState(name, True, f"{_count(found)}; not those of Python and NumPy")
     return ResumedState(name, False, "it has no generator state: generators start over")

@@ -22,7 +22,7 @@ from tfckpt_trainer.training.state.untracked import (
     restore_values,
     untracked_variables,
 )
-from tfckpt_trainer.training.state.variables import components, raw_variable
+from tfckpt_trainer.training.state.variables import Rule, components, raw_variable
 from tfckpt_trainer.training.state.walk import Found
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
@@ -165,10 +165,22 @@ class Restorer:
             if not problems:
                 self._check_worker_state(name, check, prepared, partial=partial)
                 self._check_objects(name, check, prepared)
+                check.notes += self._uncompared(prepared)
         except LOCAL_FAILURES as error:
             check.damaged = True
             check.problems.append(f"{self._worker}: {describe_failure(error)}")
         return check, prepared
+
+    def _uncompared(self, prepared: _Prepared) -> list[str]:
+        """Returns a sentence for each object that is restored without a proof; on the chief."""
+        if not self._group.is_chief:
+            return []
+        return [
+            f"{one.path} ({type(one.thing).__name__}) keeps its value outside variables; it was "
+            "restored and not compared."
+            for one in prepared.found
+            if one.rule is Rule.OTHER
+        ]
 
     def _check_shared(
         self, name: str, check: _Check, prepared: _Prepared, *, partial: bool
@@ -255,21 +267,33 @@ class Restorer:
             return
         damage = _damage(prefix)
         check.damaged = bool(damage)
-        tracking = self._state.worker.tracking(prepared.found, per_worker, self._state.shared.model)
-        comparison = None if damage else compare(tracking, prefix)
         problems = damage
-        if comparison is not None:
+        late: list[str] = []
+        comparison = None
+        if not damage:
+            tracking = self._tracking(prefix, prepared, per_worker)
+            comparison = compare(tracking, prefix)
             problems, late = _without_late(comparison)
-            check.left_out += late
         check.worker_state_fits = not problems
         if partial and problems and not damage:
             check.notes.append(f"{anew} because those of {name} do not fit: {problems[0]}.")
             return
         check.problems += _first(problems, self._worker)
         if comparison is not None and not problems:
+            check.left_out += late
             prepared.tracking = tracking
             prepared.worker_matches = comparison.matched
+            if per_worker is None:
+                check.left_out += _unsaved(prepared)
             prepared.random_state = self._state.worker.load_random_state(prefix)
+
+    def _tracking(
+        self, prefix: Path, prepared: _Prepared, per_worker: list[str] | None
+    ) -> tf.train.Checkpoint:
+        worker = self._state.worker
+        if per_worker is None:
+            return worker.tracking_of_earlier_version(prefix, self._state.shared.model)
+        return worker.tracking(prepared.found, per_worker)
 
     def _read(self, name: str, prepared: _Prepared, with_worker_state: bool) -> str:
         """Restores what was checked, and proves the values; returns what went wrong."""
@@ -321,6 +345,16 @@ def _damage(prefix: Path) -> list[str]:
         f"{prefix.name} is damaged: {finding.message}"
         for finding in found
         if finding.severity == "error"
+    ]
+
+
+def _unsaved(prepared: _Prepared) -> list[str]:
+    """Returns a sentence for each variable that an earlier version did not save."""
+    restored = {id(raw_variable(match.variable)) for match in prepared.matches} | prepared.own
+    return [
+        f"{one.path} is missing in the checkpoint"
+        for one in untracked_variables(prepared.found)
+        if id(raw_variable(one.thing)) not in restored
     ]
 
 

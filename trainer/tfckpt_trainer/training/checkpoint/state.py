@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 import tensorflow as tf
 
+from tfckpt_trainer.bundle.object_graph import read_object_graph
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.documents import SealedDocument, load, store
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
@@ -162,26 +163,43 @@ class WorkerState:
         self._user_objects = user_objects or UserObjects({})
         self.contents = [*(["input position"] if iterator is not None else []), "random state"]
 
-    def tracking(
-        self, found: Iterable[Found], per_worker: Collection[str] | None, model: Any = None
-    ) -> tf.train.Checkpoint:
+    def tracking(self, found: Iterable[Found], per_worker: Collection[str]) -> tf.train.Checkpoint:
         """Returns what stores the values of this worker.
 
         Args:
             found: All state of the script.
-            per_worker: Paths of the values that each worker stores. None for a checkpoint of an
-                earlier version, which stored those that it expected to differ.
-            model: The model of the script.
+            per_worker: Paths of the values that each worker stores.
         """
-        objects: dict[str, Any] = {} if self._iterator is None else {"input": self._iterator}
-        if per_worker is None:
-            return tf.train.Checkpoint(**objects, **_values_of_earlier_version(model))
-        own = [one for one in found if one.path in set(per_worker)]
+        wanted = set(per_worker)
+        own = [one for one in found if one.path in wanted]
         replica_values = {
             one.path: list(components(one.thing)) for one in own if one.rule.is_variable
         }
         others = {one.path: one.thing for one in own if not one.rule.is_variable}
-        return tf.train.Checkpoint(**objects, replica_values=replica_values, objects=others)
+        return self._with_input(replica_values=replica_values, objects=others)
+
+    def tracking_of_earlier_version(self, prefix: Path, model: Any) -> tf.train.Checkpoint:
+        """Returns what takes the values at `prefix` that version 0.1 stored.
+
+        It expected other variables to be equal on all workers, and stored values by number.
+        """
+        names = read_object_graph(prefix)[0].children
+        stored = {
+            "replica_values": [v for v in getattr(model, "variables", []) if not v.trainable],
+            "metrics": getattr(model, "metrics_variables", []),
+        }
+        return self._with_input(
+            **{
+                name: [list(components(variable)) for variable in variables]
+                for name, variables in stored.items()
+                if name in names
+            }
+        )
+
+    def _with_input(self, **objects: Any) -> tf.train.Checkpoint:
+        if self._iterator is not None:
+            objects["input"] = self._iterator
+        return tf.train.Checkpoint(**objects)
 
     def write(
         self, prefix: Path, found: Iterable[Found] = (), per_worker: Collection[str] = ()
@@ -243,12 +261,6 @@ class WorkerState:
     def restore_objects(self, saved: RandomState) -> None:
         """Restores the objects of the script that save and restore themselves."""
         self._user_objects.load(saved.objects)
-
-
-def _values_of_earlier_version(model: Any) -> dict[str, Any]:
-    """Returns what version 0.1 stored for each worker, in the order of the model's variables."""
-    variables = [v for v in getattr(model, "variables", []) if not v.trainable]
-    return {"replica_values": [list(components(variable)) for variable in variables]}
 
 
 class UserState:

@@ -56,6 +56,7 @@ from tfckpt_trainer.training.process import (
     sigterm_received,
     was_launched,
 )
+from tfckpt_trainer.training.state.passed import only_optimizer
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import (
     WorkerGroup,
@@ -289,8 +290,9 @@ class TrainingRun:
 
         if not uses_parameter_servers(self._strategy):
             return StepFunction(self._strategy, replica_step, needs_sync, coordinator.step_computed)
+        optimizer = only_optimizer(self._optimizer)
         return ParameterServerStep(
-            self._strategy, self._optimizer, replica_step, needs_sync, coordinator.step_computed
+            self._strategy, optimizer, replica_step, needs_sync, coordinator.step_computed
         )
 
     def report(self, **metrics: Any) -> None:

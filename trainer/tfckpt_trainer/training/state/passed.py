@@ -51,6 +51,22 @@ def check_passed(passed: Mapping[str, Any], extra: Mapping[str, Any]) -> None:
             raise UsageError(f"extra[{name!r}] is a {type(thing).__name__}; expected {ACCEPTED}.")
 
 
+def only_optimizer(optimizer: Any) -> Any:
+    """Returns the optimizer of a step with parameter servers.
+
+    Raises:
+        UsageError: There are several.
+    """
+    if not isinstance(optimizer, dict):
+        return optimizer
+    if len(optimizer) != 1:
+        raise UsageError(
+            f"optimizer has {len(optimizer)} optimizers: {', '.join(optimizer)}. With parameter "
+            "servers, a step applies gradients once: pass one optimizer."
+        )
+    return next(iter(optimizer.values()))
+
+
 _UNTRACKED = (keras.Metric, keras.Loss, keras.random.SeedGenerator)
 _METRICS = (keras.Metric, _Trackable)
 
