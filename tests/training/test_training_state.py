@@ -144,6 +144,17 @@ def test_state_is_found_at_any_depth_each_once():
     assert [one.path for one in found_in(model=Everything())] == [one.path for one in found]
 
 
+def test_two_objects_never_share_a_path():
+    import tensorflow as tf
+
+    one, other = tf.Variable(1.0), tf.Variable(2.0)
+    found = found_in(mine={"a/b": one, "a": {"b": other}})
+    paths = [found_one.path for found_one in found if found_one.path.startswith("mine")]
+    assert sorted(paths) == ["mine/a/b", "mine/a/b'"]
+    with pytest.raises(UsageError, match=r"extra\['mine'\] is a dict"):
+        found_in(mine={1: one})
+
+
 class Counted:
     def __init__(self, state) -> None:
         self.state = state

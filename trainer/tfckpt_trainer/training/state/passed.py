@@ -89,7 +89,8 @@ def _check_members(name: str, given: Any, kinds: tuple[type, ...], expected: str
 
 def _is_accepted(thing: Any) -> bool:
     if isinstance(thing, dict):
-        return bool(thing) and all(map(_is_accepted, thing.values()))
+        named = all(isinstance(name, str) for name in thing)
+        return bool(thing) and named and all(map(_is_accepted, thing.values()))
     if isinstance(thing, (list, tuple)):
         return bool(thing) and all(map(_is_accepted, thing))
     return isinstance(thing, (_Trackable, *_UNTRACKED)) or is_variable(thing)

@@ -37,9 +37,10 @@ class Rule(StrEnum):
 def rule_of(thing: Any) -> Rule | None:
     """Returns the rule of an object; None if it has no value of its own."""
     if is_variable(thing):
-        if not is_read_by_all(thing):
+        aggregation = getattr(raw_variable(thing), "aggregation", None)
+        if not is_read_by_all(thing) or aggregation == tf.VariableAggregation.NONE:
             return Rule.MIRRORED
-        is_sum = raw_variable(thing).aggregation == tf.VariableAggregation.SUM
+        is_sum = aggregation == tf.VariableAggregation.SUM
         return Rule.ON_READ_SUM if is_sum else Rule.ON_READ_MEAN
     if isinstance(thing, tf.data.Iterator):
         return Rule.ITERATOR

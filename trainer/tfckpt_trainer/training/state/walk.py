@@ -90,6 +90,7 @@ class _Walk:
     def __init__(self, root: Any) -> None:
         self._view = tf.train.TrackableView(root)
         self._seen: set[int] = set()
+        self._paths: set[str] = set()
         # Objects that are made during the walk must live, or another would get their identity.
         self._kept: list[tuple[str, Any]] = []
         self.found: list[Found] = []
@@ -128,6 +129,10 @@ class _Walk:
         rule = rule_of(thing) if variable or isinstance(thing, _Trackable) else None
         if rule is None:
             return True
+        # A name with a slash can make the path of another object.
+        while path in self._paths:
+            path += "'"
+        self._paths.add(path)
         is_seed = isinstance(owner, _GENERATORS)
         self.found.append(Found(path, thing, rule, tracked, is_seed))
         return not variable
