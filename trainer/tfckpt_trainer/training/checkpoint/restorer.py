@@ -236,27 +236,11 @@ class Restorer:
         self, name: str, check: _Check, prepared: _Prepared, *, partial: bool
     ) -> None:
         record = self._record(name)
-        topology = self._group.topology
-        same_topology = record is not None and all(
-            record.world.get(key) == topology[key] for key in ("workers", "replicas")
-        )
-        anew = f"{self._worker}: input position and random state start anew"
         per_worker = None if record is None else record.per_worker
-        if not same_topology:
-            check.notes.append(
-                f"{anew} because {name} "
-                + (
-                    "has none."
-                    if record is None
-                    else "was saved with another number of workers or replicas."
-                )
-                + (
-                    f" {len(per_worker)} values differed between replicas and start from the "
-                    "shared value."
-                    if per_worker
-                    else ""
-                )
-            )
+        anew = f"{self._worker}: input position and random state start anew"
+        other = self._other_topology(record)
+        if other:
+            check.notes.append(f"{anew} because {name} {other}")
             return
         prefix = self._worker_prefix(name)
         if not index_path(prefix).exists():
@@ -286,6 +270,19 @@ class Restorer:
             if per_worker is None:
                 check.left_out += _unsaved(prepared)
             prepared.random_state = self._state.worker.load_random_state(prefix)
+
+    def _other_topology(self, record: CheckpointRecord | None) -> str:
+        """Returns why the states of workers do not belong to these workers; empty if they do."""
+        if record is None:
+            return "has none."
+        topology = self._group.topology
+        if all(record.world.get(key) == topology[key] for key in ("workers", "replicas")):
+            return ""
+        saved = "was saved with another number of workers or replicas."
+        if not record.per_worker:
+            return saved
+        count = len(record.per_worker)
+        return f"{saved} {count} values differed between replicas and start from the shared value."
 
     def _tracking(
         self, prefix: Path, prepared: _Prepared, per_worker: list[str] | None
