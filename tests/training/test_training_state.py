@@ -62,7 +62,7 @@ def test_what_a_checkpoint_leaves_out_is_read_by_its_path(tmp_path):
     import tensorflow as tf
 
     from tfckpt_trainer.bundle.verify import verify
-    from tfckpt_trainer.training.state.untracked import (
+    from tfckpt_trainer.training.state.values_by_path import (
         compare_values,
         read_values,
         restore_values,

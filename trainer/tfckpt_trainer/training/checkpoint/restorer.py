@@ -16,7 +16,7 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.training.checkpoint.save_protocol import LOCAL_FAILURES, describe_failure
 from tfckpt_trainer.training.checkpoint.state import RandomState, TrainingState, WorkerState
 from tfckpt_trainer.training.state.comparison import Comparison, Match, compare, wrong_values
-from tfckpt_trainer.training.state.untracked import (
+from tfckpt_trainer.training.state.values_by_path import (
     UNTRACKED,
     compare_values,
     restore_values,

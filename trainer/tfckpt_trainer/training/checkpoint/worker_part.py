@@ -27,7 +27,7 @@ from tfckpt_trainer.training.checkpoint.save_protocol import (
 from tfckpt_trainer.training.checkpoint.sharded_writer import ShardedWriter
 from tfckpt_trainer.training.checkpoint.state import TrainingState
 from tfckpt_trainer.training.state.measurement import find_differing
-from tfckpt_trainer.training.state.untracked import (
+from tfckpt_trainer.training.state.values_by_path import (
     UNTRACKED,
     read_values,
     untracked_variables,
