@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
@@ -95,6 +97,11 @@ def test_what_a_checkpoint_leaves_out_is_read_by_its_path(tmp_path):
     assert set(missing) == {"metrics/later/total", "metrics/later/count"}
 
 
+@dataclass(slots=True)
+class Slots:
+    noise: object
+
+
 class Holder:
     """An object of a script, of no kind that TensorFlow knows."""
 
@@ -117,6 +124,7 @@ def test_state_is_found_at_any_depth_each_once():
             self.some = {keras.layers.Dropout(0.2, name="b"), keras.layers.Dropout(0.2, name="a")}
             self.holder = Holder(Holder([tf.Variable(1.0)]))
             self.again = self.holder.thing
+            self.slots = Slots(keras.layers.Dropout(0.3))
             self.draws = keras.random.SeedGenerator(1)
             self.table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
             self.numbers = list(range(1000))
@@ -135,11 +143,12 @@ def test_state_is_found_at_any_depth_each_once():
         "model/some/0/seed_generator/state",
         "model/some/1/seed_generator/state",
         "model/draws/state",
+        "model/slots/noise/seed_generator/state",
     } <= untracked
     assert len([path for path in paths if path.endswith("/thing/0")]) == 1
     assert "model/table" in paths - untracked
     seeds = [one.path for one in found if one.is_seed]
-    assert len(seeds) == 6
+    assert len(seeds) == 7
     # The paths are keys of files, so they must be the same in each process.
     assert [one.path for one in found_in(model=Everything())] == [one.path for one in found]
 
@@ -153,6 +162,29 @@ def test_two_objects_never_share_a_path():
     assert sorted(paths) == ["mine/a/b", "mine/a/b'"]
     with pytest.raises(UsageError, match=r"extra\['mine'\] is a dict"):
         found_in(mine={1: one})
+
+
+def test_an_object_that_cannot_be_saved_does_not_stop_a_save(tmp_path):
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.checkpoint.state import WorkerState
+    from tfckpt_trainer.training.state.measurement import find_differing
+    from tfckpt_trainer.training.worker_group import WorkerGroup
+
+    model = tf.Module()
+    stateful = tf.data.Dataset.range(9).map(lambda x: x + tf.random.uniform([], 0, 9, tf.int64))
+    model.holder = Holder([iter(stateful), iter(tf.data.Dataset.range(9))])
+    found = found_in(model=model)
+    own = find_differing(WorkerGroup(tf.distribute.get_strategy()), found)
+    assert own == ["model/holder/thing/1"]
+    next(model.holder.thing[1])
+    state = WorkerState()
+    state.write(tmp_path / "own", found, own)
+    next(model.holder.thing[1])
+    saved = state.load_random_state(tmp_path / "own")
+    assert saved.per_worker == own
+    state.restore(tmp_path / "own", state.tracking(found, own), saved)
+    assert int(next(model.holder.thing[1])) == 1
 
 
 class Counted:

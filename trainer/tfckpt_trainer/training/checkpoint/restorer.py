@@ -236,7 +236,6 @@ class Restorer:
         self, name: str, check: _Check, prepared: _Prepared, *, partial: bool
     ) -> None:
         record = self._record(name)
-        per_worker = None if record is None else record.per_worker
         anew = f"{self._worker}: input position and random state start anew"
         other = self._other_topology(record)
         if other:
@@ -255,7 +254,8 @@ class Restorer:
         late: list[str] = []
         comparison = None
         if not damage:
-            tracking = self._tracking(prefix, prepared, per_worker)
+            saved = self._state.worker.load_random_state(prefix)
+            tracking = self._tracking(prefix, prepared, saved.per_worker)
             comparison = compare(tracking, prefix)
             problems, late = _without_late(comparison)
         check.worker_state_fits = not problems
@@ -264,12 +264,10 @@ class Restorer:
             return
         check.problems += _first(problems, self._worker)
         if comparison is not None and not problems:
-            check.left_out += late
             prepared.tracking = tracking
             prepared.worker_matches = comparison.matched
-            if per_worker is None:
-                check.left_out += _unsaved(prepared)
-            prepared.random_state = self._state.worker.load_random_state(prefix)
+            prepared.random_state = saved
+            check.left_out += [*late, *_unsaved(prepared, saved.per_worker)]
 
     def _other_topology(self, record: CheckpointRecord | None) -> str:
         """Returns why the states of workers do not belong to these workers; empty if they do."""
@@ -345,14 +343,18 @@ def _damage(prefix: Path) -> list[str]:
     ]
 
 
-def _unsaved(prepared: _Prepared) -> list[str]:
-    """Returns a sentence for each variable that an earlier version did not save."""
-    restored = {id(raw_variable(match.variable)) for match in prepared.matches} | prepared.own
-    return [
-        f"{one.path} is missing in the checkpoint"
-        for one in untracked_variables(prepared.found)
-        if id(raw_variable(one.thing)) not in restored
-    ]
+def _unsaved(prepared: _Prepared, per_worker: list[str] | None) -> list[str]:
+    """Returns a sentence for each untracked value that neither file of the checkpoint has.
+
+    Those are objects that could not be saved, and variables that earlier versions did not save.
+    """
+    untracked = [one for one in prepared.found if not one.tracked]
+    if per_worker is not None:
+        unsaved = [o for o in untracked if not o.rule.is_variable and o.path not in per_worker]
+    else:
+        own = prepared.own
+        unsaved = [o for o in untracked if id(raw_variable(o.thing)) not in own]
+    return [f"{one.path} is missing in the checkpoint" for one in unsaved]
 
 
 def _without_late(comparison: Comparison) -> tuple[list[str], list[str]]:

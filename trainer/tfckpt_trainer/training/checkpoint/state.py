@@ -47,11 +47,13 @@ class RandomState(SealedDocument, frozen=True, kw_only=True):
         python: The state of Python's random generator.
         numpy: The state of NumPy's random generator.
         objects: The states of objects of the script, by name.
+        per_worker: Paths of the values that this worker stored; None in earlier versions.
     """
 
     python: list[Any]
     numpy: list[Any]
     objects: dict[str, Any] = {}
+    per_worker: list[str] | None = None
 
 
 @dataclass
@@ -223,6 +225,7 @@ class WorkerState:
                 python=[python_state[0], list(python_state[1]), python_state[2]],
                 numpy=[str(kind), np.asarray(keys).tolist(), position, has_gauss, gauss],
                 objects=self._user_objects.states(),
+                per_worker=list(per_worker),
             ),
         )
 

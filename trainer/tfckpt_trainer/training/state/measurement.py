@@ -22,7 +22,8 @@ def find_differing(group: WorkerGroup, found: Sequence[Found]) -> list[str]:
     """Returns the paths of all values that must be stored for each worker.
 
     Those are the values that are not equal on all replicas, all on-read variables, whose replicas
-    have values of their own, and all iterators. All workers call it together.
+    have values of their own, and all iterators. Objects that do not give their value away are
+    left out, such as iterators of stateful pipelines. All workers call it together.
 
     Args:
         group: The workers.
@@ -31,6 +32,7 @@ def find_differing(group: WorkerGroup, found: Sequence[Found]) -> list[str]:
     Raises:
         tf.errors.OpError: Another worker is gone.
     """
+    found = [one for one in found if one.tracked or one.rule.is_variable or _is_storable(one)]
     alone = group.size == 1
     if alone and not any(one.rule.is_variable and len(components(one.thing)) > 1 for one in found):
         return [one.path for one in found if not (one.tracked or one.rule.is_variable)]
@@ -41,6 +43,17 @@ def find_differing(group: WorkerGroup, found: Sequence[Found]) -> list[str]:
     if any(one != summary for one in summaries):
         return _compare(group, dict(zip(paths, mine, strict=True)))
     return [path for path, value in zip(paths, mine, strict=True) if value == DIFFERS]
+
+
+def _is_storable(one: Found) -> bool:
+    """Whether an object that keeps its value outside variables can be saved at present."""
+    try:
+        one.thing._serialize_to_tensors()
+    except (tf.errors.OpError, NotImplementedError, TypeError, ValueError):
+        return False
+    except AttributeError:
+        return True  # It has the older interface of `tf.train.Saver`.
+    return True
 
 
 def _compare(group: WorkerGroup, mine: dict[str, int]) -> list[str]:

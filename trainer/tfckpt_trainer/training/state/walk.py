@@ -149,7 +149,7 @@ def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
         named = ((str(number), value) for number, value in enumerate(by_name))
     elif isinstance(thing, _WALKED) or _is_of_script(thing):
         # Public names first: they make the paths that people know.
-        own = vars(thing)
+        own = _own_attributes(thing)
         named = [(name, own[name]) for name in sorted(own, key=lambda name: name.startswith("_"))]
     else:
         return
@@ -168,8 +168,16 @@ def _may_hold_state(thing: Any) -> bool:
 
 def _is_of_script(thing: Any) -> bool:
     """Whether it is an object of a class that the script or a package of its own defines."""
-    kind = type(thing)
-    return kind.__module__.partition(".")[0] not in _LIBRARIES and hasattr(thing, "__dict__")
+    return type(thing).__module__.partition(".")[0] not in _LIBRARIES
+
+
+def _own_attributes(thing: Any) -> dict[str, Any]:
+    own = dict(getattr(thing, "__dict__", {}))
+    for kind in type(thing).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        names = [slots] if isinstance(slots, str) else slots
+        own.update((name, getattr(thing, name)) for name in names if hasattr(thing, name))
+    return own
 
 
 def _join(path: str, name: str) -> str:
