@@ -148,8 +148,17 @@ def test_random_states_are_those_of_generators_or_lie_beside(tmp_path: Path) -> 
     back = returned(tmp_path / "c", seeds)
     assert back[RANDOM] == (True, "2 variables; not those of Python and NumPy")
     assert back[WEIGHTS][0] is False
+    beside = "one file per worker, beside the checkpoint"
+    for seeds in ("seeds", "unsynchronised variables and seeds"):
+        record = recorded("random state", seeds)
+        back = returned(tmp_path / "c", {"net/kernel": ONES}, record)
+        assert back[RANDOM] == (True, beside)
+
+
+def test_seeds_that_were_not_saved_are_not_claimed(tmp_path: Path) -> None:
     back = returned(tmp_path / "c", {"net/kernel": ONES}, recorded("random state"))
-    assert back[RANDOM] == (True, "one file per worker, beside the checkpoint")
+    beside = "one file per worker, beside the checkpoint"
+    assert back[RANDOM] == (True, f"those of Python and NumPy alone: {beside}")
 
 
 def test_the_best_so_far_comes_back_where_the_program_saved_it(tmp_path: Path) -> None:

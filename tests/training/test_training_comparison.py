@@ -21,7 +21,7 @@ def values(kind, first):
 
 
 def matches_of(root, prefix):
-    from tfckpt_trainer.training.checkpoint.comparison import compare
+    from tfckpt_trainer.training.state.comparison import compare
 
     comparison = compare(root, prefix)
     assert not comparison.problems
@@ -32,7 +32,7 @@ def matches_of(root, prefix):
 def test_a_value_in_memory_is_told_from_another(tmp_path, kind):
     import tensorflow as tf
 
-    from tfckpt_trainer.training.checkpoint.comparison import wrong_values
+    from tfckpt_trainer.training.state.comparison import wrong_values
 
     variable = tf.Variable(values(kind, True))
     root = tf.train.Checkpoint(weights=variable, scalar=tf.Variable(3, dtype=tf.int64))
@@ -47,8 +47,8 @@ def test_a_value_in_memory_is_told_from_another(tmp_path, kind):
 def test_a_tensor_that_is_stored_in_parts_is_proven_part_by_part(tmp_path):
     import tensorflow as tf
 
-    from tfckpt_trainer.training.checkpoint.comparison import wrong_values
     from tfckpt_trainer.training.checkpoint.sharded_writer import ShardedWriter
+    from tfckpt_trainer.training.state.comparison import wrong_values
 
     variable = tf.Variable(tf.random.normal((64, 4)))
     root = tf.train.Checkpoint(weights=variable)
@@ -66,7 +66,7 @@ def test_a_tensor_that_is_stored_in_parts_is_proven_part_by_part(tmp_path):
 def test_the_memory_of_a_variable_is_read_where_it_is(kind):
     import tensorflow as tf
 
-    from tfckpt_trainer.training.checkpoint.comparison import memory_of
+    from tfckpt_trainer.training.state.comparison import memory_of
 
     variable = tf.Variable(tf.zeros((1000, 1000), kind))
     one, two = memory_of(variable), memory_of(variable)

@@ -42,7 +42,7 @@ def own_state(dataset=None):
 
     strategy = tf.distribute.get_strategy()
     inputs = Inputs(strategy, WorkerGroup(strategy), shuffled() if dataset is None else dataset)
-    return inputs, WorkerState(object(), inputs.state, {})
+    return inputs, WorkerState(inputs.state)
 
 
 def iterator_of(inputs):
@@ -54,7 +54,11 @@ def take(inputs, count):
 
 
 def go_back(state, prefix):
-    state.restore(prefix, state.load_random_state(prefix))
+    return restored(state, prefix, state.load_random_state(prefix))
+
+
+def restored(state, prefix, random_state):
+    return state.restore(prefix, state.tracking((), ()), random_state)
 
 
 def destroyed_by(iterator):
@@ -79,17 +83,24 @@ def test_an_iterator_among_the_objects_of_a_script_begins_anew_too(tmp_path):
     import tensorflow as tf
 
     from tfckpt_trainer.training.checkpoint.state import SharedState, WorkerState
-    from tfckpt_trainer.training.pipelines.input_state import InputState
 
     mine, shared = iter(shuffled()), iter(shuffled())
-    own = WorkerState(object(), InputState(), {"mine": mine})
+    found = [
+        one for one in SharedState(tf.Module(), None, {"mine": mine}).find() if one.thing is mine
+    ]
+    per_worker = [one.path for one in found]
+    own = WorkerState()
     equal = SharedState(tf.Module(), None, {"shared": shared})
-    own.write(tmp_path / "own")
+    own.write(tmp_path / "own", found, per_worker)
     equal.write(tmp_path / "equal")
     expected = [int(next(mine)) for _ in range(30)]
     assert [int(next(shared)) for _ in range(30)] == expected
     names = [destroyed_by(mine), destroyed_by(shared)]
-    go_back(own, tmp_path / "own")
+    own.restore(
+        tmp_path / "own",
+        own.tracking(found, per_worker),
+        own.load_random_state(tmp_path / "own"),
+    )
     equal.restore(tmp_path / "equal")
     assert [int(next(mine)) for _ in range(30)] == expected
     assert [int(next(shared)) for _ in range(30)] == expected
@@ -116,12 +127,14 @@ def test_elements_after_each_restore_are_those_of_an_undisturbed_run(tmp_path):
 
 
 def test_comparing_with_a_checkpoint_leaves_the_input_where_it_is(tmp_path):
+    from tfckpt_trainer.training.state.comparison import compare
+
     expected = take(own_state()[0], 40)
     inputs, state = own_state()
     take(inputs, 5)
     state.write(tmp_path / "own")
     assert take(inputs, 15) == expected[5:20]
-    state.compare(tmp_path / "own")
+    compare(state.tracking((), ()), tmp_path / "own")
     state.load_random_state(tmp_path / "own")
     assert take(inputs, 20) == expected[20:40]
 
@@ -156,7 +169,7 @@ def test_a_worker_file_of_an_earlier_version_is_restored(tmp_path):
     expected = take(inputs, 20)
     assert random_state.elements_read == {"dataset": 15}
     earlier = msgspec.structs.replace(random_state, elements_read={})
-    assert state.restore(tmp_path / "earlier", earlier) == []
+    assert restored(state, tmp_path / "earlier", earlier) == []
     assert take(inputs, 20) == expected
     assert inputs.state.elements == {}
 
@@ -168,7 +181,7 @@ def test_a_position_of_another_dataset_starts_over_and_says_why(tmp_path):
     take(inputs, 15)
     state.write(tmp_path / "own")
     other, changed = own_state(tf.data.Dataset.range(100).window(2).map(lambda two: 7))
-    (done,) = changed.restore(tmp_path / "own", changed.load_random_state(tmp_path / "own"))
+    (done,) = go_back(changed, tmp_path / "own")
     assert done.startswith("'dataset' starts over, because the dataset is not the one")
     assert take(other, 5) == [7] * 5
 

@@ -219,7 +219,7 @@ def own_iterators():
             options.directory / "refused",
             model=model,
             strategy=strategy,
-            worker_objects={"words": iter(from_generator())},
+            extra={"words": iter(from_generator())},
         )
     except TfckptError as error:
         return {"exactness": msgspec.to_builtins(record.exactness), "refusal": str(error)}

@@ -18,6 +18,9 @@ from tfckpt_trainer.rundir.records.exactness import (
     with_check,
 )
 
+_SEEDS = frozenset({"seeds", "unsynchronised variables and seeds"})
+"""Contents of a record that say that seeds of the script were stored."""
+
 
 @dataclass(frozen=True)
 class ResumedState:
@@ -135,10 +138,13 @@ def _input(variables: Sequence[Variable], record: CheckpointRecord | None) -> Re
 def _random(variables: Sequence[Variable], record: CheckpointRecord | None) -> ResumedState:
     name = "random states"
     found = _of(variables, Role.RANDOM)
-    if "random state" in _contents(record):
+    contents = _contents(record)
+    if "random state" in contents:
+        place = "one file per worker, beside the checkpoint"
+        if not (contents & _SEEDS or found):
+            return ResumedState(name, True, f"those of Python and NumPy alone: {place}")
         without = any(one.position is not InputPosition.EXACT for one in _pipelines(record))
-        limit = ", without those of the input" if without else ""
-        return ResumedState(name, True, f"one file per worker, beside the checkpoint{limit}")
+        return ResumedState(name, True, place + (", without those of the input" if without else ""))
     if found:
         return ResumedState(name, True, f"{_count(found)}; not those of Python and NumPy")
     return ResumedState(name, False, "it has no generator state: generators start over")

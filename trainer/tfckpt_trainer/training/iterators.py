@@ -15,7 +15,7 @@ import threading
 
 import tensorflow as tf
 
-from tfckpt_trainer.training.checkpoint.variables import live_objects
+from tfckpt_trainer.training.state.variables import live_objects
 
 DESTROY_SECONDS = 0.05
 """How long `destroy_iterator` waits for the destructor; a slower one missed its wake-up."""

@@ -81,6 +81,8 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
         contents: What a restore brings back: `model`, `optimizer`, `step`, `input position`, ...
         exactness: Whether resuming from it is exact, and what is missing; None in records of
             earlier versions.
+        per_worker: Paths of the values that each worker stored because they were not equal on
+            all replicas; None in records of earlier versions.
     """
 
     has_copy: ClassVar[bool] = True
@@ -103,6 +105,11 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
     world: dict[str, Any] = {}
     contents: list[str] = []
     exactness: Exactness | None = None
+    per_worker: list[str] | None = None
+
+    def has_file(self, prefix: str) -> bool:
+        """Whether files of the workers with this prefix were written."""
+        return any(facts.name.endswith(f"/{prefix}.index") for facts in self.files)
 
 
 class FoundFault(msgspec.Struct, frozen=True, kw_only=True):

@@ -87,12 +87,16 @@ class Vote(Document, frozen=True, kw_only=True):
         exactness: What its part brings back.
         files: Files that it wrote, by names relative to the run directory. Shards of the shared
             state have the names under which they were written.
+        contents: What the save stores; see `CheckpointRecord.contents`.
+        per_worker: See `CheckpointRecord.per_worker`.
     """
 
     problem: str = ""
     facts: WorkerFacts | None = None
     exactness: Exactness | None = None
     files: list[FileFacts] = []
+    contents: list[str] = []
+    per_worker: list[str] = []
     write_seconds: float = 0.0
     flush_seconds: float = 0.0
     verify_seconds: float = 0.0

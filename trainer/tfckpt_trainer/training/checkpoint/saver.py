@@ -236,8 +236,9 @@ class Saver:
             cost=cost,
             files=files,
             world=self._group.topology,
-            contents=self._state.contents,
             exactness=merge_exactness([vote.exactness for vote in votes if vote.exactness]),
+            contents=votes[0].contents,
+            per_worker=votes[0].per_worker,
         )
         warning = commit_save(self._run, record)
         return SaveOutcome(

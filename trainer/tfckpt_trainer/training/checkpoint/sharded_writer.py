@@ -21,8 +21,9 @@ from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
 from tfckpt_trainer.bundle.tensors import read_strings
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.checkpoint.shards import Shard, TensorSize, assign_shards
-from tfckpt_trainer.training.checkpoint.variables import (
+from tfckpt_trainer.training.state.variables import (
     components,
+    has_value_outside_variables,
     is_read_by_all,
     is_variable,
     live_objects,
@@ -220,19 +221,9 @@ def _empty_copy(thing: Any) -> Any:
 
 
 def _refuse_values_outside_variables(root: Any) -> None:
-    """Refuses objects whose values would be left out, such as tables and old optimizers.
-
-    TensorFlow has no public way to ask whether an object has a value of its own.
-    """
+    """Refuses objects whose values would be left out, such as tables and old optimizers."""
     for path, thing in live_objects(root):
-        if is_variable(thing):
-            continue
-        has_slots = hasattr(thing, "get_slot_names")
-        has_value = any(
-            getattr(type(thing), hook, None) is not getattr(tf.Module, hook, None)
-            for hook in ("_serialize_to_tensors", "_gather_saveables_for_checkpoint")
-        )
-        if has_slots or has_value:
+        if not is_variable(thing) and has_value_outside_variables(thing):
             raise UsageError(
                 f"{path} is a {type(thing).__name__}, which keeps its value outside variables. It "
                 "can only be saved in the foreground, by one worker: remove `background`, "

@@ -1,16 +1,16 @@
 """The state that a checkpoint holds: shared by all workers, of each worker, and of the script.
 
 The shared state is a plain `tf.train.Checkpoint(model=…, optimizer=…, step=…)`. Any program can
-restore it without this library. Each worker writes the rest to a file of its own: the position of
-its input pipeline, and every variable of the model that workers update independently. Those are
-the seeds of Dropout, which Keras does not track, and the moving statistics of an unsynchronised
-batch normalisation. They are saved with one value per replica.
+restore it without this library. Variables that it does not track, such as seeds of Dropout and
+Keras metrics, are in a file beside it, by their paths. Each worker writes the position of its
+input pipeline to a file of its own, and the values that are not equal on all replicas. Which
+those are is measured at each save.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,32 +19,45 @@ import msgspec
 import numpy as np
 import tensorflow as tf
 
+from tfckpt_trainer.bundle.object_graph import read_object_graph
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.documents import SealedDocument, load, store
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
-from tfckpt_trainer.training.checkpoint.comparison import Comparison, Match, compare
-from tfckpt_trainer.training.checkpoint.variables import (
+from tfckpt_trainer.training.iterators import recreate_iterators
+from tfckpt_trainer.training.pipelines.input_state import InputState
+from tfckpt_trainer.training.pipelines.pipeline import POSITION_ERRORS
+from tfckpt_trainer.training.state.comparison import Comparison, Match, compare, stored_value
+from tfckpt_trainer.training.state.passed import check_passed, is_tracked_as, saves_itself
+from tfckpt_trainer.training.state.user_objects import UserObjects
+from tfckpt_trainer.training.state.variables import (
     byte_size,
     components,
     is_read_by_all,
     live_variables,
     raw_variable,
 )
-from tfckpt_trainer.training.iterators import recreate_iterators
-from tfckpt_trainer.training.pipelines.input_state import InputState
-from tfckpt_trainer.training.pipelines.pipeline import POSITION_ERRORS
+from tfckpt_trainer.training.state.walk import Found, find_state
+
+SEEDS = "seeds"
+"""The name of random generators of the script in the contents of a checkpoint."""
 
 
 class RandomState(SealedDocument, frozen=True, kw_only=True):
-    """The state of one worker outside variables: random generators of Python and NumPy.
+    """What one worker stores as JSON.
 
     Attributes:
+        python: The state of Python's random generator.
+        numpy: The state of NumPy's random generator.
+        objects: The states of objects of the script, by name.
         elements_read: Number of elements that each input pipeline read, by name.
+        per_worker: Paths of the values that this worker stored; None in earlier versions.
     """
 
     python: list[Any]
     numpy: list[Any]
     elements_read: dict[str, int] = {}
+    objects: dict[str, Any] = {}
+    per_worker: list[str] | None = None
 
 
 @dataclass
@@ -67,10 +80,12 @@ class Position:
 
 
 class SharedState:
-    """Model, optimizer, step and further objects of the script that are equal on all workers.
+    """Model, optimizer, step and further objects of the script.
 
     Attributes:
+        model: The model, or several by name.
         checkpoint: The `tf.train.Checkpoint` that tracks them.
+        user_objects: Those that save and restore themselves.
         contents: Names of the contents, for the record of a checkpoint.
     """
 
@@ -79,15 +94,29 @@ class SharedState:
         model: Any,
         optimizer: Any,
         extra: Mapping[str, Any],
+        metrics: Any = None,
     ) -> None:
+        """Takes the objects; each argument but `extra` is one object or a dictionary by name.
+
+        Raises:
+            UsageError: The state of an object cannot be saved.
+        """
+        self.model = model
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
-        objects = {"model": model, "optimizer": optimizer, **extra}
+        own = {name: thing for name, thing in extra.items() if saves_itself(thing)}
+        objects = {"model": model, "optimizer": optimizer, "metrics": metrics, **extra}
+        self._passed = {
+            name: thing for name, thing in objects.items() if thing is not None and name not in own
+        }
+        check_passed(self._passed, extra)
         self.checkpoint = tf.train.Checkpoint(
-            step=self._step, **{name: value for name, value in objects.items() if value is not None}
+            step=self._step,
+            **{name: thing for name, thing in self._passed.items() if is_tracked_as(name, thing)},
         )
         # Created now on all workers: when the first save creates it, that takes a collective.
         self._counter = self.checkpoint.save_counter
-        self.contents = [*(name for name, value in objects.items() if value is not None), "step"]
+        self.user_objects = UserObjects(own)
+        self.contents = [*self._passed, *own, "step"]
 
     @property
     def step(self) -> int:
@@ -103,6 +132,10 @@ class SharedState:
     def needs_all_workers(self) -> bool:
         """Whether reading it is a collective, because a variable is synchronised on read."""
         return any(is_read_by_all(variable) for _, variable in live_variables(self.checkpoint))
+
+    def find(self) -> tuple[Found, ...]:
+        """Returns everything with a value that is reachable from the objects, each once."""
+        return find_state(self.checkpoint, self._passed)
 
     def set_step(self, step: int) -> None:
         """Sets the step that the next save stores."""
@@ -125,55 +158,74 @@ class SharedState:
     def restore_variables(self, prefix: Path, matches: Iterable[Match]) -> None:
         """Restores only these variables in place."""
         for match in matches:
-            raw = raw_variable(match.variable)
-            (value,) = tf.raw_ops.RestoreV2(
-                prefix=str(prefix),
-                tensor_names=[match.key],
-                shape_and_slices=[""],
-                dtypes=[raw.dtype],
-            )
-            raw.assign(value)
+            raw_variable(match.variable).assign(stored_value(prefix, match))
 
 
 class WorkerState:
-    """The state of one worker: input position, unsynchronised variables, random state.
+    """The state of one worker: input position, values of its own, random state.
 
     Attributes:
         inputs: The input pipelines.
     """
 
-    def __init__(self, model: Any, inputs: InputState, extra: Mapping[str, Any]) -> None:
-        self._variables = [v for v in getattr(model, "variables", []) if not v.trainable]
-        replica_values = [list(components(variable)) for variable in self._variables]
-        self._objects = {"replica_values": replica_values, **extra}
-        self._checkpoint = tf.train.Checkpoint(**self._objects)
-        inputs.add_tracked(self._checkpoint)
-        self._extra = list(extra)
-        self.inputs = inputs
+    def __init__(
+        self, inputs: InputState | None = None, user_objects: UserObjects | None = None
+    ) -> None:
+        self.inputs = inputs or InputState()
+        self._user_objects = user_objects or UserObjects({})
 
     @property
     def contents(self) -> list[str]:
         """Names of the contents, for the record of a checkpoint."""
-        return [
-            *self.inputs.contents,
-            *(["unsynchronised variables and seeds"] if self._variables else []),
-            "random state",
-            *self._extra,
-        ]
+        return [*self.inputs.contents, "random state"]
 
-    @property
-    def variable_ids(self) -> set[int]:
-        """Identities of the variables whose values may differ between workers."""
-        return {id(raw_variable(variable)) for variable in self._variables}
+    def tracking(self, found: Iterable[Found], per_worker: Collection[str]) -> tf.train.Checkpoint:
+        """Returns what stores the values of this worker, without its input pipelines.
 
-    def write(self, prefix: Path) -> None:
-        """Writes the state under `prefix`, with what is possible of the input pipelines."""
+        Args:
+            found: All state of the script.
+            per_worker: Paths of the values that each worker stores.
+        """
+        return tf.train.Checkpoint(**_objects_of_worker(found, per_worker))
+
+    def tracking_of_earlier_version(self, prefix: Path, model: Any) -> tf.train.Checkpoint:
+        """Returns what takes the values at `prefix` that version 0.1 stored.
+
+        It expected other variables to be equal on all workers, and stored values by number.
+        """
+        names = read_object_graph(prefix)[0].children
+        stored = {
+            "replica_values": [v for v in getattr(model, "variables", []) if not v.trainable],
+            "metrics": getattr(model, "metrics_variables", []),
+        }
+        return tf.train.Checkpoint(
+            **{
+                name: [list(components(variable)) for variable in variables]
+                for name, variables in stored.items()
+                if name in names
+            }
+        )
+
+    def write(
+        self, prefix: Path, found: Iterable[Found] = (), per_worker: Collection[str] = ()
+    ) -> None:
+        """Writes the state under `prefix`.
+
+        Args:
+            prefix: Path without suffix.
+            found: All state of the script.
+            per_worker: Paths of the values that each worker stores.
+
+        Raises:
+            UsageError: The state of an object of the script cannot be saved.
+        """
+        objects = _objects_of_worker(found, per_worker)
         try:
-            self._write_checkpoint(prefix)
+            self._write_checkpoint(prefix, objects)
         except POSITION_ERRORS:
             if not self.inputs.degrade():
                 raise
-            self._write_checkpoint(prefix)
+            self._write_checkpoint(prefix, objects)
         python_state = random.getstate()
         kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
         store(
@@ -182,20 +234,18 @@ class WorkerState:
                 python=[python_state[0], list(python_state[1]), python_state[2]],
                 numpy=[str(kind), np.asarray(keys).tolist(), position, has_gauss, gauss],
                 elements_read=self.inputs.elements,
+                objects=self._user_objects.states(),
+                per_worker=list(per_worker),
             ),
         )
 
-    def _write_checkpoint(self, prefix: Path) -> None:
-        tf.train.Checkpoint(**self.inputs.objects, **self._objects).write(str(prefix))
+    def _write_checkpoint(self, prefix: Path, objects: Mapping[str, Any]) -> None:
+        tf.train.Checkpoint(**self.inputs.objects, **objects).write(str(prefix))
 
     @staticmethod
     def random_state_path(prefix: Path) -> Path:
         """Returns the path of the random state of Python and NumPy that belongs to `prefix`."""
         return prefix.with_name(f"{prefix.name}.json")
-
-    def compare(self, prefix: Path) -> Comparison:
-        """Compares the state saved at `prefix` with the live objects; changes nothing."""
-        return compare(self._checkpoint, prefix)
 
     def load_random_state(self, prefix: Path) -> RandomState:
         """Returns the random state saved at `prefix`; changes nothing.
@@ -205,27 +255,36 @@ class WorkerState:
         """
         return load(self.random_state_path(prefix), RandomState)
 
-    def restore(self, prefix: Path, random_state: RandomState) -> list[str]:
+    def missing_objects(self, saved: RandomState) -> list[str]:
+        """Returns the names of objects of the script whose state was not saved."""
+        return self._user_objects.missing(saved.objects)
+
+    def restore(self, prefix: Path, tracking: tf.train.Checkpoint, saved: RandomState) -> list[str]:
         """Restores the state in place; iterators are created anew.
 
         Args:
             prefix: Prefix under which it was saved.
-            random_state: The result of `load_random_state`.
+            tracking: The result of `tracking`.
+            saved: The result of `load_random_state`.
 
         Returns:
             What was done with each input pipeline that is not at its exact position.
         """
-        recreate_iterators(self._checkpoint)
-        status = self._checkpoint.read(str(prefix)).assert_existing_objects_matched()
+        recreate_iterators(tracking)
+        status = tracking.read(str(prefix)).assert_existing_objects_matched()
         # The input pipelines take their part themselves.
         status.expect_partial()
-        done = self.inputs.restore(prefix, random_state.elements_read)
+        done = self.inputs.restore(prefix, saved.elements_read)
         # Skipping elements may run code of the script that draws random numbers.
-        version, keys, gauss = random_state.python
+        version, keys, gauss = saved.python
         random.setstate((version, tuple(keys), gauss))
-        kind, state, *rest = random_state.numpy
+        kind, state, *rest = saved.numpy
         np.random.set_state((kind, np.array(state, np.uint32), *rest))
         return done
+
+    def restore_objects(self, saved: RandomState) -> None:
+        """Restores the objects of the script that save and restore themselves."""
+        self._user_objects.load(saved.objects)
 
 
 class UserState:
@@ -290,10 +349,21 @@ class TrainingState:
     user: UserState
     position: Position
 
-    @property
-    def contents(self) -> list[str]:
-        """Names of the contents, for the record of a checkpoint."""
-        return [*self.shared.contents, *self.worker.contents]
+    def contents(self, found: Iterable[Found]) -> list[str]:
+        """Returns the names of what a save stores, for the record of a checkpoint."""
+        seeds = [SEEDS] if any(one.is_seed for one in found) else []
+        return [*self.shared.contents, *self.worker.contents, *seeds]
+
+
+def _objects_of_worker(found: Iterable[Found], per_worker: Collection[str]) -> dict[str, Any]:
+    wanted = set(per_worker)
+    own = [one for one in found if one.path in wanted]
+    return {
+        "replica_values": {
+            one.path: list(components(one.thing)) for one in own if one.rule.is_variable
+        },
+        "objects": {one.path: one.thing for one in own if not one.rule.is_variable},
+    }
 
 
 def _as_json(name: str, values: dict[str, Any]) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -26,6 +27,14 @@ from tfckpt_trainer.training.checkpoint.save_protocol import (
 )
 from tfckpt_trainer.training.checkpoint.sharded_writer import ShardedWriter
 from tfckpt_trainer.training.checkpoint.state import TrainingState
+from tfckpt_trainer.training.state.measurement import find_differing
+from tfckpt_trainer.training.state.values_by_path import (
+    UNTRACKED,
+    read_values,
+    untracked_variables,
+    write_values,
+)
+from tfckpt_trainer.training.state.walk import Found
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
 
@@ -47,6 +56,23 @@ class SaveTimer:
             self.seconds[name] += time.monotonic() - began
 
 
+@dataclass(frozen=True)
+class MeasuredState:
+    """What a save stores, found and measured at its step.
+
+    Attributes:
+        found: All state of the script.
+        per_worker: Paths of the values that each worker stores.
+        untracked: Variables that a `tf.train.Checkpoint` would leave out, by path.
+        contents: Names of the contents.
+    """
+
+    found: Sequence[Found]
+    per_worker: list[str]
+    untracked: Mapping[str, Any]
+    contents: list[str]
+
+
 Write = Callable[[SaveTimer], list[FileFacts]]
 """Writes values that were copied before; returns the files."""
 
@@ -57,6 +83,7 @@ class CopiedPart:
 
     index: int
     exactness: Exactness
+    values: MeasuredState
     writes: list[Write]
     timer: SaveTimer
 
@@ -72,6 +99,8 @@ class CopiedPart:
             facts=facts,
             exactness=self.exactness,
             files=files,
+            contents=self.values.contents,
+            per_worker=self.values.per_worker,
             write_seconds=self.timer.seconds["write"],
             flush_seconds=self.timer.seconds["flush"],
             verify_seconds=self.timer.seconds["verify"],
@@ -107,30 +136,49 @@ class WorkerPart:
         Without a sharded writer the values are written here, but not yet flushed.
         """
         timer = SaveTimer()
+        self._state.shared.set_step(request.step)
+        # The collectives come first: a worker whose disk fails must not leave the others waiting.
+        with timer.phase("write"):
+            values = self._measure()
         try:
-            writes = self._copy(request, timer)
+            writes = self._copy(request, values, timer)
         except LOCAL_FAILURES as error:
             writes = [_failing(error)]
-        return CopiedPart(self._group.index, self._state.worker.inputs.exactness, writes, timer)
+        exactness = self._state.worker.inputs.exactness
+        return CopiedPart(self._group.index, exactness, values, writes, timer)
 
-    def _copy(self, request: SaveRequest, timer: SaveTimer) -> list[Write]:
+    def _measure(self) -> MeasuredState:
+        found = self._state.shared.find()
+        return MeasuredState(
+            found=found,
+            per_worker=find_differing(self._group, found),
+            untracked=read_values(untracked_variables(found)),
+            contents=self._state.contents(found),
+        )
+
+    def _copy(self, request: SaveRequest, values: MeasuredState, timer: SaveTimer) -> list[Write]:
         shared = self._state.shared
         directory = self._run.worker_state_directory(request.name)
-        make_directory(directory)
-        worker_prefix = directory / f"worker-{self._group.index}"
-        with timer.phase("write"):
-            self._state.worker.write(worker_prefix)
-        writes: list[Write] = [lambda timer: self._secure_worker_state(worker_prefix, timer)]
-        shared.set_step(request.step)
         prefix = self._run.saving_directory / request.name
+        if self._sharded is None and shared.needs_all_workers and not self._group.is_chief:
+            self._write_and_delete(prefix)
+        writes: list[Write] = []
         if self._sharded is not None:
-            return writes + self._copy_shards(self._sharded, prefix)
-        if self._group.is_chief:
+            writes += self._copy_shards(self._sharded, prefix)
+        elif self._group.is_chief:
             with timer.phase("write"):
                 shared.write(prefix)
             writes.append(lambda timer: _without_directory(self._secure(prefix, timer)))
-        elif shared.needs_all_workers:
-            self._write_and_delete(prefix)
+        make_directory(directory)
+        if self._group.is_chief and values.untracked:
+            untracked_prefix = directory / UNTRACKED
+            with timer.phase("write"):
+                write_values(untracked_prefix, values.untracked)
+            writes.append(lambda timer: self._secure(untracked_prefix, timer))
+        worker_prefix = directory / f"worker-{self._group.index}"
+        with timer.phase("write"):
+            self._state.worker.write(worker_prefix, values.found, values.per_worker)
+        writes.append(lambda timer: self._secure_worker_state(worker_prefix, timer))
         return writes
 
     def _copy_shards(self, sharded: ShardedWriter, prefix: Path) -> list[Write]:

@@ -19,7 +19,6 @@ import keras
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.checkpoint.variables import components
 from tfckpt_trainer.training.keras.fit_callbacks import FitCallbacks, worker_callbacks
 from tfckpt_trainer.training.keras.fit_data import FitData, read_data, validation_data_of
 from tfckpt_trainer.training.keras.python_batches import PyDatasetBatches
@@ -294,11 +293,6 @@ def _options(
         if "save_every_steps" in options:
             raise UsageError("Give either save_every_epochs or save_every_steps.")
         options = {**options, "save_every_steps": save_every_epochs * steps}
-    metrics = [list(components(variable)) for variable in model.metrics_variables]
-    options = {
-        **options,
-        "worker_objects": {**options.get("worker_objects", {}), "metrics": metrics},
-    }
     if callbacks.weights:
         options["extra"] = {**(options.get("extra") or {}), _BEST_WEIGHTS: callbacks.weights}
     return options

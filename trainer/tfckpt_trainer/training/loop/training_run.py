@@ -58,6 +58,7 @@ from tfckpt_trainer.training.process import (
     sigterm_received,
     was_launched,
 )
+from tfckpt_trainer.training.state.passed import only_optimizer
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import (
     WorkerGroup,
@@ -105,20 +106,21 @@ class TrainingRun:
         save_on_improvement: str | None = None,
         saving: SaveOptions | None = None,
         extra: Mapping[str, Any] | None = None,
-        worker_objects: Mapping[str, Any] | None = None,
         tensorboard: str | Path | None = None,
         retention: Policy | None = None,
         trash_hours: float | None = 1.0,
         make_room: bool = False,
         partial: bool = False,
         preempted_status: int = ExitCode.PREEMPTED,
+        metrics: Any = None,
     ) -> None:
         """Creates the run directory and prepares training.
 
         Args:
             run_dir: The checkpoint directory; by default the one that the launcher set.
-            model: A Keras model, or any trackable object.
-            optimizer: A built Keras optimizer, or None.
+            model: A Keras model or another trackable object, such as a `tf.Module`; several as a
+                dictionary by name.
+            optimizer: A built Keras optimizer, several as a dictionary by name, or None.
             dataset: Batches of one replica: this worker's `tf.data.Dataset`, or a function of
                 `tf.distribute.InputContext` that returns it. A dictionary of these by name yields
                 a dictionary of batches. Without a dataset, iterating yields the step.
@@ -130,9 +132,9 @@ class TrainingRun:
                 `METRIC:max`. The metric is reported by `function` or, equal on all workers, by
                 `report`.
             saving: How checkpoints are written; by default in the foreground, by the chief.
-            extra: Further trackable objects that are equal on all workers, by name.
-            worker_objects: Further trackable objects that differ between workers, by name, such
-                as a `tf.random.Generator` created outside the strategy's scope.
+            extra: Further objects to save, by name: trackable objects such as a
+                `tf.random.Generator` or `tf.Variable`, Keras metrics, and objects with
+                `state_dict()` and `load_state_dict()`.
             tensorboard: Directory of the event files; by default within the run directory.
             retention: Which checkpoints to keep. After each save, all others are moved to the
                 trash. By default all are kept.
@@ -145,6 +147,8 @@ class TrainingRun:
                 fits is restored, the rest keeps its initial value, and the event log lists it.
             preempted_status: Exit status after SIGTERM, once everything is saved. Schedulers
                 restart jobs that exit with a status other than 0.
+            metrics: Keras metrics that are kept across steps: one, or a dictionary by name. Those
+                of a compiled model are found by themselves.
 
         Raises:
             UsageError: There is no run directory, or an option is invalid.
@@ -172,9 +176,10 @@ class TrainingRun:
             else None
         )
         inputs = self._inputs.state if self._inputs else InputState()
+        shared = SharedState(model, optimizer, extra or {}, metrics)
         self._state = state = TrainingState(
-            shared=SharedState(model, optimizer, extra or {}),
-            worker=WorkerState(model, inputs, worker_objects or {}),
+            shared=shared,
+            worker=WorkerState(inputs, shared.user_objects),
             user=UserState(group.index),
             position=Position(),
         )
@@ -295,8 +300,9 @@ class TrainingRun:
 
         if not uses_parameter_servers(self._strategy):
             return StepFunction(self._strategy, replica_step, needs_sync, coordinator.step_computed)
+        optimizer = only_optimizer(self._optimizer)
         return ParameterServerStep(
-            self._strategy, self._optimizer, replica_step, needs_sync, coordinator.step_computed
+            self._strategy, optimizer, replica_step, needs_sync, coordinator.step_computed
         )
 
     def report(self, **metrics: Any) -> None:

@@ -16,9 +16,9 @@ from tfckpt_trainer.rundir.records.exactness import (
     PipelineFacts,
     exactness_of,
 )
-from tfckpt_trainer.training.checkpoint.variables import live_objects
 from tfckpt_trainer.training.iterators import recreate_iterator
 from tfckpt_trainer.training.pipelines.pipeline import POSITION_ERRORS, Pipeline, probe
+from tfckpt_trainer.training.state.variables import live_objects
 
 KEY = "input"
 """Name of the iterators in the checkpoint of a worker."""

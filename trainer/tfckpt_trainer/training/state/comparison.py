@@ -18,11 +18,13 @@ from tfckpt_trainer.bundle.index import Index, TensorEntry, read_index
 from tfckpt_trainer.bundle.object_graph import Node, read_object_graph
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
 from tfckpt_trainer.bundle.tensor_checksums import checksum_of_strings
-from tfckpt_trainer.training.checkpoint.variables import (
+from tfckpt_trainer.training.state.variables import (
+    Rule,
     components,
     is_variable,
     live_variables,
     raw_variable,
+    rule_of,
 )
 
 _CHUNK_BYTES = 64 << 20
@@ -76,7 +78,7 @@ def compare(root: tf.train.Checkpoint, prefix: Path) -> Comparison:
     found = _variables_by_key(root, nodes)
     matched, different = [], []
     for key, variable in found.items():
-        difference = _difference(key, variable, index)
+        difference = describe_difference(key, variable, index)
         if difference:
             different.append(difference)
         else:
@@ -105,15 +107,44 @@ def wrong_values(
         Keys of the variables whose value in memory differs from the checkpoint.
     """
     index = read_index(prefix)
-    wrong = []
-    for match in matches:
-        if id(raw_variable(match.variable)) in ignored:
-            continue
-        for component in components(match.variable):
-            if not _has_checksum(memory_of(component), index, index.entries[match.key]):
-                wrong.append(match.key)
-                break
-    return wrong
+    return [
+        match.key
+        for match in matches
+        if id(raw_variable(match.variable)) not in ignored and not _is_equal(match, prefix, index)
+    ]
+
+
+def share_of(variable: Any, value: tf.Tensor) -> tf.Tensor:
+    """Returns the part of a stored value that a restore gives to each replica.
+
+    TensorFlow divides the value of an on-read sum, so that its sum is the stored value again.
+    """
+    if rule_of(variable) is not Rule.ON_READ_SUM:
+        return value
+    raw = raw_variable(variable)
+    replicas = raw.distribute_strategy.num_replicas_in_sync
+    return value if replicas == 1 else tf.cast(value / replicas, raw.dtype)
+
+
+def _is_equal(match: Match, prefix: Path, index: Index) -> bool:
+    """Whether all replicas of this worker have what the restore of a tensor gives them."""
+    memories = (memory_of(component) for component in components(match.variable))
+    if rule_of(match.variable) is not Rule.ON_READ_SUM:
+        entry = index.entries[match.key]
+        return all(_has_checksum(memory, index, entry) for memory in memories)
+    share = checksum(share_of(match.variable, stored_value(prefix, match)).numpy())
+    return all(checksum(memory) == share for memory in memories)
+
+
+def stored_value(prefix: Path, match: Match) -> tf.Tensor:
+    """Reads the tensor of a variable."""
+    (value,) = tf.raw_ops.RestoreV2(
+        prefix=str(prefix),
+        tensor_names=[match.key],
+        shape_and_slices=[""],
+        dtypes=[raw_variable(match.variable).dtype],
+    )
+    return value
 
 
 def memory_of(variable: Any) -> npt.NDArray[Any]:
@@ -156,7 +187,8 @@ def _variables_by_key(root: Any, nodes: tuple[Node, ...]) -> dict[str, Any]:
     return found
 
 
-def _difference(key: str, variable: Any, index: Index) -> str:
+def describe_difference(key: str, variable: Any, index: Index) -> str:
+    """Returns how shape or type of a stored tensor differ from a variable's; empty if equal."""
     raw, entry = raw_variable(variable), index.entries.get(key)
     if entry is None:
         return f"{key} is in the object graph and not in the index of the checkpoint"

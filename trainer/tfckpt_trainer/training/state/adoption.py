@@ -18,8 +18,8 @@ from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import read_object_graph
 from tfckpt_trainer.bundle.tensors import read_integer
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
-from tfckpt_trainer.training.checkpoint.comparison import Comparison, Match, compare
-from tfckpt_trainer.training.checkpoint.variables import raw_variable
+from tfckpt_trainer.training.state.comparison import Comparison, Match, compare
+from tfckpt_trainer.training.state.variables import raw_variable
 
 STEP_NAMES = ("step", "global_step")
 """Names of the step in the checkpoints of other programs."""

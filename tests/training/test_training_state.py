@@ -1,0 +1,291 @@
+"""Which state is found in what a script passes, and how other programs read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tfckpt_trainer.errors import UsageError
+
+pytestmark = pytest.mark.tensorflow
+
+
+def small_model():
+    import keras
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), keras.layers.Dropout(0.5)])
+    optimizer = keras.optimizers.Adam()
+    optimizer.build(model.trainable_variables)
+    return model, optimizer
+
+
+def found_in(**passed):
+    from tfckpt_trainer.training.checkpoint.state import SharedState
+
+    model = passed.pop("model", None) or small_model()[0]
+    optimizer, metrics = passed.pop("optimizer", None), passed.pop("metrics", None)
+    return SharedState(model, optimizer, passed, metrics).find()
+
+
+def test_a_plain_checkpoint_loads_several_models_and_optimizers_by_name(tmp_path):
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.checkpoint.state import SharedState
+
+    (made, made_optimizer), (judge, judge_optimizer) = small_model(), small_model()
+    shared = SharedState(
+        {"generator": made, "discriminator": judge},
+        {"generator": made_optimizer, "discriminator": judge_optimizer},
+        {"noise": tf.random.Generator.from_seed(3)},
+    )
+    shared.set_step(7)
+    shared.write(tmp_path / "saved")
+
+    (own_made, own_made_optimizer), (own_judge, own_judge_optimizer) = small_model(), small_model()
+    step = tf.Variable(0, dtype=tf.int64)
+    checkpoint = tf.train.Checkpoint(
+        model=tf.train.Checkpoint(generator=own_made, discriminator=own_judge),
+        optimizer={"generator": own_made_optimizer, "discriminator": own_judge_optimizer},
+        noise=tf.random.Generator.from_seed(4),
+        step=step,
+    )
+    status = checkpoint.read(str(tmp_path / "saved"))
+    status.assert_existing_objects_matched()
+    assert int(step) == 7
+    for saved, restored in [(made, own_made), (judge, own_judge)]:
+        for one, other in zip(saved.weights, restored.weights, strict=True):
+            assert np.array_equal(one, other)
+
+
+def test_what_a_checkpoint_leaves_out_is_read_by_its_path(tmp_path):
+    import keras
+    import tensorflow as tf
+
+    from tfckpt_trainer.bundle.verify import verify
+    from tfckpt_trainer.training.state.values_by_path import (
+        compare_values,
+        read_values,
+        restore_values,
+        untracked_variables,
+        write_values,
+    )
+
+    mean = keras.metrics.Mean()
+    mean.update_state([1.0, 5.0])
+    found = untracked_variables(found_in(metrics={"loss": mean}))
+    prefix = tmp_path / "untracked"
+    write_values(prefix, read_values(found))
+    assert verify(prefix).findings == ()
+    reader = tf.train.load_checkpoint(str(prefix))
+    assert reader.get_tensor("metrics/loss/total") == 6.0
+    assert reader.get_tensor("metrics/loss/count") == 2.0
+    seeds = [key for key in reader.get_variable_to_shape_map() if "seed_generator" in key]
+    assert len(seeds) == 1
+
+    mean.reset_state()
+    comparison = compare_values(found, prefix)
+    assert not comparison.problems
+    restore_values(prefix, comparison.matched)
+    assert float(mean.result()) == 3.0
+    # A variable that did not exist, and one that does not exist any more.
+    comparison = compare_values(found[1:], prefix)
+    assert comparison.extra == (found[0].path,)
+    other = found_in(metrics={"loss": mean, "later": keras.metrics.Mean()})
+    missing = compare_values(untracked_variables(other), prefix).missing
+    assert set(missing) == {"metrics/later/total", "metrics/later/count"}
+
+
+@dataclass(slots=True)
+class Slots:
+    noise: object
+
+
+class Holder:
+    """An object of a script, of no kind that TensorFlow knows."""
+
+    def __init__(self, thing) -> None:
+        self.thing = thing
+        self.itself = self
+
+
+def test_state_is_found_at_any_depth_each_once():
+    import keras
+    import tensorflow as tf
+
+    class Everything(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = keras.layers.GRU(2, dropout=0.1)
+            self.cell.build((1, 2, 3))
+            self.pair = (keras.layers.Dropout(0.1), keras.metrics.Mean())
+            self.named = {"deep": [{"er": keras.layers.GaussianNoise(0.1)}]}
+            self.some = {keras.layers.Dropout(0.2, name="b"), keras.layers.Dropout(0.2, name="a")}
+            self.holder = Holder(Holder([tf.Variable(1.0)]))
+            self.again = self.holder.thing
+            self.slots = Slots(keras.layers.Dropout(0.3))
+            self.draws = keras.random.SeedGenerator(1)
+            self.table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
+            self.numbers = list(range(1000))
+            self.function = tf.function(lambda: 1)
+
+    found = found_in(model=Everything())
+    paths = {one.path for one in found}
+    assert len(paths) == len(found)
+    untracked = {one.path for one in found if not one.tracked}
+    assert {path for path in untracked if path.startswith("model/cell")}
+    assert {
+        "model/pair/0/seed_generator/state",
+        "model/pair/1/total",
+        "model/pair/1/count",
+        "model/named/deep/0/er/seed_generator/state",
+        "model/some/0/seed_generator/state",
+        "model/some/1/seed_generator/state",
+        "model/draws/state",
+        "model/slots/noise/seed_generator/state",
+    } <= untracked
+    assert len([path for path in paths if path.endswith("/thing/0")]) == 1
+    assert "model/table" in paths - untracked
+    seeds = [one.path for one in found if one.is_seed]
+    assert len(seeds) == 7
+    # The paths are keys of files, so they must be the same in each process.
+    assert [one.path for one in found_in(model=Everything())] == [one.path for one in found]
+
+
+def test_two_objects_never_share_a_path():
+    import tensorflow as tf
+
+    one, other = tf.Variable(1.0), tf.Variable(2.0)
+    found = found_in(mine={"a/b": one, "a": {"b": other}})
+    paths = [found_one.path for found_one in found if found_one.path.startswith("mine")]
+    assert sorted(paths) == ["mine/a/b", "mine/a/b'"]
+    with pytest.raises(UsageError, match=r"extra\['mine'\] is a dict"):
+        found_in(mine={1: one})
+
+
+def test_an_object_that_cannot_be_saved_does_not_stop_a_save(tmp_path):
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.checkpoint.state import WorkerState
+    from tfckpt_trainer.training.state.measurement import find_differing
+    from tfckpt_trainer.training.worker_group import WorkerGroup
+
+    model = tf.Module()
+    stateful = tf.data.Dataset.range(9).map(lambda x: x + tf.random.uniform([], 0, 9, tf.int64))
+    model.holder = Holder([iter(stateful), iter(tf.data.Dataset.range(9))])
+    found = found_in(model=model)
+    own = find_differing(WorkerGroup(tf.distribute.get_strategy()), found)
+    assert own == ["model/holder/thing/1"]
+    next(model.holder.thing[1])
+    state = WorkerState()
+    state.write(tmp_path / "own", found, own)
+    next(model.holder.thing[1])
+    saved = state.load_random_state(tmp_path / "own")
+    assert saved.per_worker == own
+    state.restore(tmp_path / "own", state.tracking(found, own), saved)
+    assert int(next(model.holder.thing[1])) == 1
+
+
+class Counted:
+    def __init__(self, state) -> None:
+        self.state = state
+
+    def state_dict(self):
+        return self.state
+
+    def load_state_dict(self, state):
+        self.state = state
+
+
+def test_objects_that_save_themselves_get_back_equal_values():
+    import msgspec
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.state.user_objects import UserObjects
+
+    state = {
+        "number": 3,
+        "large": 1 << 80,
+        "float": 0.1,
+        "nothing": None,
+        "infinite": [float("inf"), float("-inf")],
+        "pair": (1, "two", (True,)),
+        "by number": {1: "one", (2, 3): "pair"},
+        "$": "a key of ours",
+        "array": np.arange(6, dtype=np.int16).reshape(2, 3),
+        "scalar": np.float32(0.1),
+        "tensor": tf.constant([1.0, 2.0], tf.bfloat16),
+        "empty": {},
+    }
+    one = Counted(state)
+    states = msgspec.json.decode(msgspec.json.encode(UserObjects({"one": one}).states()))
+    UserObjects({"one": one}).load(states)
+    assert one.state.keys() == state.keys()
+    for name, value in state.items():
+        found = one.state[name]
+        if name in {"array", "tensor", "scalar"}:
+            expected = np.asarray(value)
+            assert found.dtype == expected.dtype and found.shape == expected.shape
+            assert found.tobytes() == expected.tobytes()
+        else:
+            assert found == value and type(found) is type(value), name
+    nan = Counted({"nan": float("nan")})
+    UserObjects({"nan": nan}).load(UserObjects({"nan": nan}).states())
+    assert np.isnan(nan.state["nan"])
+
+
+@pytest.mark.parametrize(
+    ("passed", "message"),
+    [
+        ({"extra": {"lock": object()}}, r"extra\['lock'\] is a object; expected a trackable"),
+        ({"extra": {"none": [1, 2]}}, r"extra\['none'\] is a list"),
+        ({"extra": {"own": Counted({"x": object()})}}, r"extra\['own'\].state_dict\(\)\['x'\]"),
+        ({"extra": {"step": 3}}, r"extra\['step'\] has the name of an argument"),
+        ({"model": {"one": 3}}, r"model\['one'\] is a int; expected an object that TensorFlow"),
+        ({"optimizer": "adam"}, "optimizer is a str"),
+        ({"metrics": {"loss": 3.0}}, r"metrics\['loss'\] is a float; expected a Keras metric"),
+    ],
+)
+def test_what_would_not_be_saved_is_refused_by_name(passed, message):
+    from tfckpt_trainer.training.checkpoint.state import SharedState
+
+    given = {"model": small_model()[0], "optimizer": None, "extra": {}, **passed}
+    with pytest.raises(UsageError, match=message):
+        SharedState(**given)
+
+
+def test_parameter_servers_take_one_optimizer():
+    from tfckpt_trainer.training.state.passed import only_optimizer
+
+    assert only_optimizer({"one": "adam"}) == only_optimizer("adam") == "adam"
+    with pytest.raises(UsageError, match=r"one, two\. With parameter servers"):
+        only_optimizer({"one": 1, "two": 2})
+
+
+def test_values_that_version_0_1_stored_for_a_worker_are_found_again(tmp_path):
+    import keras
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.checkpoint.state import WorkerState
+    from tfckpt_trainer.training.state.comparison import compare
+
+    model, _ = small_model()
+    model.compile("sgd", "mse", metrics=["mae"])
+    model.train_on_batch(np.ones((2, 3)), np.ones((2, 2)))
+    # Lists by number; those of the metrics came from `fit`.
+    tf.train.Checkpoint(
+        replica_values=[[v.value] for v in model.variables if not v.trainable],
+        metrics=[[v.value] for v in model.metrics_variables],
+    ).write(str(tmp_path / "own"))
+    saved = [v.numpy() for v in model.metrics_variables]
+    tracking = WorkerState().tracking_of_earlier_version(tmp_path / "own", model)
+    comparison = compare(tracking, tmp_path / "own")
+    assert not comparison.problems
+    assert len(comparison.matched) > len(saved) >= 2
+    model.reset_metrics()
+    tracking.read(str(tmp_path / "own")).assert_existing_objects_matched()
+    assert [v.numpy() for v in model.metrics_variables] == saved
+    # Another model is told from this one.
+    without = WorkerState().tracking_of_earlier_version(tmp_path / "own", keras.Sequential())
+    assert compare(without, tmp_path / "own").problems

@@ -1,0 +1,87 @@
+"""Measures which values differ between workers or replicas, at the moment of a save."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfckpt_trainer.bundle.checksum import crc32c
+from tfckpt_trainer.training.state.comparison import checksum, memory_of
+from tfckpt_trainer.training.state.variables import Rule, components
+from tfckpt_trainer.training.state.walk import Found
+from tfckpt_trainer.training.worker_group import WorkerGroup
+
+DIFFERS = -1
+"""Stands for the checksum of a value that differs between the replicas of one worker."""
+
+
+def find_differing(group: WorkerGroup, found: Sequence[Found]) -> list[str]:
+    """Returns the paths of all values that must be stored for each worker.
+
+    Those are the values that are not equal on all replicas, all on-read variables, whose replicas
+    have values of their own, and all iterators. Objects that do not give their value away are
+    left out, such as iterators of stateful pipelines. All workers call it together.
+
+    Args:
+        group: The workers.
+        found: What this worker found.
+
+    Raises:
+        tf.errors.OpError: Another worker is gone.
+    """
+    found = [one for one in found if one.tracked or one.rule.is_variable or _is_storable(one)]
+    alone = group.size == 1
+    if alone and not any(one.rule.is_variable and len(components(one.thing)) > 1 for one in found):
+        return [one.path for one in found if not (one.tracked or one.rule.is_variable)]
+    mine = [_measure(one, alone=alone) for one in found]
+    paths = [one.path for one in found]
+    summary = [crc32c("\n".join(paths).encode()), crc32c(np.array(mine, np.int64).tobytes())]
+    summaries = group.all_gather(summary)
+    if any(one != summary for one in summaries):
+        return _compare(group, dict(zip(paths, mine, strict=True)))
+    return [path for path, value in zip(paths, mine, strict=True) if value == DIFFERS]
+
+
+def _is_storable(one: Found) -> bool:
+    """Whether an object that keeps its value outside variables can be saved at present."""
+    try:
+        one.thing._serialize_to_tensors()
+    except (tf.errors.OpError, NotImplementedError, TypeError, ValueError):
+        return False
+    except AttributeError:
+        return True  # It has the older interface of `tf.train.Saver`.
+    return True
+
+
+def _compare(group: WorkerGroup, mine: dict[str, int]) -> list[str]:
+    """Compares value by value; a path that a worker lacks counts as different."""
+    of_all = group.all_gather(mine)
+    return [
+        path
+        for path, value in mine.items()
+        if value == DIFFERS or any(other.get(path) != value for other in of_all)
+    ]
+
+
+def _measure(one: Found, *, alone: bool) -> int:
+    """Returns the checksum of a value on this worker, or `DIFFERS`."""
+    if alone and one.tracked and not one.rule.is_variable:
+        return 0
+    if one.rule.is_variable and not one.rule.is_on_read:
+        checksums = {checksum(memory_of(component)) for component in components(one.thing)}
+        return checksums.pop() if len(checksums) == 1 else DIFFERS
+    if one.rule is Rule.OTHER and one.tracked:
+        return _checksum_of_object(one.thing)
+    return DIFFERS
+
+
+def _checksum_of_object(thing: Any) -> int:
+    """Returns a checksum of what an object would store, or `DIFFERS` if it does not tell."""
+    try:
+        tensors = tf.nest.flatten(thing._serialize_to_tensors())
+        return crc32c(b"".join(checksum(np.asarray(t)).to_bytes(4, "big") for t in tensors))
+    except (AttributeError, NotImplementedError, TypeError, ValueError):
+        return DIFFERS

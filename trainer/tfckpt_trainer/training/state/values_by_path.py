@@ -1,0 +1,92 @@
+"""Stores variables that a `tf.train.Checkpoint` does not track, by their paths.
+
+Any program reads them with `tf.train.load_checkpoint(prefix).get_tensor(path)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from tfckpt_trainer.bundle.index import read_index
+from tfckpt_trainer.training.state.comparison import (
+    Comparison,
+    Match,
+    describe_difference,
+    share_of,
+)
+from tfckpt_trainer.training.state.variables import components, raw_variable
+from tfckpt_trainer.training.state.walk import Found
+
+UNTRACKED = "untracked"
+"""Name of the file, in the directory of the workers' own files."""
+
+
+def untracked_variables(found: Iterable[Found]) -> list[Found]:
+    """Returns the variables that a `tf.train.Checkpoint` would leave out."""
+    return [one for one in found if one.rule.is_variable and not one.tracked]
+
+
+def read_values(found: Iterable[Found]) -> dict[str, tf.Tensor]:
+    """Returns one value of each variable: the first replica's, or the reduced one.
+
+    Reading an on-read variable is a collective: all workers call this together.
+    """
+    with tf.device("/CPU:0"):
+        return {one.path: tf.identity(_value_of(one)) for one in found}
+
+
+def write_values(prefix: Path, values: Mapping[str, tf.Tensor]) -> None:
+    """Writes the result of `read_values` under `prefix`."""
+    with tf.device("/CPU:0"):
+        tf.raw_ops.SaveV2(
+            prefix=str(prefix),
+            tensor_names=list(values),
+            shape_and_slices=[""] * len(values),
+            tensors=list(values.values()),
+        )
+
+
+def compare_values(found: Iterable[Found], prefix: Path) -> Comparison:
+    """Compares the variables with the values at `prefix`; changes nothing.
+
+    Raises:
+        BundleError: The file is damaged.
+        FileNotFoundError: There is none.
+    """
+    index = read_index(prefix)
+    live = {one.path: one.thing for one in found}
+    present = {path: thing for path, thing in live.items() if path in index.entries}
+    differences = {path: describe_difference(path, thing, index) for path, thing in present.items()}
+    return Comparison(
+        matched=tuple(
+            Match(path, thing) for path, thing in present.items() if not differences[path]
+        ),
+        missing=tuple(path for path in live if path not in present),
+        extra=tuple(path for path in index.entries if path not in live),
+        different=tuple(filter(None, differences.values())),
+    )
+
+
+def restore_values(prefix: Path, matches: Sequence[Match]) -> None:
+    """Restores variables in place, on every replica of this worker."""
+    if not matches:
+        return
+    tensors = tf.raw_ops.RestoreV2(
+        prefix=str(prefix),
+        tensor_names=[match.key for match in matches],
+        shape_and_slices=[""] * len(matches),
+        dtypes=[raw_variable(match.variable).dtype for match in matches],
+    )
+    for match, tensor in zip(matches, tensors, strict=True):
+        share = share_of(match.variable, tensor)
+        for component in components(match.variable):
+            component.assign(share)
+
+
+def _value_of(one: Found) -> Any:
+    raw = raw_variable(one.thing)
+    return raw.read_value() if one.rule.is_on_read else components(raw)[0].read_value()

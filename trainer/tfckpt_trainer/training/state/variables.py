@@ -1,0 +1,110 @@
+"""Finds the variables that trackable objects hold, and their values on this worker."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+
+class Rule(StrEnum):
+    """How the values of one object on several replicas relate.
+
+    Whether the replicas of a `MIRRORED` variable are equal is measured at each save.
+    """
+
+    MIRRORED = "mirrored"
+    ON_READ_SUM = "on-read sum"
+    ON_READ_MEAN = "on-read mean"
+    ITERATOR = "iterator"
+    OTHER = "value outside variables"
+
+    @property
+    def is_on_read(self) -> bool:
+        """Whether each replica has a value of its own, and a read combines them."""
+        return self in {Rule.ON_READ_SUM, Rule.ON_READ_MEAN}
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether it is the rule of a variable."""
+        return self not in {Rule.ITERATOR, Rule.OTHER}
+
+
+def rule_of(thing: Any) -> Rule | None:
+    """Returns the rule of an object; None if it has no value of its own."""
+    if is_variable(thing):
+        aggregation = getattr(raw_variable(thing), "aggregation", None)
+        if not is_read_by_all(thing) or aggregation == tf.VariableAggregation.NONE:
+            return Rule.MIRRORED
+        is_sum = aggregation == tf.VariableAggregation.SUM
+        return Rule.ON_READ_SUM if is_sum else Rule.ON_READ_MEAN
+    if isinstance(thing, tf.data.Iterator):
+        return Rule.ITERATOR
+    return Rule.OTHER if has_value_outside_variables(thing) else None
+
+
+def has_value_outside_variables(thing: Any) -> bool:
+    """Whether it has a value and is no variable, such as a lookup table or an old optimizer.
+
+    TensorFlow has no public way to ask.
+    """
+    return hasattr(thing, "get_slot_names") or any(
+        getattr(type(thing), hook, None) is not getattr(tf.Module, hook, None)
+        for hook in ("_serialize_to_tensors", "_gather_saveables_for_checkpoint")
+    )
+
+
+def is_variable(thing: Any) -> bool:
+    """Whether it is a variable of TensorFlow or of Keras."""
+    return isinstance(thing, (tf.Variable, keras.Variable))
+
+
+def raw_variable(variable: Any) -> Any:
+    """Returns the TensorFlow variable of a Keras variable, or the variable itself."""
+    return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def components(variable: Any) -> tuple[Any, ...]:
+    """Returns the variables that hold the value on this worker, one per replica."""
+    raw = raw_variable(variable)
+    return tuple(getattr(raw, "values", (raw,)))
+
+
+def is_read_by_all(variable: Any) -> bool:
+    """Whether reading it is a collective, because it is synchronised on read.
+
+    The parts of such a variable say the same of themselves, but are read one by one.
+    """
+    raw = raw_variable(variable)
+    synchronization = getattr(raw, "synchronization", None)
+    return hasattr(raw, "values") and synchronization == tf.VariableSynchronization.ON_READ
+
+
+def byte_size(variable: Any) -> int:
+    """Returns its size in a checkpoint, in bytes; strings count as 0."""
+    raw = raw_variable(variable)
+    return int(raw.shape.num_elements() or 0) * int(raw.dtype.size or 0)
+
+
+def live_objects(root: Any) -> Iterator[tuple[str, Any]]:
+    """Yields path and object of all that `root` tracks, breadth first, each object once."""
+    view = tf.train.TrackableView(root)
+    seen: set[int] = set()
+    waiting: deque[tuple[str, Any]] = deque([("", root)])
+    while waiting:
+        path, thing = waiting.popleft()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        yield path, thing
+        for name, child in view.children(thing).items():
+            waiting.append((f"{path}/{name}" if path else name, child))
+
+
+def live_variables(root: Any) -> Iterator[tuple[str, Any]]:
+    """Yields path and variable of all variables that `root` tracks."""
+    return ((path, thing) for path, thing in live_objects(root) if is_variable(thing))

@@ -1,0 +1,184 @@
+"""Finds all state that is reachable from objects of a script, to any depth.
+
+`tf.train.Checkpoint` tracks models, layers, modules and optimizers. It does not track Keras
+metrics, seeds of Keras layers, or what a module keeps in objects of other kinds. So the walk goes
+along TensorFlow's own dependencies first, and then through the attributes of the objects.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfckpt_trainer.training.state.variables import Rule, is_variable, raw_variable, rule_of
+
+_Trackable = tf.__internal__.tracking.Trackable
+_WALKED = (
+    tf.Module,
+    keras.Layer,
+    keras.Optimizer,
+    keras.Metric,
+    keras.Loss,
+    keras.random.SeedGenerator,
+)
+"""Kinds of TensorFlow and Keras whose attributes may hold state."""
+
+_ATOMS = frozenset({bool, int, float, complex, str, bytes, type(None), np.ndarray})
+_LIBRARIES = sys.stdlib_module_names | {
+    "keras",
+    "numpy",
+    "tensorflow",
+    "tf_keras",
+    "tfckpt_trainer",
+}
+_SKIPPED = frozenset({"_tracker", "_inbound_nodes", "_outbound_nodes", "_nodes"})
+"""Attributes of Keras that lead to objects found otherwise, on long ways."""
+
+_GENERATORS = (keras.random.SeedGenerator, tf.random.Generator)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A variable, or another object that has a value of its own.
+
+    Attributes:
+        path: Names of the attributes that lead to it, from the name under which it was passed.
+        thing: The object; a variable of TensorFlow or of Keras for the rules of variables.
+        rule: How its values on several replicas relate.
+        tracked: Whether a `tf.train.Checkpoint` of what was passed stores it.
+        is_seed: Whether it is the state of a random generator.
+    """
+
+    path: str
+    thing: Any
+    rule: Rule
+    tracked: bool
+    is_seed: bool = False
+
+
+def find_state(checkpoint: tf.train.Checkpoint, passed: Mapping[str, Any]) -> tuple[Found, ...]:
+    """Returns everything with a value that is reachable from `checkpoint` and `passed`, once.
+
+    Args:
+        checkpoint: Tracks of `passed` what TensorFlow can track, under the same names.
+        passed: All objects of the script, by name.
+
+    Returns:
+        What `checkpoint` stores first. The order is the same in all processes that run the same
+        script.
+    """
+    walk = _Walk(checkpoint)
+    walk.follow_dependencies([("", checkpoint, None)], tracked=True)
+    walk.follow_attributes(passed)
+    return tuple(walk.found)
+
+
+class _Walk:
+    """One walk.
+
+    Attributes:
+        found: What was found so far.
+    """
+
+    def __init__(self, root: Any) -> None:
+        self._view = tf.train.TrackableView(root)
+        self._seen: set[int] = set()
+        self._paths: set[str] = set()
+        # Objects that are made during the walk must live, or another would get their identity.
+        self._kept: list[tuple[str, Any]] = []
+        self.found: list[Found] = []
+
+    def follow_dependencies(self, start: Iterable[tuple[str, Any, Any]], *, tracked: bool) -> None:
+        """Goes along TensorFlow's dependencies, breadth first."""
+        waiting = deque(start)
+        while waiting:
+            path, thing, owner = waiting.popleft()
+            if self._visit(path, thing, owner, tracked=tracked) and isinstance(thing, _Trackable):
+                waiting.extend(
+                    (_join(path, name), child, thing)
+                    for name, child in self._view.children(thing).items()
+                )
+
+    def follow_attributes(self, passed: Mapping[str, Any]) -> None:
+        """Goes through the attributes of all objects that were visited or passed."""
+        self.follow_dependencies(
+            ((name, thing, None) for name, thing in passed.items()), tracked=False
+        )
+        # Visiting appends to the list; so this reaches any depth, breadth first.
+        for path, thing in self._kept:
+            self.follow_dependencies(
+                ((_join(path, name), child, thing) for name, child in _attributes(thing)),
+                tracked=False,
+            )
+
+    def _visit(self, path: str, thing: Any, owner: Any, *, tracked: bool) -> bool:
+        """Notes an object; returns whether what it holds is to be visited."""
+        variable = is_variable(thing)
+        number = id(raw_variable(thing)) if variable else id(thing)
+        if number in self._seen:
+            return False
+        self._seen.add(number)
+        self._kept.append((path, None if variable else thing))
+        rule = rule_of(thing) if variable or isinstance(thing, _Trackable) else None
+        if rule is None:
+            return True
+        # A name with a slash can make the path of another object.
+        while path in self._paths:
+            path += "'"
+        self._paths.add(path)
+        is_seed = isinstance(owner, _GENERATORS)
+        self.found.append(Found(path, thing, rule, tracked, is_seed))
+        return not variable
+
+
+def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
+    """Yields what an object holds and what may hold state, by name."""
+    if isinstance(thing, dict):
+        named: Iterable[tuple[str, Any]] = ((str(key), value) for key, value in thing.items())
+    elif isinstance(thing, (list, tuple)):
+        named = ((str(number), value) for number, value in enumerate(thing))
+    elif isinstance(thing, (set, frozenset)):
+        by_name = sorted(thing, key=lambda one: str(getattr(one, "name", "")))
+        named = ((str(number), value) for number, value in enumerate(by_name))
+    elif isinstance(thing, _WALKED) or _is_of_script(thing):
+        # Public names first: they make the paths that people know.
+        own = _own_attributes(thing)
+        named = [(name, own[name]) for name in sorted(own, key=lambda name: name.startswith("_"))]
+    else:
+        return
+    for name, value in named:
+        if _may_hold_state(value) and name not in _SKIPPED and not name.startswith("_self_"):
+            yield name, value
+
+
+def _may_hold_state(thing: Any) -> bool:
+    if type(thing) in _ATOMS:
+        return False
+    if isinstance(thing, (dict, list, tuple, set, frozenset, _Trackable, *_WALKED)):
+        return True
+    return is_variable(thing) or _is_of_script(thing)
+
+
+def _is_of_script(thing: Any) -> bool:
+    """Whether it is an object of a class that the script or a package of its own defines."""
+    return type(thing).__module__.partition(".")[0] not in _LIBRARIES
+
+
+def _own_attributes(thing: Any) -> dict[str, Any]:
+    own = dict(getattr(thing, "__dict__", {}))
+    for kind in type(thing).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        names = [slots] if isinstance(slots, str) else slots
+        own.update((name, getattr(thing, name)) for name in names if hasattr(thing, name))
+    return own
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}/{name}" if path else name
