@@ -20,7 +20,7 @@ from command_running import Tool, run_binary
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
-from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import Activity, SaveStatus, WorkerStatus
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 
 HOSTILE = "esc-\x1b]52;c;QUFB\x07\u202e\x9b2J-6"
@@ -136,6 +136,38 @@ def test_status_of_a_healthy_run(tool: Tool, tmp_path: Path) -> None:
     assert "training" in words
     assert "438 of 5,000 on branch 1" in words
     assert "118 ms" in words
+
+
+def test_status_of_a_run_whose_saves_fail_is_a_problem(tool: Tool, tmp_path: Path) -> None:
+    made = two_branches(tmp_path, live=True)
+    problem = "worker 0: [Errno 30] Read-only file system\x1b[2J"
+    made.live_worker(0, saves=SaveStatus(failed=7, problem=problem, saved_step=400))
+    said = tool("status", tmp_path, "--json")
+    assert said.code == 1
+    assert said.json["run"]["state"] == "training"
+    (alert,) = said.json["alerts"]
+    assert alert["kind"] == "save-failed"
+    assert alert["message"].startswith("The last 7 saves failed: worker 0: [Errno 30]")
+    said = tool("status", tmp_path)
+    assert said.code == 1
+    (line,) = [line for line in said.data.splitlines() if line.startswith("alert ")]
+    assert "\x1b" not in line
+    assert "The last 7 saves failed: worker 0: [Errno 30] Read-only file system" in line
+    assert f"save with `tfckpt-tui save {tmp_path}`." in line
+
+
+def test_status_of_a_run_without_a_checkpoint_for_three_intervals_is_a_problem(
+    tool: Tool, tmp_path: Path
+) -> None:
+    made = two_branches(tmp_path, live=True)
+    late = SaveStatus(saved_step=400, unsaved_steps=38, every_steps=10)
+    made.live_worker(0, saves=late)
+    said = tool("status", tmp_path, "--json")
+    assert (said.code, [alert["kind"] for alert in said.json["alerts"]]) == (1, ["save-overdue"])
+    made.live_worker(0, saves=late, activity=Activity.PAUSED)
+    made.live_worker(1, activity=Activity.PAUSED)
+    said = tool("status", tmp_path, "--json")
+    assert (said.code, said.json["alerts"]) == (0, [])
 
 
 def test_status_of_a_run_with_a_lost_worker_is_a_problem(tool: Tool, tmp_path: Path) -> None:

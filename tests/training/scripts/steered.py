@@ -192,4 +192,5 @@ for batch in run:
             time.sleep(0.01)
         sys.addaudithook(die_in_time)
     if options.largest_file and run.step == 5:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (options.largest_file, options.largest_file))
+        _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (options.largest_file, most))

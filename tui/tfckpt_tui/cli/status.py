@@ -114,6 +114,8 @@ def _print_status(report: dict[str, Any]) -> None:
     print_line(f"step      {step} on branch {run['branch']}")
     current = f", current {run['checkpoint']}" if run["checkpoint"] else ""
     print_line(f"saved     {units.count(run['checkpoints'], 'checkpoint')}{current}")
+    for alert in report["alerts"]:
+        print_line(f"alert     {alert['message']} {alert['advice']}")
     if not report["workers"]:
         return
     rows = [

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from tfckpt_trainer.catalog.alerts import find_alerts
 from tfckpt_trainer.catalog.lineage import BranchTips
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
@@ -127,6 +128,7 @@ class SnapshotReader:
             disk_free=free,
             disk_used=sum(checkpoint.size for checkpoint in checkpoints),
             forecast=forecast(workers, info, checkpoints, free, self._journal, now),
+            alerts=find_alerts(run.root, [(view.status, view.state) for view in workers]),
             problems=tuple(self._problems),
         )
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from tfckpt_trainer.catalog.alerts import find_alerts
 from tfckpt_trainer.catalog.lineage import BranchTips
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
@@ -106,6 +107,10 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
             "checkpoints": len(saved),
             "restarts": supervisor.attempt if supervisor else 0,
         },
+        "alerts": [
+            {"kind": alert.kind, "message": alert.message, "advice": alert.advice}
+            for alert in find_alerts(run.root, workers)
+        ],
         "workers": [
             {
                 "index": status.index,
@@ -134,7 +139,7 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
 def has_problem(report: Json) -> bool:
     """Whether a status report shows a problem."""
     bad = {RunState.DEGRADED.value, RunState.FAILED.value, RunState.RESTARTING.value}
-    return report["run"]["state"] in bad
+    return report["run"]["state"] in bad or bool(report["alerts"])
 
 
 def _reason(

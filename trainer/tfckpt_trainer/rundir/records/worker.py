@@ -49,6 +49,30 @@ class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
     use_percent: float
 
 
+class SaveStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The saves of a run since its worker processes started.
+
+    Attributes:
+        failed: Number of the newest saves that failed or were refused; 0 after a success.
+        problem: Why the newest one failed; empty after a success.
+        saved_at: Time of the last successful save; None before the first.
+        saved_step: Step of the newest checkpoint, saved or restored; None if there is none.
+        unsaved_steps: Steps since then.
+        unsaved_seconds: Duration of these steps, without pauses and saves.
+        every_steps: Steps between saves; None if steps do not trigger saves.
+        every_seconds: Seconds between saves; None if the clock does not trigger saves.
+    """
+
+    failed: int = 0
+    problem: str = ""
+    saved_at: float | None = None
+    saved_step: int | None = None
+    unsaved_steps: int = 0
+    unsaved_seconds: float = 0.0
+    every_steps: int | None = None
+    every_seconds: float | None = None
+
+
 class WorkerStatus(Document, frozen=True, kw_only=True):
     """`status/worker-N.json`: heartbeat of one worker, replaced about once a second.
 
@@ -73,6 +97,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
         cpu_stall_ratio: Share of the last interval, from 0 to 1, in which ready threads waited for
             a core. Causes are other processes and CPU limits. None if the system does not report
             it.
+        saves: The saves of the run, in the heartbeat of the chief; None in earlier versions.
     """
 
     index: int
@@ -102,3 +127,4 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     phase: Phase | None = None
     phase_since: float | None = None
     cpu_stall_ratio: float | None = None
+    saves: SaveStatus | None = None

@@ -69,17 +69,14 @@ class DiskSpace:
             f"free; {free:,} bytes are free in {self._run.root}. {trash}Free disk space, or "
             f"delete checkpoints with `tfckpt-tui prune {root} CKPT --delete`. "
             f"{self._consequence(request)}"
-        )
+        ).rstrip()
 
     def _consequence(self, request: SaveRequest) -> str:
-        """Returns how training continues after the refusal."""
-        root = shlex.quote(str(self._run.root))
+        """Returns how training continues; empty if the answer to the command says so."""
         if request.trigger == "preemption" or (request.trigger == "stop" and not request.command):
             return "Training ends without a save of its last steps."
         if request.trigger == "stop":
-            return (
-                f"Training goes on. To stop without a save, use `tfckpt-tui stop {root} --no-save`."
-            )
+            return ""
         if request.trigger == "end" and not self._waits:
             return "Training ends without a save of its last steps."
         # A command asks for a single save; only scheduled saves wait for room.

@@ -179,6 +179,7 @@ class SaveManager:
             state=user_state,
         )
         self._telemetry.save_overhead.begin(request.name, request.sequence)
+        self._telemetry.metrics.saves.begin()
         return request, facts
 
     def _record(self, request: SaveRequest, command: Command | None, outcome: SaveOutcome) -> None:
@@ -186,9 +187,12 @@ class SaveManager:
         telemetry = self._telemetry
         self.disk_full = outcome.disk_full
         if outcome.name is None:
+            telemetry.metrics.saves.failed(outcome.problem)
             kind = JournalKind.REFUSED if outcome.refused else JournalKind.FAILED
             message = f"Save ({request.trigger}): {outcome.problem}"
             telemetry.note(kind, message, command, step=request.step)
+        else:
+            telemetry.metrics.saves.saved(request.step)
         if outcome.name is None or outcome.already_saved:
             telemetry.save_overhead.discard()
             return

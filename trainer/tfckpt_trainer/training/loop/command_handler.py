@@ -157,12 +157,22 @@ class CommandHandler:
         if command.arguments.get("save", True):
             outcome = self._saves.save_now("stop", command)
             if outcome.name is None:
-                return _answer_to_save(outcome)
+                return self._not_stopped(outcome)
             name = outcome.name
             message += f", saved as {name}"
         self.ending = Ending.STOPPED
         self._telemetry.note(JournalKind.STOP, f"{message}.", command)
         return Answer(CommandState.DONE, f"{message}.", {"step": step, "name": name})
+
+    def _not_stopped(self, outcome: SaveOutcome) -> Answer:
+        state = CommandState.REFUSED if outcome.refused else CommandState.FAILED
+        problem = outcome.problem if outcome.problem.endswith(".") else f"{outcome.problem}."
+        root = shlex.quote(str(self._run.root))
+        return Answer(
+            state,
+            f"The run was not stopped, because its last steps could not be saved: {problem} "
+            f"Training goes on. To stop without a save, use `tfckpt-tui stop {root} --no-save`.",
+        )
 
     def _prune(self, command: Command) -> Answer:
         names = [str(name) for name in command.arguments.get("names", [])]

@@ -217,9 +217,10 @@ class Coordinator:
         if ending is Ending.FINISHED:
             self.finish()
             return
-        self._saves.save_now("preemption" if ending is Ending.PREEMPTED else "stop")
+        outcome = self._saves.save_now("preemption" if ending is Ending.PREEMPTED else "stop")
+        unsaved = " without a save of its last steps" if outcome.name is None else ""
         self._telemetry.note(
             JournalKind.STOP,
-            f"Stopped after step {self._telemetry.metrics.step} ({ending.value}).",
+            f"Stopped after step {self._telemetry.metrics.step} ({ending.value}){unsaved}.",
         )
         self.ending = ending

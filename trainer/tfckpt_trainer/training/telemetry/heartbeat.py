@@ -185,4 +185,5 @@ class Heartbeat:
             phase=metrics.phase,
             phase_since=metrics.phase_since,
             cpu_stall_ratio=self._cpu_stall.ratio(),
+            saves=metrics.saves.status(metrics.step),
         )

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
+from tfckpt_trainer.training.telemetry.save_tally import SaveTally
 
 WINDOW_STEPS = 100
 """Number of steps over which medians and percentiles are computed."""
@@ -42,6 +43,7 @@ class StepMetrics:
         phase_since: Start of that part.
         background: Description of work in the background; empty if there is none.
         finished_steps: Steps that the summary writer has not taken yet.
+        saves: The outcomes of saves.
     """
 
     activity: Activity = Activity.STARTING
@@ -63,6 +65,7 @@ class StepMetrics:
     finished_steps: deque[StepFacts] = field(
         default_factory=lambda: deque(maxlen=MAX_PENDING_STEPS)
     )
+    saves: SaveTally = field(default_factory=SaveTally)
 
     def step_done(self, step: int, seconds: float, input_seconds: float) -> None:
         """Records a step that took `seconds`, including `input_seconds` of waiting for input."""
@@ -74,6 +77,7 @@ class StepMetrics:
         self.last_step_at = now
         self.step_seconds.append(seconds)
         self.input_seconds.append(input_seconds)
+        self.saves.step_done(seconds)
         self.finished_steps.append(StepFacts(now, step, self.branch, seconds, fresh))
 
     def enter(self, phase: Phase) -> None:
@@ -85,6 +89,7 @@ class StepMetrics:
         """Sets the position to that of a restored checkpoint."""
         self.step = step
         self.branch = branch
+        self.saves.restored(step)
         self.forget_steps()
 
     def forget_steps(self) -> None:

@@ -56,6 +56,7 @@ class RunHeader(Pane):
             right = [*flow(_rates(snapshot, full=False), width // 2), *_with_gap(right)]
         groups: list[list[Span]] = [
             [(f"{sign.glyph} ", sign.style), (snapshot.state.value, f"{sign.style}")],
+            _alerts(snapshot),
             [(shorten(name, max(12, width // 4)), "strong")],
         ]
         groups += [
@@ -65,6 +66,14 @@ class RunHeader(Pane):
         ]
         left_width = width - sum(len(text) for text, _ in right) - 2
         return Line(spread(flow(groups, left_width, "   "), right, width))
+
+
+def _alerts(snapshot: RunSnapshot) -> list[Span]:
+    """Returns the most urgent alert in a few words, and the number of others."""
+    if not snapshot.alerts:
+        return []
+    more = f" +{len(snapshot.alerts) - 1}" if len(snapshot.alerts) > 1 else ""
+    return [("✗ ", "bad"), (f"{clean(snapshot.alerts[0].title)}{more}", "bad")]
 
 
 def _with_gap(spans: list[Span]) -> list[Span]:

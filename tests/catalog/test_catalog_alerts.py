@@ -1,0 +1,106 @@
+"""Alerts say what is wrong with a run whose processes are all well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tfckpt_trainer.catalog.alerts import find_alerts
+from tfckpt_trainer.rundir.health import WorkerState
+from tfckpt_trainer.rundir.records.worker import Activity, SaveStatus, WorkerStatus
+
+ROOT = Path("/runs/my run")
+QUOTED = "'/runs/my run'"
+
+
+def alerts(state=WorkerState.TRAINING, others=(), **saves):
+    chief = a_worker(saves=SaveStatus(**saves))
+    return find_alerts(ROOT, [(chief, state), *others])
+
+
+def a_worker(**changes):
+    fields = {
+        "index": 0,
+        "host": "trainhost",
+        "pid": 1,
+        "process_started_at": 0.0,
+        "updated_at": 0.0,
+        "interval_seconds": 1.0,
+        "activity": Activity.TRAINING,
+        "step": 63,
+        "step_seconds": 0.1,
+    }
+    return WorkerStatus(**{**fields, **changes})
+
+
+def test_failing_saves_are_counted_with_the_problem_and_what_to_do():
+    (alert,) = alerts(failed=7, problem="worker 0: no room", saved_step=40, unsaved_steps=23)
+    assert alert.kind == "save-failed"
+    assert alert.title == "7 saves failed"
+    assert alert.message == (
+        "The last 7 saves failed: worker 0: no room. "
+        "The newest checkpoint is of step 40: 23 steps would be lost."
+    )
+    assert alert.advice == f"Remove the cause, then save with `tfckpt-tui save {QUOTED}`."
+
+
+def test_one_failed_save_is_an_alert_also_without_any_checkpoint():
+    (alert,) = alerts(failed=1, problem="It does not fit.", unsaved_steps=1)
+    assert alert.message == (
+        "The last save failed: It does not fit. There is no checkpoint: 1 step would be lost."
+    )
+
+
+@pytest.mark.parametrize("state", [WorkerState.EXITED, WorkerState.LOST])
+def test_a_run_that_ended_with_a_failed_save_keeps_its_alert(state):
+    (alert,) = alerts(state, failed=1, problem="no room", saved_step=40, unsaved_steps=3)
+    assert "launch the run again" in alert.advice
+
+
+@pytest.mark.parametrize(
+    ("saves", "late"),
+    [
+        ({"every_steps": 10, "unsaved_steps": 29}, False),
+        ({"every_steps": 10, "unsaved_steps": 30}, True),
+        ({"every_steps": None, "unsaved_steps": 10**9}, False),
+        ({"every_seconds": 5.0, "unsaved_seconds": 14.9}, False),
+        ({"every_seconds": 5.0, "unsaved_seconds": 15.0}, True),
+        # Steps of 0.1 s: a save every 0.01 s is due at each step and takes two.
+        ({"every_seconds": 0.01, "unsaved_seconds": 0.5}, False),
+        ({"every_seconds": 0.01, "unsaved_seconds": 0.61}, True),
+        ({"every_steps": 10, "every_seconds": 60.0, "unsaved_steps": 30}, True),
+    ],
+)
+def test_saves_are_overdue_after_three_intervals(saves, late):
+    found = alerts(**saves)
+    assert [alert.kind for alert in found] == (["save-overdue"] if late else [])
+    if late:
+        assert found[0].message.startswith("No checkpoint for 3 intervals, although a save is due")
+        assert f"tfckpt-tui save {QUOTED}" in found[0].advice
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        WorkerState.PAUSED,
+        WorkerState.STARTING,
+        WorkerState.RESTORING,
+        WorkerState.EXITED,
+        WorkerState.LOST,
+    ],
+)
+def test_a_run_that_does_not_train_is_not_late(state):
+    assert alerts(state, every_steps=10, unsaved_steps=1000) == ()
+
+
+def test_failing_saves_explain_a_late_checkpoint():
+    found = alerts(failed=3, problem="no room", every_steps=10, unsaved_steps=30)
+    assert [alert.kind for alert in found] == ["save-failed"]
+
+
+def test_earlier_versions_and_other_workers_give_no_alert():
+    assert find_alerts(ROOT, []) == ()
+    assert find_alerts(ROOT, [(a_worker(), WorkerState.TRAINING)]) == ()
+    failing = a_worker(index=1, saves=SaveStatus(failed=3))
+    assert alerts(others=[(failing, WorkerState.TRAINING)]) == ()

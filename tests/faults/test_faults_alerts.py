@@ -1,0 +1,54 @@
+"""A run that goes wrong while all of its processes are well: `status` says so, and what to do."""
+
+from __future__ import annotations
+
+import resource
+
+import pytest
+from cluster import Cluster
+from steered import SteeredRun
+
+from command_running import run_binary
+from tfckpt_trainer.rundir.journal import read_entries
+from waiting import wait_until
+
+pytestmark = pytest.mark.tensorflow
+
+
+def test_failing_saves_are_told_by_status_and_stop_until_one_succeeds(tmp_path):
+    arguments = ["--width", "3000", "--save-every", "2", "--largest-file", "200000"]
+    with Cluster(tmp_path / "run", "steered.py", arguments, 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        root, process = run.run.root, cluster.processes[0]
+        wait_until(lambda: len(run.names()) >= 2 or None, 90, "two checkpoints")
+        wait_until(lambda: run.workers()[0].saves.failed >= 3 or None, 60, "three failed saves")
+        told = run_binary("status", root, "--json")
+        assert (told.code, told.json["run"]["state"]) == (1, "training"), told
+        (alert,) = told.json["alerts"]
+        assert alert["kind"] == "save-failed"
+        assert "saves failed: worker 0: " in alert["message"]
+        assert "File too large" in alert["message"]
+        assert "The newest checkpoint is of step 4: " in alert["message"]
+        assert f"`tfckpt-tui save {root}`" in alert["advice"]
+
+        refused = run_binary("stop", root)
+        assert refused.code == 1, refused
+        assert "The run was not stopped, because its last steps could not be saved" in refused.words
+        assert "File too large" in refused.words
+        assert f"`tfckpt-tui stop {root} --no-save`" in refused.words
+        assert process.poll() is None
+
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (-1, -1))
+        assert run_binary("save", root).code == 0
+        wait_until(lambda: run.workers()[0].saves.failed == 0 or None, 20, "a heartbeat")
+        told = run_binary("status", root, "--json")
+        assert (told.code, told.json["alerts"]) == (0, []), told
+
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (200_000, -1))
+        process.terminate()
+        cluster.wait()
+    told = run_binary("status", root, "--json")
+    assert (told.code, told.json["run"]["state"]) == (1, "stopped"), told
+    assert "launch the run again" in told.json["alerts"][0]["advice"]
+    last = read_entries(run.run)[-1].message
+    assert last.endswith("(preempted) without a save of its last steps.")

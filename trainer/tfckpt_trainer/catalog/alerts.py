@@ -1,0 +1,137 @@
+"""Alerts of a run: problems of its training that need a person, although its processes are well.
+
+`status` and the app show what `find_alerts` returns. To add an alert, add a function to `_FINDERS`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfckpt_trainer.rundir.health import WorkerState
+from tfckpt_trainer.rundir.records.worker import SaveStatus, WorkerStatus
+
+LATE_AFTER_INTERVALS = 3
+"""Save intervals without a checkpoint after which saves are overdue."""
+
+STEPS_TO_SAVE = 2
+"""Steps in which a save that is due by the clock takes place: all workers act after one step."""
+
+_GOES_ON = frozenset({WorkerState.TRAINING, WorkerState.SAVING, WorkerState.WAITING})
+_ENDED = frozenset({WorkerState.EXITED, WorkerState.LOST})
+
+
+@dataclass(frozen=True)
+class Alert:
+    """A problem of a run.
+
+    Attributes:
+        kind: A short name for scripts.
+        title: The problem in a few words.
+        message: What happened, as sentences.
+        advice: What to do, as sentences.
+    """
+
+    kind: str
+    title: str
+    message: str
+    advice: str
+
+    @property
+    def text(self) -> str:
+        """Message and advice."""
+        return f"{self.message} {self.advice}"
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the alerts are found in."""
+
+    root: str
+    chief: WorkerStatus
+    state: WorkerState
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in _ENDED
+
+
+def find_alerts(
+    root: Path, workers: Sequence[tuple[WorkerStatus, WorkerState]]
+) -> tuple[Alert, ...]:
+    """Returns the alerts of a run, the most urgent first.
+
+    Args:
+        root: The run directory, for commands.
+        workers: The heartbeats and states of the workers.
+    """
+    chief = next((worker for worker in workers if worker[0].index == 0), None)
+    if chief is None:
+        return ()
+    seen = _Seen(shlex.quote(str(root)), *chief)
+    return tuple(alert for find in _FINDERS if (alert := find(seen)) is not None)
+
+
+def _failing_saves(seen: _Seen) -> Alert | None:
+    saves = seen.chief.saves
+    if saves is None or not saves.failed:
+        return None
+    several = saves.failed > 1
+    title = f"{saves.failed} saves failed" if several else "the last save failed"
+    which = f"The last {saves.failed} saves failed" if several else "The last save failed"
+    if seen.has_ended:
+        advice = (
+            "Remove the cause, then launch the run again: training continues from the newest "
+            "checkpoint."
+        )
+    else:
+        advice = f"Remove the cause, then save with `tfckpt-tui save {seen.root}`."
+    message = f"{which}: {_sentence(saves.problem)} {_newest_checkpoint(saves)}"
+    return Alert("save-failed", title, message, advice)
+
+
+def _overdue_save(seen: _Seen) -> Alert | None:
+    saves = seen.chief.saves
+    # A failed save explains a late checkpoint better.
+    if saves is None or saves.failed or seen.state not in _GOES_ON:
+        return None
+    if not (_is_late_by_steps(saves) or _is_late_by_clock(saves, seen.chief.step_seconds or 0.0)):
+        return None
+    intervals = [f"{saves.every_steps} steps"] if saves.every_steps else []
+    intervals += [f"{saves.every_seconds:g} s"] if saves.every_seconds else []
+    return Alert(
+        "save-overdue",
+        f"no checkpoint for {LATE_AFTER_INTERVALS} intervals",
+        f"No checkpoint for {LATE_AFTER_INTERVALS} intervals, although a save is due every "
+        f"{' and every '.join(intervals)}. {_newest_checkpoint(saves)}",
+        f"See what the saves wait for with `tfckpt-tui journal {seen.root}`, or save with "
+        f"`tfckpt-tui save {seen.root}`.",
+    )
+
+
+def _is_late_by_steps(saves: SaveStatus) -> bool:
+    every = saves.every_steps
+    return every is not None and saves.unsaved_steps >= LATE_AFTER_INTERVALS * every
+
+
+def _is_late_by_clock(saves: SaveStatus, step_seconds: float) -> bool:
+    if saves.every_seconds is None:
+        return False
+    interval = max(saves.every_seconds, STEPS_TO_SAVE * step_seconds)
+    return saves.unsaved_seconds >= LATE_AFTER_INTERVALS * interval
+
+
+def _newest_checkpoint(saves: SaveStatus) -> str:
+    steps = f"{saves.unsaved_steps:,} step{'' if saves.unsaved_steps == 1 else 's'}"
+    if saves.saved_step is None:
+        return f"There is no checkpoint: {steps} would be lost."
+    return f"The newest checkpoint is of step {saves.saved_step:,}: {steps} would be lost."
+
+
+def _sentence(problem: str) -> str:
+    return problem if problem.endswith((".", "…")) else f"{problem}."
+
+
+_FINDERS: tuple[Callable[[_Seen], Alert | None], ...] = (_failing_saves, _overdue_save)
