@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 
 from tfckpt_trainer.catalog.alerts import find_alerts
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.rundir.health import WorkerState
-from tfckpt_trainer.rundir.records.worker import Activity, SaveStatus, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import (
+    Activity,
+    NotFiniteMetric,
+    SaveStatus,
+    WorkerStatus,
+)
 
 ROOT = Path("/runs/my run")
 QUOTED = "'/runs/my run'"
@@ -16,7 +22,7 @@ QUOTED = "'/runs/my run'"
 
 def alerts(state=WorkerState.TRAINING, others=(), **saves):
     chief = a_worker(saves=SaveStatus(**saves))
-    return find_alerts(ROOT, [(chief, state), *others])
+    return find_alerts(ROOT, [(chief, state), *others], [])
 
 
 def a_worker(**changes):
@@ -100,7 +106,71 @@ def test_failing_saves_explain_a_late_checkpoint():
 
 
 def test_earlier_versions_and_other_workers_give_no_alert():
-    assert find_alerts(ROOT, []) == ()
-    assert find_alerts(ROOT, [(a_worker(), WorkerState.TRAINING)]) == ()
+    assert find_alerts(ROOT, [], []) == ()
+    assert find_alerts(ROOT, [(a_worker(), WorkerState.TRAINING)], []) == ()
     failing = a_worker(index=1, saves=SaveStatus(failed=3))
     assert alerts(others=[(failing, WorkerState.TRAINING)]) == ()
+
+
+def checkpoint(step, **metrics):
+    return Checkpoint(
+        name=f"ckpt-{step}",
+        step=step,
+        branch=0,
+        state=CheckpointState.COMPLETE,
+        size=1,
+        shards=1,
+        saved_at=0.0,
+        metrics=metrics,
+    )
+
+
+def not_finite(name, value="nan", step=41):
+    return NotFiniteMetric(name=name, value=value, step=step)
+
+
+HISTORY = [checkpoint(60, loss=None), checkpoint(40, loss=0.5), checkpoint(20, loss=0.7)]
+
+
+def test_a_metric_that_is_not_finite_names_the_checkpoint_to_go_back_to():
+    chief = a_worker(not_finite=[not_finite("loss"), not_finite("norm", "inf", 40)])
+    (alert,) = find_alerts(ROOT, [(chief, WorkerState.TRAINING)], HISTORY)
+    assert (alert.kind, alert.title) == ("not-finite", "loss is NaN")
+    assert alert.message == (
+        "loss is NaN since step 41, norm is infinite since step 40. "
+        "The newest checkpoint with finite metrics is ckpt-40."
+    )
+    assert f"Go back to it with `tfckpt-tui restore {QUOTED} --name ckpt-40`." in alert.advice
+    assert f"`tfckpt-tui verify {QUOTED} ckpt-40 --finite`" in alert.advice
+
+
+def test_a_run_that_ended_with_nan_has_to_be_launched_first():
+    chief = a_worker(not_finite=[not_finite("loss")])
+    (alert,) = find_alerts(ROOT, [(chief, WorkerState.EXITED)], HISTORY)
+    assert alert.advice.startswith("Launch the run again, then go back to it with")
+
+
+def test_without_a_finite_checkpoint_there_is_none_to_go_back_to():
+    chief = a_worker(not_finite=[not_finite("loss")])
+    (alert,) = find_alerts(ROOT, [(chief, WorkerState.TRAINING)], HISTORY[:1])
+    assert "No checkpoint with finite metrics can be restored." in alert.message
+    assert "tfckpt-tui restore" not in alert.advice
+
+
+def test_a_metric_of_one_worker_names_it():
+    loss, score = not_finite("loss"), not_finite("score", "-inf", 7)
+    chief, other = a_worker(not_finite=[loss]), a_worker(index=1, not_finite=[loss, score])
+    workers = [(chief, WorkerState.TRAINING), (other, WorkerState.TRAINING)]
+    (alert,) = find_alerts(ROOT, workers, HISTORY)
+    assert alert.message.startswith(
+        "loss is NaN since step 41, score of worker 1 is negative infinite since step 7. "
+    )
+
+
+def test_many_metrics_are_counted():
+    chief = a_worker(not_finite=[not_finite(f"m{n}") for n in range(9)])
+    (alert,) = find_alerts(ROOT, [(chief, WorkerState.TRAINING)], HISTORY)
+    assert alert.message.startswith(
+        "m0, m1 and m2 are NaN since step 41, 6 more metrics are not finite. "
+    )
+    assert "m3" not in alert.message

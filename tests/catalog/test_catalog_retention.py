@@ -96,6 +96,32 @@ def test_a_damaged_one_is_never_the_best():
     assert deleted(history, keep_best=(BestBy("loss", "min", 1),)) == {2}
 
 
+def test_the_newest_with_finite_metrics_stays_whatever_the_rules():
+    values = {6: math.nan, 5: None, 4: 0.4, 3: math.inf, 2: 0.2, 1: 0.1}
+    history = [checkpoint(n, metrics={"loss": values[n]}) for n in sorted(values, reverse=True)]
+    made = plan(history, Policy(keep_last=2))
+    assert {c.step for c in made.deleted} == {3, 2, 1}
+    reasons = {d.checkpoint.step: d.reason for d in made.decisions}
+    assert reasons[4] == "the newest with finite metrics"
+    by_name = plan_of_names(history, ["ckpt-4", "ckpt-5", "ckpt-2"])
+    assert {c.step for c in by_name.deleted} == {5, 2}
+
+
+def test_a_damaged_one_is_not_the_newest_with_finite_metrics():
+    history = [
+        checkpoint(3, metrics={"loss": math.nan}),
+        checkpoint(2, metrics={"loss": 0.2}, state=CheckpointState.CORRUPT),
+        checkpoint(1, metrics={"loss": 0.1}),
+    ]
+    assert deleted(history, keep_last=1) == set()
+    assert plan_of_names(history, ["ckpt-1"]).deleted == ()
+
+
+def test_one_without_metrics_counts_as_finite():
+    history = [checkpoint(3, metrics={"loss": math.nan}), checkpoint(2), checkpoint(1)]
+    assert deleted(history, keep_last=1) == {1}
+
+
 def test_rules_add_up():
     history = newest_first(100, 150, 200, 250, 300)
     assert deleted(history, keep_last=2, keep_every_steps=200) == {150}
@@ -221,6 +247,10 @@ def all_rules_can_be_applied(history, policy):
     return all(numbers_by_place(history, best.metric) for best in best_rules(policy))
 
 
+def has_finite_metrics(checkpoint):
+    return all(n is not None and math.isfinite(n) for n in checkpoint.metrics.values())
+
+
 def best_rules(policy):
     return tuple(rule for rule in policy.rules if isinstance(rule, BestBy))
 
@@ -296,7 +326,9 @@ def test_what_goes_is_exactly_what_no_rule_and_no_protection_keeps(history, poli
     assert all(d.reason for d in made.decisions)
     restorable = [c.name for c in history if c.restorable]
     verified = [c.name for c in history if c.state is CheckpointState.VERIFIED]
-    must_stay = {*restorable[:1], *verified[:1], *in_use, *kept_by_rules(history, policy)}
+    finite = [c.name for c in history if c.restorable and has_finite_metrics(c)]
+    must_stay = {*restorable[:1], *verified[:1], *finite[:1], *in_use}
+    must_stay |= kept_by_rules(history, policy)
     never = {
         CheckpointState.WRITING,
         CheckpointState.TRASHED,
@@ -372,3 +404,19 @@ def test_names_never_overrule_protection(history, data):
     assert not any(c.pinned or c.state is CheckpointState.WRITING for c in gone)
     if any(c.restorable for c in history):
         assert any(c.restorable for c in history if c not in gone)
+
+
+@settings(max_examples=300)
+@given(HISTORY, st.one_of(POLICY, st.sets(st.integers(0, 11))))
+def test_a_prune_never_leaves_only_checkpoints_that_are_not_finite(history, wanted):
+    def finite(checkpoints):
+        return [c.name for c in checkpoints if c.restorable and has_finite_metrics(c)]
+
+    if isinstance(wanted, Policy):
+        assume(all_rules_can_be_applied(history, wanted))
+        made = plan(history, wanted)
+    else:
+        names = [c.name for place, c in enumerate(history) if place in wanted]
+        made = plan_of_names(history, names)
+    left = [d.checkpoint for d in made.decisions if d.keep]
+    assert finite(left)[:1] == finite(history)[:1]

@@ -10,6 +10,7 @@ from steered import SteeredRun
 
 from command_running import run_binary
 from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.records.event import JournalKind
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
@@ -52,3 +53,39 @@ def test_failing_saves_are_told_by_status_and_stop_until_one_succeeds(tmp_path):
     assert "launch the run again" in told.json["alerts"][0]["advice"]
     last = read_entries(run.run)[-1].message
     assert last.endswith("(preempted) without a save of its last steps.")
+
+
+def test_a_loss_of_nan_is_told_and_the_last_finite_checkpoint_stays_and_brings_it_back(tmp_path):
+    arguments = ["--save-every", "5", "--keep-last", "2", "--poison", "12"]
+    with Cluster(tmp_path / "run", "steered.py", arguments, 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        root = run.run.root
+        # Of the checkpoints of NaN, the first ones have to be pruned.
+        wait_until(lambda: {"ckpt-10"} < run.names() and "ckpt-15" not in run.names(), 90, "prunes")
+        told = run_binary("status", root, "--json")
+        assert (told.code, told.json["run"]["state"]) == (1, "training"), told
+        assert told.json["workers"][0]["not_finite"] == {"loss": "nan", "twice": "nan"}
+        (alert,) = told.json["alerts"]
+        assert alert["message"] == (
+            "loss and twice are NaN since step 12. "
+            "The newest checkpoint with finite metrics is ckpt-10."
+        )
+        command = f"tfckpt-tui restore {root} --name ckpt-10"
+        assert f"Go back to it with `{command}`." in alert["advice"]
+        (event,) = [e for e in read_entries(run.run) if e.kind is JournalKind.NOT_FINITE]
+        assert (event.step, event.message) == (12, f"{alert['message']} {alert['advice']}")
+        assert event.details["finite_checkpoint"] == "ckpt-10"
+        listed = run_binary("ls", root, "--json").json["checkpoints"]
+        lost = {
+            row["name"] for row in listed if row["not_finite"] == {"loss": "nan", "twice": "nan"}
+        }
+        assert lost == {row["name"] for row in listed} - {"ckpt-10"}
+
+        assert run_binary(*command.split()[1:]).code == 0
+        wait_until(lambda: not run.workers()[0].not_finite or None, 20, "finite metrics")
+        told = run_binary("status", root, "--json")
+        assert (told.code, told.json["alerts"]) == (0, []), told
+        wait_until(lambda: any("-b1-" in name for name in run.names()) or None, 60, "a checkpoint")
+        newest = run_binary("ls", root, "--json").json["checkpoints"][0]
+        assert (newest["branch"], newest["not_finite"]) == (1, {})
+    assert run.journal().count("not finite") == 1

@@ -46,6 +46,7 @@ parser.add_argument("--outputs", type=int, default=1, help="of the last layer")
 parser.add_argument("--partial", action="store_true")
 parser.add_argument("--custom-layer", action="store_true")
 parser.add_argument("--terminated", action="store_true", help="before there is a run to end")
+parser.add_argument("--poison", type=int, help="set a weight to NaN before this step, once")
 parser.add_argument("--busy-input", action="store_true", help="with threads that tf.data tunes")
 options = parser.parse_args()
 
@@ -187,6 +188,10 @@ for batch in run:
     run.worker_state["mine"] = run.worker_state.get("mine", 0) + 1 + worker
     if run.step in scores:
         run.report(score=scores[run.step])
+    # The step of this batch is not counted yet.
+    if run.step + 2 == options.poison:
+        options.poison = None
+        model.weights[0].assign(float("nan") * model.weights[0])
     if options.die_at_rename and run.step == 15:
         while not (run.directory / "ckpt-10.index").exists():
             time.sleep(0.01)

@@ -126,7 +126,7 @@ def _print_status(report: dict[str, Any]) -> None:
             worker["state"],
             str(worker["step"]),
             units.step_time(worker["step_seconds"]),
-            units.metric(worker["loss"]) if worker["loss"] is not None else "–",
+            units.metric(worker["loss"]) if "loss" in worker["metrics"] else "–",
             "–" if worker["memory_bytes"] is None else units.size(worker["memory_bytes"]),
             units.age(worker["heartbeat_age_seconds"]),
         )

@@ -109,7 +109,7 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
         },
         "alerts": [
             {"kind": alert.kind, "message": alert.message, "advice": alert.advice}
-            for alert in find_alerts(run.root, workers)
+            for alert in find_alerts(run.root, workers, saved)
         ],
         "workers": [
             {
@@ -125,6 +125,7 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
                 "input_wait_seconds": status.input_wait_seconds,
                 "loss": status.loss,
                 "metrics": dict(status.metrics),
+                "not_finite": {metric.name: metric.value for metric in status.not_finite},
                 "examples_per_second": status.examples_per_second,
                 "cpu_percent": status.cpu_percent,
                 "memory_bytes": status.memory_bytes,

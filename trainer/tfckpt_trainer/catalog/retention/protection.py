@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, newest_finite
 from tfckpt_trainer.catalog.scan.symbolic_links import link_reasons
 
 NOT_IN_USE: Mapping[str, str] = MappingProxyType({})
@@ -31,6 +31,9 @@ def protections(
     newest = next((c for c in checkpoints if c.restorable), None)
     if newest is not None:
         reasons.setdefault(newest.name, "the newest that can be restored")
+    finite = newest_finite(checkpoints)
+    if finite is not None:
+        reasons.setdefault(finite.name, "the newest with finite metrics")
     verified = next(
         (c for c in checkpoints if c.state is CheckpointState.VERIFIED and not c.links), None
     )

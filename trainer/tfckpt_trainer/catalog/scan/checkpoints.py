@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -74,3 +75,22 @@ class Checkpoint:
     def restorable(self) -> bool:
         """Whether it can be restored under this name; a checkpoint with links cannot."""
         return self.state.restorable and not self.links
+
+    @property
+    def not_finite(self) -> dict[str, str]:
+        """The metrics that were not finite at its step, each with `nan`, `inf` or `-inf`."""
+        recorded = self.record.not_finite if self.record is not None else {}
+        return {
+            name: recorded.get(name, "nan") if value is None else str(value)
+            for name, value in self.metrics.items()
+            if value is None or not math.isfinite(value)
+        }
+
+
+def newest_finite(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
+    """Returns the newest checkpoint that can be restored and has only finite metrics.
+
+    Args:
+        checkpoints: Newest first.
+    """
+    return next((c for c in checkpoints if c.restorable and not c.not_finite), None)

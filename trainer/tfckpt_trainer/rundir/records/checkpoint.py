@@ -70,7 +70,9 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
             the good checkpoint with the highest sequence, not the highest step.
         trigger: Why it was saved: `every N steps`, `every N seconds`, `command`, `end`, ...
         command: ID of the command that requested the save, if any.
-        metrics: Means over all replicas at that step; None stands for NaN.
+        metrics: Means over all replicas at that step; None stands for NaN and infinity.
+        not_finite: Which of the metrics are None, each with its value: `nan`, `inf` or `-inf`.
+            Empty in records of earlier versions.
         best: Best value so far of each metric that triggers a save when it improves.
         state: The content of `run.state` on the chief.
         duration_seconds: Time from the agreed step to the commit, on the chief.
@@ -99,6 +101,7 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
     files: list[FileFacts] = []
     world: dict[str, Any] = {}
     contents: list[str] = []
+    not_finite: dict[str, str] = {}
 
 
 class FoundFault(msgspec.Struct, frozen=True, kw_only=True):

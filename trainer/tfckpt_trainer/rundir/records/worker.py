@@ -73,6 +73,19 @@ class SaveStatus(msgspec.Struct, frozen=True, kw_only=True):
     every_seconds: float | None = None
 
 
+class NotFiniteMetric(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric whose newest value is NaN or infinite.
+
+    Attributes:
+        value: `nan`, `inf` or `-inf`.
+        step: The step since which it is not finite.
+    """
+
+    name: str
+    value: str
+    step: int
+
+
 class WorkerStatus(Document, frozen=True, kw_only=True):
     """`status/worker-N.json`: heartbeat of one worker, replaced about once a second.
 
@@ -97,6 +110,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
         cpu_stall_ratio: Share of the last interval, from 0 to 1, in which ready threads waited for
             a core. Causes are other processes and CPU limits. None if the system does not report
             it.
+        not_finite: The metrics in `metrics` that are null because they are NaN or infinite.
         saves: The saves of the run, in the heartbeat of the chief; None in earlier versions.
     """
 
@@ -127,4 +141,5 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     phase: Phase | None = None
     phase_since: float | None = None
     cpu_stall_ratio: float | None = None
+    not_finite: list[NotFiniteMetric] = []
     saves: SaveStatus | None = None

@@ -18,7 +18,7 @@ from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome, SaveRequest
 from tfckpt_trainer.training.checkpoint.saver import Saver
 from tfckpt_trainer.training.checkpoint.state import TrainingState
-from tfckpt_trainer.training.telemetry.step_metrics import finite
+from tfckpt_trainer.training.telemetry.step_metrics import finite, not_finite
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 
 EXIT_WAIT_SECONDS = 30.0
@@ -175,6 +175,7 @@ class SaveManager:
             trigger=trigger,
             command=command.id if command else None,
             metrics=finite(self._telemetry.metrics.reported),
+            not_finite=not_finite(self._telemetry.metrics.reported),
             best=dict(position.best),
             state=user_state,
         )

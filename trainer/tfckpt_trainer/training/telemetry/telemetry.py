@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tfckpt_trainer.errors import describe_error
+from tfckpt_trainer.catalog.alerts import not_finite_alert
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, newest_finite
+from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command
@@ -48,6 +53,7 @@ class Telemetry:
             tensorboard: Directory of TensorBoard's event files.
             total_steps: Steps of the whole training; None if unknown.
         """
+        self._run = run
         self.metrics = StepMetrics()
         self.journal = JournalWriter(run, queue, is_chief=group.is_chief)
         self.summaries = SummaryWriter(run, tensorboard, group.index, self.metrics)
@@ -77,8 +83,33 @@ class Telemetry:
         by = command.requested_by if command else ""
         self.journal.note(kind, message, **{**position, "by": by, **fields})
 
+    def _note_not_finite(self) -> None:
+        """Notes metrics that became NaN or infinite since the last heartbeat."""
+        begun = self.metrics.not_finite.take_begun()
+        if not begun or not self.journal.is_chief:
+            return
+        checkpoints = self._checkpoints()
+        finite = newest_finite(checkpoints)
+        self.note(
+            JournalKind.NOT_FINITE,
+            not_finite_alert(self._run.root, begun, checkpoints).text,
+            step=begun[0].step,
+            details={
+                "metrics": {metric.name: metric.value for metric in begun},
+                "finite_checkpoint": finite.name if finite is not None else None,
+            },
+        )
+
+    def _checkpoints(self) -> Sequence[Checkpoint]:
+        try:
+            return Catalog(self._run).scan(time.time())
+        except (TfckptError, OSError):
+            # The event matters more than the checkpoint to go back to.
+            return ()
+
     def _write_pending(self) -> str:
         """Writes pending steps and lines; returns what cannot be written or read."""
+        self._note_not_finite()
         self.summaries.write_new_steps()
         self.summaries.flush()
         try:

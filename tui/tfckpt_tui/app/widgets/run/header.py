@@ -130,9 +130,9 @@ def _rates(snapshot: RunSnapshot, *, full: bool) -> list[list[Span]]:
             last.insert(0, [("last loss ", "label"), (units.metric(status.loss), "muted")])
         return last
     groups: list[list[Span]] = []
-    if status.step > 0 or status.loss is not None:
-        loss = units.metric(status.loss)
-        groups.append([("loss ", "label"), (loss, "strong")])
+    if status.loss is not None or "loss" in status.metrics:
+        style = "bad" if status.loss is None else "strong"
+        groups.append([("loss ", "label"), (units.metric(status.loss), style)])
     if status.examples_per_second is not None:
         groups.append([(units.rate(status.examples_per_second, " examples"), "value")])
     if full and status.step_seconds is not None:
