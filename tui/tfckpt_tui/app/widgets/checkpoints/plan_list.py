@@ -18,7 +18,7 @@ _COLUMNS = (
     Column("step", "step", 9, rank=2),
     Column("loss", "loss", 8, rank=3),
     Column("size", "size", 8, rank=1),
-    Column("reason", "why", 20, align="<", stretch=2),
+    Column("reason", "why", 31, align="<", stretch=2),
 )
 
 
