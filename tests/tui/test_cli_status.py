@@ -58,6 +58,7 @@ def test_ls_json_is_newest_first_with_all_documented_fields(tool: Tool, tmp_path
         "trigger": "command",
         "metrics": {"loss": newest["metrics"]["loss"]},
         "not_finite": {},
+        "not_finite_tensors": None,
         "pinned": False,
         "current": True,
         "problem": "",

@@ -271,7 +271,10 @@ def _other_metrics(row: Row) -> str:
 
 
 def _others_not_finite(row: Row) -> str:
+    """Returns what else than the loss is not finite: metrics, and values that were read."""
     names = sorted(name for name in row.checkpoint.not_finite if name != "loss")
+    if row.checkpoint.not_finite_tensors:
+        names.insert(0, units.count(row.checkpoint.not_finite_tensors, "tensor"))
     return f"{NOT_FINITE} {', '.join(map(clean, names))}" if names else ""
 
 
@@ -380,13 +383,16 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
     ),
     CheckpointColumn(
         key="not-finite",
-        value=lambda c: c.not_finite,
+        value=lambda c: bool(c.not_finite or c.not_finite_tensors),
         text=_others_not_finite,
         history=HistoryCell(
             "not finite", 10, rank=2, align="<", style="bad", widest=lambda width: width // 6
         ),
         flag="not-finite",
-        json="not_finite",
+    ),
+    CheckpointColumn(key="not-finite-metrics", value=lambda c: c.not_finite, json="not_finite"),
+    CheckpointColumn(
+        key="not-finite-tensors", value=lambda c: c.not_finite_tensors, json="not_finite_tensors"
     ),
     CheckpointColumn(
         key="metrics",

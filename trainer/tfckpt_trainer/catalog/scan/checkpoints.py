@@ -48,6 +48,8 @@ class Checkpoint:
             not list it. No manager will delete it.
         problem: Why it cannot be restored; empty if it can.
         verified_at: When these files were last verified, whatever the result; None if never.
+        not_finite_tensors: Number of tensors with NaN or infinite values; None if no verification
+            looked for them.
         links: The files that are symbolic links.
     """
 
@@ -70,6 +72,7 @@ class Checkpoint:
     verified_at: float | None = None
     record: CheckpointRecord | None = None
     links: tuple[Link, ...] = ()
+    not_finite_tensors: int | None = None
 
     @property
     def restorable(self) -> bool:
@@ -90,7 +93,12 @@ class Checkpoint:
 def newest_finite(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
     """Returns the newest checkpoint that can be restored and has only finite metrics.
 
+    Checkpoints are left out if a verification found values that are not finite.
+
     Args:
         checkpoints: Newest first.
     """
-    return next((c for c in checkpoints if c.restorable and not c.not_finite), None)
+    return next(
+        (c for c in checkpoints if c.restorable and not c.not_finite and not c.not_finite_tensors),
+        None,
+    )

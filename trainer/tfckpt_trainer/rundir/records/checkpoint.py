@@ -171,6 +171,7 @@ class VerificationRecord(SealedDocument, frozen=True, kw_only=True):
         files: Size, modification time in nanoseconds and inode of each file. The result is valid
             only while these are unchanged.
         findings: The problems found. An error among them prevents a restore.
+        not_finite: Number of tensors with NaN or infinite values; None if that was not checked.
     """
 
     name: str
@@ -180,6 +181,7 @@ class VerificationRecord(SealedDocument, frozen=True, kw_only=True):
     tensors: int
     files: dict[str, tuple[int, int, int]]
     findings: list[FoundFault] = []
+    not_finite: int | None = None
 
     @property
     def fault(self) -> FoundFault | None:
