@@ -18,10 +18,11 @@ from tfckpt_trainer.rundir.records.worker import (
 
 ROOT = Path("/runs/my run")
 QUOTED = "'/runs/my run'"
+LATE = {"unsaved_seconds": 60.0}
 
 
-def alerts(state=WorkerState.TRAINING, others=(), **saves):
-    chief = a_worker(saves=SaveStatus(**saves))
+def alerts(state=WorkerState.TRAINING, others=(), step_seconds=0.1, **saves):
+    chief = a_worker(saves=SaveStatus(**saves), step_seconds=step_seconds)
     return find_alerts(ROOT, [(chief, state), *others], [])
 
 
@@ -67,15 +68,19 @@ def test_a_run_that_ended_with_a_failed_save_keeps_its_alert(state):
 @pytest.mark.parametrize(
     ("saves", "late"),
     [
-        ({"every_steps": 10, "unsaved_steps": 29}, False),
-        ({"every_steps": 10, "unsaved_steps": 30}, True),
-        ({"every_steps": None, "unsaved_steps": 10**9}, False),
+        ({"every_steps": 10, "unsaved_steps": 29, "unsaved_seconds": 60.0}, False),
+        ({"every_steps": 10, "unsaved_steps": 30, "unsaved_seconds": 60.0}, True),
+        ({"every_steps": 10, "unsaved_steps": 30, "unsaved_seconds": 9.9}, False),
+        ({"every_steps": None, "unsaved_steps": 10**9, "unsaved_seconds": 1e9}, False),
         ({"every_seconds": 5.0, "unsaved_seconds": 14.9}, False),
         ({"every_seconds": 5.0, "unsaved_seconds": 15.0}, True),
-        # Steps of 0.1 s: a save every 0.01 s is due at each step and takes two.
-        ({"every_seconds": 0.01, "unsaved_seconds": 0.5}, False),
-        ({"every_seconds": 0.01, "unsaved_seconds": 0.61}, True),
-        ({"every_steps": 10, "every_seconds": 60.0, "unsaved_steps": 30}, True),
+        # Steps of 6 s: a save every second is due at each step and takes two.
+        ({"every_seconds": 1.0, "unsaved_seconds": 35.9, "step_seconds": 6.0}, False),
+        ({"every_seconds": 1.0, "unsaved_seconds": 36.0, "step_seconds": 6.0}, True),
+        # The last save took 20 s in the background.
+        ({"every_seconds": 1.0, "unsaved_seconds": 59.9, "save_seconds": 20.0}, False),
+        ({"every_seconds": 1.0, "unsaved_seconds": 60.0, "save_seconds": 20.0}, True),
+        ({"every_steps": 9, "every_seconds": 60.0, "unsaved_steps": 27, **LATE}, True),
     ],
 )
 def test_saves_are_overdue_after_three_intervals(saves, late):
@@ -97,11 +102,11 @@ def test_saves_are_overdue_after_three_intervals(saves, late):
     ],
 )
 def test_a_run_that_does_not_train_is_not_late(state):
-    assert alerts(state, every_steps=10, unsaved_steps=1000) == ()
+    assert alerts(state, every_steps=10, unsaved_steps=1000, **LATE) == ()
 
 
 def test_failing_saves_explain_a_late_checkpoint():
-    found = alerts(failed=3, problem="no room", every_steps=10, unsaved_steps=30)
+    found = alerts(failed=3, problem="no room", every_steps=10, unsaved_steps=30, **LATE)
     assert [alert.kind for alert in found] == ["save-failed"]
 
 

@@ -23,6 +23,7 @@ def test_the_tally_counts_from_the_newest_checkpoint():
     tally.saved(4)
     said = tally.status(5)
     assert (said.saved_step, said.unsaved_steps, said.unsaved_seconds) == (4, 1, 0.5)
+    assert said.save_seconds == 0.5
     assert said.saved_at is not None
     for problem in ("one", "two"):
         tally.begin()

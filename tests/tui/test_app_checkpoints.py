@@ -198,7 +198,7 @@ async def test_diagnostics_appear_and_disappear(made: RunFactory) -> None:
         state.write_bytes(sound)
         await until_shown(pilot, "All alerts and diagnostics are resolved")
         await pilot.press("escape", "o")
-        await until_shown(pilot, "This run has no alerts and no diagnostics")
+        await until_shown(pilot, "There are no alerts and no diagnostics")
         assert "diagnostic" not in top(app).splitlines()[2]
 
 

@@ -162,7 +162,7 @@ def test_status_of_a_run_without_a_checkpoint_for_three_intervals_is_a_problem(
     tool: Tool, tmp_path: Path
 ) -> None:
     made = two_branches(tmp_path, live=True)
-    late = SaveStatus(saved_step=400, unsaved_steps=38, every_steps=10)
+    late = SaveStatus(saved_step=400, unsaved_steps=38, unsaved_seconds=60.0, every_steps=10)
     made.live_worker(0, saves=late)
     said = tool("status", tmp_path, "--json")
     assert (said.code, [alert["kind"] for alert in said.json["alerts"]]) == (1, ["save-overdue"])

@@ -18,6 +18,9 @@ from tfckpt_trainer.rundir.records.worker import NotFiniteMetric, SaveStatus, Wo
 LATE_AFTER_INTERVALS = 3
 """Save intervals without a checkpoint after which saves are overdue."""
 
+LATE_AFTER_SECONDS = 10.0
+"""Shortest training without a checkpoint after which saves are overdue, in seconds."""
+
 STEPS_TO_SAVE = 2
 """Steps in which a save that is due by the clock takes place: all workers act after one step."""
 
@@ -166,9 +169,13 @@ def _overdue_save(seen: _Seen) -> Alert | None:
     # A failed save explains a late checkpoint better.
     if saves is None or saves.failed or seen.state not in _GOES_ON:
         return None
+    # A save in the background may take longer than an interval.
+    if saves.unsaved_seconds < max(LATE_AFTER_SECONDS, LATE_AFTER_INTERVALS * saves.save_seconds):
+        return None
     if not (_is_late_by_steps(saves) or _is_late_by_clock(saves, seen.chief.step_seconds or 0.0)):
         return None
-    intervals = [f"{saves.every_steps} steps"] if saves.every_steps else []
+    plural = "" if saves.every_steps == 1 else "s"
+    intervals = [f"{saves.every_steps} step{plural}"] if saves.every_steps else []
     intervals += [f"{saves.every_seconds:g} s"] if saves.every_seconds else []
     return Alert(
         "save-overdue",

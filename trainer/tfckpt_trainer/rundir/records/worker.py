@@ -57,7 +57,8 @@ class SaveStatus(msgspec.Struct, frozen=True, kw_only=True):
         problem: Why the newest one failed; empty after a success.
         saved_at: Time of the last successful save; None before the first.
         saved_step: Step of the newest checkpoint, saved or restored; None if there is none.
-        unsaved_steps: Steps since then.
+        save_seconds: Duration of the steps during the last successful save.
+        unsaved_steps: Steps since the newest checkpoint.
         unsaved_seconds: Duration of these steps, without pauses and saves.
         every_steps: Steps between saves; None if steps do not trigger saves.
         every_seconds: Seconds between saves; None if the clock does not trigger saves.
@@ -67,6 +68,7 @@ class SaveStatus(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     saved_at: float | None = None
     saved_step: int | None = None
+    save_seconds: float = 0.0
     unsaved_steps: int = 0
     unsaved_seconds: float = 0.0
     every_steps: int | None = None

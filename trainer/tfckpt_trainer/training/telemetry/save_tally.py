@@ -23,6 +23,7 @@ class SaveTally:
         self._trained_seconds = 0.0
         self._began_at = 0.0
         self._saved_seconds = 0.0
+        self._save_seconds = 0.0
 
     def set_intervals(self, every_steps: int | None, every_seconds: float | None) -> None:
         """Sets the intervals between saves; None if there is no such interval."""
@@ -42,6 +43,7 @@ class SaveTally:
         self._failed, self._problem = 0, ""
         self._saved_at = time.time()
         self._saved_step, self._saved_seconds = step, self._began_at
+        self._save_seconds = self._trained_seconds - self._began_at
 
     def failed(self, problem: str) -> None:
         """Records that a save failed or was refused."""
@@ -64,6 +66,7 @@ class SaveTally:
             problem=self._problem,
             saved_at=self._saved_at,
             saved_step=self._saved_step,
+            save_seconds=self._save_seconds,
             unsaved_steps=max(0, step - (self._saved_step or 0)),
             unsaved_seconds=max(0.0, self._trained_seconds - self._saved_seconds),
             every_steps=self._every_steps,

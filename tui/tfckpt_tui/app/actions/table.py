@@ -277,7 +277,7 @@ ACTIONS = (
         requires=(
             require(
                 lambda run, selection: bool(run.alerts or run.diagnostics),
-                "This run has no alerts and no diagnostics.",
+                "There are no alerts and no diagnostics.",
             ),
         ),
     ),
