@@ -6,7 +6,7 @@ import pytest
 from app_driving import opened, top, until, until_shown
 from rundir_factory import RunFactory
 
-from tfckpt_trainer.rundir.records.worker import SaveStatus
+from tfckpt_trainer.rundir.records.worker import NotFiniteMetric, SaveStatus
 
 FAILING = SaveStatus(
     failed=7,
@@ -36,3 +36,43 @@ async def test_failing_saves_are_in_the_header_the_events_and_on_a_page(
         )
         live.live_worker(0, saves=SaveStatus(saved_step=438))
         await until_shown(pilot, "All alerts and diagnostics are resolved.")
+
+
+async def test_the_stop_dialog_says_that_saves_fail(live: RunFactory) -> None:
+    live.live_worker(0, saves=FAILING)
+    async with opened(live.run, size=(80, 24)) as pilot:
+        await until_shown(pilot, "✗ 7 saves failed")
+        await pilot.press("x")
+        await until_shown(
+            pilot, "✗ 7 saves failed. If the next one fails too, the run is not stopped."
+        )
+
+
+async def test_a_loss_of_nan_is_in_the_header_the_history_and_the_plan(live: RunFactory) -> None:
+    of_nan = {"loss": None, "norm": None}
+    for step in (420, 430):
+        live.checkpoint(step, 1, metrics=of_nan, not_finite={"loss": "nan", "norm": "inf"})
+    lost = [NotFiniteMetric(name="loss", value="nan", step=411)]
+    live.live_worker(0, loss=None, metrics={"loss": None}, not_finite=lost)
+    async with opened(live.run, size=(80, 24)) as pilot:
+        await until_shown(pilot, "✗ loss is NaN")
+        await until_shown(pilot, "✗ NaN  ✗ norm")
+        await pilot.press("o")
+        await until(
+            pilot,
+            lambda: "--name ckpt-b1-400`" in " ".join(top(pilot.app).split()),
+            "the command that goes back",
+        )
+        await pilot.press("escape", "r")
+        await until_shown(pilot, "loss ✗ NaN")
+        await until_shown(pilot, "norm ✗ inf")
+        await pilot.press("escape", "p", "2", "enter")
+        await until_shown(pilot, "the newest with finite metrics")
+
+
+async def test_a_run_that_reports_no_loss_does_not_show_one_of_nan(live: RunFactory) -> None:
+    live.live_worker(0, loss=None, metrics={"score": 0.5})
+    live.live_worker(1, loss=None, metrics={"score": 0.5})
+    async with opened(live.run, size=(80, 24)) as pilot:
+        await until(pilot, lambda: "loss NaN" not in top(pilot.app), "a header without a loss")
+        assert "NaN" not in top(pilot.app)

@@ -15,6 +15,11 @@ from tfckpt_trainer.catalog.scan.observation import join_names
 from tfckpt_trainer.rundir.health import WorkerState
 from tfckpt_trainer.rundir.records.worker import NotFiniteMetric, SaveStatus, WorkerStatus
 
+SAVE_FAILED = "save-failed"
+SAVE_OVERDUE = "save-overdue"
+NOT_FINITE = "not-finite"
+"""Kinds of alerts."""
+
 LATE_AFTER_INTERVALS = 3
 """Save intervals without a checkpoint after which saves are overdue."""
 
@@ -127,7 +132,7 @@ def not_finite_alert(
             f"`tfckpt-tui verify {root_word} {name} --finite`."
         )
     title = f"{who} is {_VALUES.get(first.value, first.value)}"
-    return Alert("not-finite", title, f"{_not_finite_in_words(found)}. {back}", advice)
+    return Alert(NOT_FINITE, title, f"{_not_finite_in_words(found)}. {back}", advice)
 
 
 def _not_finite_in_words(found: Sequence[tuple[str, NotFiniteMetric]]) -> str:
@@ -161,7 +166,7 @@ def _failing_saves(seen: _Seen) -> Alert | None:
     else:
         advice = f"Remove the cause, then save with `tfckpt-tui save {seen.quoted_root}`."
     message = f"{which}: {_sentence(saves.problem)} {_newest_checkpoint(saves)}"
-    return Alert("save-failed", title, message, advice)
+    return Alert(SAVE_FAILED, title, message, advice)
 
 
 def _overdue_save(seen: _Seen) -> Alert | None:
@@ -178,7 +183,7 @@ def _overdue_save(seen: _Seen) -> Alert | None:
     intervals = [f"{saves.every_steps} step{plural}"] if saves.every_steps else []
     intervals += [f"{saves.every_seconds:g} s"] if saves.every_seconds else []
     return Alert(
-        "save-overdue",
+        SAVE_OVERDUE,
         f"no checkpoint for {LATE_AFTER_INTERVALS} intervals",
         f"No checkpoint for {LATE_AFTER_INTERVALS} intervals, although a save is due every "
         f"{' and every '.join(intervals)}. {_newest_checkpoint(saves)}",
