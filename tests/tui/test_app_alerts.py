@@ -76,3 +76,18 @@ async def test_a_run_that_reports_no_loss_does_not_show_one_of_nan(live: RunFact
     async with opened(live.run, size=(80, 24)) as pilot:
         await until(pilot, lambda: "loss NaN" not in top(pilot.app), "a header without a loss")
         assert "NaN" not in top(pilot.app)
+
+
+async def test_hostile_metrics_are_shown_safely_and_with_what_they_are(live: RunFactory) -> None:
+    name = "validation_sparse_categorical_accuracy_of_the_second_head\x1b[2J\u202e"
+    live.checkpoint(430, 1, metrics={"loss": None}, not_finite={"loss": "1e5, or so"})
+    lost = [NotFiniteMetric(name=name, value="nan", step=411)]
+    live.live_worker(0, metrics={"loss": 2.144, name: None}, not_finite=lost)
+    async with opened(live.run, size=(80, 24)) as pilot:
+        await until_shown(pilot, "is NaN")
+        first = top(pilot.app).splitlines()[0]
+        assert "✗ validation" in first
+        assert "is NaN" in first
+        assert "loss 2.144" in first
+        await until_shown(pilot, "✗ NaN")
+        assert not {"\x1b", "\u202e"} & set(top(pilot.app))

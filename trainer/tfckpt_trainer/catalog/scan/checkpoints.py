@@ -84,10 +84,15 @@ class Checkpoint:
         """The metrics that were not finite at its step, each with `nan`, `inf` or `-inf`."""
         recorded = self.record.not_finite if self.record is not None else {}
         return {
-            name: recorded.get(name, "nan") if value is None else str(value)
+            name: _known_value(recorded.get(name)) if value is None else str(value)
             for name, value in self.metrics.items()
             if value is None or not math.isfinite(value)
         }
+
+
+def _known_value(recorded: str | None) -> str:
+    """Returns a recorded value that is not finite; records of version 0.1 do not have it."""
+    return recorded if recorded in {"inf", "-inf"} else "nan"
 
 
 def newest_finite(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
