@@ -89,3 +89,22 @@ def test_a_loss_of_nan_is_told_and_the_last_finite_checkpoint_stays_and_brings_i
         newest = run_binary("ls", root, "--json").json["checkpoints"][0]
         assert (newest["branch"], newest["not_finite"]) == (1, {})
     assert run.journal().count("not finite") == 1
+
+
+def test_a_checkpoint_of_nan_saved_with_a_finite_loss_is_not_the_one_to_go_back_to(tmp_path):
+    # The loss of step 22 is computed before the weights become NaN, and the save comes after.
+    arguments = ["--save-every", "11", "--poison", "23"]
+    with Cluster(tmp_path / "run", "steered.py", arguments, 1, "one-device") as cluster:
+        run = SteeredRun(cluster)
+        root = run.run.root
+        wait_until(lambda: "note" in run.journal() or None, 90, "what the values are")
+        (alert,) = run_binary("status", root, "--json").json["alerts"]
+        assert "The newest checkpoint with finite metrics is ckpt-11." in alert["message"]
+    (note,) = [entry for entry in read_entries(run.run) if entry.kind is JournalKind.NOTE]
+    assert note.checkpoint == "ckpt-22"
+    assert "ckpt-22 was saved with finite metrics, but 1 of its tensors has NaN" in note.message
+    rows = {row["name"]: row for row in run_binary("ls", root, "--json").json["checkpoints"]}
+    assert (rows["ckpt-22"]["not_finite"], rows["ckpt-22"]["not_finite_tensors"]) == ({}, 1)
+    planned = run_binary("prune", root, "--keep-last", "1", "--dry-run", "--json")
+    reasons = {one["name"]: one["reason"] for one in planned.json["plan"]["decisions"]}
+    assert reasons["ckpt-11"] == "the newest with finite values"

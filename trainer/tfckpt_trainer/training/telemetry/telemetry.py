@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 from tfckpt_trainer.training.telemetry.save_overhead import SaveOverheadMeter
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
 from tfckpt_trainer.training.telemetry.summaries import SummaryWriter
+from tfckpt_trainer.training.telemetry.value_check import check_values
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
 
@@ -98,6 +100,21 @@ class Telemetry:
                 "metrics": {metric.name: metric.value for metric in begun},
                 "finite_checkpoint": finite.name if finite is not None else None,
             },
+        )
+        threading.Thread(
+            target=check_values,
+            args=(self._run, self._note_values),
+            name="tfckpt-finite",
+            daemon=True,
+        ).start()
+
+    def _note_values(self, name: str, tensors: int) -> None:
+        what = "1 of its tensors has" if tensors == 1 else f"{tensors} of its tensors have"
+        self.note(
+            JournalKind.NOTE,
+            f"{name} was saved with finite metrics, but {what} NaN or infinite values: do not go "
+            "back to it.",
+            checkpoint=name,
         )
 
     def _checkpoints(self) -> Sequence[Checkpoint]:
