@@ -96,6 +96,59 @@ def test_a_damaged_one_is_never_the_best():
     assert deleted(history, keep_best=(BestBy("loss", "min", 1),)) == {2}
 
 
+def test_the_newest_with_finite_metrics_stays_whatever_the_rules():
+    values = {6: math.nan, 5: None, 4: 0.4, 3: math.inf, 2: 0.2, 1: 0.1}
+    history = [checkpoint(n, metrics={"loss": values[n]}) for n in sorted(values, reverse=True)]
+    made = plan(history, Policy(keep_last=2))
+    assert {c.step for c in made.deleted} == {3, 2, 1}
+    reasons = {d.checkpoint.step: d.reason for d in made.decisions}
+    assert reasons[4] == "the newest with finite metrics"
+    by_name = plan_of_names(history, ["ckpt-4", "ckpt-5", "ckpt-2"])
+    assert {c.step for c in by_name.deleted} == {5, 2}
+
+
+def test_a_damaged_one_is_not_the_newest_with_finite_metrics():
+    history = [
+        checkpoint(3, metrics={"loss": math.nan}),
+        checkpoint(2, metrics={"loss": 0.2}, state=CheckpointState.CORRUPT),
+        checkpoint(1, metrics={"loss": 0.1}),
+    ]
+    assert deleted(history, keep_last=1) == set()
+    assert plan_of_names(history, ["ckpt-1"]).deleted == ()
+
+
+def test_one_without_metrics_counts_as_finite():
+    history = [checkpoint(3, metrics={"loss": math.nan}), checkpoint(2), checkpoint(1)]
+    assert deleted(history, keep_last=1) == {1}
+
+
+def test_the_newest_with_finite_values_stays_if_its_values_were_read():
+    # The loss was finite at the step that made the weights NaN.
+    of_nan = {"loss": math.nan}
+    history = [
+        checkpoint(5, metrics=of_nan),
+        checkpoint(4, metrics=of_nan),
+        checkpoint(3, metrics={"loss": 0.3}, not_finite_tensors=2),
+        checkpoint(2, metrics={"loss": 0.2}),
+        checkpoint(1, metrics={"loss": 0.1}, not_finite_tensors=0),
+    ]
+    made = plan(history, Policy(keep_last=1))
+    reasons = {d.checkpoint.step: d.reason for d in made.decisions}
+    assert {c.step for c in made.deleted} == {4, 1}
+    assert reasons[3] == "the newest with finite metrics"
+    assert reasons[2] == "the newest with finite values"
+
+
+def test_values_that_are_known_to_be_finite_count_if_no_metrics_are():
+    of_nan = {"loss": math.nan}
+    history = [
+        checkpoint(3, metrics=of_nan, not_finite_tensors=1),
+        checkpoint(2, metrics=of_nan, not_finite_tensors=0),
+        checkpoint(1, metrics=of_nan),
+    ]
+    assert deleted(history, keep_last=1) == {1}
+
+
 def test_rules_add_up():
     history = newest_first(100, 150, 200, 250, 300)
     assert deleted(history, keep_last=2, keep_every_steps=200) == {150}
@@ -187,6 +240,7 @@ CHECKPOINT = st.builds(
     metrics=st.dictionaries(st.sampled_from(["loss", "accuracy"]), METRIC),
     pinned=st.sampled_from([False, False, False, False, True]),
     dropped_by_manager=st.sampled_from([False, False, False, True]),
+    not_finite_tensors=st.sampled_from([None, None, 0, 3]),
 )
 HISTORY = st.lists(CHECKPOINT, max_size=12).map(
     lambda found: [replace(c, name=f"n{place}") for place, c in enumerate(found)]
@@ -221,6 +275,10 @@ def numbers_in(good, metric):
 def all_rules_can_be_applied(history, policy):
     good = [(place, c) for place, c in enumerate(history) if c.restorable]
     return all(numbers_in(good, best.metric) for best in best_rules(policy))
+
+
+def has_finite_metrics(checkpoint):
+    return all(n is not None and math.isfinite(n) for n in checkpoint.metrics.values())
 
 
 def best_rules(policy):
@@ -311,7 +369,12 @@ def test_what_goes_is_exactly_what_no_rule_and_no_protection_keeps(history, poli
     assert all(d.reason for d in made.decisions)
     restorable = [c.name for c in history if c.restorable]
     verified = [c.name for c in history if c.state is CheckpointState.VERIFIED]
-    must_stay = {*restorable[:1], *verified[:1], *in_use, *kept_by_rules(history, policy)}
+    finite = [c for c in history if c.restorable and has_finite_metrics(c)]
+    values = [c.name for c in finite if not c.not_finite_tensors]
+    values = values or [c.name for c in history if c.restorable and c.not_finite_tensors == 0]
+    must_stay = {*restorable[:1], *verified[:1], *values[:1], *in_use}
+    must_stay |= {c.name for c in finite[:1]}
+    must_stay |= kept_by_rules(history, policy)
     never = {
         CheckpointState.WRITING,
         CheckpointState.TRASHED,
@@ -387,3 +450,24 @@ def test_names_never_overrule_protection(history, data):
     assert not any(c.pinned or c.state is CheckpointState.WRITING for c in gone)
     if any(c.restorable for c in history):
         assert any(c.restorable for c in history if c not in gone)
+
+
+@settings(max_examples=300)
+@given(HISTORY, st.one_of(POLICY, st.sets(st.integers(0, 11))))
+def test_a_prune_never_leaves_only_checkpoints_that_are_not_finite(history, wanted):
+    def finite(checkpoints):
+        return [c.name for c in checkpoints if c.restorable and has_finite_metrics(c)]
+
+    def in_values(checkpoints):
+        return [c for c in checkpoints if c.restorable and c.not_finite_tensors == 0]
+
+    if isinstance(wanted, Policy):
+        assume(all_rules_can_be_applied(history, wanted))
+        made = plan(history, wanted)
+    else:
+        names = [c.name for place, c in enumerate(history) if place in wanted]
+        made = plan_of_names(history, names)
+    left = [d.checkpoint for d in made.decisions if d.keep]
+    assert finite(left)[:1] == finite(history)[:1]
+    if in_values(history):
+        assert any(c.restorable and not c.not_finite_tensors for c in left)

@@ -18,7 +18,11 @@ FLIPPED = "v00000 in ckpt-1.data-00000-of-00001 does not match its checksum"
 
 
 def verified(
-    made: CheckpointDirectory, name: str, *faults: FoundFault, at: float = NOW - 60
+    made: CheckpointDirectory,
+    name: str,
+    *faults: FoundFault,
+    at: float = NOW - 60,
+    not_finite: int | None = None,
 ) -> VerificationRecord:
     """Remembers a verification of the files that are there now."""
     record = VerificationRecord(
@@ -29,6 +33,7 @@ def verified(
         tensors=1,
         files={fact.name: fact.identity for fact in scan_files(made.root)[name].facts},
         findings=list(faults),
+        not_finite=not_finite,
     )
     store_result(made.run, record)
     return record
@@ -164,3 +169,18 @@ def test_a_verification_goes_to_the_trash_and_comes_back_with_its_checkpoint(mad
     assert set(Verifications(made.run).look()) == {"ckpt-3"}
     undo(made.run, None, update_state_file=True)
     assert made.scan()["ckpt-1"].state is CheckpointState.VERIFIED
+
+
+def test_whether_values_are_finite_is_known_as_long_as_no_file_changes(made):
+    made.tensorflow("ckpt-1")
+    verified(made, "ckpt-1")
+    assert made.scan()["ckpt-1"].not_finite_tensors is None
+    verified(made, "ckpt-1", not_finite=3)
+    assert made.scan()["ckpt-1"].not_finite_tensors == 3
+    # A later verification that does not look at the values does not forget them.
+    verified(made, "ckpt-1", at=NOW - 30)
+    found = made.scan()["ckpt-1"]
+    assert (found.not_finite_tensors, found.verified_at) == (3, NOW - 30)
+    os.utime(made.root / "ckpt-1.index", (NOW, NOW))
+    verified(made, "ckpt-1")
+    assert made.scan()["ckpt-1"].not_finite_tensors is None

@@ -104,6 +104,7 @@ class RunFactory:
         recorded: bool = True,
         listed: bool = True,
         metrics: dict[str, float | None] | None = None,
+        not_finite: dict[str, str] | None = None,
     ) -> str:
         """Writes a whole checkpoint, with its record; returns its name."""
         name = checkpoint_name(step, branch) if name is None else name
@@ -123,6 +124,7 @@ class RunFactory:
                 trigger=trigger,
                 parent=parent,
                 metrics={"loss": loss_at(step)} if metrics is None else metrics,
+                not_finite=not_finite or {},
                 duration_seconds=0.21,
                 files=facts,
             )

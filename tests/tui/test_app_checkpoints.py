@@ -196,9 +196,9 @@ async def test_diagnostics_appear_and_disappear(made: RunFactory) -> None:
         await pilot.press("o")
         await until_shown(pilot, "The state file names x as the newest")
         state.write_bytes(sound)
-        await until_shown(pilot, "All diagnostics are resolved")
+        await until_shown(pilot, "All alerts and diagnostics are resolved")
         await pilot.press("escape", "o")
-        await until_shown(pilot, "This directory has no diagnostics")
+        await until_shown(pilot, "There are no alerts and no diagnostics")
         assert "diagnostic" not in top(app).splitlines()[2]
 
 

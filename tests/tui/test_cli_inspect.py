@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -189,6 +190,28 @@ def test_what_is_not_finite_is_a_problem_only_where_it_was_asked_for(
     expected = "1 NaN and 2 infinite of 5 values, the first at [0, 1]"
     assert f"{KERNEL}: {expected}" in said.data
     assert said.data.splitlines()[-1] == "1 checkpoint: 0 sound, 1 not finite."
+
+
+def test_values_that_are_not_finite_are_remembered_and_protect_an_older_checkpoint(
+    tool: Tool, tmp_path: Path
+) -> None:
+    RunFactory(tmp_path).create()
+    save(tmp_path, 1)
+    for step in (2, 3):
+        save(tmp_path, step, **in_kernel(NOTHING))
+    plan = ("prune", tmp_path, "--keep-last", "1", "--dry-run", "--json")
+    assert goes(tool(*plan)) == {"ckpt-1", "ckpt-2"}
+    assert tool("verify", tmp_path, "--finite").code == 1
+    assert tool("verify", tmp_path, "--again").code == 0
+    rows = tool("ls", tmp_path, "--json").json["checkpoints"]
+    assert [row["not_finite_tensors"] for row in rows] == [1, 1, 0]
+    assert goes(tool(*plan)) == {"ckpt-2"}
+    said = tool(*plan[:-1])
+    assert re.search(r"keep +ckpt-1 .*the newest with finite values", said.data)
+
+
+def goes(said: Said) -> set[str]:
+    return {one["name"] for one in said.json["plan"]["decisions"] if not one["keep"]}
 
 
 @pytest.mark.parametrize("ours", [False, True])

@@ -20,7 +20,7 @@ from command_running import Tool, run_binary
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
-from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import Activity, NotFiniteMetric, SaveStatus, WorkerStatus
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 
 HOSTILE = "esc-\x1b]52;c;QUFB\x07\u202e\x9b2J-6"
@@ -57,6 +57,8 @@ def test_ls_json_is_newest_first_with_all_documented_fields(tool: Tool, tmp_path
         "saved_at": made.now - 300,
         "trigger": "command",
         "metrics": {"loss": newest["metrics"]["loss"]},
+        "not_finite": {},
+        "not_finite_tensors": None,
         "pinned": False,
         "current": True,
         "problem": "",
@@ -136,6 +138,84 @@ def test_status_of_a_healthy_run(tool: Tool, tmp_path: Path) -> None:
     assert "training" in words
     assert "438 of 5,000 on branch 1" in words
     assert "118 ms" in words
+
+
+def test_status_of_a_run_whose_saves_fail_is_a_problem(tool: Tool, tmp_path: Path) -> None:
+    made = two_branches(tmp_path, live=True)
+    problem = "worker 0: [Errno 30] Read-only file system\x1b[2J"
+    made.live_worker(0, saves=SaveStatus(failed=7, problem=problem, saved_step=400))
+    said = tool("status", tmp_path, "--json")
+    assert said.code == 1
+    assert said.json["run"]["state"] == "training"
+    (alert,) = said.json["alerts"]
+    assert alert["kind"] == "save-failed"
+    assert alert["message"].startswith("The last 7 saves failed: worker 0: [Errno 30]")
+    said = tool("status", tmp_path)
+    assert said.code == 1
+    (line,) = [line for line in said.data.splitlines() if line.startswith("alert ")]
+    assert "\x1b" not in line
+    assert "The last 7 saves failed: worker 0: [Errno 30] Read-only file system" in line
+    assert f"save with `tfckpt-tui save {tmp_path}`." in line
+
+
+def test_status_of_a_run_without_a_checkpoint_for_three_intervals_is_a_problem(
+    tool: Tool, tmp_path: Path
+) -> None:
+    made = two_branches(tmp_path, live=True)
+    late = SaveStatus(saved_step=400, unsaved_steps=38, unsaved_seconds=60.0, every_steps=10)
+    made.live_worker(0, saves=late)
+    said = tool("status", tmp_path, "--json")
+    assert (said.code, [alert["kind"] for alert in said.json["alerts"]]) == (1, ["save-overdue"])
+    made.live_worker(0, saves=late, activity=Activity.PAUSED)
+    made.live_worker(1, activity=Activity.PAUSED)
+    said = tool("status", tmp_path, "--json")
+    assert (said.code, said.json["alerts"]) == (0, [])
+
+
+def test_status_of_a_run_with_a_metric_that_is_not_finite_is_a_problem(
+    tool: Tool, tmp_path: Path
+) -> None:
+    made = two_branches(tmp_path, live=True)
+    made.checkpoint(450, 1, metrics={"loss": None})
+    lost = [NotFiniteMetric(name="loss", value="nan", step=431)]
+    made.live_worker(0, loss=None, metrics={"loss": None}, not_finite=lost)
+    said = tool("status", tmp_path, "--json")
+    assert said.code == 1
+    assert said.json["workers"][0]["not_finite"] == {"loss": "nan"}
+    (alert,) = said.json["alerts"]
+    assert alert["kind"] == "not-finite"
+    said = tool("status", tmp_path)
+    assert "alert     loss is NaN since step 431. The newest checkpoint with finite" in said.data
+    assert f"`tfckpt-tui restore {tmp_path} --name ckpt-b1-400`" in said.data
+    assert "  NaN  " in said.data
+
+
+def test_checkpoints_with_metrics_that_are_not_finite_are_marked(
+    tool: Tool, tmp_path: Path
+) -> None:
+    made = RunFactory(tmp_path).create()
+    made.checkpoint(1)
+    made.checkpoint(2, metrics={"loss": None, "score": 0.5}, not_finite={"loss": "-inf"})
+    made.checkpoint(3, metrics={"loss": 0.5, "score": None})
+    rows = tool("ls", tmp_path, "--json").json["checkpoints"]
+    assert [row["not_finite"] for row in rows] == [{"score": "nan"}, {"loss": "-inf"}, {}]
+    lines = tool("ls", tmp_path).data.splitlines()
+    assert "loss=0.5000 score=✗ NaN" in lines[1]
+    assert "loss=✗ -inf score=0.5000" in lines[2]
+    assert "✗" not in lines[3]
+    names = [
+        row["name"]
+        for row in tool("ls", tmp_path, "--json", "--filter", "not-finite").json["checkpoints"]
+    ]
+    assert names == ["ckpt-3", "ckpt-2"]
+    assert "loss        ✗ -inf" in tool("inspect", tmp_path, "ckpt-2").data
+    record = tool("inspect", tmp_path, "ckpt-2", "--json").json["record"]
+    assert record["not_finite"] == {"loss": "-inf"}
+    planned = tool("prune", tmp_path, "--keep-last", "1", "--dry-run").data
+    assert re.search(r"keep +ckpt-1 .*the newest with finite metrics", planned)
+    refused = tool("prune", tmp_path, "ckpt-1", "--yes")
+    assert refused.code == 4
+    assert "the newest with finite metrics" in refused.words
 
 
 def test_status_of_a_run_with_a_lost_worker_is_a_problem(tool: Tool, tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
-from app_driving import until
+from app_driving import until, until_shown
 from json_reference import check
 from rundir_factory import RunFactory, two_branches
 
 from command_running import Tool
 from tfckpt_trainer.rundir.health import RunState
+from tfckpt_trainer.rundir.records.worker import SaveStatus
 from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.app.widgets.run.run_list import RunList
 from tfckpt_tui.settings.config import Config
@@ -69,6 +70,20 @@ def test_what_was_opened_last_comes_first_and_what_is_gone_not_at_all(tmp_path: 
     found = recent_runs()
     assert found[:2] == [tmp_path / "run-20", tmp_path / "run-53"]
     assert len(found) == MOST_RECENT - 1
+
+
+async def test_a_run_whose_saves_fail_is_marked(runs: Path, tool: Tool) -> None:
+    made = RunFactory(runs / "deep" / "digits")
+    made.worker(0, saves=SaveStatus(failed=7, problem="no room"))
+    made.worker(1)
+    said = tool("runs", runs)
+    assert "training: 7 saves failed" in said.data
+    listed = {one["directory"]: one["alerts"] for one in tool("runs", runs, "--json").json["runs"]}
+    assert listed == {str(made.run.root): ["7 saves failed"], str(runs / "foreign"): []}
+    app = RunsApp(runs, Config())
+    async with app.run_test(size=(120, 24)) as pilot:
+        await until_shown(pilot, "✗ training")
+        await until_shown(pilot, "7 saves failed")
 
 
 @pytest.mark.parametrize("content", [b"{", b'{"directories": 3}', b"\xff"])

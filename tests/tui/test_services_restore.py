@@ -15,7 +15,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_tui.services.choose import find_by_name, find_by_step
 from tfckpt_tui.services.report import list_checkpoints
-from tfckpt_tui.services.restore import plan_restore_of
+from tfckpt_tui.services.restore import describe_plan, plan_restore_of
 
 
 def found(run: RunDirectory, step: int) -> str:
@@ -119,3 +119,12 @@ def test_the_plan_tells_the_steps_back_and_the_new_branch(tmp_path: Path) -> Non
 def test_a_restore_of_the_tip_continues_its_branch(tmp_path: Path) -> None:
     ahead = plan_restore_of(two_branches(tmp_path).run, name="ckpt-500")
     assert (ahead.steps_back, ahead.branch, ahead.is_new_branch) == (0, 0, False)
+
+
+def test_a_plan_says_that_metrics_of_the_checkpoint_were_not_finite(tmp_path: Path) -> None:
+    made = two_branches(tmp_path)
+    name = made.checkpoint(450, 1, metrics={"loss": None, "score": 1.0})
+    said = describe_plan(plan_restore_of(made.run, name=name))
+    assert "At its step, these metrics were not finite: loss." in said
+    said = describe_plan(plan_restore_of(made.run, name="ckpt-300"))
+    assert "not finite" not in said

@@ -47,6 +47,7 @@ parser.add_argument("--outputs", type=int, default=1, help="of the last layer")
 parser.add_argument("--partial", action="store_true")
 parser.add_argument("--custom-layer", action="store_true")
 parser.add_argument("--terminated", action="store_true", help="before there is a run to end")
+parser.add_argument("--poison", type=int, help="set a weight to NaN before this step, once")
 parser.add_argument("--busy-input", action="store_true", help="with threads that tf.data tunes")
 parser.add_argument("--random-input", action="store_true", help="a map that draws numbers")
 options = parser.parse_args()
@@ -194,9 +195,14 @@ for batch in run:
     run.worker_state["mine"] = run.worker_state.get("mine", 0) + 1 + worker
     if run.step in scores:
         run.report(score=scores[run.step])
+    # The step of this batch is not counted yet.
+    if run.step + 2 == options.poison:
+        options.poison = None
+        model.weights[0].assign(float("nan") * model.weights[0])
     if options.die_at_rename and run.step == 15:
         while not (run.directory / "ckpt-10.index").exists():
             time.sleep(0.01)
         sys.addaudithook(die_in_time)
     if options.largest_file and run.step == 5:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (options.largest_file, options.largest_file))
+        _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (options.largest_file, most))

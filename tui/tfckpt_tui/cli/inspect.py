@@ -20,6 +20,7 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import print_json, print_line, print_table
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.checkpoint_columns import metric_text
 from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.compare import Comparison, compare_checkpoints, measure, worst_first
 from tfckpt_tui.services.inspect import (
@@ -132,8 +133,8 @@ def _print_inspection(
         print_line(f"problem     {problem}")
     print_line(f"step        {step} on branch {checkpoint.branch}")
     print_line(f"saved       {units.local_time(checkpoint.saved_at)} {checkpoint.trigger}".rstrip())
-    for key, value in checkpoint.metrics.items():
-        print_line(f"{key:<11} {units.metric(value)}")
+    for key in checkpoint.metrics:
+        print_line(f"{key:<11} {metric_text(checkpoint, key)}")
     files = units.count(checkpoint.shards, "data file")
     print_line(f"size        {units.size(checkpoint.size)} in {files}")
     if found.has_graph is False:

@@ -33,7 +33,7 @@ def runs(directory: Path | None, as_json: bool) -> None:
         return
     rows = [
         (
-            one.state.value,
+            f"{one.state.value}: {', '.join(one.alerts)}" if one.alerts else one.state.value,
             "–" if one.step is None else f"{one.step:,}",
             "–" if one.total_steps is None else f"{one.total_steps:,}",
             "–" if one.loss is None else units.metric(one.loss),
@@ -54,4 +54,5 @@ def _data(one: RunSummary) -> Json:
         "loss": one.loss,
         "strategy": one.strategy,
         "active_at": one.active_at,
+        "alerts": list(one.alerts),
     }

@@ -116,6 +116,8 @@ def _print_status(report: dict[str, Any]) -> None:
         print_line(f"exact     {run['exactness']['words']}")
     current = f", current {run['checkpoint']}" if run["checkpoint"] else ""
     print_line(f"saved     {units.count(run['checkpoints'], 'checkpoint')}{current}")
+    for alert in report["alerts"]:
+        print_line(f"alert     {alert['message']} {alert['advice']}")
     if not report["workers"]:
         return
     rows = [
@@ -126,7 +128,7 @@ def _print_status(report: dict[str, Any]) -> None:
             worker["state"],
             str(worker["step"]),
             units.step_time(worker["step_seconds"]),
-            units.metric(worker["loss"]) if worker["loss"] is not None else "–",
+            units.metric(worker["loss"]) if "loss" in worker["metrics"] else "–",
             "–" if worker["memory_bytes"] is None else units.size(worker["memory_bytes"]),
             units.age(worker["heartbeat_age_seconds"]),
         )

@@ -18,6 +18,9 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 
+NOT_FINITE = "✗"
+"""Mark of metrics that are NaN or infinite."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -256,21 +259,34 @@ def _age(row: Row) -> float:
     return max(0.0, row.now - row.checkpoint.saved_at)
 
 
+def metric_text(checkpoint: Checkpoint, name: str) -> str:
+    """Returns a metric of a checkpoint; one that is not finite has the mark `NOT_FINITE`."""
+    broken = checkpoint.not_finite.get(name)
+    if broken is None:
+        return units.metric(checkpoint.metrics[name])
+    return f"{NOT_FINITE} {units.metric(float(broken))}"
+
+
 def _loss(row: Row) -> str:
-    metrics = row.checkpoint.metrics
-    return units.metric(metrics["loss"]) if "loss" in metrics else "–"
+    return metric_text(row.checkpoint, "loss") if "loss" in row.checkpoint.metrics else "–"
 
 
 def _all_metrics(row: Row) -> str:
-    metrics = row.checkpoint.metrics
-    return " ".join(f"{name}={units.metric(value)}" for name, value in metrics.items())
+    checkpoint = row.checkpoint
+    return " ".join(f"{name}={metric_text(checkpoint, name)}" for name in checkpoint.metrics)
 
 
 def _other_metrics(row: Row) -> str:
-    metrics = sorted(row.checkpoint.metrics.items())
-    return "  ".join(
-        f"{clean(name)} {units.metric(value)}" for name, value in metrics if name != "loss"
-    )
+    names = sorted(name for name in row.checkpoint.metrics if name != "loss")
+    return "  ".join(f"{clean(name)} {metric_text(row.checkpoint, name)}" for name in names)
+
+
+def _others_not_finite(row: Row) -> str:
+    """Returns what else than the loss is not finite: metrics, and values that were read."""
+    names = sorted(name for name in row.checkpoint.not_finite if name != "loss")
+    if row.checkpoint.not_finite_tensors:
+        names.insert(0, units.count(row.checkpoint.not_finite_tensors, "tensor"))
+    return f"{NOT_FINITE} {', '.join(map(clean, names))}" if names else ""
 
 
 def _copied_metrics(checkpoint: Checkpoint) -> str:
@@ -384,6 +400,19 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         text=_loss,
         history=HistoryCell("loss", 8, rank=2),
         sort=Sort(4, descending=False),
+    ),
+    CheckpointColumn(
+        key="not-finite",
+        value=lambda c: bool(c.not_finite or c.not_finite_tensors),
+        text=_others_not_finite,
+        history=HistoryCell(
+            "not finite", 10, rank=2, align="<", style="bad", widest=lambda width: width // 6
+        ),
+        flag="not-finite",
+    ),
+    CheckpointColumn(key="not-finite-metrics", value=lambda c: c.not_finite, json="not_finite"),
+    CheckpointColumn(
+        key="not-finite-tensors", value=lambda c: c.not_finite_tensors, json="not_finite_tensors"
     ),
     CheckpointColumn(
         key="metrics",

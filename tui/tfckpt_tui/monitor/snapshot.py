@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from tfckpt_trainer.catalog.alerts import Alert
 from tfckpt_trainer.catalog.lineage import BranchStep, BranchTips
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
@@ -73,6 +74,7 @@ class RunSnapshot:
         disk_total: Bytes of the file system; None if unknown.
         disk_free: Free bytes of the file system; None if unknown.
         disk_used: Bytes of all checkpoints.
+        alerts: Problems of the training, the most urgent first.
         problems: Files that could not be read, and why; safe to show.
     """
 
@@ -98,6 +100,7 @@ class RunSnapshot:
     disk_free: int | None = None
     disk_used: int = 0
     forecast: Forecast = Forecast()
+    alerts: tuple[Alert, ...] = ()
     problems: tuple[str, ...] = ()
 
     @property

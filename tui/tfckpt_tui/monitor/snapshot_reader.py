@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from tfckpt_trainer.catalog.alerts import find_alerts
 from tfckpt_trainer.catalog.lineage import BranchTips
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
@@ -94,6 +95,7 @@ class SnapshotReader:
         run = self._run
         info = self._load(run.run_file, RunInfo)
         workers = self._workers(now, info.worker_count if info is not None else None)
+        states = [(view.status, view.state) for view in workers]
         supervisor = self._load_status(run.supervisor_status, SupervisorStatus)
         self._journal.extend(self._journal_tail.read_new())
         self._series.add(self._series_tail.read_new())
@@ -108,9 +110,7 @@ class SnapshotReader:
             path=path,
             tracked=run.was_trained_here,
             info=info,
-            state=run_state(
-                [(view.status, view.state) for view in workers], supervisor, now, self._lives
-            ),
+            state=run_state(states, supervisor, now, self._lives),
             trainer_answers=self._try(lambda: trainer_answers(run, now, self._lives), False),
             workers=workers,
             supervisor=supervisor,
@@ -127,6 +127,7 @@ class SnapshotReader:
             disk_free=free,
             disk_used=sum(checkpoint.size for checkpoint in checkpoints),
             forecast=forecast(workers, info, checkpoints, free, self._journal, now),
+            alerts=find_alerts(run.root, states, checkpoints),
             problems=tuple(self._problems),
         )
 

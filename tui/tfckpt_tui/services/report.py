@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from tfckpt_trainer.catalog.alerts import find_alerts
 from tfckpt_trainer.catalog.lineage import BranchTips
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
@@ -109,6 +110,10 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
             "checkpoints": len(saved),
             "restarts": supervisor.attempt if supervisor else 0,
         },
+        "alerts": [
+            {"kind": alert.kind, "message": alert.message, "advice": alert.advice}
+            for alert in find_alerts(run.root, workers, saved)
+        ],
         "workers": [
             {
                 "index": status.index,
@@ -123,6 +128,7 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
                 "input_wait_seconds": status.input_wait_seconds,
                 "loss": status.loss,
                 "metrics": dict(status.metrics),
+                "not_finite": {metric.name: metric.value for metric in status.not_finite},
                 "examples_per_second": status.examples_per_second,
                 "cpu_percent": status.cpu_percent,
                 "memory_bytes": status.memory_bytes,
@@ -137,7 +143,7 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
 def has_problem(report: Json) -> bool:
     """Whether a status report shows a problem."""
     bad = {RunState.DEGRADED.value, RunState.FAILED.value, RunState.RESTARTING.value}
-    return report["run"]["state"] in bad
+    return report["run"]["state"] in bad or bool(report["alerts"])
 
 
 def _reason(

@@ -44,6 +44,9 @@ def describe_plan(plan: RestorePlan) -> str:
     branch = f"new branch {plan.branch}" if plan.is_new_branch else f"branch {plan.branch}"
     back = f"goes back {units.count(plan.steps_back, 'step')} and " if plan.steps_back else ""
     sentence = f"Restoring {plan.target.name}. Training {back}continues on {branch}."
+    if plan.target.not_finite:
+        names = ", ".join(plan.target.not_finite)
+        sentence += f" At its step, these metrics were not finite: {names}."
     if plan.unsaved_steps:
         steps = units.count(plan.unsaved_steps, "step")
         sentence += f" The last {steps} are in no checkpoint and are lost."

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.bundle.state_file import read_state_file
+from tfckpt_trainer.catalog.alerts import find_alerts
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.rundir.documents import Document, load_if_exists, store
@@ -47,6 +48,7 @@ class RunSummary:
     Attributes:
         step: The step in the chief's last heartbeat, or else of the newest checkpoint.
         active_at: Time of the last heartbeat or save, in seconds since the epoch.
+        alerts: The alerts of the run in a few words each, the most urgent first.
     """
 
     root: Path
@@ -56,6 +58,7 @@ class RunSummary:
     loss: float | None
     strategy: str
     active_at: float
+    alerts: tuple[str, ...] = ()
 
 
 def remember_run(root: Path) -> None:
@@ -124,7 +127,8 @@ def summarize_run(root: Path, now: float) -> RunSummary:
     with suppress(OSError, TfckptError):
         info, supervisor = load_if_exists(run.run_file, RunInfo), read_supervisor(run)
     workers = read_workers(run, info.worker_count if info is not None else None)
-    state = run_state([(w, worker_state(w, now)) for w in workers], supervisor, now)
+    states = [(worker, worker_state(worker, now)) for worker in workers]
+    state = run_state(states, supervisor, now)
     chief = next((worker for worker in workers if worker.index == 0), None)
     return RunSummary(
         root=root,
@@ -136,6 +140,7 @@ def summarize_run(root: Path, now: float) -> RunSummary:
         active_at=max(
             _modified_at(run.state_file), *(worker.updated_at for worker in workers), 0.0
         ),
+        alerts=tuple(alert.title for alert in find_alerts(root, states, ())),
     )
 
 

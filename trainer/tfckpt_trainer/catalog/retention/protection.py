@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, newest_finite
 from tfckpt_trainer.catalog.scan.symbolic_links import link_reasons
 
 NOT_IN_USE: Mapping[str, str] = MappingProxyType({})
@@ -31,12 +31,27 @@ def protections(
     newest = next((c for c in checkpoints if c.restorable), None)
     if newest is not None:
         reasons.setdefault(newest.name, "the newest that can be restored")
+    for name, reason in _newest_finite(checkpoints):
+        reasons.setdefault(name, reason)
     verified = next(
         (c for c in checkpoints if c.state is CheckpointState.VERIFIED and not c.links), None
     )
     if verified is not None:
         reasons.setdefault(verified.name, "the last verified")
     return reasons
+
+
+def _newest_finite(checkpoints: Sequence[Checkpoint]) -> Iterator[tuple[str, str]]:
+    """Yields the newest with finite metrics and, if values are known, with finite values."""
+    restorable = [checkpoint for checkpoint in checkpoints if checkpoint.restorable]
+    metrics = next((c for c in restorable if not c.not_finite), None)
+    if metrics is not None:
+        yield metrics.name, "the newest with finite metrics"
+    values = newest_finite(restorable) or next(
+        (c for c in restorable if c.not_finite_tensors == 0), None
+    )
+    if values is not None:
+        yield values.name, "the newest with finite values"
 
 
 def _reason(checkpoint: Checkpoint, in_use: Mapping[str, str]) -> str:

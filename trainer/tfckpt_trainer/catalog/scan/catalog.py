@@ -293,6 +293,7 @@ def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
             metrics=record.metrics,
             problem=verdict.problem,
             verified_at=verdict.verified_at,
+            not_finite_tensors=verdict.not_finite_tensors,
             record=record,
             links=files.links,
         )
@@ -307,6 +308,7 @@ def _describe(evidence: Evidence, verdict: Verdict) -> Checkpoint:
         saved_at=_modified_at(evidence),
         problem=verdict.problem,
         verified_at=verdict.verified_at,
+        not_finite_tensors=verdict.not_finite_tensors,
         links=files.links,
     )
 

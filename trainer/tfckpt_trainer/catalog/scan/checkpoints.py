@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -47,6 +48,8 @@ class Checkpoint:
             not list it. No manager will delete it.
         problem: Why it cannot be restored; empty if it can.
         verified_at: When these files were last verified, whatever the result; None if never.
+        not_finite_tensors: Number of tensors with NaN or infinite values; None if no verification
+            looked for them.
         links: The files that are symbolic links.
     """
 
@@ -69,8 +72,38 @@ class Checkpoint:
     verified_at: float | None = None
     record: CheckpointRecord | None = None
     links: tuple[Link, ...] = ()
+    not_finite_tensors: int | None = None
 
     @property
     def restorable(self) -> bool:
         """Whether it can be restored under this name; a checkpoint with links cannot."""
         return self.state.restorable and not self.links
+
+    @property
+    def not_finite(self) -> dict[str, str]:
+        """The metrics that were not finite at its step, each with `nan`, `inf` or `-inf`."""
+        recorded = self.record.not_finite if self.record is not None else {}
+        return {
+            name: _known_value(recorded.get(name)) if value is None else str(value)
+            for name, value in self.metrics.items()
+            if value is None or not math.isfinite(value)
+        }
+
+
+def _known_value(recorded: str | None) -> str:
+    """Returns a recorded value that is not finite; records of version 0.1 do not have it."""
+    return recorded if recorded in {"inf", "-inf"} else "nan"
+
+
+def newest_finite(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
+    """Returns the newest checkpoint that can be restored and has only finite metrics.
+
+    Checkpoints are left out if a verification found values that are not finite.
+
+    Args:
+        checkpoints: Newest first.
+    """
+    return next(
+        (c for c in checkpoints if c.restorable and not c.not_finite and not c.not_finite_tensors),
+        None,
+    )

@@ -131,6 +131,7 @@ class Verdict(msgspec.Struct, frozen=True):
         holds: Whether it stays valid as long as no file changes.
         deferred: Whether a deeper scan may find another state.
         verified_at: When these files were last verified; None if never.
+        not_finite_tensors: Number of tensors with NaN or infinite values; None if unknown.
     """
 
     state: CheckpointState
@@ -139,6 +140,7 @@ class Verdict(msgspec.Struct, frozen=True):
     holds: bool = True
     deferred: bool = False
     verified_at: float | None = None
+    not_finite_tensors: int | None = None
 
 
 def quiet_seconds_of(root: Path) -> float:
@@ -254,10 +256,18 @@ def _with_index(
     problem = _problem_of_worker_state(root, record) if record is not None and not deferred else ""
     if problem:
         return Verdict(CheckpointState.INCOMPLETE, count, problem)
-    verified_at = _verified_at(root, evidence)
-    if verified_at is not None:
+    verification = _holding_verification(root, evidence)
+    if verification is not None:
+        return Verdict(
+            CheckpointState.VERIFIED,
+            count,
+            deferred=deferred,
+            verified_at=verification.verified_at,
+            not_finite_tensors=verification.not_finite,
+        )
+    if record is not None and _as_recorded(evidence.files, record):
         state = CheckpointState.VERIFIED
-        return Verdict(state, count, deferred=deferred, verified_at=verified_at)
+        return Verdict(state, count, deferred=deferred, verified_at=record.saved_at)
     if depth is not Depth.SIZES:
         return Verdict(CheckpointState.COMPLETE, count, deferred=True)
     for fact, size in zip(present, read_index(root / files.name).shard_sizes(), strict=True):
@@ -295,15 +305,6 @@ def _found_fault(root: Path, evidence: Evidence) -> Verdict | None:
         f"{fault.message.rstrip('.')}.",
         verified_at=verification.verified_at,
     )
-
-
-def _verified_at(root: Path, evidence: Evidence) -> float | None:
-    verification, record = _holding_verification(root, evidence), evidence.record
-    if verification is not None:
-        return verification.verified_at
-    if record is not None and _as_recorded(evidence.files, record):
-        return record.saved_at
-    return None
 
 
 def _holding_verification(root: Path, evidence: Evidence) -> VerificationRecord | None:

@@ -7,10 +7,12 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from tfckpt_trainer.catalog.scan.checkpoint_files import FileFact, identity_of
 from tfckpt_trainer.catalog.scan.document_set import Documents
 from tfckpt_trainer.errors import DamagedFileError, UsageError
-from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.documents import load_if_exists, store
 from tfckpt_trainer.rundir.files import make_directory
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
@@ -115,8 +117,22 @@ def _store_in_cache(run: RunDirectory, record: VerificationRecord) -> None:
 
 def _store(directory: Path, record: VerificationRecord) -> None:
     make_directory(directory)
+    path = directory / f"{record.name}.json"
     # Not flushed: after a power loss the checkpoint is verified again.
-    store(directory / f"{record.name}.json", record, durable=False)
+    store(path, _with_known_values(path, record), durable=False)
+
+
+def _with_known_values(path: Path, record: VerificationRecord) -> VerificationRecord:
+    """Returns a result with what an earlier one says about the values of the same files."""
+    if record.not_finite is not None:
+        return record
+    try:
+        earlier = load_if_exists(path, VerificationRecord)
+    except DamagedFileError:
+        return record
+    if earlier is None or earlier.files != record.files:
+        return record
+    return replace(record, not_finite=earlier.not_finite)
 
 
 def _cache_of(run: RunDirectory) -> Path | None:

@@ -115,6 +115,7 @@ def verify_checkpoint(
             tensors=found.tensors,
             files=before,
             findings=[fault_of(finding) for finding in findings],
+            not_finite=len(found.not_finite) if finite else None,
         )
         return Verified(record, found.not_finite)
     raise RefusedError(f"{name} changed while it was read: it is being written. Try again later.")

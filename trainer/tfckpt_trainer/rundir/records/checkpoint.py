@@ -71,7 +71,9 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
             the good checkpoint with the highest sequence, not the highest step.
         trigger: Why it was saved: `every N steps`, `every N seconds`, `command`, `end`, ...
         command: ID of the command that requested the save, if any.
-        metrics: Means over all replicas at that step; None stands for NaN.
+        metrics: Means over all replicas at that step; None stands for NaN and infinity.
+        not_finite: Which of the metrics are None, each with its value: `nan`, `inf` or `-inf`.
+            Empty in records of earlier versions.
         best: Best value so far of each metric that triggers a save when it improves.
         state: The content of `run.state` on the chief.
         duration_seconds: Time from the agreed step to the commit, on the chief.
@@ -106,6 +108,7 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
     contents: list[str] = []
     exactness: Exactness | None = None
     per_worker: list[str] | None = None
+    not_finite: dict[str, str] = {}
 
     def has_file(self, prefix: str) -> bool:
         """Whether files of the workers with this prefix were written."""
@@ -179,6 +182,7 @@ class VerificationRecord(SealedDocument, frozen=True, kw_only=True):
         files: Size, modification time in nanoseconds and inode of each file. The result is valid
             only while these are unchanged.
         findings: The problems found. An error among them prevents a restore.
+        not_finite: Number of tensors with NaN or infinite values; None if that was not checked.
     """
 
     name: str
@@ -188,6 +192,7 @@ class VerificationRecord(SealedDocument, frozen=True, kw_only=True):
     tensors: int
     files: dict[str, tuple[int, int, int]]
     findings: list[FoundFault] = []
+    not_finite: int | None = None
 
     @property
     def fault(self) -> FoundFault | None:

@@ -24,6 +24,7 @@ class JournalKind(StrEnum):
     REFUSED = "refused"
     FAILED = "failed"
     EXPIRED = "expired"
+    NOT_FINITE = "not finite"
     WORKER_LOST = "worker lost"
     RESTART = "restart"
     PIN = "pin"

@@ -49,6 +49,45 @@ class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
     use_percent: float
 
 
+class SaveStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The saves of a run since its worker processes started.
+
+    Attributes:
+        failed: Number of the newest saves that failed or were refused; 0 after a success.
+        problem: Why the newest one failed; empty after a success.
+        saved_at: Time of the last successful save; None before the first.
+        saved_step: Step of the newest checkpoint, saved or restored; None if there is none.
+        save_seconds: Duration of the steps during the last successful save.
+        unsaved_steps: Steps since the newest checkpoint.
+        unsaved_seconds: Duration of these steps, without pauses and saves.
+        every_steps: Steps between saves; None if steps do not trigger saves.
+        every_seconds: Seconds between saves; None if the clock does not trigger saves.
+    """
+
+    failed: int = 0
+    problem: str = ""
+    saved_at: float | None = None
+    saved_step: int | None = None
+    save_seconds: float = 0.0
+    unsaved_steps: int = 0
+    unsaved_seconds: float = 0.0
+    every_steps: int | None = None
+    every_seconds: float | None = None
+
+
+class NotFiniteMetric(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric whose newest value is NaN or infinite.
+
+    Attributes:
+        value: `nan`, `inf` or `-inf`.
+        step: The step since which it is not finite.
+    """
+
+    name: str
+    value: str
+    step: int
+
+
 class WorkerStatus(Document, frozen=True, kw_only=True):
     """`status/worker-N.json`: heartbeat of one worker, replaced about once a second.
 
@@ -73,6 +112,8 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
         cpu_stall_ratio: Share of the last interval, from 0 to 1, in which ready threads waited for
             a core. Causes are other processes and CPU limits. None if the system does not report
             it.
+        not_finite: The metrics in `metrics` that are null because they are NaN or infinite.
+        saves: The saves of the run, in the heartbeat of the chief; None in earlier versions.
     """
 
     index: int
@@ -102,3 +143,5 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     phase: Phase | None = None
     phase_since: float | None = None
     cpu_stall_ratio: float | None = None
+    not_finite: list[NotFiniteMetric] = []
+    saves: SaveStatus | None = None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,13 +11,11 @@ from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import load_if_exists, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome, SaveRequest, Vote
+from tfckpt_trainer.training.priority import lower_priority
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
 POLL_SECONDS = 0.02
 """How often the chief looks for the votes of the other workers."""
-
-NICENESS = 10
-"""Niceness of the thread that writes, so that training gets the processors first."""
 
 
 class BackgroundSave:
@@ -93,7 +89,7 @@ class BackgroundSave:
         self._thread.join(seconds)
 
     def _work(self) -> None:
-        _lower_priority()
+        lower_priority()
         vote = self._write_part()
         if self._group.is_chief:
             self.outcome = self._decide(self._collect_votes(vote))
@@ -117,12 +113,6 @@ class BackgroundSave:
             if len(votes) < self._group.size and self._given_up.wait(POLL_SECONDS):
                 return [*votes.values(), Vote(problem=self._unsent_vote)]
         return [votes[index] for index in range(self._group.size)]
-
-
-def _lower_priority() -> None:
-    """Lowers the priority of this thread; only Linux has a priority per thread."""
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
 def _read_vote(path: Path) -> Vote | None:

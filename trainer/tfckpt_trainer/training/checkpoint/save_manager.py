@@ -21,7 +21,7 @@ from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome, SaveRe
 from tfckpt_trainer.training.checkpoint.saver import Saver
 from tfckpt_trainer.training.checkpoint.state import TrainingState
 from tfckpt_trainer.training.telemetry.run_info import update_run_info
-from tfckpt_trainer.training.telemetry.step_metrics import finite
+from tfckpt_trainer.training.telemetry.step_metrics import finite, not_finite
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 
 EXIT_WAIT_SECONDS = 30.0
@@ -224,10 +224,12 @@ class SaveManager:
             trigger=trigger,
             command=command.id if command else None,
             metrics=finite(self._telemetry.metrics.reported),
+            not_finite=not_finite(self._telemetry.metrics.reported),
             best=dict(position.best),
             state=user_state,
         )
         self._telemetry.save_overhead.begin(request.name, request.sequence)
+        self._telemetry.metrics.saves.begin()
         return request, facts
 
     def _change_branch(self, request: SaveRequest, problem: str, branch: int) -> SaveRequest:
@@ -249,9 +251,12 @@ class SaveManager:
         telemetry = self._telemetry
         self.disk_full = outcome.disk_full
         if outcome.name is None:
+            telemetry.metrics.saves.failed(outcome.problem)
             kind = JournalKind.REFUSED if outcome.refused else JournalKind.FAILED
             message = f"Save ({request.trigger}): {outcome.problem}"
             telemetry.note(kind, message, command, step=request.step)
+        else:
+            telemetry.metrics.saves.saved(request.step)
         if outcome.name is None or outcome.already_saved:
             telemetry.save_overhead.discard()
             return

@@ -31,6 +31,7 @@ class SaveRequest:
     trigger: str
     command: str | None
     metrics: Mapping[str, float | None]
+    not_finite: Mapping[str, str]
     best: Mapping[str, float]
     state: Mapping[str, Any]
 

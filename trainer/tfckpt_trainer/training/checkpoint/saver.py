@@ -229,6 +229,7 @@ class Saver:
             parent=request.parent,
             command=request.command,
             metrics=dict(request.metrics),
+            not_finite=dict(request.not_finite),
             best=dict(request.best),
             state=dict(request.state),
             workers=[vote.facts for vote in votes if vote.facts is not None],

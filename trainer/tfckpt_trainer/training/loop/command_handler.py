@@ -173,7 +173,7 @@ class CommandHandler:
     def _wait_with_stop(self, command: Command, outcome: SaveOutcome) -> Answer | None:
         """Lets the run wait for room, if that is what the save lacks."""
         if not outcome.disk_full:
-            return _answer_to_save(outcome)
+            return self._not_stopped(outcome)
         if self.waiting_stop is not None:
             return self._refuse(command, f"A stop waits for room already. {outcome.problem}")
         self._telemetry.journal.advance_command(command, command.state, outcome.problem)
@@ -192,6 +192,16 @@ class CommandHandler:
         command, self.waiting_stop = self.waiting_stop, None
         if command is not None:
             self._telemetry.journal.advance_command(command, state, message)
+
+    def _not_stopped(self, outcome: SaveOutcome) -> Answer:
+        state = CommandState.REFUSED if outcome.refused else CommandState.FAILED
+        problem = outcome.problem if outcome.problem.endswith(".") else f"{outcome.problem}."
+        root = shlex.quote(str(self._run.root))
+        return Answer(
+            state,
+            f"The run was not stopped, because its last steps could not be saved: {problem} "
+            f"Training goes on. To stop without a save, use `tfckpt-tui stop {root} --no-save`.",
+        )
 
     def _prune(self, command: Command) -> Answer:
         names = [str(name) for name in command.arguments.get("names", [])]

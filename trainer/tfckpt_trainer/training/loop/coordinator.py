@@ -244,13 +244,18 @@ class Coordinator:
         if ending is Ending.FINISHED:
             self.finish()
             return
+        unsaved = ""
         if ending is Ending.PREEMPTED:
             # Its exit status says that the run is not over, whether the save succeeded or not.
-            self._saves.save_last("preemption")
+            outcome = self._saves.save_last("preemption")
+            unsaved = " without a save of its last steps" if outcome.name is None else ""
         else:
             self._save_last("stop")
+            if self.ending is not None:
+                # Someone ended the run while it waited for room.
+                return
         self._telemetry.note(
             JournalKind.STOP,
-            f"Stopped after step {self._telemetry.metrics.step} ({ending.value}).",
+            f"Stopped after step {self._telemetry.metrics.step} ({ending.value}){unsaved}.",
         )
         self.ending = ending

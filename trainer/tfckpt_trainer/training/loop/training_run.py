@@ -210,6 +210,7 @@ class TrainingRun:
             else None
         )
         schedule = SaveSchedule(save_every_steps, save_every_seconds, improvement)
+        telemetry.metrics.saves.set_intervals(save_every_steps, save_every_seconds)
         self._poller = CommandPoller(queue, telemetry)
         handler = CommandHandler(run, group, state.position, telemetry, saves, self._restores)
         self._coordinator = Coordinator(group, telemetry, saves, schedule, self._poller, handler)

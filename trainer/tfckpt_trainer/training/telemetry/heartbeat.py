@@ -190,4 +190,6 @@ class Heartbeat:
             phase=metrics.phase,
             phase_since=metrics.phase_since,
             cpu_stall_ratio=self._cpu_stall.ratio(),
+            not_finite=list(metrics.not_finite.current),
+            saves=metrics.saves.status(metrics.step),
         )

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
+from tfckpt_trainer.training.telemetry.finite_watch import FiniteWatch
+from tfckpt_trainer.training.telemetry.save_tally import SaveTally
 
 WINDOW_STEPS = 100
 """Number of steps over which medians and percentiles are computed."""
@@ -42,6 +44,8 @@ class StepMetrics:
         phase_since: Start of that part.
         background: Description of work in the background; empty if there is none.
         finished_steps: Steps that the summary writer has not taken yet.
+        not_finite: The metrics whose newest value is NaN or infinite.
+        saves: The outcomes of saves.
     """
 
     activity: Activity = Activity.STARTING
@@ -63,6 +67,8 @@ class StepMetrics:
     finished_steps: deque[StepFacts] = field(
         default_factory=lambda: deque(maxlen=MAX_PENDING_STEPS)
     )
+    not_finite: FiniteWatch = field(default_factory=FiniteWatch)
+    saves: SaveTally = field(default_factory=SaveTally)
 
     def step_done(self, step: int, seconds: float, input_seconds: float) -> None:
         """Records a step that took `seconds`, including `input_seconds` of waiting for input."""
@@ -74,6 +80,8 @@ class StepMetrics:
         self.last_step_at = now
         self.step_seconds.append(seconds)
         self.input_seconds.append(input_seconds)
+        self.saves.step_done(seconds)
+        self.not_finite.step_done(step, fresh)
         self.finished_steps.append(StepFacts(now, step, self.branch, seconds, fresh))
 
     def enter(self, phase: Phase) -> None:
@@ -85,6 +93,10 @@ class StepMetrics:
         """Sets the position to that of a restored checkpoint."""
         self.step = step
         self.branch = branch
+        # NaN of the steps that were left behind must not mark the next checkpoints.
+        self.reported = {n: value for n, value in self.reported.items() if math.isfinite(value)}
+        self.not_finite.restored()
+        self.saves.restored(step)
         self.forget_steps()
 
     def forget_steps(self) -> None:
@@ -118,6 +130,11 @@ def percentile_95(values: deque[float]) -> float | None:
     """Returns the 95th percentile of `values` (nearest rank); None if there are none."""
     now = sorted(values.copy())
     return now[math.ceil(0.95 * len(now)) - 1] if now else None
+
+
+def not_finite(metrics: Mapping[str, float]) -> dict[str, str]:
+    """Returns the metrics that are `nan`, `inf` or `-inf`, as text."""
+    return {name: str(value) for name, value in metrics.items() if not math.isfinite(value)}
 
 
 def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tfckpt_trainer.errors import describe_error
+from tfckpt_trainer.catalog.alerts import not_finite_alert
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, newest_finite
+from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command
@@ -18,6 +24,7 @@ from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 from tfckpt_trainer.training.telemetry.save_overhead import SaveOverheadMeter
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
 from tfckpt_trainer.training.telemetry.summaries import SummaryWriter
+from tfckpt_trainer.training.telemetry.value_check import check_values
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
 
@@ -51,6 +58,7 @@ class Telemetry:
             tensorboard: Directory of TensorBoard's event files.
             total_steps: Steps of the whole training; None if unknown.
         """
+        self._run = run
         self.metrics = StepMetrics()
         self.journal = JournalWriter(run, queue, is_chief=group.is_chief)
         self.summaries = SummaryWriter(run, tensorboard, group.index, self.metrics)
@@ -99,8 +107,49 @@ class Telemetry:
             )
         return True
 
+    def _note_not_finite(self) -> None:
+        """Notes metrics that became NaN or infinite since the last heartbeat."""
+        begun = self.metrics.not_finite.take_begun()
+        if not begun or not self.journal.is_chief:
+            return
+        checkpoints = self._checkpoints()
+        finite = newest_finite(checkpoints)
+        self.note(
+            JournalKind.NOT_FINITE,
+            not_finite_alert(self._run.root, begun, checkpoints).text,
+            step=begun[0].step,
+            details={
+                "metrics": {metric.name: metric.value for metric in begun},
+                "finite_checkpoint": finite.name if finite is not None else None,
+            },
+        )
+        threading.Thread(
+            target=check_values,
+            args=(self._run, self._note_values),
+            name="tfckpt-finite",
+            daemon=True,
+        ).start()
+
+    def _note_values(self, name: str, tensors: int) -> None:
+        what = "1 of its tensors has" if tensors == 1 else f"{tensors} of its tensors have"
+        self.note(
+            JournalKind.NOTE,
+            f"{name} was saved with finite metrics, but {what} NaN or infinite values: do not go "
+            "back to it.",
+            checkpoint=name,
+        )
+
+    def _checkpoints(self) -> Sequence[Checkpoint]:
+        try:
+            # A whole scan of a large directory would delay the heartbeat.
+            return Catalog(self._run).scan(time.time(), quick=True)
+        except (TfckptError, OSError):
+            # The event matters more than the checkpoint to go back to.
+            return ()
+
     def _write_pending(self) -> str:
         """Writes pending steps and lines; returns what cannot be written or read."""
+        self._note_not_finite()
         self.summaries.write_new_steps()
         self.summaries.flush()
         try:

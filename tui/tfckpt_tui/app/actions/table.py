@@ -270,14 +270,15 @@ ACTIONS = (
         name="diagnostics",
         key="o",
         label="diagnostics",
-        title="Show diagnostics of the directory",
-        help="Lists problems of the directory, such as a state file that names a missing "
-        "checkpoint, or files left by a killed save. Shows the consequences, and what to do.",
+        title="Show alerts and diagnostics",
+        help="Lists alerts of the run, such as saves that fail, and problems of the directory, "
+        "such as files left by a killed save. Shows the consequences, and what to do.",
         perform=views.open_diagnostics,
         command="ls",
         requires=(
             require(
-                lambda run, selection: bool(run.diagnostics), "This directory has no diagnostics."
+                lambda run, selection: bool(run.alerts or run.diagnostics),
+                "There are no alerts and no diagnostics.",
             ),
         ),
     ),

@@ -19,6 +19,7 @@ from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.checkpoint_columns import metric_text
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.choose import find_typed
@@ -223,6 +224,10 @@ def _described(checkpoint: Checkpoint, at: float) -> tuple[Span, ...]:
         (clean(checkpoint.name), "strong"),
         (step, "value"),
         ("  " + " · ".join(parts), "muted"),
+        *(
+            (f"  {clean(name)} {metric_text(checkpoint, name)}", "bad")
+            for name in checkpoint.not_finite
+        ),
     )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tfckpt_trainer.catalog.alerts import SAVE_FAILED
 from tfckpt_trainer.catalog.lineage import unsaved_steps
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
 
 
 class StopDialog(Dialog[bool]):
@@ -22,6 +24,12 @@ class StopDialog(Dialog[bool]):
             (f"{self.snapshot.step or 0:,}", "strong"),
             (" or a few steps later.", ""),
         )
+        for alert in self.snapshot.alerts:
+            if alert.kind == SAVE_FAILED:
+                yield (
+                    (f"✗ {clean(alert.title)}. ", "bad"),
+                    ("If the next one fails too, the run is not stopped.", ""),
+                )
         unsaved = self._unsaved_steps()
         if unsaved:
             verb = "is" if unsaved == 1 else "are"

@@ -1,4 +1,4 @@
-"""Diagnostics of the directory: consequences, and what to do."""
+"""Alerts of the run and diagnostics of the directory: consequences, and what to do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class DiagnosticsScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Makes the page."""
         with VerticalScroll(id="diagnostics") as page:
-            page.border_title = Content(" diagnostics ")
+            page.border_title = Content(
+                " alerts and diagnostics " if self._snapshot.alerts else " diagnostics "
+            )
             page.border_subtitle = Content(" ↑ ↓ scroll · esc close ")
             yield Static(self._content(), id="diagnostics-text")
 
@@ -41,13 +43,21 @@ class DiagnosticsScreen(ModalScreen[None]):
         self.query_one("#diagnostics").focus()
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Shows the diagnostics of a newer snapshot."""
-        if snapshot.diagnostics != self._snapshot.diagnostics and is_open(self):
+        """Shows the alerts and diagnostics of a newer snapshot."""
+        shown = self._snapshot.alerts, self._snapshot.diagnostics
+        if (snapshot.alerts, snapshot.diagnostics) != shown and is_open(self):
             self._snapshot = snapshot
             self.query_one("#diagnostics-text", Static).update(self._content())
 
     def _content(self) -> Content:
         lines: list[tuple[Span, ...]] = []
+        for alert in self._snapshot.alerts:
+            lines += [
+                (("✗ ", "bad"), (clean(alert.title), "title")),
+                ((clean(alert.message), "value"),),
+                ((clean(alert.advice), "value"),),
+                (),
+            ]
         for diagnostic in self._snapshot.diagnostics:
             sign: Span = ("! ", "warn") if diagnostic.severity == "warning" else ("○ ", "muted")
             freed = f"  {units.size(diagnostic.bytes)}" if diagnostic.bytes else ""
@@ -57,5 +67,5 @@ class DiagnosticsScreen(ModalScreen[None]):
                 (),
             ]
         if not lines:
-            lines = [(("All diagnostics are resolved.", "muted"),)]
+            lines = [(("All alerts and diagnostics are resolved.", "muted"),)]
         return lines_to_content(lines)

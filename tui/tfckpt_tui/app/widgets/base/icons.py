@@ -92,6 +92,7 @@ JOURNAL: Mapping[JournalKind, Icon] = {
     JournalKind.REFUSED: Icon("✗", "bad", "a command was refused"),
     JournalKind.FAILED: Icon("✗", "bad", "something failed"),
     JournalKind.EXPIRED: Icon("✗", "warn", "a command expired"),
+    JournalKind.NOT_FINITE: Icon("✗", "bad", "a metric became NaN or infinite"),
     JournalKind.WORKER_LOST: Icon("✗", "bad", "a worker ended or sent no heartbeat"),
     JournalKind.RESTART: Icon("↻", "busy", "the workers were restarted"),
     JournalKind.PIN: Icon("★", "pin", "a checkpoint was pinned"),

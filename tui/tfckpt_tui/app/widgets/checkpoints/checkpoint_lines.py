@@ -16,6 +16,7 @@ from tfckpt_tui.app.widgets.base.icons import CHECKPOINT
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, padded, shorten
 from tfckpt_tui.app.widgets.run.progress import reading_line
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.checkpoint_columns import metric_text
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.background_verifier import VerificationProgress
 from tfckpt_tui.services.inspect import Inspection
@@ -180,8 +181,9 @@ def _total_line(found: Inspection) -> Line:
 
 def _record_line(checkpoint: Checkpoint) -> Line:
     spans: list[Span] = []
-    for name, value in checkpoint.metrics.items():
-        spans += [(f"{clean(name)} ", "label"), (units.metric(value), "value"), _GAP]
+    for name in checkpoint.metrics:
+        style = "bad" if name in checkpoint.not_finite else "value"
+        spans += [(f"{clean(name)} ", "label"), (metric_text(checkpoint, name), style), _GAP]
     if checkpoint.trigger:
         spans += [("saved ", "label"), (clean(checkpoint.trigger), "value"), _GAP]
     if checkpoint.parent:

@@ -289,6 +289,8 @@ def _cells(row: Row, *, kept: bool) -> dict[str, Sequence[Span]]:
     )
     if checkpoint.is_head:
         cells["name"] = ((cells["name"][0][0], "strong"),)
+    if "loss" in checkpoint.not_finite:
+        cells["loss"] = ((cells["loss"][0][0], "bad"),)
     if checkpoint.problem:
         cells["trigger"] = ((cells["trigger"][0][0], "bad"),)
     return cells

@@ -9,6 +9,7 @@ from tfckpt_tui.app.widgets.base.columns import Column, choose
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.checkpoint_columns import metric_text
 from tfckpt_tui.formats.text import clean
 
 _COLUMNS = (
@@ -17,7 +18,7 @@ _COLUMNS = (
     Column("step", "step", 9, rank=2),
     Column("loss", "loss", 8, rank=3),
     Column("size", "size", 8, rank=1),
-    Column("reason", "why", 20, align="<", stretch=2),
+    Column("reason", "why", 31, align="<", stretch=2),
 )
 
 
@@ -62,12 +63,13 @@ class PlanList(ListPane):
         decision = self._decisions[row]
         checkpoint = decision.checkpoint
         value = "muted" if decision.keep else "value"
-        loss = checkpoint.metrics.get("loss")
+        has_loss = "loss" in checkpoint.metrics
+        loss_style = "bad" if "loss" in checkpoint.not_finite else value
         cells: dict[str, Sequence[Span]] = {
             "decision": (("● stays", "muted"),) if decision.keep else (("− goes", "warn"),),
             "name": ((clean(checkpoint.name), value),),
             "step": ((f"{checkpoint.step:,}" if checkpoint.step is not None else "–", value),),
-            "loss": ((units.metric(loss) if "loss" in checkpoint.metrics else "–", value),),
+            "loss": ((metric_text(checkpoint, "loss") if has_loss else "–", loss_style),),
             "size": ((units.size(checkpoint.size), value),),
             "reason": ((clean(decision.reason), "muted" if decision.keep else "value"),),
         }

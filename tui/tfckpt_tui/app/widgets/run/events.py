@@ -82,7 +82,7 @@ class EventList(ListPane):
 
 
 class Events(ListPane):
-    """Problems of reading the directory, followed by all events, newest first."""
+    """Alerts and problems of reading the directory, followed by all events, newest first."""
 
     has_cursor = False
 
@@ -91,7 +91,7 @@ class Events(ListPane):
         before = self.snapshot
         self.snapshot = snapshot
         if before is not None and self.top:
-            self.scroll_rows(self.row_count() - len(before.journal) - len(before.problems))
+            self.scroll_rows(self.row_count() - len(before.journal) - len(_troubles(before)))
         self.repaint()
 
     def heading(self) -> Sequence[Span]:
@@ -99,16 +99,22 @@ class Events(ListPane):
         return (("events", "title"),)
 
     def note(self) -> Sequence[Span]:
-        """Returns the number of problems."""
-        problems = len(self.snapshot.problems) if self.snapshot else 0
-        if not problems:
-            return ()
-        return ((f"✗ {problems} problem" + ("s" if problems > 1 else ""), "bad"),)
+        """Returns the numbers of alerts and problems."""
+        snapshot = self.snapshot
+        alerts, problems = (len(snapshot.alerts), len(snapshot.problems)) if snapshot else (0, 0)
+        spans: list[Span] = []
+        if alerts:
+            spans += [(f"✗ {units.count(alerts, 'alert')}", "bad"), ("  o", "key")]
+            spans.append((" shows what to do", "label"))
+        if problems:
+            spans += [(" · ", "faint")] if spans else []
+            spans.append((f"✗ {units.count(problems, 'problem')}", "bad"))
+        return spans
 
     def row_count(self) -> int:
-        """Returns the number of problems and events."""
+        """Returns the number of alerts, problems and events."""
         snapshot = self.snapshot
-        return len(snapshot.problems) + len(snapshot.journal) if snapshot else 0
+        return len(_troubles(snapshot)) + len(snapshot.journal) if snapshot else 0
 
     def row_key(self, row: int) -> str:
         """Returns the index of the line; without a cursor, no stable key is needed."""
@@ -124,10 +130,15 @@ class Events(ListPane):
     def row_line(self, row: int, width: int) -> Line:
         """Returns one line."""
         assert self.snapshot is not None
-        problems = self.snapshot.problems
-        if row < len(problems):
-            return line(("✗ ", "bad"), (shorten(problems[row], width - 2), "bad"))
-        return _entry(self.snapshot.journal[-1 - (row - len(problems))], width)
+        troubles = _troubles(self.snapshot)
+        if row < len(troubles):
+            return line(("✗ ", "bad"), (shorten(troubles[row], width - 2), "bad"))
+        return _entry(self.snapshot.journal[-1 - (row - len(troubles))], width)
+
+
+def _troubles(snapshot: RunSnapshot) -> tuple[str, ...]:
+    """Returns alerts and problems as sentences that are safe to show."""
+    return (*(clean(alert.message) for alert in snapshot.alerts), *snapshot.problems)
 
 
 def _searchable_text(entry: JournalEntry) -> str:

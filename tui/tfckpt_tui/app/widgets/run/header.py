@@ -8,7 +8,15 @@ from tfckpt_trainer.rundir.health import WorkerState
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
 from tfckpt_tui.app.widgets.base.icons import RUN
 from tfckpt_tui.app.widgets.base.pane import Pane, branch_style
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, flow, line, shorten, spread
+from tfckpt_tui.app.widgets.base.styled_text import (
+    Line,
+    Span,
+    flow,
+    line,
+    shorten,
+    shorten_middle,
+    spread,
+)
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import Forecast, RunSnapshot
@@ -19,6 +27,7 @@ _SILENT = {WorkerState.LOST, WorkerState.EXITED}
 _FAR_FROM_BEST = 3.0
 _WIDE = 100
 _SOON = 7 * 86400.0
+_GAP = "   "
 
 
 class RunHeader(Pane):
@@ -56,8 +65,11 @@ class RunHeader(Pane):
             right.append(("read-only", "warn"))
         if self.size.height < 3:
             right = [*flow(_rates(snapshot, full=False), width // 2), *_with_gap(right)]
+        left_width = width - sum(len(text) for text, _ in right) - 2
+        state: list[Span] = [(f"{sign.glyph} ", sign.style), (snapshot.state.value, sign.style)]
         groups: list[list[Span]] = [
-            [(f"{sign.glyph} ", sign.style), (snapshot.state.value, f"{sign.style}")],
+            state,
+            _alerts(snapshot, left_width - Line(tuple(state)).width - len(_GAP)),
             [(shorten(name, max(12, width // 4)), "strong")],
         ]
         groups += [
@@ -66,8 +78,17 @@ class RunHeader(Pane):
             [(_strategy(snapshot), "muted")],
             [(snapshot.path, "faint")],
         ]
-        left_width = width - sum(len(text) for text, _ in right) - 2
-        return Line(spread(flow(groups, left_width, "   "), right, width))
+        return Line(spread(flow(groups, left_width, _GAP), right, width))
+
+
+def _alerts(snapshot: RunSnapshot, width: int) -> list[Span]:
+    """Returns the most urgent alert in a few words, and the number of others."""
+    if not snapshot.alerts:
+        return []
+    more = f" +{len(snapshot.alerts) - 1}" if len(snapshot.alerts) > 1 else ""
+    # The name of a metric may be long; what is wrong with it comes last.
+    title = shorten_middle(clean(snapshot.alerts[0].title), width - 2 - len(more))
+    return [("✗ ", "bad"), (f"{title}{more}", "bad")]
 
 
 def _with_gap(spans: list[Span]) -> list[Span]:
@@ -138,9 +159,9 @@ def _rates(snapshot: RunSnapshot, *, full: bool) -> list[list[Span]]:
             last.insert(0, [("last loss ", "label"), (units.metric(status.loss), "muted")])
         return last
     groups: list[list[Span]] = []
-    if status.step > 0 or status.loss is not None:
-        loss = units.metric(status.loss)
-        groups.append([("loss ", "label"), (loss, "strong")])
+    if status.loss is not None or "loss" in status.metrics:
+        style = "bad" if status.loss is None else "strong"
+        groups.append([("loss ", "label"), (units.metric(status.loss), style)])
     if status.examples_per_second is not None:
         groups.append([(units.rate(status.examples_per_second, " examples"), "value")])
     if full and status.step_seconds is not None:

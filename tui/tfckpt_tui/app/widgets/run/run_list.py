@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfckpt_tui.app.widgets.base.columns import Column, choose
-from tfckpt_tui.app.widgets.base.icons import RUN
+from tfckpt_tui.app.widgets.base.icons import RUN, Icon
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten, shorten_middle
 from tfckpt_tui.formats import units
@@ -81,14 +81,16 @@ class RunList(ListPane):
         if one.step is not None and one.total_steps:
             share = f"{min(1.0, one.step / one.total_steps):.0%}"
         age = units.age(max(0.0, self._at - one.active_at)) if one.active_at else "–"
+        sign = Icon("✗", "bad", "") if one.alerts else RUN[one.state]
+        alerts = clean(", ".join(one.alerts))
         return layout.row(
             {
-                "state": RUN[one.state].with_word(one.state.value),
+                "state": sign.with_word(one.state.value),
                 "step": (("–" if one.step is None else f"{one.step:,}", "value"),),
                 "share": ((share, "value"),),
                 "loss": (("–" if one.loss is None else units.metric(one.loss), "value"),),
                 "age": ((age, "muted"),),
-                "strategy": ((clean(one.strategy), "muted"),),
+                "strategy": ((alerts, "bad") if alerts else (clean(one.strategy), "muted"),),
                 "path": ((shorten_middle(clean(str(one.root)), room), "strong"),),
             }
         )

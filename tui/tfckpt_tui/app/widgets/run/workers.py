@@ -134,7 +134,7 @@ def _cells(worker: WorkerView) -> dict[str, Sequence[Span]]:
         "time": ((_or_dash(status.step_seconds, units.step_time), value),),
         "p95": ((_or_dash(status.step_seconds_p95, units.step_time), value),),
         "input": ((_or_dash(status.input_wait_seconds, units.step_time), value),),
-        "loss": ((_loss(worker), value),),
+        "loss": ((_loss(worker), "bad" if _loss(worker) == "NaN" else value),),
         "cpu": ((_or_dash(status.cpu_percent, _percent), value),),
         "memory": ((_or_dash(status.memory_bytes, units.size), value),),
         "gpu": ((_or_dash(busiest, _percent), value),),
@@ -151,9 +151,10 @@ def _detail(worker: WorkerView) -> str:
 
 
 def _loss(worker: WorkerView) -> str:
-    if worker.status.loss is None and worker.status.step == 0:
+    status = worker.status
+    if status.loss is None and "loss" not in status.metrics:
         return "–"
-    return units.metric(worker.status.loss)
+    return units.metric(status.loss)
 
 
 def _percent(value: float) -> str:

@@ -1,0 +1,181 @@
+"""Alerts say what is wrong with a run whose processes are all well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tfckpt_trainer.catalog.alerts import find_alerts
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.rundir.health import WorkerState
+from tfckpt_trainer.rundir.records.worker import (
+    Activity,
+    NotFiniteMetric,
+    SaveStatus,
+    WorkerStatus,
+)
+
+ROOT = Path("/runs/my run")
+QUOTED = "'/runs/my run'"
+LATE = {"unsaved_seconds": 60.0}
+
+
+def alerts(state=WorkerState.TRAINING, others=(), step_seconds=0.1, **saves):
+    chief = a_worker(saves=SaveStatus(**saves), step_seconds=step_seconds)
+    return find_alerts(ROOT, [(chief, state), *others], [])
+
+
+def a_worker(**changes):
+    fields = {
+        "index": 0,
+        "host": "trainhost",
+        "pid": 1,
+        "process_started_at": 0.0,
+        "updated_at": 0.0,
+        "interval_seconds": 1.0,
+        "activity": Activity.TRAINING,
+        "step": 63,
+        "step_seconds": 0.1,
+    }
+    return WorkerStatus(**{**fields, **changes})
+
+
+def test_failing_saves_are_counted_with_the_problem_and_what_to_do():
+    (alert,) = alerts(failed=7, problem="worker 0: no room", saved_step=40, unsaved_steps=23)
+    assert alert.kind == "save-failed"
+    assert alert.title == "7 saves failed"
+    assert alert.message == (
+        "The last 7 saves failed: worker 0: no room. "
+        "The newest checkpoint is of step 40: 23 steps would be lost."
+    )
+    assert alert.advice == f"Remove the cause, then save with `tfckpt-tui save {QUOTED}`."
+
+
+def test_one_failed_save_is_an_alert_also_without_any_checkpoint():
+    (alert,) = alerts(failed=1, problem="It does not fit.", unsaved_steps=1)
+    assert alert.message == (
+        "The last save failed: It does not fit. There is no checkpoint: 1 step would be lost."
+    )
+
+
+@pytest.mark.parametrize("state", [WorkerState.EXITED, WorkerState.LOST])
+def test_a_run_that_ended_with_a_failed_save_keeps_its_alert(state):
+    (alert,) = alerts(state, failed=1, problem="no room", saved_step=40, unsaved_steps=3)
+    assert "launch the run again" in alert.advice
+
+
+@pytest.mark.parametrize(
+    ("saves", "late"),
+    [
+        ({"every_steps": 10, "unsaved_steps": 29, "unsaved_seconds": 60.0}, False),
+        ({"every_steps": 10, "unsaved_steps": 30, "unsaved_seconds": 60.0}, True),
+        ({"every_steps": 10, "unsaved_steps": 30, "unsaved_seconds": 9.9}, False),
+        ({"every_steps": None, "unsaved_steps": 10**9, "unsaved_seconds": 1e9}, False),
+        ({"every_seconds": 5.0, "unsaved_seconds": 14.9}, False),
+        ({"every_seconds": 5.0, "unsaved_seconds": 15.0}, True),
+        # Steps of 6 s: a save every second is due at each step and takes two.
+        ({"every_seconds": 1.0, "unsaved_seconds": 35.9, "step_seconds": 6.0}, False),
+        ({"every_seconds": 1.0, "unsaved_seconds": 36.0, "step_seconds": 6.0}, True),
+        # The last save took 20 s in the background.
+        ({"every_seconds": 1.0, "unsaved_seconds": 59.9, "save_seconds": 20.0}, False),
+        ({"every_seconds": 1.0, "unsaved_seconds": 60.0, "save_seconds": 20.0}, True),
+        ({"every_steps": 9, "every_seconds": 60.0, "unsaved_steps": 27, **LATE}, True),
+    ],
+)
+def test_saves_are_overdue_after_three_intervals(saves, late):
+    found = alerts(**saves)
+    assert [alert.kind for alert in found] == (["save-overdue"] if late else [])
+    if late:
+        assert found[0].message.startswith("No checkpoint for 3 intervals, although a save is due")
+        assert f"tfckpt-tui save {QUOTED}" in found[0].advice
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        WorkerState.PAUSED,
+        WorkerState.STARTING,
+        WorkerState.RESTORING,
+        WorkerState.EXITED,
+        WorkerState.LOST,
+    ],
+)
+def test_a_run_that_does_not_train_is_not_late(state):
+    assert alerts(state, every_steps=10, unsaved_steps=1000, **LATE) == ()
+
+
+def test_failing_saves_explain_a_late_checkpoint():
+    found = alerts(failed=3, problem="no room", every_steps=10, unsaved_steps=30, **LATE)
+    assert [alert.kind for alert in found] == ["save-failed"]
+
+
+def test_earlier_versions_and_other_workers_give_no_alert():
+    assert find_alerts(ROOT, [], []) == ()
+    assert find_alerts(ROOT, [(a_worker(), WorkerState.TRAINING)], []) == ()
+    failing = a_worker(index=1, saves=SaveStatus(failed=3))
+    assert alerts(others=[(failing, WorkerState.TRAINING)]) == ()
+
+
+def checkpoint(step, **metrics):
+    return Checkpoint(
+        name=f"ckpt-{step}",
+        step=step,
+        branch=0,
+        state=CheckpointState.COMPLETE,
+        size=1,
+        shards=1,
+        saved_at=0.0,
+        metrics=metrics,
+    )
+
+
+def not_finite(name, value="nan", step=41):
+    return NotFiniteMetric(name=name, value=value, step=step)
+
+
+HISTORY = [checkpoint(60, loss=None), checkpoint(40, loss=0.5), checkpoint(20, loss=0.7)]
+
+
+def test_a_metric_that_is_not_finite_names_the_checkpoint_to_go_back_to():
+    chief = a_worker(not_finite=[not_finite("loss"), not_finite("norm", "inf", 40)])
+    (alert,) = find_alerts(ROOT, [(chief, WorkerState.TRAINING)], HISTORY)
+    assert (alert.kind, alert.title) == ("not-finite", "loss is NaN")
+    assert alert.message == (
+        "loss is NaN since step 41, norm is infinite since step 40. "
+        "The newest checkpoint with finite metrics is ckpt-40."
+    )
+    assert f"Go back to it with `tfckpt-tui restore {QUOTED} --name ckpt-40`." in alert.advice
+    assert f"`tfckpt-tui verify {QUOTED} ckpt-40 --finite`" in alert.advice
+
+
+def test_a_run_that_ended_with_nan_has_to_be_launched_first():
+    chief = a_worker(not_finite=[not_finite("loss")])
+    (alert,) = find_alerts(ROOT, [(chief, WorkerState.EXITED)], HISTORY)
+    assert alert.advice.startswith("Launch the run again, then go back to it with")
+
+
+def test_without_a_finite_checkpoint_there_is_none_to_go_back_to():
+    chief = a_worker(not_finite=[not_finite("loss")])
+    (alert,) = find_alerts(ROOT, [(chief, WorkerState.TRAINING)], HISTORY[:1])
+    assert "No checkpoint with finite metrics can be restored." in alert.message
+    assert "tfckpt-tui restore" not in alert.advice
+
+
+def test_a_metric_of_one_worker_names_it():
+    loss, score = not_finite("loss"), not_finite("score", "-inf", 7)
+    chief, other = a_worker(not_finite=[loss]), a_worker(index=1, not_finite=[loss, score])
+    workers = [(chief, WorkerState.TRAINING), (other, WorkerState.TRAINING)]
+    (alert,) = find_alerts(ROOT, workers, HISTORY)
+    assert alert.message.startswith(
+        "loss is NaN since step 41, score of worker 1 is negative infinite since step 7. "
+    )
+
+
+def test_many_metrics_are_counted():
+    chief = a_worker(not_finite=[not_finite(f"m{n}") for n in range(9)])
+    (alert,) = find_alerts(ROOT, [(chief, WorkerState.TRAINING)], HISTORY)
+    assert alert.message.startswith(
+        "m0, m1 and m2 are NaN since step 41, 6 more metrics are not finite. "
+    )
+    assert "m3" not in alert.message

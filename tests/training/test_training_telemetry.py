@@ -1,0 +1,99 @@
+"""What a worker measures and reports."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfckpt_trainer.rundir.records.worker import NotFiniteMetric, SaveStatus
+from tfckpt_trainer.training.telemetry.finite_watch import RECOVERED_AFTER, FiniteWatch
+from tfckpt_trainer.training.telemetry.save_tally import LONGEST_PROBLEM, SaveTally
+from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
+
+pytestmark = pytest.mark.tensorflow
+
+
+def test_the_tally_counts_from_the_newest_checkpoint():
+    tally = SaveTally()
+    tally.set_intervals(10, None)
+    for _ in range(4):
+        tally.step_done(0.5)
+    assert tally.status(4) == SaveStatus(unsaved_steps=4, unsaved_seconds=2.0, every_steps=10)
+    tally.begin()
+    tally.step_done(0.5)  # while it is written in the background
+    tally.saved(4)
+    said = tally.status(5)
+    assert (said.saved_step, said.unsaved_steps, said.unsaved_seconds) == (4, 1, 0.5)
+    assert said.save_seconds == 0.5
+    assert said.saved_at is not None
+    for problem in ("one", "two"):
+        tally.begin()
+        tally.failed(problem)
+    said = tally.status(5)
+    assert (said.failed, said.problem, said.saved_step) == (2, "two", 4)
+    tally.restored(2)
+    said = tally.status(2)
+    assert (said.failed, said.saved_step, said.unsaved_steps, said.unsaved_seconds) == (2, 2, 0, 0)
+    tally.begin()
+    tally.saved(3)
+    assert (tally.status(3).failed, tally.status(3).problem) == (0, "")
+
+
+def test_a_long_problem_is_cut_so_that_the_heartbeat_fits_on_a_full_disk():
+    tally = SaveTally()
+    tally.failed("x" * 5000)
+    problem = tally.status(0).problem
+    assert len(problem) == LONGEST_PROBLEM
+    assert problem.endswith("…")
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+def of_loss(step, value="nan"):
+    return NotFiniteMetric(name="loss", value=value, step=step)
+
+
+def test_a_metric_that_is_not_finite_is_one_event_however_long_it_lasts():
+    watch = FiniteWatch()
+    watch.step_done(1, {"loss": 0.5, "norm": INF})
+    assert watch.take_begun() == [NotFiniteMetric(name="norm", value="inf", step=1)]
+    for step in range(2, 50):
+        watch.step_done(step, {"loss": NAN, "norm": 1.0})
+    assert watch.take_begun() == [of_loss(2)]
+    assert watch.current == (of_loss(2),)
+
+
+def test_a_metric_that_changes_at_each_step_is_one_event_and_one_alert_at_a_time():
+    watch = FiniteWatch()
+    for step in range(1, 100, 2):
+        watch.step_done(step, {"loss": NAN})
+        assert watch.current == (of_loss(step),)
+        watch.step_done(step + 1, {"loss": 0.5})
+        assert watch.current == ()
+    assert watch.take_begun() == [of_loss(1)]
+
+
+def test_a_metric_that_was_finite_for_long_is_a_new_event():
+    watch = FiniteWatch()
+    watch.step_done(1, {"loss": NAN})
+    for step in range(2, 2 + RECOVERED_AFTER):
+        watch.step_done(step, {"loss": 0.5})
+    watch.step_done(50, {"loss": -INF})
+    assert watch.take_begun() == [of_loss(1), of_loss(50, "-inf")]
+
+
+def test_a_metric_that_is_reported_rarely_stays_not_finite_until_it_is_reported():
+    watch = FiniteWatch()
+    watch.step_done(1, {"loss": NAN})
+    watch.step_done(2, {"score": 1.0})
+    assert watch.current == (of_loss(1),)
+
+
+def test_a_restore_forgets_what_was_not_finite():
+    metrics = StepMetrics()
+    metrics.fresh.update(loss=NAN, score=1.0)
+    metrics.step_done(5, 0.1, 0.0)
+    assert metrics.not_finite.current == (of_loss(5),)
+    metrics.set_position(3, 1)
+    assert metrics.not_finite.current == ()
+    assert metrics.reported == {"score": 1.0}

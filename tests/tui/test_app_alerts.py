@@ -1,0 +1,93 @@
+"""The app shows the alerts of a run in its header, above the events, and with what to do."""
+
+from __future__ import annotations
+
+import pytest
+from app_driving import opened, top, until, until_shown
+from rundir_factory import RunFactory
+
+from tfckpt_trainer.rundir.records.worker import NotFiniteMetric, SaveStatus
+
+FAILING = SaveStatus(
+    failed=7,
+    problem="worker 0: [Errno 30] Read-only file system\x1b[2J",
+    saved_step=400,
+    unsaved_steps=38,
+)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+async def test_failing_saves_are_in_the_header_the_events_and_on_a_page(
+    live: RunFactory, size: tuple[int, int]
+) -> None:
+    live.live_worker(0, saves=FAILING)
+    async with opened(live.run, size=size) as pilot:
+        await until_shown(pilot, "✗ 7 saves failed")
+        assert "7 saves failed" in top(pilot.app).splitlines()[0]
+        await until_shown(pilot, "✗ The last 7 saves failed: worker 0: [Errno 30]")
+        await until_shown(pilot, "✗ 1 alert  o shows what to do")
+        assert "\x1b" not in top(pilot.app)
+        await pilot.press("o")
+        await until_shown(pilot, "alerts and diagnostics")
+        await until(
+            pilot,
+            lambda: "tfckpt-tui save" in " ".join(top(pilot.app).split()),
+            "the command that helps",
+        )
+        live.live_worker(0, saves=SaveStatus(saved_step=438))
+        await until_shown(pilot, "All alerts and diagnostics are resolved.")
+
+
+async def test_the_stop_dialog_says_that_saves_fail(live: RunFactory) -> None:
+    live.live_worker(0, saves=FAILING)
+    async with opened(live.run, size=(80, 24)) as pilot:
+        await until_shown(pilot, "✗ 7 saves failed")
+        await pilot.press("x")
+        await until_shown(
+            pilot, "✗ 7 saves failed. If the next one fails too, the run is not stopped."
+        )
+
+
+async def test_a_loss_of_nan_is_in_the_header_the_history_and_the_plan(live: RunFactory) -> None:
+    of_nan = {"loss": None, "norm": None}
+    for step in (420, 430):
+        live.checkpoint(step, 1, metrics=of_nan, not_finite={"loss": "nan", "norm": "inf"})
+    lost = [NotFiniteMetric(name="loss", value="nan", step=411)]
+    live.live_worker(0, loss=None, metrics={"loss": None}, not_finite=lost)
+    async with opened(live.run, size=(80, 24)) as pilot:
+        await until_shown(pilot, "✗ loss is NaN")
+        await until_shown(pilot, "✗ NaN  ✗ norm")
+        await pilot.press("o")
+        await until(
+            pilot,
+            lambda: "--name ckpt-b1-400`" in " ".join(top(pilot.app).split()),
+            "the command that goes back",
+        )
+        await pilot.press("escape", "r")
+        await until_shown(pilot, "loss ✗ NaN")
+        await until_shown(pilot, "norm ✗ inf")
+        await pilot.press("escape", "p", "2", "enter")
+        await until_shown(pilot, "the newest with finite metrics")
+
+
+async def test_a_run_that_reports_no_loss_does_not_show_one_of_nan(live: RunFactory) -> None:
+    live.live_worker(0, loss=None, metrics={"score": 0.5})
+    live.live_worker(1, loss=None, metrics={"score": 0.5})
+    async with opened(live.run, size=(80, 24)) as pilot:
+        await until(pilot, lambda: "loss NaN" not in top(pilot.app), "a header without a loss")
+        assert "NaN" not in top(pilot.app)
+
+
+async def test_hostile_metrics_are_shown_safely_and_with_what_they_are(live: RunFactory) -> None:
+    name = "validation_sparse_categorical_accuracy_of_the_second_head\x1b[2J\u202e"
+    live.checkpoint(430, 1, metrics={"loss": None}, not_finite={"loss": "1e5, or so"})
+    lost = [NotFiniteMetric(name=name, value="nan", step=411)]
+    live.live_worker(0, metrics={"loss": 2.144, name: None}, not_finite=lost)
+    async with opened(live.run, size=(80, 24)) as pilot:
+        await until_shown(pilot, "is NaN")
+        first = top(pilot.app).splitlines()[0]
+        assert "✗ validation" in first
+        assert "is NaN" in first
+        assert "loss 2.144" in first
+        await until_shown(pilot, "✗ NaN")
+        assert not {"\x1b", "\u202e"} & set(top(pilot.app))

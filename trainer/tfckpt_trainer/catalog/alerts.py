@@ -1,0 +1,242 @@
+"""Alerts of a run: problems of its training that need a person, although its processes are well.
+
+`status` and the app show what `find_alerts` returns. To add an alert, add a function to `_FINDERS`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, newest_finite
+from tfckpt_trainer.catalog.scan.observation import join_names
+from tfckpt_trainer.rundir.health import WorkerState
+from tfckpt_trainer.rundir.records.worker import NotFiniteMetric, SaveStatus, WorkerStatus
+
+SAVE_FAILED = "save-failed"
+SAVE_OVERDUE = "save-overdue"
+NOT_FINITE = "not-finite"
+"""Kinds of alerts."""
+
+LATE_AFTER_INTERVALS = 3
+"""Save intervals without a checkpoint after which saves are overdue."""
+
+LATE_AFTER_SECONDS = 10.0
+"""Shortest training without a checkpoint after which saves are overdue, in seconds."""
+
+STEPS_TO_SAVE = 2
+"""Steps in which a save that is due by the clock takes place: all workers act after one step."""
+
+_NAMED = 3
+"""How many metrics a message names."""
+
+_VALUES = {"nan": "NaN", "inf": "infinite", "-inf": "negative infinite"}
+
+_GOES_ON = frozenset({WorkerState.TRAINING, WorkerState.SAVING, WorkerState.WAITING})
+_ENDED = frozenset({WorkerState.EXITED, WorkerState.LOST})
+
+
+@dataclass(frozen=True)
+class Alert:
+    """A problem of a run.
+
+    Attributes:
+        kind: A short name for scripts.
+        title: The problem in a few words.
+        message: What happened, as sentences.
+        advice: What to do, as sentences.
+    """
+
+    kind: str
+    title: str
+    message: str
+    advice: str
+
+    @property
+    def text(self) -> str:
+        """Message and advice."""
+        return f"{self.message} {self.advice}"
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the alerts are found in."""
+
+    root: Path
+    chief: WorkerStatus
+    state: WorkerState
+    others: Sequence[WorkerStatus]
+    checkpoints: Sequence[Checkpoint]
+
+    @property
+    def quoted_root(self) -> str:
+        return shlex.quote(str(self.root))
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in _ENDED
+
+
+def find_alerts(
+    root: Path,
+    workers: Sequence[tuple[WorkerStatus, WorkerState]],
+    checkpoints: Sequence[Checkpoint],
+) -> tuple[Alert, ...]:
+    """Returns the alerts of a run, the most urgent first.
+
+    Args:
+        root: The run directory, for commands.
+        workers: The heartbeats and states of the workers.
+        checkpoints: All checkpoints, newest first.
+    """
+    chief = next((worker for worker in workers if worker[0].index == 0), None)
+    if chief is None:
+        return ()
+    others = [status for status, _ in workers if status.index != 0]
+    seen = _Seen(root, *chief, others, checkpoints)
+    return tuple(alert for find in _FINDERS if (alert := find(seen)) is not None)
+
+
+def not_finite_alert(
+    root: Path,
+    metrics: Sequence[NotFiniteMetric],
+    checkpoints: Sequence[Checkpoint],
+    *,
+    of_others: Sequence[tuple[int, NotFiniteMetric]] = (),
+    has_ended: bool = False,
+) -> Alert:
+    """Returns the alert about metrics that are not finite.
+
+    Args:
+        root: The run directory, for commands.
+        metrics: Metrics of the chief: means over all replicas, or values that it reported.
+        checkpoints: All checkpoints, newest first.
+        of_others: Further metrics, with the index of the worker that reported them.
+        has_ended: Whether a command needs a launch first.
+    """
+    found = [(metric.name, metric) for metric in metrics]
+    found += [(f"{metric.name} of worker {index}", metric) for index, metric in of_others]
+    who, first = found[0]
+    checkpoint, root_word = newest_finite(checkpoints), shlex.quote(str(root))
+    if checkpoint is None:
+        back = "No checkpoint with finite metrics can be restored."
+        advice = "Stop the run, and start again in another directory."
+    else:
+        name = shlex.quote(checkpoint.name)
+        back = f"The newest checkpoint with finite metrics is {checkpoint.name}."
+        advice = (
+            f"{'Launch the run again, then go' if has_ended else 'Go'} back to it with "
+            f"`tfckpt-tui restore {root_word} --name {name}`. To check its values first, use "
+            f"`tfckpt-tui verify {root_word} {name} --finite`."
+        )
+    title = f"{who} is {_VALUES.get(first.value, first.value)}"
+    return Alert(NOT_FINITE, title, f"{_not_finite_in_words(found)}. {back}", advice)
+
+
+def _not_finite_in_words(found: Sequence[tuple[str, NotFiniteMetric]]) -> str:
+    """Returns which metrics are not finite since when; metrics of equal value and step together."""
+    groups: dict[tuple[str, int], list[str]] = {}
+    for who, metric in found[:_NAMED]:
+        groups.setdefault((metric.value, metric.step), []).append(who)
+    parts = [
+        f"{join_names(names)} {'is' if len(names) == 1 else 'are'} {_VALUES.get(value, value)} "
+        f"since step {step:,}"
+        for (value, step), names in groups.items()
+    ]
+    more = len(found) - _NAMED
+    if more > 0:
+        parts.append(f"{more} more metric{' is' if more == 1 else 's are'} not finite")
+    return ", ".join(parts)
+
+
+def _failing_saves(seen: _Seen) -> Alert | None:
+    saves = seen.chief.saves
+    if saves is None or not saves.failed:
+        return None
+    several = saves.failed > 1
+    title = f"{saves.failed} saves failed" if several else "the last save failed"
+    which = f"The last {saves.failed} saves failed" if several else "The last save failed"
+    if seen.has_ended:
+        advice = (
+            "Remove the cause, then launch the run again: training continues from the newest "
+            "checkpoint."
+        )
+    else:
+        advice = f"Remove the cause, then save with `tfckpt-tui save {seen.quoted_root}`."
+    message = f"{which}: {_sentence(saves.problem)} {_newest_checkpoint(saves)}"
+    return Alert(SAVE_FAILED, title, message, advice)
+
+
+def _overdue_save(seen: _Seen) -> Alert | None:
+    saves = seen.chief.saves
+    # A failed save explains a late checkpoint better.
+    if saves is None or saves.failed or seen.state not in _GOES_ON:
+        return None
+    # A save in the background may take longer than an interval.
+    if saves.unsaved_seconds < max(LATE_AFTER_SECONDS, LATE_AFTER_INTERVALS * saves.save_seconds):
+        return None
+    if not (_is_late_by_steps(saves) or _is_late_by_clock(saves, seen.chief.step_seconds or 0.0)):
+        return None
+    plural = "" if saves.every_steps == 1 else "s"
+    intervals = [f"{saves.every_steps} step{plural}"] if saves.every_steps else []
+    intervals += [f"{saves.every_seconds:g} s"] if saves.every_seconds else []
+    return Alert(
+        SAVE_OVERDUE,
+        f"no checkpoint for {LATE_AFTER_INTERVALS} intervals",
+        f"No checkpoint for {LATE_AFTER_INTERVALS} intervals, although a save is due every "
+        f"{' and every '.join(intervals)}. {_newest_checkpoint(saves)}",
+        f"See what the saves wait for with `tfckpt-tui journal {seen.quoted_root}`, or save with "
+        f"`tfckpt-tui save {seen.quoted_root}`.",
+    )
+
+
+def _not_finite_metrics(seen: _Seen) -> Alert | None:
+    known = {metric.name for metric in seen.chief.not_finite}
+    # Means over all replicas are the same on all workers, so only other metrics name a worker.
+    of_others = [
+        (status.index, metric)
+        for status in seen.others
+        for metric in status.not_finite
+        if metric.name not in known
+    ]
+    if not known and not of_others:
+        return None
+    return not_finite_alert(
+        seen.root,
+        seen.chief.not_finite,
+        seen.checkpoints,
+        of_others=of_others,
+        has_ended=seen.has_ended,
+    )
+
+
+def _is_late_by_steps(saves: SaveStatus) -> bool:
+    every = saves.every_steps
+    return every is not None and saves.unsaved_steps >= LATE_AFTER_INTERVALS * every
+
+
+def _is_late_by_clock(saves: SaveStatus, step_seconds: float) -> bool:
+    if saves.every_seconds is None:
+        return False
+    interval = max(saves.every_seconds, STEPS_TO_SAVE * step_seconds)
+    return saves.unsaved_seconds >= LATE_AFTER_INTERVALS * interval
+
+
+def _newest_checkpoint(saves: SaveStatus) -> str:
+    steps = f"{saves.unsaved_steps:,} step{'' if saves.unsaved_steps == 1 else 's'}"
+    if saves.saved_step is None:
+        return f"There is no checkpoint: {steps} would be lost."
+    return f"The newest checkpoint is of step {saves.saved_step:,}: {steps} would be lost."
+
+
+def _sentence(problem: str) -> str:
+    return problem if problem.endswith((".", "…")) else f"{problem}."
+
+
+_FINDERS: tuple[Callable[[_Seen], Alert | None], ...] = (
+    _failing_saves,
+    _overdue_save,
+    _not_finite_metrics,
+)

@@ -1,0 +1,84 @@
+"""Detects metrics that become NaN or infinite."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tfckpt_trainer.rundir.records.worker import NotFiniteMetric
+
+RECOVERED_AFTER = 20
+"""Finite values in a row after which a metric has recovered: NaN is a new event then."""
+
+
+@dataclass
+class _Episode:
+    """A metric that is or was not finite; `finite` counts its finite values since then."""
+
+    metric: NotFiniteMetric
+    finite: int = 0
+
+
+class FiniteWatch:
+    """Follows the metrics of each step. The heartbeat reads `current` and `take_begun`.
+
+    Attributes:
+        current: The metrics whose newest value is not finite.
+    """
+
+    def __init__(self) -> None:
+        self._episodes: dict[str, _Episode] = {}
+        self._begun: deque[NotFiniteMetric] = deque()
+        self.current: tuple[NotFiniteMetric, ...] = ()
+
+    def step_done(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Looks at the metrics that were reported in a step."""
+        changed = False
+        for name, value in metrics.items():
+            if not math.isfinite(value):
+                changed |= self._is_broken(name, str(value), step)
+            elif name in self._episodes:
+                changed |= self._recovers(name)
+        if changed:
+            self._update()
+
+    def restored(self) -> None:
+        """Forgets all metrics: training continues from an earlier state."""
+        self._episodes.clear()
+        self._update()
+
+    def take_begun(self) -> list[NotFiniteMetric]:
+        """Returns the metrics that became NaN or infinite since the last call."""
+        taken = []
+        while self._begun:
+            taken.append(self._begun.popleft())
+        return taken
+
+    def _is_broken(self, name: str, value: str, step: int) -> bool:
+        """Records a value that is not finite; returns whether `current` changes."""
+        episode = self._episodes.get(name)
+        if episode is None:
+            metric = NotFiniteMetric(name=name, value=value, step=step)
+            self._episodes[name] = _Episode(metric)
+            self._begun.append(metric)
+            return True
+        was_finite, episode.finite = episode.finite > 0, 0
+        if was_finite or episode.metric.value != value:
+            since = step if was_finite else episode.metric.step
+            episode.metric = NotFiniteMetric(name=name, value=value, step=since)
+            return True
+        return False
+
+    def _recovers(self, name: str) -> bool:
+        """Counts a finite value; returns whether `current` changes."""
+        episode = self._episodes[name]
+        episode.finite += 1
+        if episode.finite >= RECOVERED_AFTER:
+            del self._episodes[name]
+        return episode.finite == 1
+
+    def _update(self) -> None:
+        # Replaced as a whole, because another thread reads it.
+        self.current = tuple(one.metric for one in self._episodes.values() if not one.finite)
