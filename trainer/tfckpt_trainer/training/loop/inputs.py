@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.iterators import destroy_iterator
+from tfckpt_trainer.training.loop.step_reader import StepReader
 from tfckpt_trainer.training.worker_group import WorkerGroup, uses_parameter_servers
 
 DatasetFunction = Callable[[tf.distribute.InputContext], tf.data.Dataset]
@@ -24,6 +25,7 @@ class Inputs:
     elements as the worker has replicas.
 
     Attributes:
+        reader: Reads the elements, and knows which are the last.
         iterator: The iterator, part of the worker's state.
         examples: Size of the first dimension of one replica's batch; None before the first batch.
     """
@@ -35,8 +37,10 @@ class Inputs:
         dataset: tf.data.Dataset | DatasetFunction,
     ) -> None:
         self._strategy = strategy
-        self._local_replicas = group.local_replicas
-        self.iterator = iter(worker_dataset(dataset, group))
+        self.reader = StepReader(
+            worker_dataset(dataset, group), group.local_replicas, mark=group.size > 1
+        )
+        self.iterator = self.reader.iterator
         self.examples: int | None = None
 
     def next(self) -> tuple[Any, float]:
@@ -46,7 +50,7 @@ class Inputs:
             StopIteration: The dataset has ended.
         """
         began = time.perf_counter()
-        elements = [next(self.iterator) for _ in range(self._local_replicas)]
+        elements = self.reader.read()
         if self.examples is None:
             self.examples = _leading_dimension(elements[0])
         batch = batch_of_replicas(self._strategy, elements)

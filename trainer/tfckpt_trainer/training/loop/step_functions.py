@@ -1,9 +1,9 @@
-"""A training step on all replicas, with one all-reduce for metrics and the flag of workers."""
+"""A training step on all replicas, with one all-reduce for metrics and the flags of workers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -12,30 +12,42 @@ from tfckpt_trainer.training.loop.inputs import batch_of_replicas
 ReplicaStep = Callable[[Any], Any]
 
 
+class StepFlags(NamedTuple):
+    """What workers tell each other in every step; each is set if it is set on any worker.
+
+    Attributes:
+        needs_sync: Whether it asks for a synchronization after this step.
+        may_end: Whether it may have no input for the next step.
+    """
+
+    needs_sync: bool
+    may_end: bool
+
+
 class StepFunction:
     """Runs a function on every replica and reduces its metrics, in one `tf.function`.
 
-    The metrics and one flag share a single all-reduce. A worker that asks for a synchronization
-    sets the flag, and all workers see it at the end of the same step. A loop that reduces its
-    loss anyway needs no further collective for that.
+    The metrics and the flags share a single all-reduce. All workers see a flag that one of them
+    sets at the end of the same step. A loop that reduces its loss anyway needs no further
+    collective for that.
     """
 
     def __init__(
         self,
         strategy: tf.distribute.Strategy,
         replica_step: ReplicaStep,
-        needs_sync: Callable[[], bool],
-        on_result: Callable[[dict[str, float], bool], None],
+        flags: Callable[[], StepFlags],
+        on_result: Callable[[dict[str, float], StepFlags], None],
     ) -> None:
         self._strategy = strategy
         self._replica_step = replica_step
-        self._needs_sync = needs_sync
+        self._flags = flags
         self._on_result = on_result
         self._names: tuple[str, ...] = ()
         self._compiled = tf.function(self._distributed, reduce_retracing=True)
         # A variable, not an argument: one more argument costs 20 µs in every step.
-        self._flag = tf.Variable(0.0, trainable=False, name="needs_sync")
-        self._flag_value = False
+        self._sent = StepFlags(needs_sync=False, may_end=False)
+        self._variable = tf.Variable(tf.zeros(len(self._sent)), trainable=False, name="flags")
 
     def __call__(self, batch: Any) -> dict[str, float]:
         """Runs one step.
@@ -46,14 +58,14 @@ class StepFunction:
         Returns:
             The mean of each metric over all replicas; a single scalar is named `loss`.
         """
-        needs_sync = self._needs_sync()
-        if needs_sync is not self._flag_value:
-            self._flag.assign(float(needs_sync))
-            self._flag_value = needs_sync
-        *sums, flags = self._compiled(batch).numpy().tolist()
+        flags = self._flags()
+        if flags != self._sent:
+            self._variable.assign([float(flag) for flag in flags])
+            self._sent = flags
+        *sums, needs_sync, may_end = self._compiled(batch).numpy().tolist()
         replicas = self._strategy.num_replicas_in_sync
         means = {name: total / replicas for name, total in zip(self._names, sums, strict=True)}
-        self._on_result(means, flags > 0)
+        self._on_result(means, StepFlags(needs_sync > 0, may_end > 0))
         return means
 
     def _distributed(self, batch: Any) -> tf.Tensor:
@@ -65,7 +77,7 @@ class StepFunction:
         metrics = reported if isinstance(reported, Mapping) else {"loss": reported}
         self._names = tuple(metrics)
         scalars = [tf.cast(tf.reduce_mean(value), tf.float32) for value in metrics.values()]
-        return tf.stack([*scalars, self._flag])
+        return tf.concat([scalars, self._variable], axis=0)
 
 
 def mean_over_replicas(

@@ -43,11 +43,12 @@ from tfckpt_trainer.training.iterators import keep_resources_at_exit
 from tfckpt_trainer.training.loop.command_handler import CommandHandler
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.loop.coordinator import Coordinator
+from tfckpt_trainer.training.loop.dataset_end import DatasetEnd
 from tfckpt_trainer.training.loop.inputs import DatasetFunction, Inputs
 from tfckpt_trainer.training.loop.parameter_server_step import ParameterServerStep
 from tfckpt_trainer.training.loop.run_ownership import RunOwnership
 from tfckpt_trainer.training.loop.save_schedule import Improvement, SaveSchedule
-from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFunction
+from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFlags, StepFunction
 from tfckpt_trainer.training.process import (
     exit_on_lost_peer,
     leave,
@@ -198,6 +199,9 @@ class TrainingRun:
         self._poller = CommandPoller(queue, telemetry)
         handler = CommandHandler(run, group, state.position, telemetry, saves, self._restores)
         self._coordinator = Coordinator(group, telemetry, saves, schedule, self._poller, handler)
+        self._dataset_end = DatasetEnd(group, self._inputs, telemetry) if self._inputs else None
+        if self._dataset_end is not None:
+            self.after_restore(self._dataset_end.restored)
 
         self._export = export_request_path()
         if self._export is None:
@@ -278,16 +282,20 @@ class TrainingRun:
         return watched_step
 
     def _step_function(self, replica_step: ReplicaStep) -> StepFunction | ParameterServerStep:
-        coordinator = self._coordinator
+        coordinator, dataset_end = self._coordinator, self._dataset_end
 
-        def needs_sync() -> bool:
-            return coordinator.needs_sync
+        def flags() -> StepFlags:
+            may_end = dataset_end is not None and dataset_end.flag
+            return StepFlags(coordinator.needs_sync, may_end)
+
+        def on_result(metrics: dict[str, float], flags: StepFlags) -> None:
+            coordinator.step_computed(metrics, flags.needs_sync)
+            if dataset_end is not None:
+                dataset_end.step_computed(flags.may_end)
 
         if not uses_parameter_servers(self._strategy):
-            return StepFunction(self._strategy, replica_step, needs_sync, coordinator.step_computed)
-        return ParameterServerStep(
-            self._strategy, self._optimizer, replica_step, needs_sync, coordinator.step_computed
-        )
+            return StepFunction(self._strategy, replica_step, flags, on_result)
+        return ParameterServerStep(self._strategy, self._optimizer, replica_step, flags, on_result)
 
     def report(self, **metrics: Any) -> None:
         """Reports further metrics of this step: scalars that are equal on all workers.
@@ -328,16 +336,23 @@ class TrainingRun:
                     break
                 began = time.perf_counter()
                 metrics.enter(Phase.INPUT)
-                try:
-                    batch, waited = self._inputs.next() if self._inputs else (self.step, 0.0)
-                except StopIteration:
+                read = self._next_input()
+                if read is None:
                     self._finish()
                     break
+                batch, waited = read
                 metrics.enter(Phase.SCRIPT)
                 yield batch
                 self.step_done(time.perf_counter() - began, waited)
         finally:
             self.close()
+
+    def _next_input(self) -> tuple[Any, float] | None:
+        """Returns the input of the next step and the seconds it took; None after the last."""
+        if self._dataset_end is None:
+            return self.step, 0.0
+        with self._peers_watched():
+            return self._dataset_end.next()
 
     def open(self) -> None:
         """Restores the newest good checkpoint and starts taking commands.
