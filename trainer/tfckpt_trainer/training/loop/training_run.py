@@ -20,6 +20,7 @@ from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.liveness import find_other_trainer, refuse_another_trainer
+from tfckpt_trainer.rundir.lost_workers import explain_lost_worker
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
@@ -212,7 +213,9 @@ class TrainingRun:
         if sigterm_received():
             self._on_termination()
         on_signal(signal.SIGUSR1, self._on_save_signal)
-        on_uncaught_error(self._end_failed, self._end_without_peer, alone=self._is_alone)
+        on_uncaught_error(
+            self._end_failed, self._explain_loss, self._end_without_peer, alone=self._is_alone
+        )
 
     @property
     def step(self) -> int:
@@ -472,6 +475,10 @@ class TrainingRun:
             self._note(JournalKind.FAILED, why)
         self._end(Ending.FAILED, why, beside_another=beside_another)
 
+    def _explain_loss(self) -> str:
+        since = self._telemetry.heartbeat.process_started_at
+        return explain_lost_worker(self._run, self._group.index, since)
+
     def _end_without_peer(self, why: str) -> None:
         self._note(JournalKind.WORKER_LOST, why)
         self._end(Ending.PEER_LOST, why, beside_another=self._is_beside_another())
@@ -497,7 +504,7 @@ class TrainingRun:
         return self._group.processes == 1
 
     def _peers_watched(self) -> AbstractContextManager[None]:
-        return exit_on_lost_peer(self._is_alone, self._end_without_peer)
+        return exit_on_lost_peer(self._is_alone, self._explain_loss, self._end_without_peer)
 
 
 def _check_counts(**counts: int | None) -> None:
