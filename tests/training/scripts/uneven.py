@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 
 import keras
@@ -16,6 +17,8 @@ parser.add_argument("--strategy", default="multi-worker")
 parser.add_argument("--steps", type=int, nargs="+", required=True, help="of each worker's dataset")
 parser.add_argument("--unknown", action="store_true", help="the number of elements")
 parser.add_argument("--stop-after", type=int, help="leave the loop after this step, saved before")
+parser.add_argument("--wait", action="store_true", help="for the workers that have more")
+parser.add_argument("--plain", choices=["gradients", "step"], help="of the script's own")
 parser.add_argument("--log", required=True)
 options = parser.parse_args()
 
@@ -23,8 +26,13 @@ strategy = create_strategy(options.strategy, threads=1)
 keras.utils.set_random_seed(3)
 with strategy.scope():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-    optimizer = keras.optimizers.SGD(1e-3)
+    optimizer = keras.optimizers.SGD(1e-2)
     optimizer.build(model.trainable_variables)
+    # It takes part in nothing but its statistics.
+    norm = keras.layers.BatchNormalization(momentum=0.5)
+    norm.build((None, 4))
+    seen = keras.metrics.Sum()
+model.norm, model.seen = norm, seen
 
 
 def numbered_examples(context):
@@ -33,7 +41,12 @@ def numbered_examples(context):
     numbers = tf.data.Dataset.range(size).shuffle(8, seed=context.input_pipeline_id)
     if options.unknown:
         numbers = numbers.filter(lambda _: True)
-    return numbers.batch(2).map(lambda n: (n, tf.ones((tf.shape(n)[0], 4))))
+    return numbers.batch(2).map(lambda n: (n, scaled(n)))
+
+
+def scaled(numbers):
+    rows = tf.cast(numbers, tf.float32)[:, tf.newaxis] / 10
+    return rows * tf.constant([1.0, -1.0, 0.5, 2.0])
 
 
 run = TrainingRun(
@@ -42,15 +55,31 @@ run = TrainingRun(
     strategy=strategy,
     dataset=numbered_examples,
     save_every_steps=4,
+    **({"on_dataset_end": "wait"} if options.wait else {}),
 )
 
 
 def replica_step(batch):
     _, x = batch
+    norm(x, training=True)
+    seen.update_state(1)
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(model(x) ** 2)
-    optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        mean = loss / run.replica_count
+    gradients = tape.gradient(mean, model.trainable_variables)
+    if options.plain != "gradients":
+        optimizer.apply(gradients, model.trainable_variables)
     return loss
+
+
+@tf.function
+def plain_step(batch):
+    return strategy.reduce("MEAN", strategy.run(replica_step, args=(batch,)), axis=None)
+
+
+def own(variable):
+    """The value on this worker."""
+    return strategy.experimental_local_results(variable.value)[0].numpy().tolist()
 
 
 train_step = run.function(replica_step)
@@ -59,6 +88,15 @@ with open(f"{options.log}-{index}", "a", buffering=1) as log:
     for batch in run:
         if run.step == options.stop_after:
             break
-        train_step(batch)
-        log.write(f"{run.step + 1} {tf.nest.flatten(batch)[0].numpy().tolist()}\n")
-print(f"went on after step {run.step}")
+        if options.plain == "step":
+            plain_step(batch)
+            continue
+        line = {
+            "step": run.step + 1,
+            "batch": tf.nest.flatten(batch)[0].numpy().tolist(),
+            "weights": [variable.numpy().tolist() for variable in model.trainable_variables[:2]],
+            **train_step(batch),
+        }
+        if strategy.extended._in_multi_worker_mode():
+            line |= {"seen": own(seen.variables[0]), "moving": own(norm.moving_mean)}
+        log.write(json.dumps(line) + "\n")

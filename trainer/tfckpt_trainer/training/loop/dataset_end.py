@@ -1,15 +1,18 @@
-"""Ends a run with its dataset, on all workers after the same step."""
+"""Agrees with the other workers on what happens when a dataset ends."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.training.loop.inputs import Inputs
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import WorkerGroup
+
+OnDatasetEnd = Literal["stop", "wait"]
 
 
 class WorkerSteps(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,39 +31,70 @@ class WorkerSteps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DatasetEnd:
-    """Tells whether all workers have a batch for the next step.
+    """Gives each step its input, and ends the run on all workers after the same step.
 
     The all-reduce of each step carries the flag of every worker, so this costs no collective of
-    its own. The workers ask each other only before the first step, after a restore, at the end
-    of a dataset, and in loops without a step function.
+    its own. The workers ask each other only before the first step, after a restore, when a
+    dataset ends, and in loops without a step function.
+
+    Attributes:
+        has_data: Whether the input of the present step is this worker's own. If not, it repeats
+            the last one, and is left out of the step.
     """
 
-    def __init__(self, group: WorkerGroup, inputs: Inputs, telemetry: Telemetry) -> None:
+    def __init__(
+        self, group: WorkerGroup, inputs: Inputs, telemetry: Telemetry, on_end: OnDatasetEnd
+    ) -> None:
+        """Creates it.
+
+        Raises:
+            UsageError: `on_end` is unknown.
+        """
+        if on_end not in ("stop", "wait"):
+            raise UsageError(f'on_dataset_end is {on_end!r}; expected "stop" or "wait".')
         self._group = group
         self._inputs = inputs
         self._telemetry = telemetry
+        self._waits = on_end == "wait"
         self._must_ask = True
         self._all_endless: bool | None = None
+        self._ended: frozenset[int] = frozenset()
+        self._last: Any = None
+        self._last_is_reduced: bool | None = None
+        self.has_data = True
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether a step may be without the data of some workers."""
+        return self._waits and self._group.size > 1
 
     @property
     def flag(self) -> bool:
-        """Whether this worker may have no batch for the next step."""
-        return self._inputs.reader.is_last is not False
+        """Whether this worker may have no batch for the next step, and no other knows it yet."""
+        return self.has_data and self._inputs.reader.is_last is not False
 
     def step_computed(self, flag: bool) -> None:
         """Takes the flags of all workers in one step: whether any of them is set."""
         self._must_ask = flag
+        self._last_is_reduced = True
 
     def restored(self) -> None:
         """Has the workers ask each other again, because their positions have changed."""
         self._must_ask = True
+        self._ended = frozenset()
 
     def next(self) -> tuple[Any, float] | None:
-        """Returns what `Inputs.next` does, or None on all workers if one has no more."""
-        if self._must_ask and not self._is_endless and self._any_has_ended():
+        """Returns the input of a step and the seconds it took; None on all workers at the end."""
+        if self._must_ask and not self._is_endless and self._is_over():
             return None
         self._must_ask = True
-        return self._inputs.next()
+        self._last_is_reduced = False
+        self.has_data = self._group.index not in self._ended
+        if not self.has_data:
+            return (self._inputs.blank() if self._last is None else self._last), 0.0
+        batch, seconds = self._inputs.next()
+        self._last = batch if self.leaves_out else None
+        return batch, seconds
 
     @property
     def _is_endless(self) -> bool:
@@ -68,39 +102,56 @@ class DatasetEnd:
             self._all_endless = not self._group.any(not self._inputs.reader.is_endless)
         return self._all_endless
 
-    def _any_has_ended(self) -> bool:
+    def _is_over(self) -> bool:
+        """Asks all workers whether they have data; returns whether the run is over."""
         reader = self._inputs.reader
         has_ended = not reader.has_next()
-        if not self._group.any(has_ended):
+        if not self._group.any(has_ended and self._group.index not in self._ended):
             return False
         mine = WorkerSteps(
             worker=self._group.index, read=reader.steps, total=reader.total, ended=has_ended
         )
         workers = self._group.all_gather(mine)
-        if not all(worker.ended for worker in workers):
-            self._telemetry.note(
-                JournalKind.NOTE,
-                f"{describe_unequal(workers)} The run ends with the shortest dataset.",
-                details={"dataset_steps": [msgspec.to_builtins(worker) for worker in workers]},
+        self._ended = frozenset(worker.worker for worker in workers if worker.ended)
+        is_over = not self._waits or len(self._ended) == len(workers)
+        if len(self._ended) < len(workers):
+            self._note(workers, is_over=is_over)
+        elif len({worker.read for worker in workers}) > 1:
+            self._note(workers, is_over=True)
+        if not is_over and self._last_is_reduced is False:
+            raise UsageError(
+                'on_dataset_end="wait" needs a step made by run.function: another step cannot '
+                'leave out workers without data. Use on_dataset_end="stop".'
             )
-        return True
+        return is_over
+
+    def _note(self, workers: list[WorkerSteps], *, is_over: bool) -> None:
+        consequence = (
+            "The run ends." if is_over else "The run goes on with the workers that have more."
+        )
+        self._telemetry.note(
+            JournalKind.NOTE,
+            f"{describe_unequal(workers)} {consequence}",
+            details={"dataset_steps": [msgspec.to_builtins(worker) for worker in workers]},
+        )
 
 
 def describe_unequal(workers: list[WorkerSteps]) -> str:
-    """Returns a sentence about each worker whose dataset has ended, and about the others."""
-    ended = [worker for worker in workers if worker.ended]
-    sentences = [
-        f"The dataset of worker {worker.worker} has ended"
-        + ("." if worker.read is None else f" after {_count(worker.read)}.")
-        for worker in ended
-    ]
-    sentences += [
-        f"Worker {worker.worker} has "
-        + ("more." if worker.total is None else f"{_count(worker.total)}.")
-        for worker in workers
-        if not worker.ended
-    ]
-    return " ".join(sentences)
+    """Returns a sentence about each worker: whether its dataset has ended, and after what."""
+    return " ".join(
+        _ended(worker) if worker.ended else _has_more(worker)
+        for worker in sorted(workers, key=lambda worker: not worker.ended)
+    )
+
+
+def _ended(worker: WorkerSteps) -> str:
+    after = "" if worker.read is None else f" after {_count(worker.read)}"
+    return f"The dataset of worker {worker.worker} has ended{after}."
+
+
+def _has_more(worker: WorkerSteps) -> str:
+    has = "more" if worker.total is None else _count(worker.total)
+    return f"Worker {worker.worker} has {has}."
 
 
 def _count(steps: int) -> str:

@@ -56,6 +56,15 @@ class Inputs:
         batch = batch_of_replicas(self._strategy, elements)
         return batch, time.perf_counter() - began
 
+    def blank(self) -> Any:
+        """Returns an input of zeros, in the shape of that of a step.
+
+        Raises:
+            UsageError: The elements have parts that are not tensors.
+        """
+        element = tf.nest.map_structure(_blank, self.reader.element_spec)
+        return batch_of_replicas(self._strategy, [element] * self.reader.replicas)
+
     def close(self) -> None:
         """Destroys the iterator, without waiting for it."""
         destroy_iterator(self.iterator)
@@ -93,6 +102,15 @@ def batch_of_replicas(strategy: tf.distribute.Strategy, elements: list[Any]) -> 
         return elements[0]
     calls = itertools.count()
     return strategy.experimental_distribute_values_from_function(lambda _: elements[next(calls)])
+
+
+def _blank(spec: Any) -> tf.Tensor:
+    if not isinstance(spec, tf.TensorSpec):
+        raise UsageError(
+            'on_dataset_end="wait" cannot start without a batch on a worker if batches have '
+            f'parts of type {type(spec).__name__}. Use on_dataset_end="stop".'
+        )
+    return tf.zeros([length or 1 for length in spec.shape], spec.dtype)
 
 
 def _leading_dimension(element: Any) -> int | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfckpt_trainer.training.loop.inputs import batch_of_replicas
+from tfckpt_trainer.training.loop.left_out import LeftOut
 
 ReplicaStep = Callable[[Any], Any]
 
@@ -18,10 +20,12 @@ class StepFlags(NamedTuple):
     Attributes:
         needs_sync: Whether it asks for a synchronization after this step.
         may_end: Whether it may have no input for the next step.
+        has_data: Whether it has input for this step; if not, it is left out.
     """
 
     needs_sync: bool
     may_end: bool
+    has_data: bool = True
 
 
 class StepFunction:
@@ -38,7 +42,18 @@ class StepFunction:
         replica_step: ReplicaStep,
         flags: Callable[[], StepFlags],
         on_result: Callable[[dict[str, float], StepFlags], None],
+        *,
+        variables: Callable[[], Iterable[Any]] | None = None,
     ) -> None:
+        """Creates the step.
+
+        Args:
+            strategy: The strategy.
+            replica_step: The function of one replica.
+            flags: Returns the flags of this worker for the next step.
+            on_result: Takes the means of the metrics, and the flags of all workers.
+            variables: If workers may have no data, returns all variables of the run.
+        """
         self._strategy = strategy
         self._replica_step = replica_step
         self._flags = flags
@@ -46,8 +61,11 @@ class StepFunction:
         self._names: tuple[str, ...] = ()
         self._compiled = tf.function(self._distributed, reduce_retracing=True)
         # A variable, not an argument: one more argument costs 20 µs in every step.
-        self._sent = StepFlags(needs_sync=False, may_end=False)
-        self._variable = tf.Variable(tf.zeros(len(self._sent)), trainable=False, name="flags")
+        self._sent = StepFlags(needs_sync=False, may_end=False, has_data=True)
+        self._variable = tf.Variable(_as_floats(self._sent), trainable=False, name="flags")
+        self._left_out = (
+            None if variables is None else LeftOut(lambda: self._variable[-1], variables)
+        )
 
     def __call__(self, batch: Any) -> dict[str, float]:
         """Runs one step.
@@ -56,19 +74,30 @@ class StepFunction:
             batch: The input of the step, as iterating over the run yields it.
 
         Returns:
-            The mean of each metric over all replicas; a single scalar is named `loss`.
+            The mean of each metric over all replicas with data; a single scalar is named `loss`.
         """
         flags = self._flags()
         if flags != self._sent:
-            self._variable.assign([float(flag) for flag in flags])
+            self._variable.assign(_as_floats(flags))
             self._sent = flags
-        *sums, needs_sync, may_end = self._compiled(batch).numpy().tolist()
-        replicas = self._strategy.num_replicas_in_sync
+        with self._put_back(flags):
+            *sums, needs_sync, may_end, replicas = self._compiled(batch).numpy().tolist()
         means = {name: total / replicas for name, total in zip(self._names, sums, strict=True)}
-        self._on_result(means, StepFlags(needs_sync > 0, may_end > 0))
+        self._on_result(means, StepFlags(needs_sync > 0, may_end > 0, replicas > 0))
         return means
 
+    def _put_back(self, flags: StepFlags) -> AbstractContextManager[None]:
+        if self._left_out is None or flags.has_data:
+            return nullcontext()
+        return self._left_out.unchanged_statistics()
+
     def _distributed(self, batch: Any) -> tf.Tensor:
+        if self._left_out is None:
+            return self._reduced(batch)
+        with self._left_out.tracing():
+            return self._reduced(batch)
+
+    def _reduced(self, batch: Any) -> tf.Tensor:
         packed = self._strategy.run(self._on_replica, args=(batch,))
         return self._strategy.reduce(tf.distribute.ReduceOp.SUM, packed, axis=None)
 
@@ -77,7 +106,13 @@ class StepFunction:
         metrics = reported if isinstance(reported, Mapping) else {"loss": reported}
         self._names = tuple(metrics)
         scalars = [tf.cast(tf.reduce_mean(value), tf.float32) for value in metrics.values()]
+        if self._left_out is not None:
+            scalars = [self._left_out.mask(scalar) for scalar in scalars]
         return tf.concat([scalars, self._variable], axis=0)
+
+
+def _as_floats(flags: StepFlags) -> list[float]:
+    return [float(flag) for flag in flags]
 
 
 def mean_over_replicas(

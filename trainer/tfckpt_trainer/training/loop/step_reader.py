@@ -33,6 +33,8 @@ class StepReader:
 
     Attributes:
         iterator: The iterator, part of the worker's state.
+        replicas: Number of elements that a step reads.
+        element_spec: Specification of an element.
         total: Number of steps in the dataset; None if it is unknown or there is no end.
         steps: Number of steps read since the start of the dataset; None if unknown.
         is_last: Whether the dataset has no further step; None if unknown.
@@ -46,11 +48,12 @@ class StepReader:
             replicas: Number of elements that a step reads.
             mark: Whether to find out before the end of the dataset where it is.
         """
-        self._replicas = replicas
+        self.replicas = replicas
         self._size = int(dataset.cardinality().numpy())
         self.is_endless = self._size == tf.data.INFINITE_CARDINALITY
         self.total = self._size // replicas if self._size >= 0 else None
         self._plain = dataset
+        self.element_spec = dataset.element_spec
         marks = mark and not self.is_endless and not _is_on_device(dataset)
         self._marked = _with_marks(dataset, self._size, replicas) if marks else None
         self.iterator = iter(dataset if self._marked is None else self._marked)
@@ -82,13 +85,13 @@ class StepReader:
         return self._read() if held is None else held
 
     def _read(self) -> list[Any]:
-        elements = [next(self.iterator) for _ in range(self._replicas)]
+        elements = [next(self.iterator) for _ in range(self.replicas)]
         if self.iterator._dataset is not self._marked:
             self.is_last = False if self.is_endless else None
             return elements
         number, *more = (int(mark) for mark in elements[-1][1:])
-        self.steps = number // self._replicas
-        self.is_last = not more[0] if more else self._size - number < self._replicas
+        self.steps = number // self.replicas
+        self.is_last = not more[0] if more else self._size - number < self.replicas
         return [element for element, *_ in elements]
 
     def _restore(self, tensors: Any) -> None:

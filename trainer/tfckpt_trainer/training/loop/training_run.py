@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import tensorflow as tf
@@ -39,6 +39,7 @@ from tfckpt_trainer.training.checkpoint.state import (
     UserState,
     WorkerState,
 )
+from tfckpt_trainer.training.checkpoint.variables import live_variables
 from tfckpt_trainer.training.export import export_request_path, run_export
 from tfckpt_trainer.training.iterators import keep_resources_at_exit
 from tfckpt_trainer.training.loop.command_handler import CommandHandler
@@ -112,6 +113,7 @@ class TrainingRun:
         make_room: bool = False,
         partial: bool = False,
         preempted_status: int = ExitCode.PREEMPTED,
+        on_dataset_end: Literal["stop", "wait"] = "stop",
     ) -> None:
         """Creates the run directory and prepares training.
 
@@ -145,6 +147,10 @@ class TrainingRun:
                 fits is restored, the rest keeps its initial value, and the event log lists it.
             preempted_status: Exit status after SIGTERM, once everything is saved. Schedulers
                 restart jobs that exit with a status other than 0.
+            on_dataset_end: What happens if the dataset of one worker ends before others. `stop`
+                ends the run after the last step for which all workers have data. `wait` goes on
+                with the others until all datasets have ended; the step must be a `function` that
+                updates the model by a Keras optimizer.
 
         Raises:
             UsageError: There is no run directory, or an option is invalid.
@@ -200,7 +206,9 @@ class TrainingRun:
         self._poller = CommandPoller(queue, telemetry)
         handler = CommandHandler(run, group, state.position, telemetry, saves, self._restores)
         self._coordinator = Coordinator(group, telemetry, saves, schedule, self._poller, handler)
-        self._dataset_end = DatasetEnd(group, self._inputs, telemetry) if self._inputs else None
+        self._dataset_end = (
+            DatasetEnd(group, self._inputs, telemetry, on_dataset_end) if self._inputs else None
+        )
         if self._dataset_end is not None:
             self.after_restore(self._dataset_end.restored)
 
@@ -288,8 +296,9 @@ class TrainingRun:
         coordinator, dataset_end = self._coordinator, self._dataset_end
 
         def flags() -> StepFlags:
-            may_end = dataset_end is not None and dataset_end.flag
-            return StepFlags(coordinator.needs_sync, may_end)
+            if dataset_end is None:
+                return StepFlags(coordinator.needs_sync, may_end=False)
+            return StepFlags(coordinator.needs_sync, dataset_end.flag, dataset_end.has_data)
 
         def on_result(metrics: dict[str, float], flags: StepFlags) -> None:
             coordinator.step_computed(metrics, flags.needs_sync)
@@ -297,8 +306,22 @@ class TrainingRun:
                 dataset_end.step_computed(flags.may_end)
 
         if not uses_parameter_servers(self._strategy):
-            return StepFunction(self._strategy, replica_step, flags, on_result)
+            return StepFunction(
+                self._strategy,
+                replica_step,
+                flags,
+                on_result,
+                variables=self._variables
+                if dataset_end is not None and dataset_end.leaves_out
+                else None,
+            )
         return ParameterServerStep(self._strategy, self._optimizer, replica_step, flags, on_result)
+
+    def _variables(self) -> Iterator[Any]:
+        """Yields all variables of the run; some more than once."""
+        yield from getattr(self._model, "variables", ())
+        yield from getattr(self._model, "metrics_variables", ())
+        yield from (variable for _, variable in live_variables(self._state.shared.checkpoint))
 
     def report(self, **metrics: Any) -> None:
         """Reports further metrics of this step: scalars that are equal on all workers.
