@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_trainer.script_errors import LONGEST_MESSAGE, describe_script_error, split_message
+from tfckpt_trainer.script_errors import (
+    LONGEST_MESSAGE,
+    describe_script_error,
+    find_script_error,
+    split_message,
+)
 
 PACKAGES = sysconfig.get_path("purelib")
 PYTHON = sysconfig.get_path("stdlib")
@@ -138,6 +143,53 @@ def test_of_a_stack_in_python_the_innermost_line_of_the_script_counts(monkeypatc
     assert str(error.line).startswith("/")
     monkeypatch.chdir(sysconfig.os.path.dirname(__file__))
     assert str(error).startswith("test_script_errors.py:")
+
+
+IN_PYTHON = f"""Traceback (most recent call last):
+  File "/home/me/train.py", line 5, in <module>
+    main()
+  File "/home/me/train.py", line 3, in main
+    json.loads("x")
+    ~~~~~~~~~~^^^^^
+  File "{PYTHON}/json/__init__.py", line 346, in loads
+    return _default_decoder.decode(s)
+%s: Expecting value: line 1"""
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [
+        (
+            IN_PYTHON % "json.decoder.JSONDecodeError",
+            "/home/me/train.py:3: JSONDecodeError: Expecting value: line 1",
+        ),
+        (
+            "starts\n" + IN_PYTHON % "ValueError" + "\nI0000 an unrelated line\n",
+            "/home/me/train.py:3: ValueError: Expecting value: line 1",
+        ),
+        (
+            IN_PYTHON % "KeyError" + "\nDuring handling of it\n" + IN_PYTHON % "ValueError",
+            "/home/me/train.py:3: ValueError: Expecting value: line 1",
+        ),
+        (
+            (IN_PYTHON % "tensorflow.python.errors.InvalidArgumentError").rpartition(" Exp")[0]
+            + " "
+            + (IN_A_GRAPH % "assertion failed").expandtabs(),
+            "/home/me/train.py:17: InvalidArgumentError: assertion failed",
+        ),
+        ("step 1\nstep 2", None),
+        ("Traceback (most recent call last):", None),
+        ("Traceback (most recent call last):\n  File", None),
+    ],
+)
+def test_the_last_traceback_of_a_log_is_described_alike(log, told):
+    error = find_script_error(log.splitlines())
+    assert (None if error is None else str(error)) == told
+
+
+@given(st.lists(st.sampled_from([*IN_PYTHON.splitlines(), *SEVERAL.splitlines()]) | st.text()))
+def test_no_log_makes_it_fail(lines):
+    find_script_error(lines)
 
 
 class HostileError(Exception):

@@ -10,8 +10,9 @@ import linecache
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 
@@ -33,7 +34,7 @@ _HEADERS = re.compile(
     r"|\d+ root error\(s\) found\."
     r"|\d+ successful operations\."
     r"|\d+ derived errors ignored\.(?: \[Op:[^\]]*\])?"
-    r"|\t ?\[\[.*\]\](?: \[Op:[^\]]*\])?(?: name: ?)?"
+    r"|(?:\t|\s+(?=\[\[\{\{?node )) ?\[\[.*\]\](?: \[Op:[^\]]*\])?(?: name: ?)?"
     r")\s*$"
 )
 _NOISE = re.compile(
@@ -42,6 +43,9 @@ _NOISE = re.compile(
     r"|\{\{function_node [^}]*\}\} ?"
     r"|\s*\[Op:[^\]]*\](?: name: ?)?\s*$"
 )
+_TRACEBACK = "Traceback (most recent call last):"
+_KIND = re.compile(r"(?:\w+\.)*(?P<name>\w+)(?:: |$)")
+_WITH_STACK = ("Graph execution error:", "in user code:")
 _KERAS_ARGUMENTS = re.compile(r"^\s*Arguments received by .*\):$")
 
 
@@ -93,12 +97,30 @@ class ScriptError:
 
 def describe_script_error(error: BaseException) -> ScriptError:
     """Returns where in the script an error was raised, and its message."""
-    stack, message = split_message(_text_of(error))
+    return _describe(type(error).__name__, _lines_of(error.__traceback__), _text_of(error))
+
+
+def _describe(kind: str, stack: Sequence[Line], text: str) -> ScriptError:
+    inner, message = split_message(text)
     # The stack in a message is of the operation, which Python's stack does not show.
-    lines = [line for line in [*_lines_of(error.__traceback__), *stack] if line.is_of_script]
-    kind = type(error).__name__
+    lines = [line for line in [*stack, *inner] if line.is_of_script]
     shown = message if message.startswith(f"{kind}:") else f"{kind}: {message}".rstrip(": ")
     return ScriptError(lines[-1] if lines else None, shown)
+
+
+def find_script_error(log: Sequence[str]) -> ScriptError | None:
+    """Returns the error of the last traceback in the lines of a log; None if there is none."""
+    starts = [number for number, line in enumerate(log) if line == _TRACEBACK]
+    if not starts:
+        return None
+    stack = list(takewhile(lambda line: line[:1].isspace(), log[starts[-1] + 1 :]))
+    raised, *rest = log[starts[-1] + 1 + len(stack) :] or [""]
+    kind = _KIND.match(raised)
+    if kind is None:
+        return None
+    # The message goes on only if it has a stack; what follows otherwise is other output.
+    message = [raised[kind.end() :], *(rest if raised.endswith(_WITH_STACK) else ())]
+    return _describe(kind["name"], split_message("\n".join(stack))[0], "\n".join(message))
 
 
 def split_message(text: str) -> tuple[list[Line], str]:
