@@ -70,6 +70,16 @@ def test_with_parameter_servers_the_run_ends_with_the_dataset_of_the_chief(tmp_p
     assert read_entries(RunDirectory(place))[-1].message == "Finished after step 4."
 
 
+def test_a_worker_without_any_data_ends_a_loop_with_a_step_of_its_own_before_it_begins(tmp_path):
+    place = tmp_path / "run"
+    train(place, [3, 0], "--plain", "step")
+    *_, told, saved, finished = read_entries(RunDirectory(place))
+    assert told.message == (
+        "The dataset of worker 1 has ended after 0 steps. Worker 0 has 3 steps. The run ends."
+    )
+    assert (saved.kind.value, finished.message) == ("save", "Finished after step 0.")
+
+
 @pytest.mark.parametrize("unknown", [[], ["--unknown"]], ids=["known length", "unknown length"])
 def test_a_saved_position_has_no_batch_that_was_read_ahead(tmp_path, unknown):
     whole = train(tmp_path / "whole", [9, 7], *unknown, log="whole-log")

@@ -37,7 +37,7 @@ model.norm, model.seen = norm, seen
 
 def numbered_examples(context):
     """Batches of two; the last one of each worker has one example."""
-    size = 2 * options.steps[context.input_pipeline_id] - 1
+    size = max(2 * options.steps[context.input_pipeline_id] - 1, 0)
     numbers = tf.data.Dataset.range(size).shuffle(8, seed=context.input_pipeline_id)
     if options.unknown:
         numbers = numbers.filter(lambda _: True)

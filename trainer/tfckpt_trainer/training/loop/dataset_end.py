@@ -108,9 +108,9 @@ class DatasetEnd:
         has_ended = not reader.has_next()
         if not self._group.any(has_ended and self._group.index not in self._ended):
             return False
-        mine = WorkerSteps(
-            worker=self._group.index, read=reader.steps, total=reader.total, ended=has_ended
-        )
+        # After a restore at its end, nothing was read.
+        read = reader.total if reader.steps is None and has_ended else reader.steps
+        mine = WorkerSteps(worker=self._group.index, read=read, total=reader.total, ended=has_ended)
         workers = self._group.all_gather(mine)
         self._ended = frozenset(worker.worker for worker in workers if worker.ended)
         is_over = not self._waits or len(self._ended) == len(workers)

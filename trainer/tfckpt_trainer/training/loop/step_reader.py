@@ -58,7 +58,7 @@ class StepReader:
         self._marked = _with_marks(dataset, self._size, replicas) if marks else None
         self.iterator = iter(dataset if self._marked is None else self._marked)
         self._held: list[Any] | None = None
-        self.steps: int | None = None
+        self.steps: int | None = 0
         self.is_last: bool | None = None
         if self._marked is not None:
             self._restore_position = self.iterator._restore_from_tensors
@@ -87,7 +87,7 @@ class StepReader:
     def _read(self) -> list[Any]:
         elements = [next(self.iterator) for _ in range(self.replicas)]
         if self.iterator._dataset is not self._marked:
-            self.is_last = False if self.is_endless else None
+            self.is_last, self.steps = (False if self.is_endless else None), None
             return elements
         number, *more = (int(mark) for mark in elements[-1][1:])
         self.steps = number // self.replicas
