@@ -23,6 +23,7 @@ def reader_of(dataset, replicas, *, mark):
 def rest(reader):
     steps = []
     while reader.has_next():
+        assert reader.has_next()
         elements = [int(element) for element in reader.read()]
         steps.append((elements, reader.steps, reader.is_last))
     return steps

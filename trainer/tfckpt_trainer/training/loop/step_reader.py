@@ -66,13 +66,14 @@ class StepReader:
 
     def has_next(self) -> bool:
         """Whether there are elements for one more step; reads them if it is unknown."""
+        if self._held is not None:
+            return True
         if self.is_last is not None:
             return not self.is_last
-        if self._held is None:
-            try:
-                self._held = self._read()
-            except StopIteration:
-                return False
+        try:
+            self._held = self._read()
+        except StopIteration:
+            return False
         return True
 
     def read(self) -> list[Any]:
