@@ -80,17 +80,29 @@ def test_a_worker_without_any_data_ends_a_loop_with_a_step_of_its_own_before_it_
     assert (saved.kind.value, finished.message) == ("save", "Finished after step 0.")
 
 
-@pytest.mark.parametrize("unknown", [[], ["--unknown"]], ids=["known length", "unknown length"])
-def test_a_saved_position_has_no_batch_that_was_read_ahead(tmp_path, unknown):
-    whole = train(tmp_path / "whole", [9, 7], *unknown, log="whole-log")
-    begun = train(tmp_path / "run", [9, 7], *unknown, "--stop-after", 4, log="begun")
-    resumed = train(tmp_path / "run", [9, 7], *unknown, log="resumed")
+def test_a_saved_position_has_no_batch_that_was_read_ahead(tmp_path):
+    whole = train(tmp_path / "whole", [9, 7], log="whole-log")
+    begun = train(tmp_path / "run", [9, 7], "--stop-after", 4, log="begun")
+    resumed = train(tmp_path / "run", [9, 7], log="resumed")
     for worker in range(2):
         assert list(begun[worker]) == [1, 2, 3, 4]
         assert list(resumed[worker]) == [5, 6, 7]
         both = begun[worker] | resumed[worker]
         for step, line in whole[worker].items():
             assert both[step]["batch"] == line["batch"]
+
+
+def test_a_restore_in_place_brings_back_what_was_held_to_find_the_end(tmp_path):
+    train(tmp_path / "run", [12, 10], "--unknown", "--restore-at", 6)
+    for worker in range(2):
+        lines = [json.loads(line) for line in (tmp_path / f"log-{worker}").read_text().splitlines()]
+        steps = [line["step"] for line in lines]
+        again = steps.index(5, 5)
+        assert steps[again:] == list(range(5, 11))
+        for first, second in zip(lines[4:again], lines[again:], strict=False):
+            assert second["step"] == first["step"]
+            assert second["batch"] == first["batch"]
+            assert second["loss"] == first["loss"]
 
 
 def simulated(batches, weights):

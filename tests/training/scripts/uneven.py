@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import time
 
 import keras
 import tensorflow as tf
 
 from tfckpt_trainer import TrainingRun
+from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.training import create_strategy
 
 parser = argparse.ArgumentParser()
@@ -17,6 +21,7 @@ parser.add_argument("--strategy", default="multi-worker")
 parser.add_argument("--steps", type=int, nargs="+", required=True, help="of each worker's dataset")
 parser.add_argument("--unknown", action="store_true", help="the number of elements")
 parser.add_argument("--stop-after", type=int, help="leave the loop after this step, saved before")
+parser.add_argument("--restore-at", type=int, help="ckpt-4, in place, after this step")
 parser.add_argument("--wait", action="store_true", help="for the workers that have more")
 parser.add_argument("--plain", choices=["gradients", "step"], help="of the script's own")
 parser.add_argument("--log", required=True)
@@ -100,3 +105,9 @@ with open(f"{options.log}-{index}", "a", buffering=1) as log:
         if strategy.extended._in_multi_worker_mode():
             line |= {"seen": own(seen.variables[0]), "moving": own(norm.moving_mean)}
         log.write(json.dumps(line) + "\n")
+        if run.step + 1 == options.restore_at and index == 0:
+            options.restore_at = None
+            box = CommandQueue(RunDirectory(run.directory))
+            command = box.submit(CommandKind.RESTORE, {"name": "ckpt-4"}, requested_by="test")
+            while box.look_up(command.id).state is CommandState.REQUESTED:
+                time.sleep(0.01)
