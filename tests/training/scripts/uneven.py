@@ -102,7 +102,7 @@ with open(f"{options.log}-{index}", "a", buffering=1) as log:
             "weights": [variable.numpy().tolist() for variable in model.trainable_variables[:2]],
             **train_step(batch),
         }
-        if strategy.extended._in_multi_worker_mode():
+        if options.strategy == "multi-worker":
             line |= {"seen": own(seen.variables[0]), "moving": own(norm.moving_mean)}
         log.write(json.dumps(line) + "\n")
         if run.step + 1 == options.restore_at and index == 0:

@@ -156,7 +156,8 @@ def _loss(error: tf.errors.OpError, explain: Callable[[], str]) -> str:
     if isinstance(error, PEER_ERRORS):
         return explain() or f"Another worker was lost: {_cause(error)}"
     # A collective passes on any error of another worker, with the code of that error.
-    return explain() if ABORTED in error.message else ""
+    _, cause = split_message(error.message)
+    return explain() if cause.startswith(ABORTED) else ""
 
 
 def _cause(error: tf.errors.OpError) -> str:
