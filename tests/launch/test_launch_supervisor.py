@@ -119,6 +119,15 @@ def test_restarts_end_after_the_last_and_pauses_grow(run: Run) -> None:
     assert all(got >= due for got, due in zip(pauses, [0.0, 0.8, 1.6], strict=True)), pauses
 
 
+def test_the_reason_begins_with_the_line_of_the_script_that_failed(run: Run) -> None:
+    script = run.root.parent / "train.py"
+    script.write_text("import json\nrates = json.loads('{}')\nrate = rates['rate']\n")
+    status = run.to_the_end(run.options(command=(sys.executable, str(script)), workers=1))
+    assert status.state is SupervisorState.FAILED
+    told = f"Worker 0 ended with status 1: {script}:3: KeyError: 'rate'"
+    assert status.reason == f"{told}. It failed at once and is not restarted."
+
+
 def test_a_script_that_fails_at_once_is_not_restarted(run: Run) -> None:
     status = run.to_the_end(run.options("w1:exit=2", "sleep=30"))
 

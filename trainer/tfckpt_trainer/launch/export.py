@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.errors import LaunchError, RefusedError, TfckptError, UsageError
-from tfckpt_trainer.launch.logs import last_lines, open_log
+from tfckpt_trainer.launch.logs import ERROR_LINES, last_lines, open_log
 from tfckpt_trainer.launch.workers import signal_group
 from tfckpt_trainer.rundir.documents import load_if_exists, store
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -22,6 +22,7 @@ from tfckpt_trainer.rundir.records.export import (
     ExportReport,
     ExportRequest,
 )
+from tfckpt_trainer.script_errors import find_script_error
 
 SECONDS = 600.0
 """Time limit of one phase: start the script, build the model, write it."""
@@ -155,10 +156,11 @@ def _run(
         process.wait()
     report = load_if_exists(directory / f"report-{request.phase.value}.json", ExportReport)
     if report is None:
-        last = (last_lines(log, 1) or ["nothing"])[0]
+        lines = last_lines(log, ERROR_LINES) or ["nothing"]
+        cause = find_script_error(lines) or f"it last printed {lines[-1]!r}"
         raise LaunchError(
-            f"The script ended with status {process.returncode} before its training loop; it "
-            f"last printed {last!r}. See {log}."
+            f"The script ended with status {process.returncode} before its training loop; "
+            f"{cause}. See {log}."
         )
     if report.problem:
         raise TfckptError(f"{report.problem} See {log}.")

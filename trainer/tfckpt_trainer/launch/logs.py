@@ -17,6 +17,9 @@ LOG_LIMIT = 32 << 20
 TAIL_BYTES = 16 << 10
 """Bytes that are read from the end of a log to find its last lines."""
 
+ERROR_LINES = 60
+"""How many last lines of a log are searched for an error: the end of a traceback."""
+
 LINE_LIMIT = 300
 """How many characters of a line are shown."""
 

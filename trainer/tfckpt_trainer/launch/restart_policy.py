@@ -61,7 +61,7 @@ class Exit:
     Attributes:
         code: Exit status; negative for a signal.
         ending: The ending in the worker's last heartbeat, if it uses this library.
-        detail: The cause in its last heartbeat, or the last line of its log.
+        detail: The cause in its last heartbeat, or the error or last line in its log.
         port_taken: Whether its log says that its port was taken.
     """
 

@@ -6,19 +6,17 @@ import time
 from collections.abc import Collection, Sequence
 
 from tfckpt_trainer.launch.cluster import says_port_taken
-from tfckpt_trainer.launch.logs import last_lines
+from tfckpt_trainer.launch.logs import ERROR_LINES, last_lines
 from tfckpt_trainer.launch.restart_policy import Attempt, Exit
 from tfckpt_trainer.launch.workers import RunningWorker
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.stragglers import likely_straggler
+from tfckpt_trainer.script_errors import find_script_error
 
 LOOK_SECONDS = 1.0
 """Seconds between two reads of the heartbeats."""
-
-PORT_LINES = 60
-"""How many last lines of a log are searched for a taken port: the end of a traceback."""
 
 
 class Watch:
@@ -80,10 +78,10 @@ class Watch:
         return time.time() - max(steps)
 
     def _exit(self, worker: RunningWorker, code: int, status: WorkerStatus | None) -> Exit:
-        lines = last_lines(self._run.worker_log(worker.index), PORT_LINES)
+        lines = last_lines(self._run.worker_log(worker.index), ERROR_LINES)
         own = status if status is not None and status.pid == worker.pid else None
         final = own if own is not None and own.activity is Activity.EXITED else None
-        cause = final.detail if final is not None else ""
+        cause = final.detail if final is not None else str(find_script_error(lines) or "")
         return Exit(
             index=worker.index,
             code=code,

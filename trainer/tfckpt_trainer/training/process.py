@@ -14,6 +14,7 @@ from typing import NoReturn
 import tensorflow as tf
 
 from tfckpt_trainer.errors import ExitCode, TfckptError
+from tfckpt_trainer.script_errors import ScriptError, describe_script_error, split_message
 from tfckpt_trainer.training.checkpoint.restorer import TornRestoreError
 
 _terminated = threading.Event()
@@ -25,6 +26,9 @@ PEER_ERRORS = (
     tf.errors.CancelledError,
 )
 """Errors that a collective raises when another worker is lost."""
+
+ABORTED = "Collective ops is aborted"
+"""How the message of a collective begins that failed because of another one."""
 
 
 def was_launched() -> bool:
@@ -81,11 +85,14 @@ def leave(status: int) -> NoReturn:
 
 
 @contextmanager
-def exit_on_lost_peer(alone: bool, before_leaving: Callable[[str], None]) -> Iterator[None]:
+def exit_on_lost_peer(
+    alone: bool, explain: Callable[[], str], before_leaving: Callable[[str], None]
+) -> Iterator[None]:
     """Exits with `RESTART_WORKERS` if a collective fails because another worker is lost.
 
     Args:
         alone: Whether there are no other workers. Then all errors are raised.
+        explain: Returns which worker was lost and why; empty if unknown. It may wait.
         before_leaving: Called with the reason, to write the last heartbeat.
     """
     try:
@@ -93,22 +100,30 @@ def exit_on_lost_peer(alone: bool, before_leaving: Callable[[str], None]) -> Ite
     except TornRestoreError as error:
         before_leaving(str(error))
         leave(ExitCode.RESTART_WORKERS)
-    except PEER_ERRORS as error:
-        if alone:
+    except tf.errors.OpError as error:
+        why = "" if alone else _loss(error, explain)
+        if not why:
             raise
-        before_leaving(f"Another worker was lost: {_cause(error)}")
+        before_leaving(why)
         leave(ExitCode.RESTART_WORKERS)
 
 
 def on_uncaught_error(
-    fail: Callable[[str], None], lose_peer: Callable[[str], None], *, alone: bool
+    fail: Callable[[str], None],
+    explain: Callable[[], str],
+    lose_peer: Callable[[str], None],
+    *,
+    alone: bool,
 ) -> None:
     """Installs a handler for uncaught errors, which exits without waiting for other workers.
 
+    It prints the line of the script and the message before the stack.
+
     Args:
         fail: Called with the error, to write the last heartbeat.
-        lose_peer: Called instead if the error means that another worker was lost. This happens
-            when a script reads a variable of a lost parameter server, for example.
+        explain: See `exit_on_lost_peer`.
+        lose_peer: Called instead of `fail` if the error means that another worker was lost. This
+            happens when a script reads a variable of a lost parameter server, for example.
         alone: Whether there are no other workers.
     """
     earlier = sys.excepthook
@@ -116,24 +131,45 @@ def on_uncaught_error(
     def handle(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
+        described = describe_script_error(error)
         if isinstance(error, TfckptError):
             sys.stderr.write(f"{error}\n")
+            described = ScriptError(None, described.message)
         else:
+            source = f"    {described.line.source}\n" if described.line is not None else ""
+            sys.stderr.write(f"{described}\n{source}\n")
             earlier(kind, error, trace)
-        if isinstance(error, PEER_ERRORS) and not alone:
-            lose_peer(f"Another worker was lost: {_cause(error)}")
-            leave(ExitCode.RESTART_WORKERS)
-        fail(f"{kind.__name__}: {error}")
+        if isinstance(error, tf.errors.OpError) and not alone:
+            why = _loss(error, explain)
+            if why:
+                lose_peer(why)
+                leave(ExitCode.RESTART_WORKERS)
+        fail(str(described))
         if not alone:
             leave(ExitCode.PROBLEM)
 
     sys.excepthook = handle
 
 
+def _loss(error: tf.errors.OpError, explain: Callable[[], str]) -> str:
+    """Returns which worker was lost, if that is the cause of the error; else an empty string."""
+    if isinstance(error, PEER_ERRORS):
+        return explain() or f"Another worker was lost: {_cause(error)}"
+    # A collective passes on any error of another worker, with the code of that error.
+    _, cause = split_message(error.message)
+    return explain() if cause.startswith(ABORTED) else ""
+
+
 def _cause(error: tf.errors.OpError) -> str:
     """Returns the line of TensorFlow's message that names the cause."""
-    lines = [line.strip() for line in str(error.message).splitlines() if line.strip()]
-    # The last line often names a graph node, which does not help users.
-    lines = [line for line in lines if not line.startswith("[[{{node")]
+    lines = [line for line in str(error.message).splitlines() if not _says_nothing(line)]
     causes = [line for line in lines if "UNAVAILABLE" in line or "failed" in line.lower()]
-    return (causes or lines or [type(error).__name__])[-1][:300]
+    _, cause = split_message((causes or lines or [type(error).__name__])[-1])
+    return cause[:300]
+
+
+def _says_nothing(line: str) -> bool:
+    """Whether a line is empty or only repeats that a collective failed."""
+    return not line.strip() or any(
+        words in line for words in ("[[{{node", "[[{node", "The error could be from a previous")
+    )

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.training.loop.step_reader import NamedReaders, StepReader
 from tfckpt_trainer.training.pipelines.input_state import InputState
 from tfckpt_trainer.training.pipelines.pipeline import Pipeline
 from tfckpt_trainer.training.worker_group import WorkerGroup, uses_parameter_servers
@@ -29,6 +30,7 @@ class Inputs:
 
     Attributes:
         state: The positions of the pipelines, part of the worker's state.
+        reader: Reads the elements, and knows which are the last.
         examples: Size of the first dimension of one replica's batch; None before the first batch.
     """
 
@@ -52,15 +54,22 @@ class Inputs:
             UsageError: It is no dataset.
         """
         self._strategy = strategy
-        self._local_replicas = group.local_replicas
         self._named = isinstance(dataset, Mapping)
         datasets = dataset if isinstance(dataset, Mapping) else {"dataset": dataset}
         if not datasets:
             raise UsageError("dataset is an empty dictionary; expected a dataset by name, or None.")
-        self._pipelines = {
-            str(name): Pipeline(str(name), iter(worker_dataset(one, group)), skips=skips)
+        readers = {
+            str(name): StepReader(
+                worker_dataset(one, group), group.local_replicas, mark=group.size > 1
+            )
             for name, one in datasets.items()
         }
+        self._pipelines = {
+            name: Pipeline(name, reader.iterator, skips=skips) for name, reader in readers.items()
+        }
+        for name, pipeline in self._pipelines.items():
+            readers[name].read_from(pipeline)
+        self.reader = NamedReaders(readers) if self._named else readers["dataset"]
         self.state = InputState(self._pipelines, named=self._named)
         self.examples: int | None = None
 
@@ -71,7 +80,7 @@ class Inputs:
             StopIteration: The dataset has ended.
         """
         began = time.perf_counter()
-        elements = [self._element() for _ in range(self._local_replicas)]
+        elements = self.reader.read()
         if self.examples is None:
             self.examples = _leading_dimension(elements[0])
         batch = batch_of_replicas(self._strategy, elements)
@@ -80,18 +89,23 @@ class Inputs:
     def first_element(self) -> Any:
         """Returns the next batch of one replica; None if the dataset has ended."""
         try:
-            return self._element()
+            return self.reader.read()[0]
         except StopIteration:
             return None
+
+    def blank(self) -> Any:
+        """Returns an input of zeros, in the shape of that of a step.
+
+        Raises:
+            UsageError: The elements have parts that are not tensors.
+        """
+        element = tf.nest.map_structure(_blank, self.reader.element_spec)
+        return batch_of_replicas(self._strategy, [element] * self.reader.replicas)
 
     def close(self) -> None:
         """Destroys the iterators, without waiting for them."""
         for pipeline in self._pipelines.values():
             pipeline.close()
-
-    def _element(self) -> Any:
-        elements = {name: next(pipeline) for name, pipeline in self._pipelines.items()}
-        return elements if self._named else elements["dataset"]
 
 
 def worker_dataset(
@@ -126,6 +140,15 @@ def batch_of_replicas(strategy: tf.distribute.Strategy, elements: list[Any]) -> 
         return elements[0]
     calls = itertools.count()
     return strategy.experimental_distribute_values_from_function(lambda _: elements[next(calls)])
+
+
+def _blank(spec: Any) -> tf.Tensor:
+    if not isinstance(spec, tf.TensorSpec):
+        raise UsageError(
+            'on_dataset_end="wait" cannot start without a batch on a worker if batches have '
+            f'parts of type {type(spec).__name__}. Use on_dataset_end="stop".'
+        )
+    return tf.zeros([length or 1 for length in spec.shape], spec.dtype)
 
 
 def _leading_dimension(element: Any) -> int | None:

@@ -15,8 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
-
-ReplicaStep = Callable[[Any], Any]
+from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFlags
 
 
 class ParameterServerStep:
@@ -27,14 +26,14 @@ class ParameterServerStep:
         strategy: tf.distribute.ParameterServerStrategy,
         optimizer: Any,
         replica_step: ReplicaStep,
-        needs_sync: Callable[[], bool],
-        on_result: Callable[[dict[str, float], bool], None],
+        flags: Callable[[], StepFlags],
+        on_result: Callable[[dict[str, float], StepFlags], None],
     ) -> None:
         self._strategy = strategy
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self._optimizer = optimizer
         self._replica_step = replica_step
-        self._needs_sync = needs_sync
+        self._flags = flags
         self._on_result = on_result
         self._names: tuple[str, ...] = ()
         self._variables: list[Any] = []
@@ -58,7 +57,7 @@ class ParameterServerStep:
             self._coordinator.join()
         means = sum(packed for packed, _ in results) / len(results)
         metrics = {name: float(value) for name, value in zip(self._names, means, strict=True)}
-        self._on_result(metrics, self._needs_sync())
+        self._on_result(metrics, self._flags())
         return metrics
 
     def _on_worker(self, element: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:

@@ -1,41 +1,71 @@
-"""A training step on all replicas, with one all-reduce for metrics and the flag of workers."""
+"""A training step on all replicas, with one all-reduce for metrics and the flags of workers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfckpt_trainer.training.loop.inputs import batch_of_replicas
+from tfckpt_trainer.training.loop.left_out import LeftOut
 
 ReplicaStep = Callable[[Any], Any]
+
+
+class StepFlags(NamedTuple):
+    """What workers tell each other in every step; each is set if it is set on any worker.
+
+    Attributes:
+        needs_sync: Whether it asks for a synchronization after this step.
+        may_end: Whether it may have no input for the next step.
+        has_data: Whether it has input for this step; if not, it is left out.
+    """
+
+    needs_sync: bool
+    may_end: bool
+    has_data: bool = True
 
 
 class StepFunction:
     """Runs a function on every replica and reduces its metrics, in one `tf.function`.
 
-    The metrics and one flag share a single all-reduce. A worker that asks for a synchronization
-    sets the flag, and all workers see it at the end of the same step. A loop that reduces its
-    loss anyway needs no further collective for that.
+    The metrics and the flags share a single all-reduce. All workers see a flag that one of them
+    sets at the end of the same step. A loop that reduces its loss anyway needs no further
+    collective for that.
     """
 
     def __init__(
         self,
         strategy: tf.distribute.Strategy,
         replica_step: ReplicaStep,
-        needs_sync: Callable[[], bool],
-        on_result: Callable[[dict[str, float], bool], None],
+        flags: Callable[[], StepFlags],
+        on_result: Callable[[dict[str, float], StepFlags], None],
+        *,
+        variables: Callable[[], Iterable[Any]] | None = None,
     ) -> None:
+        """Creates the step.
+
+        Args:
+            strategy: The strategy.
+            replica_step: The function of one replica.
+            flags: Returns the flags of this worker for the next step.
+            on_result: Takes the means of the metrics, and the flags of all workers.
+            variables: If workers may have no data, returns all variables of the run.
+        """
         self._strategy = strategy
         self._replica_step = replica_step
-        self._needs_sync = needs_sync
+        self._flags = flags
         self._on_result = on_result
         self._names: tuple[str, ...] = ()
         self._compiled = tf.function(self._distributed, reduce_retracing=True)
         # A variable, not an argument: one more argument costs 20 µs in every step.
-        self._flag = tf.Variable(0.0, trainable=False, name="needs_sync")
-        self._flag_value = False
+        self._sent = StepFlags(needs_sync=False, may_end=False, has_data=True)
+        self._variable = tf.Variable(_as_floats(self._sent), trainable=False, name="flags")
+        self._left_out = (
+            None if variables is None else LeftOut(lambda: self._variable[-1], variables)
+        )
 
     def __call__(self, batch: Any) -> dict[str, float]:
         """Runs one step.
@@ -44,19 +74,30 @@ class StepFunction:
             batch: The input of the step, as iterating over the run yields it.
 
         Returns:
-            The mean of each metric over all replicas; a single scalar is named `loss`.
+            The mean of each metric over all replicas with data; a single scalar is named `loss`.
         """
-        needs_sync = self._needs_sync()
-        if needs_sync is not self._flag_value:
-            self._flag.assign(float(needs_sync))
-            self._flag_value = needs_sync
-        *sums, flags = self._compiled(batch).numpy().tolist()
-        replicas = self._strategy.num_replicas_in_sync
+        flags = self._flags()
+        if flags != self._sent:
+            self._variable.assign(_as_floats(flags))
+            self._sent = flags
+        with self._put_back(flags):
+            *sums, needs_sync, may_end, replicas = self._compiled(batch).numpy().tolist()
         means = {name: total / replicas for name, total in zip(self._names, sums, strict=True)}
-        self._on_result(means, flags > 0)
+        self._on_result(means, StepFlags(needs_sync > 0, may_end > 0, replicas > 0))
         return means
 
+    def _put_back(self, flags: StepFlags) -> AbstractContextManager[None]:
+        if self._left_out is None or flags.has_data:
+            return nullcontext()
+        return self._left_out.unchanged_statistics()
+
     def _distributed(self, batch: Any) -> tf.Tensor:
+        if self._left_out is None:
+            return self._reduced(batch)
+        with self._left_out.tracing():
+            return self._reduced(batch)
+
+    def _reduced(self, batch: Any) -> tf.Tensor:
         packed = self._strategy.run(self._on_replica, args=(batch,))
         return self._strategy.reduce(tf.distribute.ReduceOp.SUM, packed, axis=None)
 
@@ -65,7 +106,13 @@ class StepFunction:
         metrics = reported if isinstance(reported, Mapping) else {"loss": reported}
         self._names = tuple(metrics)
         scalars = [tf.cast(tf.reduce_mean(value), tf.float32) for value in metrics.values()]
-        return tf.stack([*scalars, self._flag])
+        if self._left_out is not None:
+            scalars = [self._left_out.mask(scalar) for scalar in scalars]
+        return tf.concat([scalars, self._variable], axis=0)
+
+
+def _as_floats(flags: StepFlags) -> list[float]:
+    return [float(flag) for flag in flags]
 
 
 def mean_over_replicas(

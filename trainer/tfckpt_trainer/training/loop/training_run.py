@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import tensorflow as tf
@@ -20,6 +20,7 @@ from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.liveness import find_other_trainer, refuse_another_trainer
+from tfckpt_trainer.rundir.lost_workers import explain_lost_worker
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
@@ -44,11 +45,12 @@ from tfckpt_trainer.training.iterators import keep_resources_at_exit
 from tfckpt_trainer.training.loop.command_handler import CommandHandler
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.loop.coordinator import Coordinator
+from tfckpt_trainer.training.loop.dataset_end import DatasetEnd
 from tfckpt_trainer.training.loop.inputs import InputDataset, Inputs
 from tfckpt_trainer.training.loop.parameter_server_step import ParameterServerStep
 from tfckpt_trainer.training.loop.run_ownership import RunOwnership
 from tfckpt_trainer.training.loop.save_schedule import Improvement, SaveSchedule
-from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFunction
+from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFlags, StepFunction
 from tfckpt_trainer.training.pipelines.input_state import InputState
 from tfckpt_trainer.training.process import (
     exit_on_lost_peer,
@@ -113,6 +115,7 @@ class TrainingRun:
         partial: bool = False,
         preempted_status: int = ExitCode.PREEMPTED,
         metrics: Any = None,
+        on_dataset_end: Literal["stop", "wait"] = "stop",
     ) -> None:
         """Creates the run directory and prepares training.
 
@@ -149,6 +152,10 @@ class TrainingRun:
                 restart jobs that exit with a status other than 0.
             metrics: Keras metrics that are kept across steps: one, or a dictionary by name. Those
                 of a compiled model are found by themselves.
+            on_dataset_end: What happens if the dataset of one worker ends before others. `stop`
+                ends the run after the last step for which all workers have data. `wait` goes on
+                with the others until all datasets have ended; the step must be a `function` that
+                updates the model by a Keras optimizer.
 
         Raises:
             UsageError: There is no run directory, or an option is invalid.
@@ -214,6 +221,11 @@ class TrainingRun:
         self._poller = CommandPoller(queue, telemetry)
         handler = CommandHandler(run, group, state.position, telemetry, saves, self._restores)
         self._coordinator = Coordinator(group, telemetry, saves, schedule, self._poller, handler)
+        self._dataset_end = (
+            DatasetEnd(group, self._inputs, telemetry, on_dataset_end) if self._inputs else None
+        )
+        if self._dataset_end is not None:
+            self.after_restore(self._dataset_end.restored)
 
         self._export = export_request_path()
         if self._export is None:
@@ -224,7 +236,9 @@ class TrainingRun:
         if sigterm_received():
             self._on_termination()
         on_signal(signal.SIGUSR1, self._on_save_signal)
-        on_uncaught_error(self._end_failed, self._end_without_peer, alone=self._is_alone)
+        on_uncaught_error(
+            self._end_failed, self._explain_loss, self._end_without_peer, alone=self._is_alone
+        )
 
     @property
     def step(self) -> int:
@@ -294,17 +308,34 @@ class TrainingRun:
         return watched_step
 
     def _step_function(self, replica_step: ReplicaStep) -> StepFunction | ParameterServerStep:
-        coordinator = self._coordinator
+        coordinator, dataset_end = self._coordinator, self._dataset_end
 
-        def needs_sync() -> bool:
-            return coordinator.needs_sync
+        def flags() -> StepFlags:
+            if dataset_end is None:
+                return StepFlags(coordinator.needs_sync, may_end=False)
+            return StepFlags(coordinator.needs_sync, dataset_end.flag, dataset_end.has_data)
+
+        def on_result(metrics: dict[str, float], flags: StepFlags) -> None:
+            coordinator.step_computed(metrics, flags.needs_sync)
+            if dataset_end is not None:
+                dataset_end.step_computed(flags.may_end)
 
         if not uses_parameter_servers(self._strategy):
-            return StepFunction(self._strategy, replica_step, needs_sync, coordinator.step_computed)
+            return StepFunction(
+                self._strategy,
+                replica_step,
+                flags,
+                on_result,
+                variables=self._variables
+                if dataset_end is not None and dataset_end.leaves_out
+                else None,
+            )
         optimizer = only_optimizer(self._optimizer)
-        return ParameterServerStep(
-            self._strategy, optimizer, replica_step, needs_sync, coordinator.step_computed
-        )
+        return ParameterServerStep(self._strategy, optimizer, replica_step, flags, on_result)
+
+    def _variables(self) -> Iterator[Any]:
+        """Yields all variables of the run."""
+        yield from (one.thing for one in self._state.shared.find() if one.rule.is_variable)
 
     def report(self, **metrics: Any) -> None:
         """Reports further metrics of this step: scalars that are equal on all workers.
@@ -345,16 +376,23 @@ class TrainingRun:
                     break
                 began = time.perf_counter()
                 metrics.enter(Phase.INPUT)
-                try:
-                    batch, waited = self._inputs.next() if self._inputs else (self.step, 0.0)
-                except StopIteration:
+                read = self._next_input()
+                if read is None:
                     self._finish()
                     break
+                batch, waited = read
                 metrics.enter(Phase.SCRIPT)
                 yield batch
                 self.step_done(time.perf_counter() - began, waited)
         finally:
             self.close()
+
+    def _next_input(self) -> tuple[Any, float] | None:
+        """Returns the input of the next step and the seconds it took; None after the last."""
+        if self._dataset_end is None:
+            return self.step, 0.0
+        with self._peers_watched():
+            return self._dataset_end.next()
 
     def open(self) -> None:
         """Restores the newest good checkpoint and starts taking commands.
@@ -478,6 +516,10 @@ class TrainingRun:
             self._note(JournalKind.FAILED, why)
         self._end(Ending.FAILED, why, beside_another=beside_another)
 
+    def _explain_loss(self) -> str:
+        since = self._telemetry.heartbeat.process_started_at
+        return explain_lost_worker(self._run, self._group.index, since)
+
     def _end_without_peer(self, why: str) -> None:
         self._note(JournalKind.WORKER_LOST, why)
         self._end(Ending.PEER_LOST, why, beside_another=self._is_beside_another())
@@ -503,7 +545,7 @@ class TrainingRun:
         return self._group.processes == 1
 
     def _peers_watched(self) -> AbstractContextManager[None]:
-        return exit_on_lost_peer(self._is_alone, self._end_without_peer)
+        return exit_on_lost_peer(self._is_alone, self._explain_loss, self._end_without_peer)
 
 
 def _check_counts(**counts: int | None) -> None:

@@ -83,6 +83,7 @@ class Pipeline:
         name: Its name, for messages.
         iterator: The iterator.
         elements: Number of elements read since the start of the dataset; None if unknown.
+        on_start_over: Called when the dataset starts again.
     """
 
     def __init__(self, name: str, iterator: tf.data.Iterator, *, skips: bool = False) -> None:
@@ -97,6 +98,7 @@ class Pipeline:
         self.name = name
         self.iterator = iterator
         self.elements: int | None = 0
+        self.on_start_over: Callable[[], None] = lambda: None
         self._skips = skips
         self._probe = probe(self.iterator)
 
@@ -141,6 +143,7 @@ class Pipeline:
             What was done, as a clause.
         """
         recreate_iterator(self.iterator)
+        self.on_start_over()
         self.elements = 0
         if elements is None or not self._skips:
             return f"{self.name!r} starts over"

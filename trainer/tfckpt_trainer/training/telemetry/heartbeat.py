@@ -72,6 +72,11 @@ class Heartbeat:
         """Whether the thread was started."""
         return self._thread.ident is not None
 
+    @property
+    def process_started_at(self) -> float:
+        """When this process was started."""
+        return self._process.create_time()
+
     def start(self) -> None:
         """Writes the first heartbeat and starts the thread."""
         self._measure_cpu()
@@ -166,7 +171,7 @@ class Heartbeat:
             index=self._index,
             host=socket.gethostname(),
             pid=os.getpid(),
-            process_started_at=self._process.create_time(),
+            process_started_at=self.process_started_at,
             namespace=process_namespace(),
             updated_at=time.time(),
             interval_seconds=INTERVAL_SECONDS,

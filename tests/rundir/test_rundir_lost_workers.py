@@ -1,0 +1,87 @@
+"""The status files tell which worker was lost first, and why."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+import time
+
+import psutil
+import pytest
+
+from tfckpt_trainer.rundir.lost_workers import explain_lost_worker
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.processes import process_namespace
+from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
+from tfckpt_trainer.rundir.statuses import store_status
+
+
+@pytest.fixture
+def run(tmp_path):
+    directory = RunDirectory(tmp_path / "run")
+    directory.create()
+    return directory
+
+
+def beat(run, index, *, pid=None, at=None, ending=None, detail=""):
+    pid = os.getpid() if pid is None else pid
+    exists = psutil.pid_exists(pid)
+    status = WorkerStatus(
+        index=index,
+        host=socket.gethostname(),
+        pid=pid,
+        process_started_at=psutil.Process(pid).create_time() if exists else time.time(),
+        namespace=process_namespace(),
+        updated_at=time.time() if at is None else at,
+        interval_seconds=1.0,
+        activity=Activity.EXITED if ending else Activity.TRAINING,
+        step=3,
+        ending=ending,
+        detail=detail,
+    )
+    store_status(run.worker_status(index), status)
+
+
+def dead_process():
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def test_the_worker_that_failed_first_is_named_with_its_error(run):
+    now = time.time()
+    beat(run, 0, at=now)
+    beat(run, 1, at=now + 2, ending=Ending.FAILED, detail="train.py:9: KeyError: 'b'")
+    beat(run, 2, at=now + 1, ending=Ending.FAILED, detail="train.py:7: KeyError: 'a'")
+    beat(run, 3, at=now, ending=Ending.PEER_LOST, detail="Worker 2 failed.")
+    assert explain_lost_worker(run, 0, now, 0) == "Worker 2 failed: train.py:7: KeyError: 'a'"
+
+
+def test_a_worker_whose_process_is_gone_is_named(run):
+    pid = dead_process()
+    began = time.time()
+    beat(run, 0)
+    beat(run, 1, pid=pid)
+    beat(run, 2)
+    told = explain_lost_worker(run, 0, began, 0)
+    assert told == f"Worker 1 was lost: its process {pid} on {socket.gethostname()} is gone."
+
+
+def test_nothing_is_told_of_this_worker_nor_of_an_earlier_start(run):
+    began = time.time()
+    beat(run, 0, ending=Ending.FAILED, detail="of its own")
+    beat(run, 1, at=began - 60, ending=Ending.FAILED, detail="yesterday's")
+    beat(run, 2, at=began - 60, pid=dead_process())
+    assert explain_lost_worker(run, 0, began, 0) == ""
+
+
+def test_it_waits_for_the_last_heartbeat_of_a_worker_that_is_about_to_fail(run):
+    began = time.time()
+    beat(run, 0)
+    beat(run, 1)
+    late = threading.Timer(0.2, beat, (run, 1), {"ending": Ending.FAILED, "detail": "no room"})
+    late.start()
+    assert explain_lost_worker(run, 0, began, 60) == "Worker 1 failed: no room"
+    late.join()

@@ -1,0 +1,64 @@
+"""An error of the script is told with its line first, and the other workers name it."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from cluster import SCRIPTS, Cluster
+
+from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.worker import Ending
+
+pytestmark = pytest.mark.tensorflow
+
+SCRIPT = SCRIPTS / "failing.py"
+
+ERRORS = {
+    "graph": ("tf.debugging.assert_less", "InvalidArgumentError: assertion failed: [the rate is"),
+    "loop": ('rate = {}["rate"]', "KeyError: 'rate'"),
+    "layer": ("model(tf.ones((2, 5)))", "ValueError: Exception encountered when calling Sequ"),
+    "tracing": ("loss = tf.reduce_mean(model(x) ** 2)", "ValueError: Exception encountered when"),
+}
+
+
+def told(how):
+    """The beginning of the description of an error."""
+    source, message = ERRORS[how]
+    (number,) = [
+        number
+        for number, line in enumerate(SCRIPT.read_text().splitlines(), 1)
+        if line.strip().startswith(source)
+    ]
+    shown = SCRIPT.relative_to(Path.cwd()) if SCRIPT.is_relative_to(Path.cwd()) else SCRIPT
+    return f"{shown}:{number}: {message}"
+
+
+def test_every_worker_tells_which_line_of_the_script_failed(tmp_path):
+    with contextlib.ExitStack() as stack:
+        clusters = {
+            how: stack.enter_context(Cluster(tmp_path / how, "failing.py", ["--how", how]))
+            for how in ERRORS
+        }
+        for how, cluster in clusters.items():
+            statuses = cluster.wait()
+            chief, other = read_workers(RunDirectory(tmp_path / how))
+            assert other.detail.startswith(told(how)), cluster.output()
+            assert other.detail.isprintable()
+            # The stack of TensorFlow follows in the log.
+            log = cluster.log(1).read_text()
+            assert f"{other.detail}\n    {ERRORS[how][0]}" in log
+            assert log.index(other.detail) < log.index("Traceback (most recent call last)")
+            if how == "tracing":
+                assert statuses == [1, 1]
+                assert chief.detail.startswith(told(how))
+                continue
+            assert statuses == [75, 1], cluster.output()
+            assert chief.ending is Ending.PEER_LOST
+            assert chief.detail == f"Worker 1 failed: {other.detail}"
+            lost = read_entries(RunDirectory(tmp_path / how))[-1]
+            assert (lost.kind, lost.message) == (JournalKind.WORKER_LOST, chief.detail)

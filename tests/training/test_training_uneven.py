@@ -1,0 +1,170 @@
+"""Datasets of unequal length end the run on all workers after the same step."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from cluster import Cluster
+
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.worker import Ending, WorkerStatus
+from tfckpt_trainer.rundir.statuses import load_status
+
+pytestmark = pytest.mark.tensorflow
+
+
+def train(place, steps, *arguments, log="log"):
+    """Trains to the end; returns what each worker logged, by step."""
+    words = ["--steps", *steps, "--log", place.with_name(log), *arguments]
+    with Cluster(place, "uneven.py", words, workers=len(steps)) as cluster:
+        assert cluster.wait() == [0] * len(steps), cluster.output()
+    return [logged(place.with_name(f"{log}-{index}")) for index in range(len(steps))]
+
+
+def logged(path):
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return {line["step"]: line for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("steps", "unknown"),
+    [([7, 5], []), ([5, 7], ["--unknown"]), ([6, 9, 6], [])],
+    ids=["the chief has more", "unknown length, the chief has less", "three workers"],
+)
+def test_the_run_ends_after_the_last_step_for_which_all_workers_have_data(tmp_path, steps, unknown):
+    place = tmp_path / "run"
+    batches = train(place, steps, *unknown)
+    shortest = min(steps)
+    assert [list(worker) for worker in batches] == [list(range(1, shortest + 1)) for _ in steps]
+    run = RunDirectory(place)
+    statuses = [load_status(run.worker_status(i), WorkerStatus) for i in range(len(steps))]
+    assert [status.ending for status in statuses] == [Ending.FINISHED] * len(steps)
+    entries = read_entries(run)
+    assert [entry.kind.value for entry in entries[-3:]] == ["note", "save", "finish"]
+    assert {entry.checkpoint for entry in entries} >= {"ckpt-4", f"ckpt-{shortest}"}
+    (told,) = [entry for entry in entries if entry.kind.value == "note"]
+    assert told.details["dataset_steps"] == [
+        {
+            "worker": index,
+            "read": shortest,
+            "total": None if unknown else total,
+            "ended": total == shortest,
+        }
+        for index, total in enumerate(steps)
+    ]
+    for index, total in enumerate(steps):
+        if total == shortest:
+            assert f"The dataset of worker {index} has ended after {shortest} st" in told.message
+
+
+def test_with_parameter_servers_the_run_ends_with_the_dataset_of_the_chief(tmp_path):
+    place, log = tmp_path / "run", tmp_path / "log"
+    words = ["--steps", 9, "--log", log]
+    with Cluster(place, "uneven.py", words, 2, "parameter-server") as cluster:
+        assert cluster.processes[0].wait(120) == 0, cluster.output()
+    # Nine batches for two workers.
+    assert list(logged(log.with_name("log-0"))) == [1, 2, 3, 4]
+    assert read_entries(RunDirectory(place))[-1].message == "Finished after step 4."
+
+
+def test_a_worker_without_any_data_ends_a_loop_with_a_step_of_its_own_before_it_begins(tmp_path):
+    place = tmp_path / "run"
+    train(place, [3, 0], "--plain", "step")
+    *_, told, saved, finished = read_entries(RunDirectory(place))
+    assert told.message == (
+        "The dataset of worker 1 has ended after 0 steps. Worker 0 has 3 steps. The run ends."
+    )
+    assert (saved.kind.value, finished.message) == ("save", "Finished after step 0.")
+
+
+def test_a_saved_position_has_no_batch_that_was_read_ahead(tmp_path):
+    whole = train(tmp_path / "whole", [9, 7], log="whole-log")
+    begun = train(tmp_path / "run", [9, 7], "--stop-after", 4, log="begun")
+    resumed = train(tmp_path / "run", [9, 7], log="resumed")
+    for worker in range(2):
+        assert list(begun[worker]) == [1, 2, 3, 4]
+        assert list(resumed[worker]) == [5, 6, 7]
+        both = begun[worker] | resumed[worker]
+        for step, line in whole[worker].items():
+            assert both[step]["batch"] == line["batch"]
+
+
+def test_a_restore_in_place_brings_back_what_was_held_to_find_the_end(tmp_path):
+    train(tmp_path / "run", [12, 10], "--unknown", "--restore-at", 6)
+    for worker in range(2):
+        lines = [json.loads(line) for line in (tmp_path / f"log-{worker}").read_text().splitlines()]
+        steps = [line["step"] for line in lines]
+        again = steps.index(5, 5)
+        assert steps[again:] == list(range(5, 11))
+        for first, second in zip(lines[4:again], lines[again:], strict=False):
+            assert second["step"] == first["step"]
+            assert second["batch"] == first["batch"]
+            assert second["loss"] == first["loss"]
+
+
+def simulated(batches, weights):
+    """Trains the model of the script in NumPy, on the batches of the workers that have one."""
+    kernel, bias = (np.array(value) for value in weights)
+    for of_workers in batches:
+        losses, gradients = [], []
+        for numbers in of_workers:
+            x = np.array(numbers)[:, np.newaxis] / 10 * np.array([1.0, -1.0, 0.5, 2.0])
+            outputs = x @ kernel + bias
+            losses.append(np.mean(outputs**2))
+            scale = 2 * outputs / len(numbers) / 2
+            gradients.append((x.T @ scale, scale.sum(axis=0)))
+        yield np.mean(losses), (kernel, bias)
+        kernel = kernel - 1e-2 * sum(gradient for gradient, _ in gradients)
+        bias = bias - 1e-2 * sum(gradient for _, gradient in gradients)
+
+
+def test_the_run_goes_on_without_a_worker_whose_dataset_has_ended(tmp_path):
+    steps = [3, 7]
+    workers = train(tmp_path / "run", steps, "--wait", "--unknown")
+    assert [list(worker) for worker in workers] == [list(range(1, 8))] * 2
+    batches = [
+        [worker[step]["batch"] for worker, last in zip(workers, steps, strict=True) if step <= last]
+        for step in range(1, 8)
+    ]
+    expected = simulated(batches, workers[0][1]["weights"])
+    for step, (loss, weights) in enumerate(expected, 1):
+        for worker in workers:
+            np.testing.assert_allclose(worker[step]["loss"], loss, rtol=1e-4)
+            np.testing.assert_allclose(worker[step]["weights"][0], weights[0], rtol=1e-4)
+            np.testing.assert_allclose(worker[step]["weights"][1], weights[1], rtol=1e-4)
+    # It repeats its last batch, which counts in none of its statistics.
+    assert {str(workers[0][step]["moving"]) for step in range(3, 8)} == {
+        str(workers[0][3]["moving"])
+    }
+    assert [worker[7]["seen"] for worker in workers] == steps
+    messages = [e.message for e in read_entries(RunDirectory(tmp_path / "run"))]
+    assert (
+        "The dataset of worker 0 has ended after 3 steps. Worker 1 has more. The run goes on "
+        "with the workers that have more."
+    ) in messages
+    assert messages[-1] == "Finished after step 7."
+
+
+def test_a_run_that_waits_for_the_longest_dataset_can_be_resumed(tmp_path):
+    whole = train(tmp_path / "whole", [2, 7], "--wait", log="whole-log")
+    train(tmp_path / "run", [2, 7], "--wait", "--stop-after", 4, log="begun")
+    resumed = train(tmp_path / "run", [2, 7], "--wait", log="resumed")
+    for worker in range(2):
+        assert list(resumed[worker]) == [5, 6, 7]
+        for step in range(5, 8):
+            for value in ("loss", "weights"):
+                assert resumed[worker][step][value] == whole[worker][step][value]
+
+
+@pytest.mark.parametrize(
+    ("plain", "message"),
+    [("gradients", "updates the model by a Keras optimizer"), ("step", "made by run.function")],
+)
+def test_a_step_that_cannot_leave_out_a_worker_is_refused(tmp_path, plain, message):
+    words = ["--steps", 2, 5, "--wait", "--plain", plain, "--log", tmp_path / "log"]
+    with Cluster(tmp_path / "run", "uneven.py", words) as cluster:
+        assert cluster.wait() == [1, 1], cluster.output()
+        assert message in cluster.output()

@@ -1,0 +1,75 @@
+"""Finds out which worker was lost and why, from the status files that workers leave."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from tfckpt_trainer.rundir.health import WorkerState, read_workers, worker_state
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.worker import Ending, WorkerStatus
+
+WAIT_SECONDS = 2.0
+"""How long to wait for the last heartbeat of a worker that failed."""
+
+POLL_SECONDS = 0.02
+
+
+def explain_lost_worker(
+    run: RunDirectory, index: int, since: float, wait_seconds: float = WAIT_SECONDS
+) -> str:
+    """Returns a sentence that names the worker that was lost first and its error.
+
+    A worker that fails writes its error before its process ends. Others may notice earlier.
+
+    Args:
+        run: The run directory.
+        index: Index of the worker that asks.
+        since: Time after which the heartbeats of this start were written.
+        wait_seconds: How long to wait for an answer.
+
+    Returns:
+        The sentence; empty if the status files do not tell in that time.
+    """
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        workers = read_workers(run)
+        gone = _gone(workers, index, since)
+        if gone:
+            # It may have written its last heartbeat between the two looks.
+            workers = read_workers(run)
+        found = _failed(workers, index, since) or _killed(_gone(workers, index, since))
+        if found or time.monotonic() >= deadline:
+            return found
+        time.sleep(POLL_SECONDS)
+
+
+def _failed(workers: Sequence[WorkerStatus], index: int, since: float) -> str:
+    failed = [
+        worker
+        for worker in workers
+        if worker.ending is Ending.FAILED and worker.updated_at >= since and worker.index != index
+    ]
+    if not failed:
+        return ""
+    first = min(failed, key=lambda worker: worker.updated_at)
+    return f"Worker {first.index} failed: {first.detail or 'it gave no reason.'}"
+
+
+def _gone(workers: Sequence[WorkerStatus], index: int, since: float) -> list[WorkerStatus]:
+    """Returns the workers whose processes are gone without a last heartbeat."""
+    now = time.time()
+    return [
+        worker
+        for worker in workers
+        if worker.index != index
+        and worker.updated_at >= since
+        and worker_state(worker, now) is WorkerState.LOST
+    ]
+
+
+def _killed(gone: Sequence[WorkerStatus]) -> str:
+    if not gone:
+        return ""
+    first = min(gone, key=lambda worker: worker.updated_at)
+    return f"Worker {first.index} was lost: its process {first.pid} on {first.host} is gone."
