@@ -24,6 +24,9 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.rundir.reserve import explain_disk_errors
+from tfckpt_trainer.training.check.digests import saved_roots
+from tfckpt_trainer.training.check.session import CheckSession, check_order
+from tfckpt_trainer.training.check.untracked import describe_untracked, find_untracked
 from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
 from tfckpt_trainer.training.checkpoint.disk_space import DiskSpace
 from tfckpt_trainer.training.checkpoint.restore_manager import RestoreManager
@@ -148,6 +151,11 @@ class TrainingRun:
             UsageError: There is no run directory, or an option is invalid.
         """
         _check_counts(total_steps=total_steps, save_every_steps=save_every_steps)
+        order = check_order()
+        if order is not None:
+            # A check saves by itself, in a directory of its own.
+            run_dir = tensorboard = retention = None
+            save_every_steps = save_every_seconds = save_on_improvement = None
         self._run = run = _created_run_directory(run_dir)
         self.directory = run.root
         self._total_steps = total_steps
@@ -199,6 +207,11 @@ class TrainingRun:
         handler = CommandHandler(run, group, state.position, telemetry, saves, self._restores)
         self._coordinator = Coordinator(group, telemetry, saves, schedule, self._poller, handler)
 
+        self._check = (
+            CheckSession(order, group.index, state, telemetry, saves, self._restores)
+            if order is not None
+            else None
+        )
         self._export = export_request_path()
         if self._export is None:
             self._handle_signals_and_errors()
@@ -325,15 +338,17 @@ class TrainingRun:
             while not self.is_over:
                 if self._total_steps is not None and self.step >= self._total_steps:
                     self._finish()
-                    break
+                    continue
                 began = time.perf_counter()
                 metrics.enter(Phase.INPUT)
                 try:
                     batch, waited = self._inputs.next() if self._inputs else (self.step, 0.0)
                 except StopIteration:
                     self._finish()
-                    break
+                    continue
                 metrics.enter(Phase.SCRIPT)
+                if self._check is not None:
+                    self._check.take_batch(batch)
                 yield batch
                 self.step_done(time.perf_counter() - began, waited)
         finally:
@@ -361,6 +376,10 @@ class TrainingRun:
                 if self._group.is_chief:
                     self._ownership.acquire(**self._info())
             self._restores.restore_newest(partial=self._partial)
+            if self._check is not None:
+                self._check.opened()
+            elif self._group.is_chief:
+                self._warn_of_untracked()
             self._telemetry.metrics.activity = Activity.TRAINING
             if self._group.is_chief:
                 self._poller.start()
@@ -400,10 +419,26 @@ class TrainingRun:
             if self._inputs and self._inputs.examples and metrics.examples_per_step is None:
                 metrics.examples_per_step = self._inputs.examples * self._group.replicas
             self._coordinator.step_done(self.step, seconds, waited)
+            if self._check is not None:
+                self._check.step_done()
+                self._end_check()
 
     def _finish(self) -> None:
         with self._peers_watched():
-            self._coordinator.finish()
+            if self._check is not None:
+                self._check.data_ended()
+                self._end_check()
+            else:
+                self._coordinator.finish()
+
+    def _end_check(self) -> None:
+        if self._check is not None and self._check.is_done:
+            self._coordinator.ending = self._coordinator.ending or Ending.STOPPED
+
+    def _warn_of_untracked(self) -> None:
+        for untracked in find_untracked(saved_roots(self._state)):
+            if not untracked.by_keras:
+                self.note(describe_untracked(untracked))
 
     def close(self, *, finished: bool = False) -> None:
         """Finishes saves and releases the run directory. All workers call it together.
@@ -411,7 +446,7 @@ class TrainingRun:
         Args:
             finished: Whether training reached its end; then its last step is saved.
         """
-        if finished and not self.is_over:
+        if finished and not self.is_over and self._check is None:
             self._finish()
         ending = self._coordinator.ending
         if ending is None:
@@ -436,6 +471,8 @@ class TrainingRun:
         if ending is Ending.PREEMPTED:
             # The code after the loop is for the end of training, which this is not.
             raise SystemExit(self._preempted_status)
+        if self._check is not None:
+            raise SystemExit(ExitCode.DONE)
 
     def _end(self, ending: Ending, detail: str = "", *, beside_another: bool = False) -> None:
         """Writes the last heartbeat, unless it would replace another trainer's, and cleans up."""

@@ -1,0 +1,143 @@
+"""Digests of everything that training can change, between two steps."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import keras
+import msgspec
+import numpy as np
+import tensorflow as tf
+
+from tfckpt_trainer.bundle.checksum import crc32c
+from tfckpt_trainer.rundir.records.check import StateDigest, StateKind
+from tfckpt_trainer.training.check.script_names import ScriptNames
+from tfckpt_trainer.training.check.untracked import Untracked, find_untracked
+from tfckpt_trainer.training.checkpoint.comparison import checksum, memory_of
+from tfckpt_trainer.training.checkpoint.state import TrainingState
+from tfckpt_trainer.training.checkpoint.variables import components, live_objects
+
+GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
+"""Types of random generators whose state no checkpoint holds."""
+
+
+def saved_roots(state: TrainingState) -> list[Any]:
+    """Returns the trackable objects that a checkpoint holds."""
+    return [state.shared.checkpoint, state.worker._checkpoint]
+
+
+class StateDigests:
+    """Digests what a run was given, and what it was not given but lives in the process."""
+
+    def __init__(self, state: TrainingState) -> None:
+        self._state = state
+        self._saved: dict[str, Any] = {}
+        self._untracked: list[Untracked] = []
+        self._generators: list[tuple[str, Any]] = []
+
+    def find(self, names: ScriptNames) -> None:
+        """Finds the objects to digest; repeat it when the script may have created others."""
+        roots = saved_roots(self._state)
+        self._saved = dict(_named_variables(roots))
+        self._untracked = find_untracked(roots, names)
+        self._generators = list(names.named(GENERATORS))
+
+    def digest(self) -> dict[str, StateDigest]:
+        """Returns the digest of each object, by name."""
+        user = self._state.user
+        return {
+            **{
+                name: StateDigest(kind=_kind(variable), digest=_of_variable(variable))
+                for name, variable in self._saved.items()
+            },
+            **{
+                untracked.name: StateDigest(
+                    kind=untracked.kind,
+                    digest=" ".join(_of_variable(thing) for thing in untracked.things),
+                    passed=False,
+                )
+                for untracked in self._untracked
+                if untracked.kind is not StateKind.ITERATOR
+            },
+            **{
+                name: StateDigest(
+                    kind=StateKind.PYTHON_GENERATOR, digest=_of_generator(generator), passed=False
+                )
+                for name, generator in self._generators
+            },
+            "random": _plain(StateKind.RANDOM_STATE, random.getstate()),
+            "np.random": _plain(StateKind.RANDOM_STATE, np.random.get_state(legacy=False)),
+            "run.state": _plain(StateKind.VALUES, user.shared),
+            "run.worker_state": _plain(StateKind.VALUES, user.worker),
+        }
+
+
+def digest_of_batch(batch: Any) -> str:
+    """Returns a digest of the input of a step, of all replicas of this worker."""
+    parts = tf.nest.flatten(batch, expand_composites=True)
+    return " ".join(f"{checksum(np.asarray(part)):08x}" for part in parts)
+
+
+def _named_variables(roots: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """Yields name and variable of all variables that can be reached, each once."""
+    seen: set[int] = set()
+    names: set[str] = set()
+    for path, variable in _variables(roots):
+        if seen.intersection(map(id, components(variable))):
+            continue
+        seen.update(map(id, components(variable)))
+        own = str(getattr(variable, "path", "") or path)
+        name = own if own not in names else f"{own} ({path})"
+        names.add(name)
+        yield name, variable
+
+
+def _variables(roots: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    for root in roots:
+        for path, thing in live_objects(root):
+            if isinstance(thing, keras.Layer | keras.optimizers.Optimizer | keras.metrics.Metric):
+                for variable in thing.variables:
+                    if variable._value is not None:
+                        yield f"{path}/{variable.path}", variable
+        for path, thing in live_objects(root):
+            if isinstance(thing, tf.Variable | keras.Variable):
+                yield path, thing
+
+
+def _kind(variable: Any) -> StateKind:
+    is_seed = str(getattr(variable, "path", "")).endswith("seed_generator_state")
+    return StateKind.SEED_GENERATOR if is_seed else StateKind.VARIABLE
+
+
+def _of_variable(thing: Any) -> str:
+    if isinstance(thing, tf.Variable | keras.Variable):
+        return ",".join(f"{checksum(memory_of(part)):08x}" for part in components(thing))
+    keys, values = (np.asarray(part) for part in thing.export())
+    pairs = sorted(zip(keys.tolist(), values.tolist(), strict=True), key=repr)
+    return _of_text(repr(pairs))
+
+
+def _of_generator(generator: Any) -> str:
+    if isinstance(generator, np.random.Generator):
+        return _of_text(repr(generator.bit_generator.state))
+    if isinstance(generator, np.random.RandomState):
+        return _of_text(_text(generator.get_state(legacy=False)))
+    return _of_text(repr(generator.getstate()))
+
+
+def _plain(kind: StateKind, value: Any) -> StateDigest:
+    return StateDigest(kind=kind, digest=_of_text(_text(value)))
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value, enc_hook=_as_plain).decode()
+
+
+def _as_plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else repr(value)
+
+
+def _of_text(text: str) -> str:
+    return f"{crc32c(text.encode()):08x}"
