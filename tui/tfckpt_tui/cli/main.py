@@ -85,6 +85,7 @@ _COMMAND_MODULES = {
     "inspect": "inspect",
     "compare": "inspect",
     "bisect": "verify",
+    "check": "check",
     "export": "export",
     "logs": "logs",
     "save": "control",
