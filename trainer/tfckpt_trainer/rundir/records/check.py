@@ -62,11 +62,13 @@ class StateDigest(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         kind: What it is.
         digest: A checksum for each replica of this worker.
+        title: How people know it; empty if that is its name.
         passed: Whether what was passed to `TrainingRun` holds it.
     """
 
     kind: StateKind
     digest: str
+    title: str = ""
     passed: bool = True
 
 
@@ -74,6 +76,8 @@ class CheckFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What can make the repeated steps differ, as far as a worker knows.
 
     Attributes:
+        strategy: Public name of the strategy.
+        replicas: Replicas in sync over all workers.
         has_dataset: Whether a dataset was passed to `TrainingRun`.
         gpus: Number of GPUs that this worker uses.
         deterministic: Whether `enable_op_determinism` was called.
@@ -81,14 +85,18 @@ class CheckFacts(msgspec.Struct, frozen=True, kw_only=True):
         step_operations: Operations in the script's functions whose state no checkpoint can hold,
             each with the place in the script.
         input_operations: The same in functions of the dataset.
+        iterators: Names of iterators that the script reads itself and did not pass.
     """
 
+    strategy: str = ""
+    replicas: int = 1
     has_dataset: bool
     gpus: int = 0
     deterministic: bool = False
     threads: int = 0
     step_operations: list[str] = []
     input_operations: list[str] = []
+    iterators: list[str] = []
 
 
 class CheckedStep(Document, frozen=True, kw_only=True):
@@ -102,6 +110,7 @@ class CheckedStep(Document, frozen=True, kw_only=True):
         state: Digest of each object with state, by name.
         values: Plain Python values that the script can see, by name; only before the first step.
         facts: Only after the first step of a pass.
+        problem: Why the check cannot go on; then this is the last line.
     """
 
     phase: Pass
@@ -111,3 +120,4 @@ class CheckedStep(Document, frozen=True, kw_only=True):
     state: dict[str, StateDigest] = {}
     values: dict[str, str] = {}
     facts: CheckFacts | None = None
+    problem: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -30,7 +30,9 @@ _RANDOM = {
 _PYTHON = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
 
 
-def collect_facts(*, has_dataset: bool) -> CheckFacts:
+def collect_facts(
+    topology: Mapping[str, Any], *, has_dataset: bool, iterators: list[str]
+) -> CheckFacts:
     """Returns the facts of this process, after the script's functions have run."""
     in_step: list[str] = []
     in_input: list[str] = []
@@ -39,12 +41,15 @@ def collect_facts(*, has_dataset: bool) -> CheckFacts:
             found = in_input if str(graph.name).startswith("Dataset") else in_step
             found.extend(_operations(graph))
     return CheckFacts(
+        strategy=topology["strategy"],
+        replicas=topology["replicas"],
         has_dataset=has_dataset,
         gpus=len(tf.config.list_logical_devices("GPU")),
         deterministic=bool(is_op_determinism_enabled()),
         threads=int(tf.config.threading.get_intra_op_parallelism_threads()),
         step_operations=sorted(set(in_step))[:SHOWN_OPERATIONS],
         input_operations=sorted(set(in_input))[:SHOWN_OPERATIONS],
+        iterators=iterators,
     )
 
 

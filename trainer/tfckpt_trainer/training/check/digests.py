@@ -17,7 +17,7 @@ from tfckpt_trainer.training.check.script_names import ScriptNames
 from tfckpt_trainer.training.check.untracked import Untracked, find_untracked
 from tfckpt_trainer.training.checkpoint.comparison import checksum, memory_of
 from tfckpt_trainer.training.checkpoint.state import TrainingState
-from tfckpt_trainer.training.checkpoint.variables import components, live_objects
+from tfckpt_trainer.training.checkpoint.variables import components, is_variable, live_objects
 
 GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 """Types of random generators whose state no checkpoint holds."""
@@ -40,17 +40,24 @@ class StateDigests:
     def find(self, names: ScriptNames) -> None:
         """Finds the objects to digest; repeat it when the script may have created others."""
         roots = saved_roots(self._state)
-        self._saved = dict(_named_variables(roots))
+        self._saved = dict(_saved_variables(roots))
         self._untracked = find_untracked(roots, names)
         self._generators = list(names.named(GENERATORS))
+
+    @property
+    def iterators(self) -> list[str]:
+        """Names of iterators that the script reads itself and did not pass."""
+        return [one.name for one in self._untracked if one.kind is StateKind.ITERATOR]
 
     def digest(self) -> dict[str, StateDigest]:
         """Returns the digest of each object, by name."""
         user = self._state.user
         return {
             **{
-                name: StateDigest(kind=_kind(variable), digest=_of_variable(variable))
-                for name, variable in self._saved.items()
+                path: StateDigest(
+                    kind=_kind(variable), digest=_of_variable(variable), title=_title(variable)
+                )
+                for path, variable in self._saved.items()
             },
             **{
                 untracked.name: StateDigest(
@@ -80,30 +87,30 @@ def digest_of_batch(batch: Any) -> str:
     return " ".join(f"{checksum(np.asarray(part)):08x}" for part in parts)
 
 
-def _named_variables(roots: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """Yields name and variable of all variables that can be reached, each once."""
+def _saved_variables(roots: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """Yields path and variable of all variables that can be reached, each once."""
     seen: set[int] = set()
-    names: set[str] = set()
-    for path, variable in _variables(roots):
-        if seen.intersection(map(id, components(variable))):
-            continue
-        seen.update(map(id, components(variable)))
-        own = str(getattr(variable, "path", "") or path)
-        name = own if own not in names else f"{own} ({path})"
-        names.add(name)
-        yield name, variable
-
-
-def _variables(roots: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     for root in roots:
-        for path, thing in live_objects(root):
-            if isinstance(thing, keras.Layer | keras.optimizers.Optimizer | keras.metrics.Metric):
-                for variable in thing.variables:
-                    if variable._value is not None:
-                        yield f"{path}/{variable.path}", variable
-        for path, thing in live_objects(root):
-            if isinstance(thing, tf.Variable | keras.Variable):
-                yield path, thing
+        for path, variable in _variables(root):
+            parts = set(map(id, components(variable)))
+            if not seen & parts:
+                seen |= parts
+                yield path, variable
+
+
+def _variables(root: Any) -> Iterator[tuple[str, Any]]:
+    things = list(live_objects(root))
+    for path, thing in things:
+        # The seeds of layers are not tracked by TensorFlow.
+        if isinstance(thing, keras.Layer | keras.optimizers.Optimizer | keras.metrics.Metric):
+            for number, variable in enumerate(thing.variables):
+                if variable._value is not None:
+                    yield f"{path}/variables/{number}", variable
+    yield from ((path, thing) for path, thing in things if is_variable(thing))
+
+
+def _title(variable: Any) -> str:
+    return str(getattr(variable, "path", ""))
 
 
 def _kind(variable: Any) -> StateKind:
@@ -112,7 +119,7 @@ def _kind(variable: Any) -> StateKind:
 
 
 def _of_variable(thing: Any) -> str:
-    if isinstance(thing, tf.Variable | keras.Variable):
+    if is_variable(thing):
         return ",".join(f"{checksum(memory_of(part)):08x}" for part in components(thing))
     keys, values = (np.asarray(part) for part in thing.export())
     pairs = sorted(zip(keys.tolist(), values.tolist(), strict=True), key=repr)

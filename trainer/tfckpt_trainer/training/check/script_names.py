@@ -62,7 +62,7 @@ class ScriptNames:
         waiting: deque[tuple[str, Any, int]] = deque()
         for namespace in namespaces:
             for name, thing in namespace.items():
-                if not name.startswith("__"):
+                if not name.startswith("_"):
                     waiting.append((name, thing, 0))
         while waiting and len(self._kept) < LARGEST_WALK:
             name, thing, depth = waiting.popleft()

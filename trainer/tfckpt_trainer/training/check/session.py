@@ -19,6 +19,7 @@ from tfckpt_trainer.training.checkpoint.restore_manager import RestoreManager
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.state import TrainingState
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
+from tfckpt_trainer.training.worker_group import WorkerGroup
 
 
 def check_order() -> CheckOrder | None:
@@ -48,13 +49,14 @@ class CheckSession:
     def __init__(
         self,
         order: CheckOrder,
-        worker: int,
+        group: WorkerGroup,
         state: TrainingState,
         telemetry: Telemetry,
         saves: SaveManager,
         restores: RestoreManager,
     ) -> None:
-        self._trace = Path(order.trace(worker))
+        self._trace = Path(order.trace(group.index))
+        self._topology = group.topology
         self._state = state
         self._telemetry = telemetry
         self._saves = saves
@@ -102,7 +104,7 @@ class CheckSession:
         """
         step = self._state.position.step
         if self._phase is None or step <= self._warm_up:
-            raise TfckptError(
+            raise self._failed(
                 f"Training ended after {step} steps. A check needs at least {self._warm_up + 1}: "
                 f"{self._warm_up} before the save, and one to repeat. Give the script more steps "
                 "or data."
@@ -113,7 +115,7 @@ class CheckSession:
     def _save(self) -> None:
         outcome = self._saves.save_now("check")
         if outcome.name is None:
-            raise TfckptError(f"No checkpoint could be saved: {outcome.problem}")
+            raise self._failed(f"No checkpoint can be saved: {outcome.problem}")
         self._saved = outcome.name
         self._begin(Pass.FIRST)
 
@@ -123,10 +125,15 @@ class CheckSession:
             return
         outcome = self._restores.restore(self._restores.find(self._saved))
         if outcome.problems:
-            raise TfckptError(
-                f"{self._saved} could not be restored in place: {'; '.join(outcome.problems)}"
+            raise self._failed(
+                f"{self._saved} cannot be restored in place: {'; '.join(outcome.problems)}"
             )
         self._begin(Pass.IN_PLACE)
+
+    def _failed(self, problem: str) -> TfckptError:
+        step = self._state.position.step
+        self._write(CheckedStep(phase=self._phase or Pass.FIRST, step=step, problem=problem))
+        return TfckptError(problem)
 
     def _begin(self, phase: Pass) -> None:
         """Records the state before the first step of a pass."""
@@ -147,7 +154,11 @@ class CheckSession:
         if step == self._warm_up + 1:
             # The first step of a process creates what is created late, such as metrics.
             self._digests.find(ScriptNames())
-            facts = collect_facts(has_dataset=bool(self._batch))
+            facts = collect_facts(
+                self._topology,
+                has_dataset=bool(self._batch),
+                iterators=self._digests.iterators,
+            )
         metrics = self._telemetry.metrics.newest
         self._write(
             CheckedStep(

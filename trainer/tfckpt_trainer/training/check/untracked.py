@@ -125,8 +125,10 @@ def _identities(variable: Any) -> set[int]:
 
 def _parts(variable: Any) -> set[int]:
     """Returns the identities of the variables behind a variable of Keras or of a strategy."""
-    parts = {id(raw_variable(variable)), *map(id, components(variable))}
-    return parts - {id(variable)}
+    parts = [raw_variable(variable), *components(variable)]
+    # With parameter servers, a variable wraps the one on its server.
+    parts += [part._v for part in parts if hasattr(part, "_v")]
+    return {id(part) for part in parts} - {id(variable)}
 
 
 def _live(known: set[int]) -> _Found:

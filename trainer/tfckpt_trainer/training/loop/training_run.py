@@ -208,7 +208,7 @@ class TrainingRun:
         self._coordinator = Coordinator(group, telemetry, saves, schedule, self._poller, handler)
 
         self._check = (
-            CheckSession(order, group.index, state, telemetry, saves, self._restores)
+            CheckSession(order, group, state, telemetry, saves, self._restores)
             if order is not None
             else None
         )
@@ -347,7 +347,7 @@ class TrainingRun:
                     self._finish()
                     continue
                 metrics.enter(Phase.SCRIPT)
-                if self._check is not None:
+                if self._check is not None and self._inputs is not None:
                     self._check.take_batch(batch)
                 yield batch
                 self.step_done(time.perf_counter() - began, waited)

@@ -133,7 +133,8 @@ def run_check(options: CheckOptions, on_progress: OnProgress = lambda _: None) -
     Raises:
         UsageError: The command cannot be run.
         LaunchError: A worker failed; the message ends with its log.
-        TfckptError: The script does not train long enough, or does not use `TrainingRun`.
+        TfckptError: The script cannot be saved, does not train long enough, or does not use
+            `TrainingRun`.
         KeyboardInterrupt: A signal asked to end the check.
     """
     began = time.monotonic()
@@ -149,7 +150,7 @@ def run_check(options: CheckOptions, on_progress: OnProgress = lambda _: None) -
             _run_once(run, options, order, on_progress)
             on_progress("starting again, from the checkpoint")
             _run_once(run, options, order, on_progress)
-        traces = _read_traces(order)
+        traces = read_traces(order)
         _check_complete(traces, run)
         return _result(options, traces, time.monotonic() - began)
     finally:
@@ -175,16 +176,33 @@ def _run_once(
     trace = Tail(Path(order.trace(0)), CheckedStep)
     while trace.read_new():
         pass  # Lines of the process before.
-    launch(launched)
+    try:
+        launch(launched)
+    except LaunchError:
+        _raise_problem(order)
+        raise
     while living_supervisor(run, time.time()) is not None:
-        for line in trace.read_new():
-            on_progress(_progress(line, order))
+        _report(trace, order, on_progress)
         time.sleep(LOOK_SECONDS)
-    for line in trace.read_new():
-        on_progress(_progress(line, order))
+    _report(trace, order, on_progress)
+    _raise_problem(order)
     ended = read_supervisor(run)
     if ended is None or ended.state is SupervisorState.FAILED:
         raise _failed(run, ended.reason if ended is not None else "The workers ended.")
+
+
+def _raise_problem(order: CheckOrder) -> None:
+    """Raises what a worker reports as the end of the check."""
+    for trace in read_traces(order).values():
+        for line in trace.values():
+            if line.problem:
+                raise TfckptError(f"There is nothing to compare. {line.problem}")
+
+
+def _report(trace: Tail[CheckedStep], order: CheckOrder, on_progress: OnProgress) -> None:
+    for line in trace.read_new():
+        if not line.problem:
+            on_progress(_progress(line, order))
 
 
 def _progress(line: CheckedStep, order: CheckOrder) -> str:
@@ -208,7 +226,8 @@ def _failed(run: RunDirectory, reason: str) -> LaunchError:
     )
 
 
-def _read_traces(order: CheckOrder) -> dict[int, Trace]:
+def read_traces(order: CheckOrder) -> dict[int, Trace]:
+    """Returns what each worker has recorded so far, by index."""
     traces: dict[int, Trace] = {}
     for path in sorted(Path(order.directory).glob("worker-*.jsonl")):
         index = int(path.stem.partition("-")[2])

@@ -119,8 +119,10 @@ def _differences_at(
         return
     for name, state in first.state.items():
         other = again.state.get(name)
-        if other is not None and other.digest != state.digest:
-            found = difference(What.STATE, name)
+        if other is None and not state.passed:
+            continue  # The script creates it later.
+        if other is None or other.digest != state.digest:
+            found = difference(What.STATE, state.title or name)
             yield replace(found, kind=state.kind, passed=state.passed)
     if first.batch != again.batch:
         yield difference(What.INPUT)

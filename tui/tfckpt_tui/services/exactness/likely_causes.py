@@ -158,8 +158,21 @@ def _python_values(difference: Difference, _: CheckFacts) -> Cause | None:
     )
 
 
+def _iterators(_: Difference, facts: CheckFacts) -> Cause | None:
+    if not facts.iterators:
+        return None
+    name = facts.iterators[0]
+    key = name.rpartition(".")[2].partition("[")[0]
+    return Cause(
+        "unsaved-iterator",
+        f"The iterator {name} was not passed to TrainingRun, so no checkpoint holds its position.",
+        "Pass the dataset, and loop over the run: TrainingRun(…, dataset=dataset). Or pass the "
+        f"iterator: extra={{{key!r}: {name}}}.",
+    )
+
+
 def _no_dataset(_: Difference, facts: CheckFacts) -> Cause | None:
-    if facts.has_dataset:
+    if facts.has_dataset or facts.iterators:
         return None
     return Cause(
         "input",
@@ -179,6 +192,17 @@ def _python_operations(_: Difference, facts: CheckFacts) -> Cause | None:
         f"The script calls Python from TensorFlow: {', '.join(found)}. State of that code is in "
         "no checkpoint.",
         "Write the function with TensorFlow operations, or keep its state in run.state.",
+    )
+
+
+def _parameter_servers(_: Difference, facts: CheckFacts) -> Cause | None:
+    if facts.strategy != "ParameterServerStrategy" or facts.replicas == 1:
+        return None
+    return Cause(
+        "parameter-servers",
+        "With parameter servers, workers draw from the seeds of Dropout and update moving "
+        "averages in the order in which they arrive.",
+        "Train with one worker, with another strategy, or without layers that draw or average.",
     )
 
 
@@ -207,9 +231,11 @@ def _threads(_: Difference, facts: CheckFacts) -> Cause | None:
 
 _RULES: tuple[Callable[[Difference, CheckFacts], Cause | None], ...] = (
     _random_operations,
+    _iterators,
     _no_dataset,
     _python_values,
     _python_operations,
+    _parameter_servers,
     _gpu,
     _threads,
 )
