@@ -26,7 +26,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.check import CHECK_VARIABLE, CheckedStep, CheckOrder, Pass
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
-from tfckpt_tui.services.exactness.differences import (
+from tfckpt_tui.services.exactness.step_differences import (
     Difference,
     Trace,
     first_difference,

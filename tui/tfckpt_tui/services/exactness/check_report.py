@@ -6,8 +6,8 @@ from typing import Any
 
 from tfckpt_trainer.rundir.records.check import Pass
 from tfckpt_tui.services.exactness.check import CheckResult, Repetition
-from tfckpt_tui.services.exactness.differences import Difference, What
 from tfckpt_tui.services.exactness.likely_causes import Cause, likely_causes
+from tfckpt_tui.services.exactness.step_differences import Difference, What
 
 SHOWN_OTHERS = 3
 
@@ -61,32 +61,25 @@ def result_as_json(result: CheckResult, stored: str | None) -> dict[str, Any]:
         "input_compared": result.has_input,
         "seconds": result.seconds,
         "stored": stored,
-        "passes": [
-            {
-                "pass": repetition.phase.value,
-                "exact": repetition.exact,
-                "steps": repetition.steps,
-                "difference": _difference_as_json(result, repetition),
-            }
-            for repetition in result.repetitions
-        ],
+        "passes": [_pass_as_json(result, repetition) for repetition in result.repetitions],
     }
 
 
-def _difference_as_json(result: CheckResult, repetition: Repetition) -> dict[str, Any] | None:
-    difference = repetition.difference
-    if difference is None:
-        return None
+def _pass_as_json(result: CheckResult, repetition: Repetition) -> dict[str, Any]:
+    found = repetition.difference
     return {
-        "what": difference.what.value,
-        "name": difference.name,
-        "kind": difference.kind.value if difference.kind is not None else None,
-        "passed": difference.passed,
-        "worker": difference.worker,
-        "step": difference.step,
-        "after_steps": difference.after_steps,
-        "others": list(difference.others),
-        "message": describe_difference(difference),
+        "pass": repetition.phase.value,
+        "exact": repetition.exact,
+        "steps": repetition.steps,
+        "what": found.what.value if found else None,
+        "name": found.name if found else None,
+        "kind": found.kind.value if found and found.kind else None,
+        "passed": found.passed if found else None,
+        "worker": found.worker if found else None,
+        "step": found.step if found else None,
+        "after_steps": found.after_steps if found else None,
+        "message": describe_difference(found) if found else None,
+        "others": list(found.others) if found else [],
         "causes": [
             {"id": cause.id, "why": cause.why, "advice": cause.advice}
             for cause in causes_of(result, repetition)
