@@ -35,7 +35,7 @@ def recorded(tmp_path_factory):
     directory = tmp_path_factory.mktemp("omissions")
     # Its function graphs stay in the process, so the operation comes last.
     names = ["nothing", *OMITTED, "python", "operation"]
-    ended = run_with_tensorflow(SCRIPTS / "omissions.py", directory, *names)
+    ended = run_with_tensorflow(SCRIPTS / "omissions.py", directory, *names, timeout=280)
     assert ended.returncode == 0, ended.stderr[-3000:]
     return {
         name: read_traces(CheckOrder(directory=str(directory / name / "trace"), warm_up=2, steps=3))
@@ -79,6 +79,7 @@ def test_a_stateful_operation_is_found_with_its_line(recorded, phase):
 def test_a_python_value_that_changes_training_is_named(recorded, phase):
     found = first_difference(recorded["python"], phase)
     assert found is not None and found.after_steps == 1
-    cause = likely_causes(found)[0]
-    assert cause.id == "python-value"
-    assert "calls was 2 at the save" in cause.why
+    assert found.name == "adam/learning_rate"
+    rate, value = likely_causes(found)[:2]
+    assert (rate.id, value.id) == ("learning-rate", "python-value")
+    assert "calls was 2 at the save" in value.why

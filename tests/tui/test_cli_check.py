@@ -15,6 +15,7 @@ from json_reference import check as check_json
 
 from command_running import BINARY, Said, Tool
 from tfckpt_trainer.errors import ExitCode
+from waiting import wait_until
 
 SCRIPTS = Path(__file__).parents[1] / "training" / "scripts"
 DEMO = [sys.executable, "-m", "tfckpt_trainer.examples.language_model"]
@@ -102,7 +103,7 @@ def test_an_interrupted_check_leaves_no_process(scratch: Path, number: int) -> N
         env=os.environ,
     )
     try:
-        wait_until((scratch / "started").exists, seconds=30)
+        wait_until((scratch / "started").exists, 60, "the script runs")
         process.send_signal(number)
         assert process.wait(60) == ExitCode.INTERRUPTED
     finally:

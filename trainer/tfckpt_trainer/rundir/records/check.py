@@ -108,7 +108,7 @@ class CheckedStep(Document, frozen=True, kw_only=True):
         metrics: What the step reported, as hexadecimal floats.
         batch: Checksum of the input of the step; empty if it is unknown.
         state: Digest of each object with state, by name.
-        values: Plain Python values that the script can see, by name; only before the first step.
+        values: Python numbers that the script can see, by name; only before the first step.
         facts: Only after the first step of a pass.
         problem: Why the check cannot go on; then this is the last line.
     """

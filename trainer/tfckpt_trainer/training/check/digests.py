@@ -31,8 +31,9 @@ def saved_roots(state: TrainingState) -> list[Any]:
 class StateDigests:
     """Digests what a run was given, and what it was not given but lives in the process."""
 
-    def __init__(self, state: TrainingState) -> None:
+    def __init__(self, state: TrainingState, *, is_chief: bool) -> None:
         self._state = state
+        self._is_chief = is_chief
         self._saved: dict[str, Any] = {}
         self._untracked: list[Untracked] = []
         self._generators: list[tuple[str, Any]] = []
@@ -76,7 +77,8 @@ class StateDigests:
             },
             "random": _plain(StateKind.RANDOM_STATE, random.getstate()),
             "np.random": _plain(StateKind.RANDOM_STATE, np.random.get_state(legacy=False)),
-            "run.state": _plain(StateKind.VALUES, user.shared),
+            # All workers get the values of the chief; others may have had what it has not.
+            "run.state": _plain(StateKind.VALUES, user.shared if self._is_chief else {}),
             "run.worker_state": _plain(StateKind.VALUES, user.worker),
         }
 
@@ -110,11 +112,11 @@ def _variables(root: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _title(variable: Any) -> str:
-    return str(getattr(variable, "path", ""))
+    return str(variable.path) if isinstance(variable, keras.Variable) else ""
 
 
 def _kind(variable: Any) -> StateKind:
-    is_seed = str(getattr(variable, "path", "")).endswith("seed_generator_state")
+    is_seed = _title(variable).endswith("seed_generator_state")
     return StateKind.SEED_GENERATOR if is_seed else StateKind.VARIABLE
 
 

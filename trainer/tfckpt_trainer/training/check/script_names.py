@@ -17,12 +17,9 @@ import tensorflow as tf
 LARGEST_WALK = 20_000
 """How many objects are looked at."""
 
-LONGEST_VALUE = 200
-"""Characters of a Python value that is remembered."""
-
 _DEEPEST = 4
 _COMPILED = type(tf.function(lambda: None))
-_PLAIN = (bool, int, float, complex, str, np.generic)
+_PLAIN = (bool, int, float, complex, np.generic)
 _OURS = f"{Path(__file__).parents[2]}/"
 _LIBRARIES = (
     "<frozen",
@@ -40,7 +37,7 @@ def is_of_script(filename: str) -> bool:
 
 
 class ScriptNames:
-    """The names and plain values that the running script can see, at one moment."""
+    """The names and numbers that the running script can see, at one moment."""
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
@@ -67,7 +64,7 @@ class ScriptNames:
         while waiting and len(self._kept) < LARGEST_WALK:
             name, thing, depth = waiting.popleft()
             if issubclass(type(thing), _PLAIN):
-                self.values.setdefault(name, repr(thing)[:LONGEST_VALUE])
+                self.values.setdefault(name, str(thing))
                 continue
             if id(thing) in self._names or isinstance(thing, types.ModuleType):
                 continue

@@ -61,7 +61,7 @@ class CheckSession:
         self._telemetry = telemetry
         self._saves = saves
         self._restores = restores
-        self._digests = StateDigests(state)
+        self._digests = StateDigests(state, is_chief=group.is_chief)
         self._warm_up = order.warm_up
         self._last = order.warm_up + order.steps
         self._phase: Pass | None = None

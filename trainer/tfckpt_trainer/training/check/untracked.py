@@ -32,6 +32,9 @@ _OWNERS: tuple[tuple[type, StateKind], ...] = (
 )
 """Types that hold variables; of several that hold the same, the first is named."""
 
+_INTERNAL = ("tfckpt_trainer.training.", "tensorflow.python.distribute.cross_device")
+"""Modules with objects that hold variables of their own: flags, and the order of reductions."""
+
 _WANTED = (tf.Variable, keras.Variable, *_TABLES, tf.data.Iterator, *(kind for kind, _ in _OWNERS))
 
 
@@ -126,8 +129,9 @@ def _identities(variable: Any) -> set[int]:
 def _parts(variable: Any) -> set[int]:
     """Returns the identities of the variables behind a variable of Keras or of a strategy."""
     parts = [raw_variable(variable), *components(variable)]
-    # With parameter servers, a variable wraps the one on its server.
-    parts += [part._v for part in parts if hasattr(part, "_v")]
+    # With parameter servers, a variable wraps the one on its server. Not `getattr`: a variable
+    # that is synchronized on read looks up attributes that it does not have by a collective.
+    parts += [vars(part)["_v"] for part in parts if "_v" in vars(part)]
     return {id(part) for part in parts} - {id(variable)}
 
 
@@ -139,7 +143,7 @@ def _live(known: set[int]) -> _Found:
     excluded = set(known)
     for thing in gc.get_objects():
         kind = type(thing)
-        if kind.__module__.startswith("tfckpt_trainer.training."):
+        if kind.__module__.startswith(_INTERNAL):
             excluded.update(map(id, getattr(thing, "__dict__", {}).values()))
         if not issubclass(kind, _WANTED):
             continue
@@ -232,7 +236,8 @@ def _common(expressions: list[str]) -> str:
 
 
 def _name(variable: Any) -> str:
-    return str(getattr(variable, "path", "") or variable.name).removesuffix(":0")
+    name = variable.path if isinstance(variable, keras.Variable) else variable.name
+    return str(name).removesuffix(":0")
 
 
 def _unique(variable: Any) -> str:

@@ -152,9 +152,20 @@ def _python_values(difference: Difference, _: CheckFacts) -> Cause | None:
     key = name.rpartition(".")[2]
     return Cause(
         "python-value",
-        f"A Python value may change the result, and the restore does not bring it back: "
+        "A Python value may change the result, and the restore does not bring it back: "
         f"{'; '.join(shown)}.",
         f"Keep it in run.state: `run.state[{key!r}]` is saved and restored.",
+    )
+
+
+def _learning_rate(difference: Difference, _: CheckFacts) -> Cause | None:
+    if not difference.name.endswith("/learning_rate"):
+        return None
+    return Cause(
+        "learning-rate",
+        "The script or a callback sets the learning rate, from something that the restore does "
+        "not bring back.",
+        "Compute it from run.step, or give the optimizer a schedule of keras.optimizers.schedules.",
     )
 
 
@@ -231,6 +242,7 @@ def _threads(_: Difference, facts: CheckFacts) -> Cause | None:
 
 _RULES: tuple[Callable[[Difference, CheckFacts], Cause | None], ...] = (
     _random_operations,
+    _learning_rate,
     _iterators,
     _no_dataset,
     _python_values,

@@ -35,7 +35,7 @@ class Difference:
         kind: Kind of the state.
         passed: Whether the state is held by something passed to `TrainingRun`.
         others: What else differs at this point, by name.
-        values: Plain Python values that the restore did not bring back: name, value at the save,
+        values: Python numbers that the restore did not bring back: name, value at the save,
             value after the restore.
         facts: What the worker knows about possible causes.
     """
@@ -51,6 +51,11 @@ class Difference:
     others: tuple[str, ...] = ()
     values: tuple[tuple[str, str, str], ...] = ()
     facts: CheckFacts | None = None
+
+    @property
+    def drives_others(self) -> bool:
+        """Whether it is a variable that changes how others are updated."""
+        return self.name.endswith(("/learning_rate", "/seed_generator_state"))
 
 
 def first_difference(traces: Mapping[int, Trace], phase: Pass) -> Difference | None:
@@ -89,7 +94,7 @@ def _urgency(difference: Difference) -> int:
     """Orders the differences of one step by how well they explain the others."""
     if difference.what is What.STATE and not difference.passed:
         return 0
-    if difference.what is What.STATE and difference.after_steps == 0:
+    if difference.what is What.STATE and (difference.after_steps == 0 or difference.drives_others):
         return 1
     return 2 + [What.END, What.INPUT, What.METRIC, What.STATE].index(difference.what)
 
