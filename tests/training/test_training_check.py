@@ -83,3 +83,26 @@ def test_a_python_value_that_changes_training_is_named(recorded, phase):
     rate, value = likely_causes(found)[:2]
     assert (rate.id, value.id) == ("learning-rate", "python-value")
     assert "calls was 2 at the save" in value.why
+
+
+def test_only_state_that_was_not_passed_is_found_and_told_what_to_do():
+    ended = run_with_tensorflow(SCRIPTS / "untracked.py")
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    lines = [line.split(" | ") for line in ended.stdout.splitlines()]
+    assert {what: keras for what, keras, _ in lines} == {
+        "iterator iterator": "False",
+        "metric trainer.losses['total']": "False",
+        "model second": "False",
+        "seed generator of keras.random": "True",
+        "tf.random.Generator trainer.noise": "False",
+        "variable hidden": "False",
+        "variable read_by_all": "False",
+        "variable weights": "False",
+    }
+    sentences = {what: sentence for what, _, sentence in lines}
+    assert sentences["tf.random.Generator trainer.noise"] == (
+        "Not saved: tf.random.Generator trainer.noise, because nothing that was passed to "
+        "TrainingRun holds it. If training changes it, pass extra={'noise': trainer.noise}."
+    )
+    metric = sentences["metric trainer.losses['total']"]
+    assert metric.endswith("pass metrics={'losses': trainer.losses['total']}.")

@@ -86,7 +86,7 @@ class StateDigests:
 def digest_of_batch(batch: Any) -> str:
     """Returns a digest of the input of a step, of all replicas of this worker."""
     parts = tf.nest.flatten(batch, expand_composites=True)
-    return " ".join(f"{checksum(np.asarray(part)):08x}" for part in parts)
+    return " ".join(f"{checksum(np.asarray(part)):08x}" for part in parts if part is not None)
 
 
 def _saved_variables(roots: Iterable[Any]) -> Iterator[tuple[str, Any]]:

@@ -173,7 +173,12 @@ def _live(known: set[int]) -> _Found:
 
 def _of_metrics(model: keras.Model) -> set[int]:
     """Returns the variables of metrics that belong to a model: compiling creates some."""
-    variables = [variable for metric in model.metrics for variable in metric.variables]
+    try:
+        metrics = model.metrics
+    except AttributeError:
+        # A script's own property, which needs what its `compile` creates.
+        return set()
+    variables = [variable for metric in metrics for variable in metric.variables]
     return {number for variable in variables for number in _identities(variable)}
 
 

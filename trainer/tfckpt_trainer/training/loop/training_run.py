@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
-from tfckpt_trainer.errors import ExitCode, UsageError
+from tfckpt_trainer.errors import ExitCode, UsageError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.liveness import find_other_trainer, refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -436,7 +436,13 @@ class TrainingRun:
             self._coordinator.ending = self._coordinator.ending or Ending.STOPPED
 
     def _warn_of_untracked(self) -> None:
-        for untracked in find_untracked(saved_roots(self._state)):
+        try:
+            found = find_untracked(saved_roots(self._state))
+        except Exception as error:
+            # It calls properties of the script's objects; training does not depend on it.
+            self.note(f"State that was not passed cannot be listed: {describe_error(error)}")
+            return
+        for untracked in found:
             if not untracked.by_keras:
                 self.note(describe_untracked(untracked))
 
