@@ -28,13 +28,16 @@ OMITTED = {
 }
 """Omissions that are in an object: its kind, and its name in the script."""
 
+ENDS = ["total", "data"]
+"""What ends the training one step before the end of the check."""
+
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     """The traces of the script `omissions.py`, by omission."""
     directory = tmp_path_factory.mktemp("omissions")
     # Its function graphs stay in the process, so the operation comes last.
-    names = ["nothing", *OMITTED, "python", "operation"]
+    names = ["nothing", *ENDS, *OMITTED, "python", "operation"]
     ended = run_with_tensorflow(SCRIPTS / "omissions.py", directory, *names, timeout=280)
     assert ended.returncode == 0, ended.stderr[-3000:]
     return {
@@ -51,6 +54,13 @@ def test_a_script_that_passes_everything_is_exact(recorded, phase):
     first = traces[0][Pass.FIRST, 2]
     # Nothing is taken for an omission that is none: metrics of compile, variables of the library.
     assert [name for name, one in first.state.items() if not one.passed] == ["table"]
+
+
+@pytest.mark.parametrize("phase", REPEATED)
+@pytest.mark.parametrize("end", ENDS)
+def test_a_training_that_ends_earlier_repeats_the_steps_that_it_has(recorded, end, phase):
+    assert first_difference(recorded[end], phase) is None
+    assert steps_compared(recorded[end], phase) == 2
 
 
 @pytest.mark.parametrize("phase", REPEATED)

@@ -56,8 +56,13 @@ def train(omission: str) -> None:  # noqa: C901  every omission is one branch
     table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, -1)
     rng = np.random.default_rng(3) if omission == "rng" else None
     extra = {} if omission == "model" else {"head": head}
+    dataset, last = batches(), 4 if omission == "total" else 100
     run = TrainingRun(
-        model=model, optimizer=optimizer, dataset=batches(), total_steps=100, extra=extra
+        model=model,
+        optimizer=optimizer,
+        dataset=dataset.take(4) if omission == "data" else dataset,
+        total_steps=last,
+        extra=extra,
     )
 
     def replica_step(batch):

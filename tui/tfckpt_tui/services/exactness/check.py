@@ -208,12 +208,20 @@ def _report(trace: Tail[CheckedStep], order: CheckOrder, on_progress: OnProgress
 def _progress(line: CheckedStep, order: CheckOrder) -> str:
     done = line.step - order.warm_up
     if done:
-        return f"{line.phase.value}: step {done} of {order.steps}"
-    return {
-        Pass.FIRST: f"saved at step {line.step}",
-        Pass.IN_PLACE: "restored in place",
-        Pass.COLD: "restored in a new process",
-    }[line.phase]
+        return f"{_DOING[line.phase]}: step {done} of {order.steps}"
+    return _DONE[line.phase].format(line.step)
+
+
+_DOING = {
+    Pass.FIRST: "training",
+    Pass.IN_PLACE: "repeating in place",
+    Pass.COLD: "repeating in a new process",
+}
+_DONE = {
+    Pass.FIRST: "saved step {}",
+    Pass.IN_PLACE: "restored step {} in place",
+    Pass.COLD: "restored step {} in a new process",
+}
 
 
 def _failed(run: RunDirectory, reason: str) -> LaunchError:
