@@ -112,7 +112,10 @@ def _variables(root: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _title(variable: Any) -> str:
-    return str(variable.path) if isinstance(variable, keras.Variable) else ""
+    if isinstance(variable, keras.Variable):
+        return str(variable.path)
+    name = str(variable.name).removesuffix(":0")
+    return "" if name.startswith("Variable") else name
 
 
 def _kind(variable: Any) -> StateKind:

@@ -263,9 +263,10 @@ _NEW_PROCESS = Cause(
 _UNKNOWN = Cause(
     "unknown",
     "All state that can be found was equal before this step. The step uses state that is in no "
-    "variable, or an operation that is not deterministic.",
-    "Call tf.config.experimental.enable_op_determinism() and check again. If the steps still "
-    "differ, look for state in libraries that the step calls.",
+    "variable, such as the order of shuffled validation data, or an operation that is not "
+    "deterministic.",
+    "Do not shuffle validation data. Call tf.config.experimental.enable_op_determinism() and check "
+    "again. If the steps still differ, look for state in libraries that the step calls.",
 )
 
 
