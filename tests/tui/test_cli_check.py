@@ -101,6 +101,28 @@ def test_a_script_that_fails_is_told_with_its_log(tool: Tool, scratch: Path) -> 
     assert_nothing_left(scratch)
 
 
+WORKER_THAT_CANNOT_SAVE = """
+import msgspec, os
+from pathlib import Path
+from tfckpt_trainer.rundir.documents import encode
+from tfckpt_trainer.rundir.records.check import CheckedStep, CheckOrder, Pass
+order = msgspec.json.decode(os.environ["TFCKPT_CHECK"], type=CheckOrder)
+line = CheckedStep(phase=Pass.FIRST, step=3, problem="No checkpoint can be saved: no room")
+Path(order.trace(0)).write_bytes(encode(line) + b"\\n")
+raise SystemExit("a traceback")
+"""
+
+
+def test_a_script_whose_state_cannot_be_saved_is_told_without_its_log(
+    tool: Tool, scratch: Path
+) -> None:
+    said = tool("check", "--", sys.executable, "-c", WORKER_THAT_CANNOT_SAVE)
+    assert said.code == ExitCode.PROBLEM
+    problem = "There is nothing to compare. No checkpoint can be saved: no room"
+    assert said.words.splitlines() == ["starting the script", f"tfckpt-tui: {problem}"]
+    assert_nothing_left(scratch)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_check_leaves_no_process(scratch: Path, number: int) -> None:
     process = subprocess.Popen(
