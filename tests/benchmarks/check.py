@@ -13,6 +13,7 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
+from tfckpt_trainer.training.check.digests import state_of
 from tfckpt_trainer.training.check.untracked import find_untracked
 from tfckpt_tui.services.exactness.check import CheckOptions, run_check
 
@@ -28,7 +29,7 @@ def main() -> None:
     root.variables_of_model = [tf.Variable(0.0) for _ in range(options.variables)]
     checkpoint = tf.train.Checkpoint(model=root)
     began, cpu = time.perf_counter(), time.process_time()
-    assert find_untracked([checkpoint]) == []
+    assert find_untracked(thing for _, thing in state_of(checkpoint)) == []
     print(
         f"search in {options.variables:,} variables: {time.perf_counter() - began:.2f} s, "
         f"{time.process_time() - cpu:.2f} s of CPU"

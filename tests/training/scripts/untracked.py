@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from tfckpt_trainer.training.check.digests import state_of
 from tfckpt_trainer.training.check.untracked import describe_untracked, find_untracked
 
 
@@ -58,5 +59,6 @@ keras.random.normal((1,))  # creates Keras's global generator
 gone = tf.Variable(0, name="gone")
 del gone
 
-for found in find_untracked([tf.train.Checkpoint(a=model, b=optimizer, c=passed.variables)]):
+saved = state_of(tf.train.Checkpoint(a=model, b=optimizer, c=passed.variables))
+for found in find_untracked(thing for _, thing in saved):
     print(f"{found} | {found.by_keras} | {describe_untracked(found)}")

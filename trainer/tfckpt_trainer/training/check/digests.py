@@ -23,9 +23,21 @@ GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 """Types of random generators whose state no checkpoint holds."""
 
 
-def saved_roots(state: TrainingState) -> list[Any]:
-    """Returns the trackable objects that a checkpoint holds."""
-    return [state.shared.checkpoint, state.worker._checkpoint]
+def saved_state(state: TrainingState) -> list[tuple[str, Any]]:
+    """Returns path and object of everything that belongs to what a run was given."""
+    return [*state_of(state.shared.checkpoint), *state_of(state.worker._checkpoint)]
+
+
+def state_of(root: Any) -> Iterator[tuple[str, Any]]:
+    """Yields path and object of all that `root` holds: variables, also seeds, and the rest."""
+    things = list(live_objects(root))
+    for path, thing in things:
+        # The seeds of layers are not tracked by TensorFlow.
+        if isinstance(thing, keras.Layer | keras.optimizers.Optimizer | keras.metrics.Metric):
+            for number, variable in enumerate(thing.variables):
+                if variable._value is not None:
+                    yield f"{path}/variables/{number}", variable
+    yield from things
 
 
 class StateDigests:
@@ -40,9 +52,9 @@ class StateDigests:
 
     def find(self, names: ScriptNames) -> None:
         """Finds the objects to digest; repeat it when the script may have created others."""
-        roots = saved_roots(self._state)
-        self._saved = dict(_saved_variables(roots))
-        self._untracked = find_untracked(roots, names)
+        saved = saved_state(self._state)
+        self._saved = dict(_variables_once(saved))
+        self._untracked = find_untracked((thing for _, thing in saved), names)
         self._generators = list(names.named(GENERATORS))
 
     @property
@@ -89,26 +101,14 @@ def digest_of_batch(batch: Any) -> str:
     return " ".join(f"{checksum(np.asarray(part)):08x}" for part in parts if part is not None)
 
 
-def _saved_variables(roots: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """Yields path and variable of all variables that can be reached, each once."""
+def _variables_once(saved: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yields path and variable of all variables, each once."""
     seen: set[int] = set()
-    for root in roots:
-        for path, variable in _variables(root):
-            parts = set(map(id, components(variable)))
-            if not seen & parts:
-                seen |= parts
-                yield path, variable
-
-
-def _variables(root: Any) -> Iterator[tuple[str, Any]]:
-    things = list(live_objects(root))
-    for path, thing in things:
-        # The seeds of layers are not tracked by TensorFlow.
-        if isinstance(thing, keras.Layer | keras.optimizers.Optimizer | keras.metrics.Metric):
-            for number, variable in enumerate(thing.variables):
-                if variable._value is not None:
-                    yield f"{path}/variables/{number}", variable
-    yield from ((path, thing) for path, thing in things if is_variable(thing))
+    for path, thing in saved:
+        parts = set(map(id, components(thing))) if is_variable(thing) else set()
+        if parts and not seen & parts:
+            seen |= parts
+            yield path, thing
 
 
 def _title(variable: Any) -> str:

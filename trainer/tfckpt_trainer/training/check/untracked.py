@@ -16,7 +16,6 @@ from tfckpt_trainer.training.check.script_names import ScriptNames
 from tfckpt_trainer.training.checkpoint.variables import (
     components,
     is_variable,
-    live_objects,
     raw_variable,
 )
 
@@ -69,18 +68,18 @@ class _Found:
     others: list[Any] = field(default_factory=list)
 
 
-def find_untracked(roots: Iterable[Any], names: ScriptNames | None = None) -> list[Untracked]:
-    """Finds live objects with state that cannot be reached from `roots`.
+def find_untracked(saved: Iterable[Any], names: ScriptNames | None = None) -> list[Untracked]:
+    """Finds live objects with state that is not saved.
 
-    An object that holds several variables is listed once, as the outermost object of which all
-    variables are unreachable. Left out are variables of this library, and iterators and tables
-    that the script has no name for.
+    An object that holds several variables is listed once, as the outermost object of which no
+    variable is saved. Left out are variables of this library, and iterators and tables that the
+    script has no name for.
 
     Args:
-        roots: Trackable objects that are saved.
+        saved: Variables, tables and iterators that are saved.
         names: Names of the script; by default those that it can see now.
     """
-    found = _live(_known(roots))
+    found = _live(_known(saved))
     if not (found.variables or found.others):
         return []
     names = names or ScriptNames()
@@ -111,14 +110,11 @@ def describe_untracked(untracked: Untracked) -> str:
     return f"{subject} If training changes it, pass {argument}={{{key!r}: {untracked.expression}}}."
 
 
-def _known(roots: Iterable[Any]) -> set[int]:
-    """Returns the identities of all objects and variables that can be reached from `roots`."""
+def _known(saved: Iterable[Any]) -> set[int]:
+    """Returns the identities of saved objects, and of the variables behind saved variables."""
     known: set[int] = set()
-    for root in roots:
-        for _, thing in live_objects(root):
-            known.add(id(thing))
-            for variable in [thing] if is_variable(thing) else _variables(thing):
-                known.update(_identities(variable))
+    for thing in saved:
+        known.update(_identities(thing) if is_variable(thing) else {id(thing)})
     return known
 
 

@@ -24,7 +24,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.rundir.reserve import explain_disk_errors
-from tfckpt_trainer.training.check.digests import saved_roots
+from tfckpt_trainer.training.check.digests import saved_state
 from tfckpt_trainer.training.check.session import CheckSession, check_order
 from tfckpt_trainer.training.check.untracked import describe_untracked, find_untracked
 from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
@@ -437,7 +437,7 @@ class TrainingRun:
 
     def _warn_of_untracked(self) -> None:
         try:
-            found = find_untracked(saved_roots(self._state))
+            found = find_untracked(thing for _, thing in saved_state(self._state))
         except Exception as error:
             # It calls properties of the script's objects; training does not depend on it.
             self.note(f"State that was not passed cannot be listed: {describe_error(error)}")
