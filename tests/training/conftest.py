@@ -6,6 +6,18 @@ import subprocess
 
 import pytest
 
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+
+
+@pytest.fixture(autouse=True)
+def no_false_alarm(tmp_path):
+    """No run of these tests is told that it forgot to pass something."""
+    yield
+    for journal in tmp_path.rglob("journal.jsonl"):
+        messages = [entry.message for entry in read_entries(RunDirectory(journal.parents[1]))]
+        assert [message for message in messages if message.startswith("Not saved:")] == []
+
 
 @pytest.fixture
 def small_disk(tmp_path):

@@ -12,9 +12,10 @@ from tiny_bundle import write_bundle
 
 from command_running import Tool
 from tfckpt_trainer.rundir.documents import load, store
+from tfckpt_trainer.rundir.records.check import Pass
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.exactness import (
-    CheckResult,
+    CheckSummary,
     Exactness,
     InputPosition,
     PipelineFacts,
@@ -24,6 +25,8 @@ from tfckpt_trainer.rundir.records.exactness import (
 )
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.app.widgets.checkpoints.history import History
+from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult, Repetition
+from tfckpt_tui.services.exactness.stored_checks import store_check
 
 RANDOM = PipelineFacts(
     name="dataset",
@@ -36,8 +39,8 @@ WHOLE = PipelineFacts(name="images", position=InputPosition.EXACT)
 
 NOT_POSSIBLE = exactness_of([RANDOM], [])
 EXPECTED = exactness_of([WHOLE], [])
-EQUAL = CheckResult(at=1.7e9, steps=20)
-DIFFERENT = CheckResult(at=1.7e9, steps=20, difference="dense/kernel differs at step 7")
+EQUAL = CheckSummary(at=1.7e9, steps=20)
+DIFFERENT = CheckSummary(at=1.7e9, steps=20, difference="dense/kernel differs at step 7")
 
 
 @pytest.fixture
@@ -45,7 +48,7 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
     return Tool(capsys)
 
 
-def describe(made: RunFactory, exactness: Exactness | None, check: CheckResult | None = None):
+def describe(made: RunFactory, exactness: Exactness | None, check: CheckSummary | None = None):
     """Writes what is known into the description of the run and into every record."""
     info = load(made.run.run_file, RunInfo)
     store(made.run.run_file, msgspec.structs.replace(info, exactness=exactness, check=check))
@@ -158,3 +161,35 @@ def test_a_hostile_description_shows_no_control_characters(tool: Tool, tmp_path:
     hostile = msgspec.structs.replace(RANDOM, name="\x1b[2J", causes=["\x1b]52;c;QUFB\x07"])
     describe(made, exactness_of([hostile], []))
     assert "\x1b" not in tool("status", tmp_path).data
+
+
+def test_a_check_of_the_script_counts_until_the_script_changes(
+    tool: Tool, live: RunFactory, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    script = tmp_path / "train.py"
+    script.write_text("first")
+    info = load(live.run.run_file, RunInfo)
+    command = ["python", "train.py"]
+    described = msgspec.structs.replace(
+        info, command=command, working_directory=str(tmp_path), exactness=EXPECTED
+    )
+    store(live.run.run_file, described)
+    options = CheckOptions(tuple(command), str(tmp_path))
+    result = CheckResult(
+        options,
+        (Repetition(Pass.IN_PLACE, 20, None),),
+        workers=1,
+        metrics=("loss",),
+        objects=3,
+        has_input=True,
+        seconds=1.0,
+    )
+    store_check(result, described.worker_count, "")
+
+    def level() -> str:
+        return str(tool("status", live.run.root, "--json").json["run"]["exactness"]["level"])
+
+    assert level() == "checked"
+    script.write_text("second")
+    assert level() == "expected"

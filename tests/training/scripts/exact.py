@@ -34,12 +34,16 @@ options = parser.parse_args()
 strategy = create_strategy(options.strategy, threads=1)
 keras.utils.set_random_seed(3)
 with strategy.scope():
-    hard = [keras.layers.BatchNormalization(momentum=0.9), keras.layers.Dropout(0.3)]
+    hard = (
+        []
+        if options.plain
+        else [keras.layers.BatchNormalization(momentum=0.9), keras.layers.Dropout(0.3)]
+    )
     model = keras.Sequential(
         [
             keras.Input((8,)),
             keras.layers.Dense(32, activation="relu"),
-            *([] if options.plain else hard),
+            *hard,
             keras.layers.Dense(4),
         ]
     )

@@ -11,7 +11,7 @@ from tfckpt_trainer.bundle.tensors import read_integer
 from tfckpt_trainer.errors import BundleError
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.exactness import (
-    CheckResult,
+    CheckSummary,
     ExactnessLevel,
     InputPosition,
     PipelineFacts,
@@ -43,7 +43,7 @@ def find_resumed_state(
     record: CheckpointRecord | None,
     *,
     lost: str = "",
-    check: CheckResult | None = None,
+    check: CheckSummary | None = None,
 ) -> tuple[ResumedState, ...]:
     """Returns each kind of state, and whether a restore brings it back.
 
@@ -171,7 +171,7 @@ def _script_state(record: CheckpointRecord | None) -> list[ResumedState]:
     return [ResumedState("the script's own values", True, "; ".join(words))] if words else []
 
 
-def _exactness(record: CheckpointRecord | None, check: CheckResult | None) -> list[ResumedState]:
+def _exactness(record: CheckpointRecord | None, check: CheckSummary | None) -> list[ResumedState]:
     """Returns whether resuming is exact, if the trainer or a check tells."""
     found = with_check(record.exactness if record is not None else None, check)
     if found is None:

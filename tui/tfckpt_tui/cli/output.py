@@ -132,6 +132,30 @@ class ReadProgress:
             sys.stderr.flush()
 
 
+class StepProgress:
+    """Shows the progress of work in phases: one line on a terminal, else a line per phase."""
+
+    def __init__(self) -> None:
+        self._on_terminal = sys.stderr.isatty()
+        self._phase = ""
+
+    def __call__(self, text: str) -> None:
+        """Shows what is being done; the phase is the text before the colon."""
+        phase = text.partition(":")[0]
+        if self._on_terminal:
+            sys.stderr.write(_CLEAR_LINE + cut(clean(text), _PROGRESS_WIDTH))
+            sys.stderr.flush()
+        elif phase != self._phase:
+            print_message(text)
+        self._phase = phase
+
+    def close(self) -> None:
+        """Clears the line."""
+        if self._on_terminal:
+            sys.stderr.write(_CLEAR_LINE)
+            sys.stderr.flush()
+
+
 class CommandProgress:
     """Shows the progress of a command on a terminal."""
 

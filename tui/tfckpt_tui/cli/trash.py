@@ -1,4 +1,4 @@
-"""The commands `trash` and `undo`, and how deletions for good are confirmed and reported."""
+"""The commands `trash`, `undo`, `pin` and `unpin`, and how deletions for good are confirmed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import click
 
 from tfckpt_trainer.catalog.retention.emptying import Emptied, trashed_before
+from tfckpt_trainer.catalog.retention.pins import is_pinned
 from tfckpt_trainer.catalog.retention.trash import TrashReader
-from tfckpt_trainer.errors import ExitCode, RefusedError, UsageError
+from tfckpt_trainer.errors import ExitCode, RefusedError, UnknownCheckpointError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.cli.control import TimeoutOption
@@ -28,7 +29,8 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.formats import units
 from tfckpt_tui.services import prune as service
-from tfckpt_tui.services.report import Json
+from tfckpt_tui.services.choose import find_checkpoint
+from tfckpt_tui.services.report import Json, list_checkpoints
 from tfckpt_tui.services.request import FrontEnd
 
 _AGE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[mhdw]?)")
@@ -221,3 +223,41 @@ def trashed_count(manifests: Sequence[TrashManifest]) -> int:
 def trashed_size(manifests: Sequence[TrashManifest]) -> int:
     """Returns the bytes of the checkpoints in some prunes."""
     return sum(trashed.size for manifest in manifests for trashed in manifest.checkpoints)
+
+
+@click.command()
+@RunArgument
+@click.argument("name", metavar="CKPT")
+@JsonOption
+@on_open_run
+def pin(run: RunDirectory, name: str, as_json: bool) -> None:
+    """Never prune this checkpoint; CKPT is a name or a step."""
+    name = find_checkpoint(list_checkpoints(run), name).name
+    done = f"{name} is already pinned." if is_pinned(run, name) else f"Pinned {name}."
+    _set_pin(run, name, pinned=True, as_json=as_json, done=done)
+
+
+@click.command()
+@RunArgument
+@click.argument("name", metavar="CKPT")
+@JsonOption
+@on_open_run
+def unpin(run: RunDirectory, name: str, as_json: bool) -> None:
+    """Let this checkpoint be pruned again; CKPT is a name or a step."""
+    try:
+        name = find_checkpoint(list_checkpoints(run), name).name
+    except UnknownCheckpointError:
+        # The pin of a checkpoint that is gone or in the trash can be removed, by its name.
+        if not is_pinned(run, name):
+            raise
+    done = f"Unpinned {name}." if is_pinned(run, name) else f"{name} is not pinned."
+    _set_pin(run, name, pinned=False, as_json=as_json, done=done)
+
+
+def _set_pin(run: RunDirectory, name: str, *, pinned: bool, as_json: bool, done: str) -> None:
+    warnings = service.set_pins(run, [name], pinned=pinned, through=FrontEnd.COMMAND_LINE)
+    if as_json:
+        print_json({"name": name, "pinned": pinned, "warnings": list(warnings)})
+    else:
+        print_line(done)
+    print_warnings(warnings)

@@ -44,6 +44,7 @@ from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.forecast import forecast
 from tfckpt_tui.monitor.series import Series
 from tfckpt_tui.monitor.snapshot import RunSnapshot, WorkerView
+from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 
 JOURNAL_KEPT = 500
 """Maximum number of journal entries in a snapshot."""
@@ -70,6 +71,7 @@ class SnapshotReader:
         self._run = run
         self._lives = lives
         self._identity: tuple[int, int] | None = None
+        self._described: tuple[RunInfo | None, RunInfo | None] = None, None
         self._problems: list[str] = []
         self._forget()
 
@@ -91,9 +93,15 @@ class SnapshotReader:
             self._identity = identity
         return self._read_present(now, path)
 
+    def _with_check(self, info: RunInfo | None) -> RunInfo | None:
+        """Adds the last check of the script; looked up again only if the description changed."""
+        if info is not self._described[0]:
+            self._described = info, with_stored_check(info) if info is not None else None
+        return self._described[1]
+
     def _read_present(self, now: float, path: str) -> RunSnapshot:
         run = self._run
-        info = self._load(run.run_file, RunInfo)
+        info = self._with_check(self._load(run.run_file, RunInfo))
         workers = self._workers(now, info.worker_count if info is not None else None)
         states = [(view.status, view.state) for view in workers]
         supervisor = self._load_status(run.supervisor_status, SupervisorStatus)

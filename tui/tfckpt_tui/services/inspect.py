@@ -21,8 +21,9 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import BundleError, DamagedFileError, describe_error
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.exactness import CheckResult
+from tfckpt_trainer.rundir.records.exactness import CheckSummary
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 from tfckpt_tui.services.verify import cached_result
 
 GROUPS = ("model", "optimizer", "rest")
@@ -88,12 +89,12 @@ def inspect(run: RunDirectory, checkpoint: Checkpoint) -> Inspection:
     return Inspection(checkpoint, index, variables, has_graph, back, damage, problem)
 
 
-def _last_check(run: RunDirectory) -> CheckResult | None:
+def _last_check(run: RunDirectory) -> CheckSummary | None:
     try:
         info = load_if_exists(run.run_file, RunInfo)
     except (DamagedFileError, OSError):
         return None
-    return info.check if info is not None else None
+    return with_stored_check(info).check if info is not None else None
 
 
 def describe_damage(run: RunDirectory, name: str, index: Index) -> dict[str, str]:

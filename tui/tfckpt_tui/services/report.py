@@ -29,6 +29,7 @@ from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, Supervis
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.stragglers import describe_lost_worker, find_straggler
 from tfckpt_tui.formats import checkpoint_columns
+from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 
 Json = dict[str, Any]
 
@@ -170,7 +171,7 @@ def _reason(
 
 
 def _exactness(info: RunInfo | None) -> Json | None:
-    found = info.known_exactness if info is not None else None
+    found = with_stored_check(info).known_exactness if info is not None else None
     return msgspec.to_builtins(found) | {"words": found.words} if found is not None else None
 
 

@@ -99,7 +99,7 @@ class Exactness(msgspec.Struct, frozen=True, kw_only=True):
         return "; ".join(of_inputs.get(reason, reason) for reason in self.reasons)
 
 
-class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
+class CheckSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a check: it trained, restored, trained again and compared.
 
     Attributes:
@@ -136,7 +136,7 @@ def merge_exactness(of_workers: Sequence[Exactness]) -> Exactness:
     return exactness_of(list(inputs.values()), reasons)
 
 
-def with_check(found: Exactness | None, check: CheckResult | None) -> Exactness | None:
+def with_check(found: Exactness | None, check: CheckSummary | None) -> Exactness | None:
     """Returns what is known about a run: what the trainer found, and what a check compared.
 
     A check that found no difference does not outweigh state that is known to be missing.

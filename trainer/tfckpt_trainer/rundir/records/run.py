@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from tfckpt_trainer.rundir.documents import Document, SealedDocument
-from tfckpt_trainer.rundir.records.exactness import CheckResult, Exactness, with_check
+from tfckpt_trainer.rundir.records.exactness import CheckSummary, Exactness, with_check
 
 
 class RunInfo(Document, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class RunInfo(Document, frozen=True, kw_only=True):
         retention: How the trainer prunes, if it does; see `RetentionSettings.from_json`. Values are
             checked when it is used: a rule of a newer version must not make the file unreadable.
         exactness: Whether the trainer expects that resuming is exact; None in earlier versions.
-        check: The last check of the run; None if there was none.
+        check: The last check of the script, if there was one. Readers fill it in; it is not stored.
     """
 
     id: str
@@ -48,7 +48,7 @@ class RunInfo(Document, frozen=True, kw_only=True):
     versions: dict[str, str] = {}
     retention: dict[str, Any] | None = None
     exactness: Exactness | None = None
-    check: CheckResult | None = None
+    check: CheckSummary | None = None
 
     @property
     def known_exactness(self) -> Exactness | None:

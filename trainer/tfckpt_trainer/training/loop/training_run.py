@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ import keras
 import tensorflow as tf
 
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
-from tfckpt_trainer.errors import ExitCode, UsageError
+from tfckpt_trainer.errors import ExitCode, UsageError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.liveness import find_other_trainer, refuse_another_trainer
 from tfckpt_trainer.rundir.lost_workers import explain_lost_worker
@@ -26,6 +27,9 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.rundir.reserve import explain_disk_errors
+from tfckpt_trainer.training.check.digests import saved_state
+from tfckpt_trainer.training.check.session import CheckSession, check_order
+from tfckpt_trainer.training.check.untracked import describe_untracked, find_untracked
 from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
 from tfckpt_trainer.training.checkpoint.disk_space import DiskSpace
 from tfckpt_trainer.training.checkpoint.restore_manager import RestoreManager
@@ -161,6 +165,11 @@ class TrainingRun:
             UsageError: There is no run directory, or an option is invalid.
         """
         _check_counts(total_steps=total_steps, save_every_steps=save_every_steps)
+        order = check_order()
+        if order is not None:
+            # A check saves by itself, in a directory of its own.
+            run_dir = tensorboard = retention = None
+            save_every_steps = save_every_seconds = save_on_improvement = None
         self._run = run = _created_run_directory(run_dir)
         self.directory = run.root
         self._total_steps = total_steps
@@ -171,6 +180,8 @@ class TrainingRun:
         self._retention.check()
         options = saving or SaveOptions()
         options.check()
+        if order is not None:
+            options = replace(options, fallback_directory=None)
 
         # The workers and their state.
         self._strategy = strategy or tf.distribute.get_strategy()
@@ -227,6 +238,11 @@ class TrainingRun:
         if self._dataset_end is not None:
             self.after_restore(self._dataset_end.restored)
 
+        self._check = (
+            CheckSession(order, group, state, telemetry, saves, self._restores)
+            if order is not None
+            else None
+        )
         self._export = export_request_path()
         if self._export is None:
             self._handle_signals_and_errors()
@@ -373,15 +389,17 @@ class TrainingRun:
             while not self.is_over:
                 if self._total_steps is not None and self.step >= self._total_steps:
                     self._finish()
-                    break
+                    continue
                 began = time.perf_counter()
                 metrics.enter(Phase.INPUT)
                 read = self._next_input()
                 if read is None:
                     self._finish()
-                    break
+                    continue
                 batch, waited = read
                 metrics.enter(Phase.SCRIPT)
+                if self._check is not None and self._inputs is not None:
+                    self._check.take_batch(batch)
                 yield batch
                 self.step_done(time.perf_counter() - began, waited)
         finally:
@@ -420,6 +438,10 @@ class TrainingRun:
                     self._ownership.acquire(**self._info(), exactness=exactness)
                     self._telemetry.note_exactness(exactness)
             self._restores.restore_newest(partial=self._partial)
+            if self._check is not None:
+                self._check.opened()
+            elif self._group.is_chief:
+                self._warn_of_untracked()
             self._telemetry.metrics.activity = Activity.TRAINING
             if self._group.is_chief:
                 self._poller.start()
@@ -459,10 +481,32 @@ class TrainingRun:
             if self._inputs and self._inputs.examples and metrics.examples_per_step is None:
                 metrics.examples_per_step = self._inputs.examples * self._group.replicas
             self._coordinator.step_done(self.step, seconds, waited)
+            if self._check is not None:
+                self._check.step_done()
+                self._end_check()
 
     def _finish(self) -> None:
         with self._peers_watched():
-            self._coordinator.finish()
+            if self._check is not None:
+                self._check.data_ended()
+                self._end_check()
+            else:
+                self._coordinator.finish()
+
+    def _end_check(self) -> None:
+        if self._check is not None and self._check.is_done:
+            self._coordinator.ending = self._coordinator.ending or Ending.STOPPED
+
+    def _warn_of_untracked(self) -> None:
+        try:
+            found = find_untracked(thing for _, thing in saved_state(self._state))
+        except Exception as error:
+            # It calls properties of the script's objects; training does not depend on it.
+            self.note(f"State that was not passed cannot be listed: {describe_error(error)}")
+            return
+        for untracked in found:
+            if not untracked.by_keras:
+                self.note(describe_untracked(untracked))
 
     def close(self, *, finished: bool = False) -> None:
         """Finishes saves and releases the run directory. All workers call it together.
@@ -470,7 +514,7 @@ class TrainingRun:
         Args:
             finished: Whether training reached its end; then its last step is saved.
         """
-        if finished and not self.is_over:
+        if finished and not self.is_over and self._check is None:
             self._finish()
         ending = self._coordinator.ending
         if ending is None:
@@ -495,6 +539,8 @@ class TrainingRun:
         if ending is Ending.PREEMPTED:
             # The code after the loop is for the end of training, which this is not.
             raise SystemExit(self._preempted_status)
+        if self._check is not None:
+            raise SystemExit(ExitCode.DONE)
 
     def _end(self, ending: Ending, detail: str = "", *, beside_another: bool = False) -> None:
         """Writes the last heartbeat, unless it would replace another trainer's, and cleans up."""

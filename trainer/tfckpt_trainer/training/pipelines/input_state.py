@@ -61,6 +61,11 @@ class InputState:
         return ["input position"] * bool(saved) + ["number of elements read"] * bool(counted)
 
     @property
+    def iterators(self) -> dict[str, tf.data.Iterator]:
+        """All iterators, by the names of their pipelines."""
+        return {name: pipeline.iterator for name, pipeline in self._pipelines.items()}
+
+    @property
     def objects(self) -> dict[str, Any]:
         """The iterators that can be saved, as a `tf.train.Checkpoint` takes them."""
         return self._tracked(

@@ -27,11 +27,11 @@ class UserObjects:
         Raises:
             UsageError: A state has a value that cannot be saved.
         """
-        self._objects = dict(objects)
+        self.objects = dict(objects)
         self.states()
 
     def __bool__(self) -> bool:
-        return bool(self._objects)
+        return bool(self.objects)
 
     def states(self) -> dict[str, Any]:
         """Returns the state of each object, of types that JSON supports.
@@ -41,16 +41,16 @@ class UserObjects:
         """
         return {
             name: _encode(thing.state_dict(), f"extra[{name!r}].state_dict()")
-            for name, thing in self._objects.items()
+            for name, thing in self.objects.items()
         }
 
     def missing(self, states: Mapping[str, Any]) -> list[str]:
         """Returns the names of objects that `states` lacks."""
-        return [name for name in self._objects if name not in states]
+        return [name for name in self.objects if name not in states]
 
     def load(self, states: Mapping[str, Any]) -> None:
         """Restores each object that `states` has."""
-        for name, thing in self._objects.items():
+        for name, thing in self.objects.items():
             if name in states:
                 thing.load_state_dict(_decode(states[name]))
 

@@ -1,0 +1,118 @@
+"""A check finds what a script left out, by name, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from cluster import SCRIPTS
+
+from tensorflow_processes import run_with_tensorflow
+from tfckpt_trainer.rundir.records.check import CheckOrder, Pass, StateKind
+from tfckpt_tui.services.exactness.check import read_traces
+from tfckpt_tui.services.exactness.likely_causes import likely_causes
+from tfckpt_tui.services.exactness.step_differences import What, first_difference, steps_compared
+
+pytestmark = pytest.mark.tensorflow
+
+REPEATED = [Pass.IN_PLACE, Pass.COLD]
+
+OMITTED = {
+    "generator": (StateKind.GENERATOR, "noise"),
+    "layer": (StateKind.LAYER, "dropout"),
+    "metric": (StateKind.METRIC, "accuracy"),
+    "optimizer": (StateKind.OPTIMIZER, "second_optimizer"),
+    "model": (StateKind.MODEL, "head"),
+    "ema": (StateKind.VARIABLE, "averages"),
+    "counter": (StateKind.VARIABLE, "seen"),
+    "table": (StateKind.TABLE, "table"),
+    "rng": (StateKind.PYTHON_GENERATOR, "rng"),
+}
+"""Omissions that are in an object: its kind, and its name in the script."""
+
+ENDS = ["total", "data"]
+"""What ends the training one step before the end of the check."""
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """The traces of the script `omissions.py`, by omission."""
+    directory = tmp_path_factory.mktemp("omissions")
+    # Its function graphs stay in the process, so the operation comes last.
+    names = ["nothing", *ENDS, *OMITTED, "python", "operation"]
+    ended = run_with_tensorflow(SCRIPTS / "omissions.py", directory, *names, timeout=280)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return {
+        name: read_traces(CheckOrder(directory=str(directory / name / "trace"), warm_up=2, steps=3))
+        for name in names
+    }
+
+
+@pytest.mark.parametrize("phase", REPEATED)
+def test_a_script_that_passes_everything_is_exact(recorded, phase):
+    traces = recorded["nothing"]
+    assert first_difference(traces, phase) is None
+    assert steps_compared(traces, phase) == 3
+    first = traces[0][Pass.FIRST, 2]
+    # Nothing is taken for an omission that is none: metrics of compile, variables of the library.
+    assert [name for name, one in first.state.items() if not one.passed] == ["table"]
+
+
+@pytest.mark.parametrize("phase", REPEATED)
+@pytest.mark.parametrize("end", ENDS)
+def test_a_training_that_ends_earlier_repeats_the_steps_that_it_has(recorded, end, phase):
+    assert first_difference(recorded[end], phase) is None
+    assert steps_compared(recorded[end], phase) == 2
+
+
+@pytest.mark.parametrize("phase", REPEATED)
+@pytest.mark.parametrize("omission", OMITTED)
+def test_an_omitted_object_is_found_by_name(recorded, omission, phase):
+    found = first_difference(recorded[omission], phase)
+    assert found is not None
+    assert (found.kind, found.name) == OMITTED[omission]
+    assert (found.what, found.after_steps, found.passed) == (What.STATE, 0, False)
+    (cause,) = likely_causes(found)
+    assert OMITTED[omission][1] in cause.advice
+
+
+@pytest.mark.parametrize("phase", REPEATED)
+def test_a_stateful_operation_is_found_with_its_line(recorded, phase):
+    found = first_difference(recorded["operation"], phase)
+    assert found is not None and found.after_steps == 1
+    cause = likely_causes(found)[0]
+    assert cause.id == "stateful-operation"
+    script = (SCRIPTS / "omissions.py").read_text().splitlines()
+    line = next(number for number, text in enumerate(script, 1) if "tf.random.normal(" in text)
+    assert f"tf.random.normal ({SCRIPTS / 'omissions.py'}, line {line})" in cause.why
+
+
+@pytest.mark.parametrize("phase", REPEATED)
+def test_a_python_value_that_changes_training_is_named(recorded, phase):
+    found = first_difference(recorded["python"], phase)
+    assert found is not None and found.after_steps == 1
+    assert found.name == "adam/learning_rate"
+    rate, value = likely_causes(found)[:2]
+    assert (rate.id, value.id) == ("learning-rate", "python-value")
+    assert "calls was 2 at the save" in value.why
+
+
+def test_only_state_that_was_not_passed_is_found_and_told_what_to_do():
+    ended = run_with_tensorflow(SCRIPTS / "untracked.py")
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    lines = [line.split(" | ") for line in ended.stdout.splitlines()]
+    assert {what: keras for what, keras, _ in lines} == {
+        "iterator iterator": "False",
+        "metric trainer.losses['total']": "False",
+        "model second": "False",
+        "seed generator of keras.random": "True",
+        "tf.random.Generator trainer.noise": "False",
+        "variable hidden": "False",
+        "variable read_by_all": "False",
+        "variable weights": "False",
+    }
+    sentences = {what: sentence for what, _, sentence in lines}
+    assert sentences["tf.random.Generator trainer.noise"] == (
+        "Not saved: tf.random.Generator trainer.noise, because nothing that was passed to "
+        "TrainingRun holds it. If training changes it, pass extra={'noise': trainer.noise}."
+    )
+    metric = sentences["metric trainer.losses['total']"]
+    assert metric.endswith("pass metrics={'losses': trainer.losses['total']}.")

@@ -1,0 +1,173 @@
+"""What a check says about repeated steps that differ, without TensorFlow."""
+
+from __future__ import annotations
+
+import pytest
+from json_reference import check as check_json
+
+from tfckpt_trainer.rundir.records.check import (
+    CheckedStep,
+    CheckFacts,
+    Pass,
+    StateDigest,
+    StateKind,
+)
+from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult, Repetition
+from tfckpt_tui.services.exactness.check_report import describe_difference, result_as_json
+from tfckpt_tui.services.exactness.likely_causes import likely_causes
+from tfckpt_tui.services.exactness.step_differences import (
+    Difference,
+    Trace,
+    What,
+    first_difference,
+    steps_compared,
+)
+from tfckpt_tui.services.exactness.stored_checks import store_check, stored_check
+
+
+def step(phase: Pass, number: int, **changes: object) -> tuple[tuple[Pass, int], CheckedStep]:
+    fields: dict[str, object] = {
+        "metrics": {"loss": (1.0 / number).hex()},
+        "batch": f"{number:08x}",
+        "state": {"model/kernel": variable(f"{number}"), "noise": omitted(f"{number}")},
+        **changes,
+    }
+    return (phase, number), CheckedStep(phase=phase, step=number, **fields)  # type: ignore[arg-type]
+
+
+def variable(digest: str) -> StateDigest:
+    return StateDigest(kind=StateKind.VARIABLE, digest=digest, title="dense/kernel")
+
+
+def omitted(digest: str) -> StateDigest:
+    return StateDigest(kind=StateKind.GENERATOR, digest=digest, passed=False)
+
+
+def trace(**changed: dict[str, object]) -> Trace:
+    """A save at step 3 and two steps, repeated; `changed` is by the step in place, as `s4`."""
+    lines = [step(Pass.FIRST, number) for number in (3, 4, 5)]
+    lines += [step(Pass.IN_PLACE, n, **changed.get(f"s{n}", {})) for n in (3, 4, 5)]
+    return dict(lines)
+
+
+def difference(**changed: dict[str, object]) -> Difference:
+    found = first_difference({0: trace(), 1: trace(**changed)}, Pass.IN_PLACE)
+    assert found is not None
+    return found
+
+
+def test_equal_passes_have_no_difference() -> None:
+    assert first_difference({0: trace()}, Pass.IN_PLACE) is None
+    assert steps_compared({0: trace()}, Pass.IN_PLACE) == 2
+
+
+def test_the_first_step_counts_and_state_that_was_not_passed_is_named_first() -> None:
+    state = {"model/kernel": variable("x"), "noise": omitted("x")}
+    found = difference(s3={"state": state}, s4={"metrics": {"loss": "0x0p+0"}})
+    assert (found.worker, found.step, found.name) == (1, 3, "noise")
+    assert found.others == ("dense/kernel",)
+    assert describe_difference(found) == (
+        "The tf.random.Generator noise differs on worker 1, right after the restore of step 3; "
+        "so do dense/kernel."
+    )
+
+
+def test_an_input_explains_the_metrics_and_variables_of_its_step() -> None:
+    state = {"model/kernel": variable("x"), "noise": omitted("4")}
+    found = difference(s4={"batch": "x", "metrics": {"loss": "0x0p+0"}, "state": state})
+    assert found.what is What.INPUT
+    assert found.others == ("dense/kernel", "loss")
+    assert likely_causes(found)[0].id == "input"
+
+
+def test_a_pass_that_ends_earlier_differs() -> None:
+    short = trace()
+    short = {key: line for key, line in short.items() if key != (Pass.IN_PLACE, 5)}
+    found = first_difference({0: short}, Pass.IN_PLACE)
+    assert found is not None and found.what is What.END
+    assert "--steps 1" in likely_causes(found)[0].advice
+
+
+def test_a_variable_that_the_checkpoint_does_not_hold_is_told_apart_from_nondeterminism() -> None:
+    at_once = difference(s3={"state": {"model/kernel": variable("x"), "noise": omitted("3")}})
+    later = difference(s4={"state": {"model/kernel": variable("x"), "noise": omitted("4")}})
+    assert likely_causes(at_once)[0].id == "not-restored"
+    assert likely_causes(later)[0].id == "threads"
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause"),
+    [
+        (CheckFacts(has_dataset=True, threads=1), "unknown"),
+        (CheckFacts(has_dataset=True, threads=0), "threads"),
+        (CheckFacts(has_dataset=True, threads=1, gpus=1), "gpu-atomics"),
+        (CheckFacts(has_dataset=True, gpus=1, deterministic=True), "unknown"),
+        (CheckFacts(has_dataset=False, threads=1), "input"),
+        (CheckFacts(has_dataset=False, iterators=["batches"]), "unsaved-iterator"),
+        (CheckFacts(has_dataset=True, step_operations=["tf.random.normal"]), "stateful-operation"),
+        (CheckFacts(has_dataset=True, step_operations=["tf.py_function"]), "python-operation"),
+        (
+            CheckFacts(has_dataset=True, strategy="ParameterServerStrategy", replicas=2),
+            "parameter-servers",
+        ),
+    ],
+)
+def test_equal_state_and_input_leave_these_causes(facts: CheckFacts, cause: str) -> None:
+    found = Difference(Pass.IN_PLACE, What.METRIC, "loss", 0, 4, 1, facts=facts)
+    assert likely_causes(found)[0].id == cause
+
+
+def test_a_stateful_map_is_the_cause_of_another_input() -> None:
+    facts = CheckFacts(has_dataset=True, input_operations=["tf.random.uniform (train.py, line 7)"])
+    found = Difference(Pass.IN_PLACE, What.INPUT, "", 0, 4, 1, facts=facts)
+    (cause,) = likely_causes(found)
+    assert cause.id == "stateful-map"
+    assert "train.py, line 7" in cause.why
+
+
+def test_a_difference_in_a_new_process_only_has_to_do_with_its_start() -> None:
+    found = Difference(Pass.COLD, What.METRIC, "loss", 0, 4, 1)
+    assert likely_causes(found, in_place_exact=True)[0].id == "new-process"
+
+
+def result(*, exact: bool) -> CheckResult:
+    found = None if exact else difference(s4={"batch": "x"})
+    return CheckResult(
+        options=CheckOptions(("python", "train.py"), "/work", workers=2),
+        repetitions=(Repetition(Pass.IN_PLACE, 2, found), Repetition(Pass.COLD, 2, None)),
+        workers=2,
+        metrics=("loss",),
+        objects=3,
+        has_input=True,
+        seconds=1.5,
+    )
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_json_of_a_check(exact: bool) -> None:
+    check_json("`check`", {"schema": 1, **result_as_json(result(exact=exact), "/somewhere")})
+
+
+def test_a_stored_result_counts_until_the_script_changes(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    script = tmp_path / "train.py"
+    script.write_text("train()")
+    options = CheckOptions(("python", "train.py"), str(tmp_path), workers=2)
+    checked = CheckResult(options, result(exact=True).repetitions, 2, (), 3, True, 1.0)
+    store_check(checked, 2, "")
+    info = RunInfo(
+        id="x",
+        created_at=0.0,
+        command=["python", "train.py"],
+        working_directory=str(tmp_path),
+        worker_count=2,
+    )
+    found = stored_check(info)
+    assert found is not None and found.exact and found.steps == 2
+    other = RunInfo(
+        **{**{name: getattr(info, name) for name in info.__struct_fields__}, "worker_count": 1}
+    )
+    assert stored_check(other) is None
+    script.write_text("train(more)")
+    assert stored_check(info) is None

@@ -1,0 +1,140 @@
+"""The command `check`, with real scripts and real workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+from json_reference import check as check_json
+
+from command_running import BINARY, Said, Tool
+from tfckpt_trainer.errors import ExitCode
+from waiting import wait_until
+
+SCRIPTS = Path(__file__).parents[1] / "training" / "scripts"
+DEMO = [sys.executable, "-m", "tfckpt_trainer.examples.language_model"]
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
+    return Tool(capsys)
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of all scratch directories; results are stored beside it."""
+    directory = tmp_path / "scratch"
+    directory.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(directory))
+    monkeypatch.setenv("TMPDIR", str(directory))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return directory
+
+
+def assert_nothing_left(scratch: Path) -> None:
+    assert list(scratch.glob("tfckpt-check-*")) == []
+    left = [process for process in psutil.process_iter() if str(scratch) in _words(process)]
+    assert left == []
+
+
+def _words(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+@pytest.mark.tensorflow
+def test_the_demo_is_exact_on_two_workers(tool: Tool, scratch: Path) -> None:
+    said = tool("check", "--workers", "2", "--json", "--", *DEMO)
+    assert said.code == ExitCode.DONE, said
+    check_json("`check`", said.json)
+    assert said.json["exact"] and said.json["workers"] == 2 and said.json["input_compared"]
+    assert [one["steps"] for one in said.json["passes"]] == [20, 20]
+    assert Path(said.json["stored"]).is_file()
+    assert said.words.splitlines() == [
+        "starting the script",
+        "saved step 3",
+        "training: step 1 of 20",
+        "restored step 3 in place",
+        "repeating in place: step 1 of 20",
+        "starting again, from the checkpoint",
+        "restored step 3 in a new process",
+        "repeating in a new process: step 1 of 20",
+    ]
+    assert_nothing_left(scratch)
+
+
+@pytest.mark.tensorflow
+def test_an_omission_is_named_and_the_directories_of_the_script_stay_untouched(
+    tool: Tool, tmp_path: Path, scratch: Path
+) -> None:
+    run, tensorboard = tmp_path / "run", tmp_path / "tensorboard"
+    # The training has fewer steps than the check would repeat.
+    said: Said = tool("check", "--", sys.executable, SCRIPTS / "hard_coded.py", run, tensorboard)
+    assert said.code == ExitCode.PROBLEM
+    assert said.data.count("The tf.random.Generator noise was not passed to TrainingRun") == 2
+    assert "TrainingRun(…, extra={'noise': noise})" in said.data
+    assert not run.exists()
+    assert not tensorboard.exists()
+    assert_nothing_left(scratch)
+
+
+def test_a_script_without_a_run_cannot_be_checked(tool: Tool, scratch: Path) -> None:
+    said = tool("check", "--", "echo", "no training here")
+    assert said.code == ExitCode.PROBLEM
+    assert "without 3 steps of a TrainingRun" in said.words
+    assert "no training here" in said.words
+    assert_nothing_left(scratch)
+
+
+def test_a_script_that_fails_is_told_with_its_log(tool: Tool, scratch: Path) -> None:
+    said = tool("check", "--", sys.executable, "-c", "raise SystemExit('no such data')")
+    assert said.code == ExitCode.PROBLEM
+    assert "no such data" in said.words
+    assert_nothing_left(scratch)
+
+
+WORKER_THAT_CANNOT_SAVE = """
+import msgspec, os
+from pathlib import Path
+from tfckpt_trainer.rundir.documents import encode
+from tfckpt_trainer.rundir.records.check import CheckedStep, CheckOrder, Pass
+order = msgspec.json.decode(os.environ["TFCKPT_CHECK"], type=CheckOrder)
+line = CheckedStep(phase=Pass.FIRST, step=3, problem="No checkpoint can be saved: no room")
+Path(order.trace(0)).write_bytes(encode(line) + b"\\n")
+raise SystemExit("a traceback")
+"""
+
+
+def test_a_script_whose_state_cannot_be_saved_is_told_without_its_log(
+    tool: Tool, scratch: Path
+) -> None:
+    said = tool("check", "--", sys.executable, "-c", WORKER_THAT_CANNOT_SAVE)
+    assert said.code == ExitCode.PROBLEM
+    problem = "There is nothing to compare. No checkpoint can be saved: no room"
+    assert said.words.splitlines() == ["starting the script", f"tfckpt-tui: {problem}"]
+    assert_nothing_left(scratch)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_check_leaves_no_process(scratch: Path, number: int) -> None:
+    process = subprocess.Popen(
+        [BINARY, "check", "--", "sh", "-c", f"echo started > {scratch}/started; sleep 300"],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=os.environ,
+    )
+    try:
+        wait_until((scratch / "started").exists, 60, "the script runs")
+        process.send_signal(number)
+        assert process.wait(60) == ExitCode.INTERRUPTED
+    finally:
+        process.kill()
+    assert_nothing_left(scratch)

@@ -1,0 +1,252 @@
+"""Finds objects with state that nothing passed to a run holds, so that no checkpoint has them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.backend.common import global_state
+
+from tfckpt_trainer.rundir.records.check import StateKind
+from tfckpt_trainer.training.check.script_names import ScriptNames
+from tfckpt_trainer.training.state.variables import (
+    components,
+    is_variable,
+    raw_variable,
+)
+
+_TABLES = (tf.lookup.experimental.MutableHashTable, tf.lookup.experimental.DenseHashTable)
+_OWNERS: tuple[tuple[type, StateKind], ...] = (
+    (keras.Model, StateKind.MODEL),
+    (keras.optimizers.Optimizer, StateKind.OPTIMIZER),
+    (keras.Layer, StateKind.LAYER),
+    (keras.metrics.Metric, StateKind.METRIC),
+    (keras.random.SeedGenerator, StateKind.SEED_GENERATOR),
+    (tf.random.Generator, StateKind.GENERATOR),
+    (tf.Module, StateKind.MODULE),
+)
+"""Types that hold variables; of several that hold the same, the first is named."""
+
+_INTERNAL = ("tfckpt_trainer.training.", "tensorflow.python.distribute.cross_device")
+"""Modules with objects that hold variables of their own: flags, and the order of reductions."""
+
+_WANTED = (tf.Variable, keras.Variable, *_TABLES, tf.data.Iterator, *(kind for kind, _ in _OWNERS))
+
+
+@dataclass(frozen=True)
+class Untracked:
+    """An object with state that nothing passed to the run holds.
+
+    Attributes:
+        kind: What it is.
+        name: How the script names it, or its own name.
+        expression: How the script can write it, such as `trainer.noise`; empty if it cannot.
+        things: Its variables, or the table or iterator itself.
+        by_keras: Whether Keras created it, and not the script.
+    """
+
+    kind: StateKind
+    name: str
+    expression: str
+    things: tuple[Any, ...]
+    by_keras: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} {self.name}"
+
+
+@dataclass
+class _Found:
+    """Live objects, as the garbage collector lists them."""
+
+    variables: list[Any] = field(default_factory=list)
+    owners: list[tuple[Any, StateKind]] = field(default_factory=list)
+    others: list[Any] = field(default_factory=list)
+
+
+def find_untracked(saved: Iterable[Any], names: ScriptNames | None = None) -> list[Untracked]:
+    """Finds live objects with state that is not saved.
+
+    An object that holds several variables is listed once, as the outermost object of which no
+    variable is saved. Left out are variables of this library, and iterators and tables that the
+    script has no name for.
+
+    Args:
+        saved: Variables, tables and iterators that are saved.
+        names: Names of the script; by default those that it can see now.
+    """
+    found = _live(_known(saved))
+    if not (found.variables or found.others):
+        return []
+    names = names or ScriptNames()
+    left = {id(raw_variable(variable)): variable for variable in found.variables}
+    untracked = []
+    for owner, kind in _outermost_first(found.owners, names):
+        own = _variables(owner)
+        if own and all(id(raw_variable(variable)) in left for variable in own):
+            untracked.append(_owned(owner, kind, own, names))
+            for variable in own:
+                left.pop(id(raw_variable(variable)), None)
+    untracked += _ungrouped(list(left.values()), names)
+    for thing in found.others:
+        expression = _public(names.of(thing))
+        if expression:
+            kind = StateKind.TABLE if isinstance(thing, _TABLES) else StateKind.ITERATOR
+            untracked.append(Untracked(kind, expression, expression, (thing,)))
+    return sorted(untracked, key=str)
+
+
+def describe_untracked(untracked: Untracked) -> str:
+    """Returns what is not saved and what to do, in one or two sentences."""
+    subject = f"Not saved: {untracked}, because nothing that was passed to TrainingRun holds it."
+    if not untracked.expression:
+        return f"{subject} If training changes it, pass the object that holds it in extra={{…}}."
+    argument = "metrics" if untracked.kind is StateKind.METRIC else "extra"
+    key = untracked.expression.rpartition(".")[2].partition("[")[0]
+    return f"{subject} If training changes it, pass {argument}={{{key!r}: {untracked.expression}}}."
+
+
+def _known(saved: Iterable[Any]) -> set[int]:
+    """Returns the identities of saved objects, and of the variables behind saved variables."""
+    known: set[int] = set()
+    for thing in saved:
+        known.update(_identities(thing) if is_variable(thing) else {id(thing)})
+    return known
+
+
+def _identities(variable: Any) -> set[int]:
+    return {id(variable), *_parts(variable)}
+
+
+def _parts(variable: Any) -> set[int]:
+    """Returns the identities of the variables behind a variable of Keras or of a strategy."""
+    parts = [raw_variable(variable), *components(variable)]
+    # With parameter servers, a variable wraps the one on its server. Not `getattr`: a variable
+    # that is synchronized on read looks up attributes that it does not have by a collective.
+    parts += [vars(part)["_v"] for part in parts if "_v" in vars(part)]
+    return {id(part) for part in parts} - {id(variable)}
+
+
+def _live(known: set[int]) -> _Found:
+    """Returns live objects that are not known."""
+    # Objects in cycles that nothing uses any more are still listed.
+    gc.collect()
+    found = _Found()
+    excluded = set(known)
+    for thing in gc.get_objects():
+        kind = type(thing)
+        if kind.__module__.startswith(_INTERNAL):
+            excluded.update(map(id, getattr(thing, "__dict__", {}).values()))
+        if not issubclass(kind, _WANTED):
+            continue
+        if issubclass(kind, keras.Model):
+            excluded.update(_of_metrics(thing))
+        if id(thing) in known:
+            continue
+        if issubclass(kind, keras.Variable | tf.Variable):
+            if _is_initialized(thing):
+                found.variables.append(thing)
+                excluded.update(_parts(thing))
+        elif issubclass(kind, (*_TABLES, tf.data.Iterator)):
+            found.others.append(thing)
+        else:
+            found.owners.append(
+                (thing, next(one for base, one in _OWNERS if issubclass(kind, base)))
+            )
+    # A variable of Keras is excluded with the TensorFlow variable that it holds.
+    found.variables = [
+        v
+        for v in found.variables
+        if id(v) not in excluded and not known.intersection(_identities(v))
+    ]
+    found.others = [thing for thing in found.others if id(thing) not in excluded]
+    return found
+
+
+def _of_metrics(model: keras.Model) -> set[int]:
+    """Returns the variables of metrics that belong to a model: compiling creates some."""
+    try:
+        metrics = model.metrics
+    except AttributeError:
+        # A script's own property, which needs what its `compile` creates.
+        return set()
+    variables = [variable for metric in metrics for variable in metric.variables]
+    return {number for variable in variables for number in _identities(variable)}
+
+
+def _outermost_first(
+    owners: list[tuple[Any, StateKind]], names: ScriptNames
+) -> list[tuple[Any, StateKind]]:
+    ranks = {kind: rank for rank, (_, kind) in enumerate(_OWNERS)}
+    return sorted(
+        owners,
+        key=lambda pair: (-len(_variables(pair[0])), not names.of(pair[0]), ranks[pair[1]]),
+    )
+
+
+def _is_initialized(variable: Any) -> bool:
+    return not isinstance(variable, keras.Variable) or variable._value is not None
+
+
+def _variables(thing: Any) -> list[Any]:
+    """Returns all variables of an object of Keras, of a module or of a generator."""
+    if isinstance(thing, tf.random.Generator | keras.random.SeedGenerator):
+        return [thing.state]
+    if isinstance(thing, keras.Layer | keras.metrics.Metric | keras.optimizers.Optimizer):
+        return [v for v in thing.variables if _is_initialized(v)]
+    return list(thing.variables) if isinstance(thing, tf.Module) else []
+
+
+def _owned(owner: Any, kind: StateKind, own: list[Any], names: ScriptNames) -> Untracked:
+    expression = _public(names.of(owner)) or _common([names.of(variable) for variable in own])
+    by_keras = owner is global_state.get_global_attribute("global_seed_generator")
+    name = "of keras.random" if by_keras else ""
+    name = name or expression or str(getattr(owner, "name", "")) or _name(own[0])
+    return Untracked(kind, name, expression, tuple(own), by_keras)
+
+
+def _ungrouped(variables: list[Any], names: ScriptNames) -> list[Untracked]:
+    """Returns variables without an owner; those of one list or dictionary belong together."""
+    groups: dict[tuple[str, str], list[Any]] = {}
+    for variable in sorted(variables, key=_order_of_creation):
+        expression = _public(names.of(variable)) or _public(names.of(raw_variable(variable)))
+        expression = expression.partition("[")[0] if expression.endswith("]") else expression
+        # Without a name in the script, each is for itself.
+        groups.setdefault((expression, "" if expression else _unique(variable)), []).append(
+            variable
+        )
+    return [
+        Untracked(StateKind.VARIABLE, expression or _name(own[0]), expression, tuple(own))
+        for (expression, _), own in groups.items()
+    ]
+
+
+def _public(expression: str) -> str:
+    """Returns the part of an expression before the first private attribute."""
+    return expression.partition("._")[0]
+
+
+def _common(expressions: list[str]) -> str:
+    """Returns the object that all variables are attributes of, if the script has a name for it."""
+    holders = {_public(expression).rpartition(".")[0] for expression in expressions}
+    return holders.pop() if len(holders) == 1 else ""
+
+
+def _name(variable: Any) -> str:
+    name = variable.path if isinstance(variable, keras.Variable) else variable.name
+    return str(name).removesuffix(":0")
+
+
+def _unique(variable: Any) -> str:
+    return f"{_name(variable)} {_order_of_creation(variable)}"
+
+
+def _order_of_creation(variable: Any) -> int:
+    """Returns a number that grows with each variable of this process."""
+    raw = components(variable)[0]
+    number = str(getattr(raw, "_unique_id", "")).rpartition("_")[2]
+    return int(number) if number.isdigit() else 0

@@ -1,0 +1,302 @@
+"""Runs a training script twice in a scratch directory, and compares the repeated steps."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+from tfckpt_trainer.errors import LaunchError, TfckptError
+from tfckpt_trainer.launch.launcher import launch
+from tfckpt_trainer.launch.logs import last_lines
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.orphans import living_supervisor, read_supervisor
+from tfckpt_trainer.launch.stop import stop_supervisor
+from tfckpt_trainer.rundir.journal import Tail, read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.check import CHECK_VARIABLE, CheckedStep, CheckOrder, Pass
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.run import SupervisorState
+from tfckpt_tui.services.exactness.step_differences import (
+    Difference,
+    Trace,
+    first_difference,
+    steps_compared,
+)
+
+WARM_UP_STEPS = 3
+"""Steps before the save: the first ones create state, such as compiled functions."""
+
+GRACE_SECONDS = 1.0
+"""How long workers have to exit when the check is interrupted; nothing of theirs is kept."""
+
+STOP_SECONDS = 15.0
+
+LOOK_SECONDS = 0.1
+
+LOG_LINES = 15
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """What to check.
+
+    Attributes:
+        command: The command of each worker.
+        working_directory: Where it runs.
+        steps: Steps to repeat.
+        workers: Number of workers.
+        parameter_servers: Number of parameter servers.
+    """
+
+    command: tuple[str, ...]
+    working_directory: str
+    steps: int = 20
+    workers: int = 1
+    parameter_servers: int = 0
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """How a repeated pass went.
+
+    Attributes:
+        phase: In place or cold.
+        steps: Steps that were repeated.
+        difference: The first difference; None if all steps are exact.
+    """
+
+    phase: Pass
+    steps: int
+    difference: Difference | None
+
+    @property
+    def exact(self) -> bool:
+        """Whether every compared value is equal, bit by bit."""
+        return self.difference is None
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The result of a check.
+
+    Attributes:
+        options: What was checked.
+        repetitions: In place and cold.
+        workers: Number of workers that recorded steps.
+        metrics: Names of the metrics that were compared.
+        objects: Number of objects whose state was compared, on the worker that has most.
+        has_input: Whether the input of each step was compared.
+        seconds: How long the check took.
+    """
+
+    options: CheckOptions
+    repetitions: tuple[Repetition, ...]
+    workers: int
+    metrics: tuple[str, ...]
+    objects: int
+    has_input: bool
+    seconds: float
+
+    @property
+    def exact(self) -> bool:
+        """Whether all repeated steps are exact."""
+        return all(repetition.exact for repetition in self.repetitions)
+
+    @property
+    def steps(self) -> int:
+        """Steps that were repeated in every pass."""
+        return min(repetition.steps for repetition in self.repetitions)
+
+
+OnProgress = Callable[[str], None]
+
+
+def run_check(options: CheckOptions, on_progress: OnProgress = lambda _: None) -> CheckResult:
+    """Checks a script in a scratch directory, which is removed afterwards.
+
+    Ends all processes that it started, however it ends.
+
+    Args:
+        options: What to check.
+        on_progress: Called with a line for each phase and step.
+
+    Raises:
+        UsageError: The command cannot be run.
+        LaunchError: A worker failed; the message ends with its log.
+        TfckptError: The script cannot be saved, does not train long enough, or does not use
+            `TrainingRun`.
+        KeyboardInterrupt: A signal asked to end the check.
+    """
+    began = time.monotonic()
+    scratch = Path(tempfile.mkdtemp(prefix="tfckpt-check-"))
+    run = RunDirectory(scratch / "run")
+    try:
+        with _interruptible():
+            order = CheckOrder(
+                directory=str(scratch / "trace"), warm_up=WARM_UP_STEPS, steps=options.steps
+            )
+            Path(order.directory).mkdir()
+            on_progress("starting the script")
+            _run_once(run, options, order, on_progress)
+            on_progress("starting again, from the checkpoint")
+            _run_once(run, options, order, on_progress)
+        traces = read_traces(order)
+        _check_complete(traces, run)
+        return _result(options, traces, time.monotonic() - began)
+    finally:
+        _end_processes(run)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _run_once(
+    run: RunDirectory, options: CheckOptions, order: CheckOrder, on_progress: OnProgress
+) -> None:
+    """Starts all workers and follows them until they end."""
+    launched = LaunchOptions(
+        run_directory=str(run.root),
+        command=options.command,
+        working_directory=options.working_directory,
+        workers=options.workers,
+        parameter_servers=options.parameter_servers,
+        max_restarts=0,
+        grace_seconds=GRACE_SECONDS,
+        standby=False,
+        environment=((CHECK_VARIABLE, msgspec.json.encode(order).decode()),),
+    )
+    trace = Tail(Path(order.trace(0)), CheckedStep)
+    while trace.read_new():
+        pass  # Lines of the process before.
+    try:
+        launch(launched)
+    except LaunchError:
+        _raise_problem(order)
+        raise
+    while living_supervisor(run, time.time()) is not None:
+        _report(trace, order, on_progress)
+        time.sleep(LOOK_SECONDS)
+    _report(trace, order, on_progress)
+    _raise_problem(order)
+    ended = read_supervisor(run)
+    if ended is None or ended.state is SupervisorState.FAILED:
+        raise _failed(run, ended.reason if ended is not None else "The workers ended.")
+
+
+def _raise_problem(order: CheckOrder) -> None:
+    """Raises what a worker reports as the end of the check."""
+    for trace in read_traces(order).values():
+        for line in trace.values():
+            if line.problem:
+                raise TfckptError(f"There is nothing to compare. {line.problem}")
+
+
+def _report(trace: Tail[CheckedStep], order: CheckOrder, on_progress: OnProgress) -> None:
+    for line in trace.read_new():
+        if not line.problem:
+            on_progress(_progress(line, order))
+
+
+def _progress(line: CheckedStep, order: CheckOrder) -> str:
+    done = line.step - order.warm_up
+    if done:
+        return f"{_DOING[line.phase]}: step {done} of {order.steps}"
+    return _DONE[line.phase].format(line.step)
+
+
+_DOING = {
+    Pass.FIRST: "training",
+    Pass.IN_PLACE: "repeating in place",
+    Pass.COLD: "repeating in a new process",
+}
+_DONE = {
+    Pass.FIRST: "saved step {}",
+    Pass.IN_PLACE: "restored step {} in place",
+    Pass.COLD: "restored step {} in a new process",
+}
+
+
+def _failed(run: RunDirectory, reason: str) -> LaunchError:
+    entries = [one for one in read_entries(run) if one.kind is JournalKind.WORKER_LOST]
+    worker = entries[-1].details.get("worker") if entries else 0
+    index = worker if isinstance(worker, int) else 0
+    lines = "\n".join(f"  {line}" for line in last_lines(run.worker_log(index), LOG_LINES))
+    return LaunchError(
+        f"The check ended early. {reason} The end of its log:\n{lines or '  (it is empty)'}"
+    )
+
+
+def read_traces(order: CheckOrder) -> dict[int, Trace]:
+    """Returns what each worker has recorded so far, by index."""
+    traces: dict[int, Trace] = {}
+    for path in sorted(Path(order.directory).glob("worker-*.jsonl")):
+        index = int(path.stem.partition("-")[2])
+        lines = [msgspec.json.decode(line, type=CheckedStep) for line in path.open("rb")]
+        traces[index] = {(line.phase, line.step): line for line in lines}
+    return traces
+
+
+def _check_complete(traces: dict[int, Trace], run: RunDirectory) -> None:
+    if not traces:
+        lines = "\n".join(f"  {line}" for line in last_lines(run.worker_log(0), LOG_LINES))
+        raise TfckptError(
+            f"The script ended without {WARM_UP_STEPS} steps of a TrainingRun, so there is nothing "
+            "to compare. Train with TrainingRun or tfckpt_trainer.training.fit, for at least "
+            f"{WARM_UP_STEPS + 1} steps. The end of its log:\n{lines or '  (it is empty)'}"
+        )
+    for phase in (Pass.IN_PLACE, Pass.COLD):
+        if any(all(one is not phase for one, _ in trace) for trace in traces.values()):
+            last = max(step for trace in traces.values() for _, step in trace)
+            raise TfckptError(
+                f"The script left its loop after step {last}, before the check was complete. Give "
+                "it more steps, or check fewer with `--steps`."
+            )
+
+
+def _result(options: CheckOptions, traces: dict[int, Trace], seconds: float) -> CheckResult:
+    lines = [line for trace in traces.values() for line in trace.values()]
+    return CheckResult(
+        options=options,
+        repetitions=tuple(
+            Repetition(phase, steps_compared(traces, phase), first_difference(traces, phase))
+            for phase in (Pass.IN_PLACE, Pass.COLD)
+        ),
+        workers=len(traces),
+        metrics=tuple(dict.fromkeys(name for line in lines for name in line.metrics)),
+        objects=max(len(line.state) for line in lines),
+        has_input=any(line.batch for line in lines),
+        seconds=seconds,
+    )
+
+
+def _end_processes(run: RunDirectory) -> None:
+    # Whatever went wrong before is the error to report.
+    with suppress(TfckptError, OSError):
+        stop_supervisor(run, STOP_SECONDS)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ends the check on SIGTERM and SIGHUP too, as on ctrl+c."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    earlier = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)

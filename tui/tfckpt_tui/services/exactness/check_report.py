@@ -1,0 +1,95 @@
+"""The result of a check, in sentences and as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfckpt_trainer.rundir.records.check import Pass
+from tfckpt_tui.services.exactness.check import CheckResult, Repetition
+from tfckpt_tui.services.exactness.likely_causes import Cause, likely_causes
+from tfckpt_tui.services.exactness.step_differences import Difference, What
+
+SHOWN_OTHERS = 3
+
+PASS_WORDS = {Pass.IN_PLACE: "in place", Pass.COLD: "in a new process"}
+
+
+def describe_difference(difference: Difference) -> str:
+    """Returns what differs, on which worker and at which step, as a sentence."""
+    where = f"on worker {difference.worker}, "
+    if difference.after_steps == 0:
+        where += f"right after the restore of step {difference.step}"
+    else:
+        where += f"after step {difference.step} ({difference.after_steps} after the restore)"
+    kind = f"{difference.kind.value} " if difference.kind is not None else ""
+    subject = {
+        What.STATE: f"The {kind}{difference.name} differs",
+        What.INPUT: "The input differs",
+        What.METRIC: f"The metric {difference.name} differs",
+        What.END: "The repeated training ended",
+    }[difference.what]
+    return f"{subject} {where}{_others(difference.others)}."
+
+
+def causes_of(result: CheckResult, repetition: Repetition) -> list[Cause]:
+    """Returns the likely causes of the first difference of a pass; none if it is exact."""
+    if repetition.difference is None:
+        return []
+    in_place = next(one for one in result.repetitions if one.phase is Pass.IN_PLACE)
+    return likely_causes(repetition.difference, in_place_exact=in_place.exact)
+
+
+def first_problem(result: CheckResult) -> Repetition | None:
+    """Returns the first pass that is not exact."""
+    return next((one for one in result.repetitions if not one.exact), None)
+
+
+def result_as_json(result: CheckResult, stored: str | None) -> dict[str, Any]:
+    """Returns the result as plain data.
+
+    Args:
+        result: The result.
+        stored: Where it is stored.
+    """
+    return {
+        "exact": result.exact,
+        "command": list(result.options.command),
+        "workers": result.workers,
+        "steps": result.steps,
+        "metrics": list(result.metrics),
+        "objects": result.objects,
+        "input_compared": result.has_input,
+        "seconds": result.seconds,
+        "stored": stored,
+        "passes": [_pass_as_json(result, repetition) for repetition in result.repetitions],
+    }
+
+
+def _pass_as_json(result: CheckResult, repetition: Repetition) -> dict[str, Any]:
+    found = repetition.difference
+    return {
+        "pass": repetition.phase.value,
+        "exact": repetition.exact,
+        "steps": repetition.steps,
+        "what": found.what.value if found else None,
+        "name": found.name if found else None,
+        "kind": found.kind.value if found and found.kind else None,
+        "passed": found.passed if found else None,
+        "worker": found.worker if found else None,
+        "step": found.step if found else None,
+        "after_steps": found.after_steps if found else None,
+        "message": describe_difference(found) if found else None,
+        "others": list(found.others) if found else [],
+        "causes": [
+            {"id": cause.id, "why": cause.why, "advice": cause.advice}
+            for cause in causes_of(result, repetition)
+        ],
+    }
+
+
+def _others(names: tuple[str, ...]) -> str:
+    if not names:
+        return ""
+    more = len(names) - SHOWN_OTHERS
+    shown = ", ".join(names[:SHOWN_OTHERS])
+    return f"; so do {shown}" + (f" and {more:,} more" if more > 0 else "")

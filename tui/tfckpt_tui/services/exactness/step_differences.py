@@ -1,0 +1,152 @@
+"""Compares the repeated steps of a check with the first ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from tfckpt_trainer.rundir.records.check import CheckedStep, CheckFacts, Pass, StateKind
+
+Trace = Mapping[tuple[Pass, int], CheckedStep]
+"""The records of one worker, by pass and step."""
+
+
+class What(StrEnum):
+    """What differs."""
+
+    STATE = "state"
+    INPUT = "input"
+    METRIC = "metric"
+    END = "end"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first thing of a pass that differs from the first pass.
+
+    Attributes:
+        phase: The pass.
+        what: What differs.
+        name: Name of the state or of the metric; empty for input and end.
+        worker: Index of the worker.
+        step: Steps done. At the step of the save, the difference is there before any step.
+        after_steps: Steps since the restore.
+        kind: Kind of the state.
+        passed: Whether the state is held by something passed to `TrainingRun`.
+        others: What else differs at this point, by name.
+        values: Python numbers that the restore did not bring back: name, value at the save,
+            value after the restore.
+        facts: What the worker knows about possible causes.
+    """
+
+    phase: Pass
+    what: What
+    name: str
+    worker: int
+    step: int
+    after_steps: int
+    kind: StateKind | None = None
+    passed: bool = True
+    others: tuple[str, ...] = ()
+    values: tuple[tuple[str, str, str], ...] = ()
+    facts: CheckFacts | None = None
+
+    @property
+    def drives_others(self) -> bool:
+        """Whether it is a variable that changes how others are updated."""
+        return self.name.endswith(("/learning_rate", "/seed_generator_state"))
+
+
+def first_difference(traces: Mapping[int, Trace], phase: Pass) -> Difference | None:
+    """Returns the first thing in which a repeated pass differs, on any worker.
+
+    Differences of one step are ordered: state that was not passed, other state, input, metrics.
+
+    Args:
+        traces: The records of each worker, by index.
+        phase: The repeated pass.
+    """
+    steps = sorted({step for trace in traces.values() for one, step in trace if one is Pass.FIRST})
+    for step in steps:
+        found = [
+            one
+            for worker, trace in sorted(traces.items())
+            for one in _differences_at(trace, worker, phase, step, steps[0])
+        ]
+        if found:
+            first = min(found, key=_urgency)
+            others = dict.fromkeys(one.name for one in found if one.name not in {"", first.name})
+            return replace(first, others=tuple(others))
+    return None
+
+
+def steps_compared(traces: Mapping[int, Trace], phase: Pass) -> int:
+    """Returns how many steps of a repeated pass all workers recorded."""
+    counts = []
+    for trace in traces.values():
+        saved = min((step for _, step in trace), default=0)
+        counts.append(sum(1 for one, step in trace if one is phase and step > saved))
+    return min(counts, default=0)
+
+
+def _urgency(difference: Difference) -> int:
+    """Orders the differences of one step by how well they explain the others."""
+    if difference.what is What.STATE and not difference.passed:
+        return 0
+    if difference.what is What.STATE and (difference.after_steps == 0 or difference.drives_others):
+        return 1
+    return 2 + [What.END, What.INPUT, What.METRIC, What.STATE].index(difference.what)
+
+
+def _differences_at(
+    trace: Trace, worker: int, phase: Pass, step: int, saved: int
+) -> Iterator[Difference]:
+    first, again = trace.get((Pass.FIRST, step)), trace.get((phase, step))
+    if first is None:
+        return
+    start, restart = trace[Pass.FIRST, saved], trace.get((phase, saved))
+
+    def difference(what: What, name: str = "") -> Difference:
+        return Difference(
+            phase=phase,
+            what=what,
+            name=name,
+            worker=worker,
+            step=step,
+            after_steps=step - saved,
+            values=_changed_values(start, restart),
+            facts=_facts(trace),
+        )
+
+    if again is None:
+        yield difference(What.END)
+        return
+    for name, state in first.state.items():
+        other = again.state.get(name)
+        if other is None and not state.passed:
+            continue  # The script creates it later.
+        if other is None or other.digest != state.digest:
+            found = difference(What.STATE, state.title or name)
+            yield replace(found, kind=state.kind, passed=state.passed)
+    if first.batch != again.batch:
+        yield difference(What.INPUT)
+    for name, value in first.metrics.items():
+        if again.metrics.get(name) != value:
+            yield difference(What.METRIC, name)
+
+
+def _changed_values(
+    start: CheckedStep, restart: CheckedStep | None
+) -> tuple[tuple[str, str, str], ...]:
+    if restart is None:
+        return ()
+    return tuple(
+        (name, value, restart.values[name])
+        for name, value in start.values.items()
+        if restart.values.get(name, value) != value
+    )
+
+
+def _facts(trace: Trace) -> CheckFacts | None:
+    return next((line.facts for line in trace.values() if line.facts is not None), None)
