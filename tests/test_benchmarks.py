@@ -8,10 +8,18 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARKS = sorted((Path(__file__).parent / "benchmarks").glob("*.py"))
+BENCHMARKS = [
+    pytest.param(
+        path, id=path.stem, marks=[pytest.mark.tensorflow] * ("\nimport tensorflow" in text)
+    )
+    for path, text in (
+        (path, path.read_text())
+        for path in sorted((Path(__file__).parent / "benchmarks").glob("*.py"))
+    )
+]
 
 
-@pytest.mark.parametrize("benchmark", BENCHMARKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_a_benchmark_finds_its_imports_and_explains_itself(benchmark):
     done = subprocess.run(
         [sys.executable, benchmark, "--help"], capture_output=True, text=True, timeout=60

@@ -6,8 +6,8 @@ Run it with `python tests/benchmarks/state_walk.py [VARIABLES]`. The aim is unde
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -22,7 +22,9 @@ from tfckpt_trainer.training.worker_group import WorkerGroup
 
 def main() -> None:
     """Builds models of dense layers, and of blocks with dropout, and times the walk."""
-    wanted = int(sys.argv[1]) if len(sys.argv) > 1 else 5000
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("variables", nargs="?", type=int, default=5000)
+    wanted = parser.parse_args().variables
     layers = wanted // 6
     blocks = [
         [keras.layers.Dense(2), keras.layers.LayerNormalization(), keras.layers.Dropout(0.1)]

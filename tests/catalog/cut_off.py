@@ -6,6 +6,7 @@ interpreter, before it happens; the child counts them.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import traceback
@@ -75,6 +76,8 @@ def meddled_at(call: int, action: Callable[[], object], meddle: Callable[[], obj
 def _in_child(call: int, action: Callable[[], object], fault: Callable[[int], object]) -> int:
     child = os.fork()
     if child == 0:
+        # Objects of TensorFlow would wait in their destructors for threads that a child lacks.
+        gc.disable()
         _run(call, action, fault)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)

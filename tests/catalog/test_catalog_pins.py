@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 from collections.abc import Iterator
@@ -41,6 +42,7 @@ def another_at_the_trash(run: RunDirectory) -> Iterator[None]:
     end_reader, end_writer = os.pipe()
     child = os.fork()
     if child == 0:
+        gc.disable()
         with locked_trash(run):
             os.write(writer, b"1")
             os.read(end_reader, 1)

@@ -10,6 +10,7 @@ async with walking(made) as walk:
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -69,6 +70,9 @@ FRESH: Any = SimpleNamespace(
 """Evidence of another trainer: a checkpoint that has just been written."""
 
 Open = tuple[str, ...] | Callable[[RunSnapshot], Screen[Any]]
+
+SETTLE_SECONDS = 5.0
+"""How long a screen may take to get its layout."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +202,13 @@ class Walk:
                 self.app.theme = theme
                 await self._pilot.pause()
             yield theme
+
+    async def settled(self, problems: Callable[[Screen[Any]], list[str]]) -> list[str]:
+        """Returns what `problems` finds once the screen has its layout, or after a limit."""
+        until = time.monotonic() + SETTLE_SECONDS
+        while (found := problems(self.screen)) and time.monotonic() < until:
+            await self._pilot.pause(0.02)
+        return found
 
     async def _show(self, state: RunState) -> None:
         self._monitor.give(replace(self._snapshot, state=state))

@@ -52,9 +52,11 @@ async def test_every_screen_fits_and_can_be_read(
         async for name in walk.screens():
             seen.add(type(walk.screen).__name__)
             async for width, height in walk.sizes():
-                found += [f"{name}, {width}x{height}: {p}" for p in layout_problems(walk.screen)]
+                problems = await walk.settled(layout_problems)
+                found += [f"{name}, {width}x{height}: {p}" for p in problems]
             async for theme in walk.themes():
-                found += [f"{name}, {theme}: {p}" for p in colour_problems(walk.screen)]
+                problems = await walk.settled(colour_problems)
+                found += [f"{name}, {theme}: {p}" for p in problems]
     assert found == []
     assert sorted(all_screens() - seen) == [], "Add them to STOPS of screen_walk.py."
 

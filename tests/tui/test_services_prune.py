@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -246,6 +247,7 @@ def test_beside_a_trainer_that_holds_the_lock_nothing_is_touched(
     reader, writer = os.pipe()
     holder = os.fork()
     if holder == 0:
+        gc.disable()
         with FileLock(ended.run.trainer_lock):
             os.write(writer, b"held")
             os.close(writer)

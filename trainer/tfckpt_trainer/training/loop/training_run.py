@@ -8,6 +8,7 @@ import platform
 import signal
 import socket
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -71,6 +72,12 @@ from tfckpt_trainer.training.worker_group import (
     strategy_name,
     uses_parameter_servers,
 )
+
+SHOWN_UNTRACKED = 5
+"""How many objects that were not passed are described one by one."""
+
+_states: list[weakref.ref[TrainingState]] = []
+"""The states of all runs of this process."""
 
 
 class TrainingRun:
@@ -499,14 +506,20 @@ class TrainingRun:
 
     def _warn_of_untracked(self) -> None:
         try:
-            found = find_untracked(thing for _, thing in saved_state(self._state))
+            _states.append(weakref.ref(self._state))
+            # State of an earlier run of this process is not missing in this one.
+            states = [state for state in (known() for known in _states) if state is not None]
+            found = find_untracked(thing for state in states for _, thing in saved_state(state))
         except Exception as error:
             # It calls properties of the script's objects; training does not depend on it.
             self.note(f"State that was not passed cannot be listed: {describe_error(error)}")
             return
-        for untracked in found:
-            if not untracked.by_keras:
-                self.note(describe_untracked(untracked))
+        missing = [untracked for untracked in found if not untracked.by_keras]
+        for untracked in missing[:SHOWN_UNTRACKED]:
+            self.note(describe_untracked(untracked))
+        if len(missing) > SHOWN_UNTRACKED:
+            more = ", ".join(str(untracked) for untracked in missing[SHOWN_UNTRACKED:][:20])
+            self.note(f"Not saved either, for the same reason: {more}.")
 
     def close(self, *, finished: bool = False) -> None:
         """Finishes saves and releases the run directory. All workers call it together.
