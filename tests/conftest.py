@@ -26,6 +26,8 @@ WORKERS_PER_CORE_WITH_TENSORFLOW = 2
 """Each of them imports TensorFlow."""
 MOST_WORKERS = 16
 
+FIRST = "faults"
+"""These fork for every fault. A fork is cheap while its process has not imported TensorFlow."""
 SLOWEST_FIRST = ("e2e", "tensorflow", "launch", "tui", "catalog", "rundir")
 """Markers and folders in the order in which their tests begin; all others come last."""
 TENSORFLOW_PLACES = 2
@@ -81,13 +83,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         names.add(group[0].path.parent.name)
         return next((n for n, name in enumerate(SLOWEST_FIRST) if name in names), sys.maxsize)
 
-    ordered = sorted(groups.values(), key=place)
+    forking = [group for group in groups.values() if group[0].get_closest_marker(FIRST)]
+    ordered = sorted((g for g in groups.values() if g not in forking), key=place)
     computing = [group for group in ordered if place(group) < TENSORFLOW_PLACES]
     waiting = ordered[len(computing) :]
     mixed = [(COMPUTING_SHARE * n / len(computing), group) for n, group in enumerate(computing)]
     mixed += [(n / len(waiting), group) for n, group in enumerate(waiting)]
     mixed.sort(key=lambda one: one[0])
-    items[:] = [item for _, group in mixed for item in group]
+    items[:] = [item for group in (*forking, *(group for _, group in mixed)) for item in group]
 
 
 def pytest_collection_finish() -> None:

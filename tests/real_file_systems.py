@@ -19,6 +19,7 @@ import os
 import shutil
 import struct
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,6 +28,8 @@ import pytest
 
 FILLER = "filler"
 """The name of the file that `fill` writes."""
+
+UNMOUNT_SECONDS = 10.0
 
 _XFS_GOING_DOWN = 0x8004587D
 _XFS_MEGABYTES = 320
@@ -181,4 +184,8 @@ def _mount(*words: str) -> None:
 
 
 def _unmount(place: Path) -> None:
-    subprocess.run(["umount", str(place)], check=True, capture_output=True)
+    """Unmounts a file system, once the kernel has closed the loop devices that it carries."""
+    until = time.monotonic() + UNMOUNT_SECONDS
+    while subprocess.run(["umount", str(place)], capture_output=True).returncode:
+        assert time.monotonic() < until, f"{place} is busy"
+        time.sleep(0.05)

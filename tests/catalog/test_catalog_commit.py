@@ -33,6 +33,8 @@ from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 
+pytestmark = pytest.mark.faults
+
 NAME = "ckpt-200"
 SHARDS = 2
 FIRST_MOVE = 3

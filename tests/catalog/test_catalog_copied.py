@@ -28,6 +28,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
 
+pytestmark = pytest.mark.faults
+
 FIXTURES = Path(__file__).parents[1] / "data" / "run-directories-0.1.tar.gz"
 
 

@@ -25,6 +25,8 @@ from tfckpt_trainer.catalog.retention.emptying import empty_trash
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
 from tfckpt_trainer.catalog.retention.trash import list_trash
 
+pytestmark = pytest.mark.faults
+
 NAMES = ("ckpt-50", "ckpt-100", "ckpt-200", "ckpt-300")
 PRUNED = ("ckpt-50", "ckpt-200")
 

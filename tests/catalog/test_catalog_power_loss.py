@@ -17,6 +17,8 @@ from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.rundir.paths import RunDirectory
 
+pytestmark = pytest.mark.faults
+
 
 class Left(Scene):
     """What a power loss left of a scene, judged as the scene is."""

@@ -27,6 +27,8 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
 from waiting import wait_until
 
+pytestmark = pytest.mark.e2e
+
 LAUNCHER = """
 import signal, sys, time
 from pathlib import Path

@@ -10,11 +10,14 @@ import signal
 import sys
 
 import psutil
+import pytest
 from supervised import WORKER, Run
 
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from waiting import wait_until
+
+pytestmark = pytest.mark.e2e
 
 
 def lives(pid: int) -> bool:

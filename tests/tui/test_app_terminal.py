@@ -21,6 +21,8 @@ from test_app_hostile import HOSTILE, poison
 
 from waiting import LEAST_SECONDS
 
+pytestmark = pytest.mark.e2e
+
 _OPEN = (
     "import sys; from pathlib import Path; from tfckpt_tui.app.app import main; "
     "from tfckpt_trainer.rundir.paths import RunDirectory; "

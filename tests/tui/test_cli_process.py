@@ -18,6 +18,8 @@ from rundir_factory import RunFactory, two_branches
 from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
 from waiting import wait_until
 
+pytestmark = pytest.mark.e2e
+
 WORKER = Path(__file__).parents[1] / "launch" / "scripts" / "worker.py"
 
 HEAVY = {"textual", "rich", "tensorflow", "keras", "numpy", "tensorboard", "watchdog", "asyncio"}

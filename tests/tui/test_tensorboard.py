@@ -24,6 +24,8 @@ from tfckpt_tui.services import tensorboard
 from tfckpt_tui.services.tensorboard import TensorBoard, TensorBoardProcess
 from waiting import wait_until
 
+pytestmark = pytest.mark.e2e
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[RunDirectory]:
