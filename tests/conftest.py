@@ -29,7 +29,7 @@ MOST_WORKERS = 16
 FIRST = "faults"
 """These fork for every fault. A fork is cheap while its process has not imported TensorFlow."""
 SLOWEST_FIRST = ("e2e", "tensorflow", "launch", "tui", "catalog", "rundir")
-"""Markers and folders in the order in which their tests begin; all others come last."""
+"""Folders, and those with TensorFlow, in the order in which they begin; others come last."""
 TENSORFLOW_PLACES = 2
 """How many of them start TensorFlow."""
 COMPUTING_SHARE = 0.8
@@ -79,8 +79,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(module))
 
     def place(group: list[pytest.Item]) -> int:
-        names = {mark.name for item in group for mark in item.iter_markers()}
-        names.add(group[0].path.parent.name)
+        starts = any(item.get_closest_marker("tensorflow") for item in group)
+        names = {group[0].path.parent.name, *(["tensorflow"] if starts else [])}
         return next((n for n, name in enumerate(SLOWEST_FIRST) if name in names), sys.maxsize)
 
     forking = [group for group in groups.values() if group[0].get_closest_marker(FIRST)]

@@ -101,6 +101,8 @@ def _exactness(snapshot: RunSnapshot, width: int) -> list[list[Span]]:
     if found is None:
         return []
     if not found.reasons:
+        if width < _WIDE:
+            return []
         style = "good" if found.level is ExactnessLevel.CHECKED else "muted"
         return [[("exact resume ", "label"), (found.level.value, style)]]
     if width < _WIDE:
