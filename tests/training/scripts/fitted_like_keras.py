@@ -43,12 +43,6 @@ class Slices(keras.utils.PyDataset):
         return x[8 * index : 8 * index + 8], y[8 * index : 8 * index + 8]
 
 
-def generator():
-    """Yields batches of 8 of one pass."""
-    for index in range(5):
-        yield x[8 * index : 8 * index + 8], y[8 * index : 8 * index + 8]
-
-
 def dataset(*arrays, batch=8):
     """Batches of arrays."""
     return tf.data.Dataset.from_tensor_slices(arrays).batch(batch)
@@ -120,17 +114,13 @@ ALIKE = {
 }
 
 DIFFERENT = {
-    "generator function": (
-        {"x": generator, "steps_per_epoch": 5},
-        lambda: {"x": dataset(x, y).take(5)},
-    ),
     "function of a context": (
         {"x": per_replica},
         lambda: {"x": dataset(x, y)},
     ),
     "batches by index, threads": (
-        {"x": Slices(workers=2), "validation_data": generator, "validation_steps": 4},
-        lambda: {"x": Slices(), "validation_data": dataset(x, y).take(4)},
+        {"x": Slices(workers=2)},
+        lambda: {"x": Slices()},
     ),
 }
 """What Keras gets otherwise: the arguments of `fit`, and those of `keras.Model.fit`."""
