@@ -21,7 +21,7 @@ from tfckpt_trainer.errors import LaunchError, TfckptError, UsageError
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.lock import lock_is_held
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.stop import stop_supervisor
+from tfckpt_trainer.launch.stop import stop_supervisor, wait_for_end
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
@@ -201,6 +201,7 @@ def test_a_supervisor_that_does_not_answer_is_killed_with_its_workers(run: Run) 
 
 def test_a_number_that_was_given_to_another_process_is_left_alone(run: Run) -> None:
     launch(run.options("exit=0"))
+    wait_for_end(run.directory, 20, lambda alive: None)
     bystander = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
         text = run.directory.supervisor_status.read_text()
@@ -220,6 +221,7 @@ def test_a_number_that_was_given_to_another_process_is_left_alone(run: Run) -> N
 
 def test_a_supervisor_of_another_machine_is_not_signalled(run: Run) -> None:
     launch(run.options("exit=0"))
+    wait_for_end(run.directory, 20, lambda alive: None)
     text = run.directory.supervisor_status.read_text()
     text = text.replace(f'"host":"{socket.gethostname()}"', '"host":"elsewhere"')
     text = text.replace(run.status().namespace, "another boot:1")
