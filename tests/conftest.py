@@ -83,8 +83,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         names = {group[0].path.parent.name, *(["tensorflow"] if starts else [])}
         return next((n for n, name in enumerate(SLOWEST_FIRST) if name in names), sys.maxsize)
 
-    forking = [group for group in groups.values() if group[0].get_closest_marker(FIRST)]
-    ordered = sorted((g for g in groups.values() if g not in forking), key=place)
+    forking: list[list[pytest.Item]] = []
+    others: list[list[pytest.Item]] = []
+    for group in groups.values():
+        (forking if group[0].get_closest_marker(FIRST) else others).append(group)
+    ordered = sorted(others, key=place)
     computing = [group for group in ordered if place(group) < TENSORFLOW_PLACES]
     waiting = ordered[len(computing) :]
     mixed = [(COMPUTING_SHARE * n / len(computing), group) for n, group in enumerate(computing)]

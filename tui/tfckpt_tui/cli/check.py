@@ -8,6 +8,7 @@ import click
 
 from tfckpt_trainer.errors import ExitCode, describe_error
 from tfckpt_trainer.launch.cluster import tasks
+from tfckpt_tui.cli.launch import ParameterServersOption, WorkersOption
 from tfckpt_tui.cli.main import JsonOption
 from tfckpt_tui.cli.output import StepProgress, print_json, print_line, print_message
 from tfckpt_tui.formats import units
@@ -32,19 +33,8 @@ _SHOWN_CAUSES = 2
     show_default=True,
     help="Steps to repeat.",
 )
-@click.option(
-    "--workers",
-    type=click.IntRange(1, 256),
-    default=1,
-    show_default=True,
-    help="Number of worker processes.",
-)
-@click.option(
-    "--parameter-servers",
-    type=click.IntRange(min=0, max=64),
-    default=0,
-    help="Number of parameter servers, for ParameterServerStrategy; adds a chief.",
-)
+@WorkersOption
+@ParameterServersOption
 @JsonOption
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def check(

@@ -26,6 +26,21 @@ from tfckpt_tui.settings.recent_runs import remember_run
 DEMO_MODULE = "tfckpt_trainer.examples.language_model"
 
 DetachOption = click.option("--detach", is_flag=True, help="Start it without opening the app.")
+WorkersOption = click.option(
+    "--workers",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="Number of worker processes.",
+)
+
+ParameterServersOption = click.option(
+    "--parameter-servers",
+    type=click.IntRange(min=0, max=64),
+    default=0,
+    help="Number of parameter servers, for ParameterServerStrategy; adds a chief.",
+)
+
 RestartsOption = click.option(
     "--max-restarts",
     type=click.IntRange(min=0),
@@ -96,19 +111,8 @@ def demo(
 
 @click.command(context_settings={"ignore_unknown_options": False})
 @RunArgument
-@click.option(
-    "--workers",
-    type=click.IntRange(1, 256),
-    default=1,
-    show_default=True,
-    help="Number of worker processes.",
-)
-@click.option(
-    "--parameter-servers",
-    type=click.IntRange(min=0, max=64),
-    default=0,
-    help="Number of parameter servers, for ParameterServerStrategy; adds a chief.",
-)
+@WorkersOption
+@ParameterServersOption
 @RestartsOption
 @click.option(
     "--ports",

@@ -69,7 +69,7 @@ class DiskSpace:
             f"free; {free:,} bytes are free in {self._run.root}. {trash}Free disk space, or "
             f"delete checkpoints with `tfckpt-tui prune {root} CKPT --delete`. "
             f"{self._consequence(request)}"
-        ).rstrip()
+        )
 
     def _consequence(self, request: SaveRequest) -> str:
         """Returns how training continues after the refusal."""

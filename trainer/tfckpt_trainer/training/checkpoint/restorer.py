@@ -100,6 +100,7 @@ class _Prepared:
     """What one worker needs to restore what it checked.
 
     Attributes:
+        record: The record of the checkpoint, if there is one that can be read.
         found: All state of the script.
         matches: Variables of the shared state, with their tensors.
         adoption: Where another program saved them; None if this library did.
@@ -111,6 +112,7 @@ class _Prepared:
         objects: The random state with the objects of the script to restore.
     """
 
+    record: CheckpointRecord | None = None
     found: tuple[Found, ...] = ()
     matches: tuple[Match, ...] = ()
     adoption: Adoption | None = None
@@ -174,7 +176,7 @@ class Restorer:
         return RestoreOutcome(
             notes=tuple(note for checked in checks for note in checked.notes),
             variables=len(prepared.matches) + len(prepared.untracked),
-            record=self._record(name),
+            record=prepared.record,
             worker_restored=with_worker_state,
             left_out=tuple(checks[0].left_out),
             adopted=prepared.adoption.notes if prepared.adoption is not None else (),
@@ -186,6 +188,7 @@ class Restorer:
         try:
             damage = _damage(self._run.root / name)
             check.damaged = bool(damage)
+            prepared.record = self._record(name)
             prepared.found = self._state.shared.find()
             problems = damage or self._check_shared(name, check, prepared, partial=partial)
             if not problems:
@@ -237,7 +240,7 @@ class Restorer:
         Such variables may be created by the first step, so what does not fit is left out.
         """
         wanted = untracked_variables(prepared.found)
-        record = self._record(name)
+        record = prepared.record
         prefix = self._untracked_prefix(name)
         if not index_path(prefix).exists():
             if record is not None and record.has_file(prefix.name):
@@ -270,9 +273,8 @@ class Restorer:
     def _check_worker_state(
         self, name: str, check: _Check, prepared: _Prepared, *, partial: bool
     ) -> None:
-        record = self._record(name)
         anew = f"{self._worker}: input position and random state start anew"
-        other = self._other_topology(record)
+        other = self._other_topology(prepared.record)
         if other:
             check.notes.append(f"{anew} because {name} {other}")
             return

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from tfckpt_trainer.catalog.commit import point_state_file_at
 from tfckpt_trainer.catalog.fallback import bring_back, fallback_of
@@ -28,6 +29,8 @@ EXIT_WAIT_SECONDS = 30.0
 """How long a process that ends without the others waits for a background save."""
 
 OnOutcome = Callable[[SaveOutcome], None]
+
+ResultT = TypeVar("ResultT", SaveOutcome, BackgroundSave | SaveOutcome)
 
 
 @dataclass(frozen=True)
@@ -110,29 +113,27 @@ class SaveManager:
         self.finish_all()
         request, facts = self._prepare(trigger, command)
         with self._telemetry.heartbeat.doing(Activity.SAVING, request.name):
-            outcome = self._saver.save(request, facts)
-            if outcome.free_branch is not None:
-                request = self._change_branch(request, outcome.problem, outcome.free_branch)
-                outcome = self._saver.save(request, facts)
+            request, outcome = self._with_free_name(self._saver.save, request, facts)
         self._record(request, command, outcome)
         return outcome
 
     def save_last(self, trigger: str, command: Command | None = None) -> SaveOutcome:
         """Saves the last step of the run: if not in its directory, in the fallback directory."""
         outcome = self.save_now(trigger, command)
-        if outcome.name is not None or self._fallback is None:
+        fallback = self._fallback if outcome.name is None else None
+        if fallback is None:
             return outcome
         request, facts = self._prepare(trigger, command)
         self._telemetry.save_overhead.discard()
         with self._telemetry.heartbeat.doing(Activity.SAVING, request.name):
-            elsewhere = self._saver.in_directory(self._fallback).save(request, facts)
+            elsewhere = self._saver.in_directory(fallback).save(request, facts)
         if elsewhere.name is None:
-            message = f"Save ({trigger}) in {self._fallback.root}: {elsewhere.problem}"
+            message = f"Save ({trigger}) in {fallback.root}: {elsewhere.problem}"
             self._telemetry.note(JournalKind.FAILED, message, command, step=request.step)
             return outcome
         self._telemetry.note(
             JournalKind.SAVE,
-            f"Saved {request.name} ({trigger}) in {self._fallback.root}: {elsewhere.durability} "
+            f"Saved {request.name} ({trigger}) in {fallback.root}: {elsewhere.durability} "
             "The next start moves it to the run directory.",
             command,
             step=request.step,
@@ -150,10 +151,11 @@ class SaveManager:
         Raises:
             RefusedError: A checkpoint cannot be copied, such as on a full disk.
         """
-        if self._fallback is None:
+        fallback = self._fallback
+        if fallback is None:
             return
-        brought = bring_back(self._run, self._fallback)
-        told = [f"Moved {name} from {self._fallback.root} to this run." for name in brought.names]
+        brought = bring_back(self._run, fallback)
+        told = [f"Moved {name} from {fallback.root} to this run." for name in brought.names]
         for sentence in (*told, *brought.left):
             self._telemetry.journal.note(JournalKind.NOTE, sentence)
 
@@ -199,10 +201,7 @@ class SaveManager:
 
     def _start(self, pending: PendingSave) -> None:
         request, facts = self._prepare(pending.trigger, pending.command)
-        started = self._saver.start(request, facts)
-        if isinstance(started, SaveOutcome) and started.free_branch is not None:
-            request = self._change_branch(request, started.problem, started.free_branch)
-            started = self._saver.start(request, facts)
+        request, started = self._with_free_name(self._saver.start, request, facts)
         if isinstance(started, SaveOutcome):
             self._record(request, pending.command, started)
             pending.on_outcome(started)
@@ -231,6 +230,19 @@ class SaveManager:
         self._telemetry.save_overhead.begin(request.name, request.sequence)
         self._telemetry.metrics.saves.begin()
         return request, facts
+
+    def _with_free_name(
+        self,
+        save: Callable[[SaveRequest, WorkerFacts], ResultT],
+        request: SaveRequest,
+        facts: WorkerFacts,
+    ) -> tuple[SaveRequest, ResultT]:
+        """Saves, on a new branch if another file has the name; returns what was saved, and how."""
+        result = save(request, facts)
+        if isinstance(result, SaveOutcome) and result.free_branch is not None:
+            request = self._change_branch(request, result.problem, result.free_branch)
+            result = save(request, facts)
+        return request, result
 
     def _change_branch(self, request: SaveRequest, problem: str, branch: int) -> SaveRequest:
         """Goes on with a new branch, on which the name of this step is free."""
