@@ -103,6 +103,19 @@ def test_a_stateful_pipeline_continues_at_its_position(results, name):
     assert "its position, but the state of its operations is not" in messages(result, "start")[1]
 
 
+def test_an_order_that_another_process_would_not_repeat_is_not_called_exact(results):
+    shuffle, any_order = ["a repeated shuffle without a seed"], ["deterministic=False"]
+    assert results["orders"] == {
+        "repeated": shuffle,
+        "random": ["a repeated Dataset.random without a seed"],
+        "seeded": [],
+        "one epoch": [],
+        "behind": [],
+        "map": any_order,
+        "option": any_order,
+    }
+
+
 @pytest.mark.parametrize("name", COUNTED)
 def test_a_pipeline_that_can_only_be_counted_starts_over(results, name):
     result = of(results, name)
