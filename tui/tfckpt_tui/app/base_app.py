@@ -16,6 +16,7 @@ from rich.style import Style
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.color import Color
+from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.theme import BUILTIN_THEMES
 
@@ -83,6 +84,15 @@ class BaseApp(App[ResultT]):
     def get_line_filters(self) -> list[LineFilter]:
         """Returns our filter, followed by those of Textual."""
         return [self._unsafe_text_filter, *super().get_line_filters()]
+
+    def get_driver_class(self) -> type[Driver]:
+        """Returns a driver that ends the app when its terminal is closed."""
+        from textual.drivers.linux_driver import LinuxDriver
+
+        from tfckpt_tui.app.terminal_driver import TerminalDriver
+
+        found = super().get_driver_class()
+        return TerminalDriver if found is LinuxDriver else found
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Returns defaults of our colours, for themes that do not define them."""
