@@ -17,10 +17,12 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.color import Color
 from textual.driver import Driver
+from textual.events import Event, Key, Paste
 from textual.filter import LineFilter
 from textual.theme import BUILTIN_THEMES
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_tui.app.key_turns import KeyTurns
 from tfckpt_tui.app.themes import defaults_for, themes_with
 from tfckpt_tui.formats.text import UNSAFE
 from tfckpt_tui.settings.config import Config
@@ -76,6 +78,7 @@ class BaseApp(App[ResultT]):
         super().__init__()
         self.config = config
         self.crash: Crash | None = None
+        self._key_turns = KeyTurns(self, super().on_event)
         self._unsafe_text_filter = UnsafeTextFilter()
         for theme in themes_with(config.themes):
             self.register_theme(theme)
@@ -84,6 +87,13 @@ class BaseApp(App[ResultT]):
     def get_line_filters(self) -> list[LineFilter]:
         """Returns our filter, followed by those of Textual."""
         return [self._unsafe_text_filter, *super().get_line_filters()]
+
+    async def on_event(self, event: Event) -> None:
+        """Handles an event; keys one after another, each once the screen before it is open."""
+        if isinstance(event, Key | Paste) and not event.is_forwarded:
+            await self._key_turns.take(event)
+        else:
+            await super().on_event(event)
 
     def get_driver_class(self) -> type[Driver]:
         """Returns a driver that ends the app when its terminal is closed."""
