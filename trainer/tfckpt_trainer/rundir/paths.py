@@ -76,6 +76,16 @@ class RunDirectory:
         return self.control / "launch.json"
 
     @property
+    def job_file(self) -> Path:
+        """The batch job in which a scheduler runs the supervisor."""
+        return self.control / "job.json"
+
+    @property
+    def job_script(self) -> Path:
+        """The batch script of that job."""
+        return self.control / "job.sbatch"
+
+    @property
     def head_file(self) -> Path:
         """The last restore: its checkpoint, and the branch that follows."""
         return self.control / "head.json"
@@ -186,6 +196,11 @@ class RunDirectory:
     def supervisor_log(self) -> Path:
         """Log of the supervisor."""
         return self.logs_directory / "supervisor.log"
+
+    @property
+    def job_log(self) -> Path:
+        """Output of the batch script, written by the scheduler."""
+        return self.logs_directory / "job.log"
 
     @property
     def trash(self) -> Path:
