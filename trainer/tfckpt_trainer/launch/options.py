@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfckpt_trainer.launch.cluster import Task, tasks
+from tfckpt_trainer.cluster.tasks import Task, tasks
 from tfckpt_trainer.rundir.documents import Document
 
 

@@ -19,14 +19,9 @@ from types import FrameType
 
 import msgspec
 
+from tfckpt_trainer.cluster.tasks import cluster_of, tf_config
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
-from tfckpt_trainer.launch.cluster import (
-    addresses,
-    cluster_of,
-    free_ports,
-    processes_in_words,
-    tf_config,
-)
+from tfckpt_trainer.launch.cluster import addresses, free_ports, processes_in_words
 from tfckpt_trainer.launch.lock import take_lock
 from tfckpt_trainer.launch.logs import last_lines
 from tfckpt_trainer.launch.options import LaunchOptions

@@ -19,6 +19,7 @@ import keras
 import tensorflow as tf
 
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
+from tfckpt_trainer.cluster.slurm import refuse_several_tasks
 from tfckpt_trainer.errors import ExitCode, UsageError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.liveness import find_other_trainer, refuse_another_trainer
@@ -193,6 +194,7 @@ class TrainingRun:
         # The workers and their state.
         self._strategy = strategy or tf.distribute.get_strategy()
         self._group = group = WorkerGroup(self._strategy)
+        refuse_several_tasks(os.environ, group.processes)
         self._model = model
         self._optimizer = optimizer
         self._inputs = (
