@@ -1,4 +1,5 @@
-"""Runs on a Slurm cluster: the batch job, its supervisor, and questions to Slurm.
+"""Runs the supervisor in a Slurm job, and its workers as tasks of job steps.
 
-Does not belong here: what a launch on one machine does too; the package above has that.
+What tells the cluster from Slurm's variables belongs in `tfckpt_trainer.cluster`, because training
+processes need it too.
 """

@@ -18,6 +18,7 @@ class BatchJob(Document, frozen=True, kw_only=True):
         script: The batch script, relative to the run directory.
         requeues: How often the job was started again.
         max_requeues: How often the supervisor requeues it at most.
+        fruitless: Starts in a row that ended before a step.
         nodes: Nodes of the current or last start, in the scheduler's order.
         started_at: Time of the current start; None before the first.
         ends_at: Time at which the time limit ends the current start; None without a limit.
@@ -32,6 +33,7 @@ class BatchJob(Document, frozen=True, kw_only=True):
     script: str
     requeues: int = 0
     max_requeues: int = 0
+    fruitless: int = 0
     nodes: list[str] = []
     started_at: float | None = None
     ends_at: float | None = None

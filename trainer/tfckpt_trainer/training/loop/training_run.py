@@ -17,6 +17,7 @@ import keras
 import tensorflow as tf
 
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
+from tfckpt_trainer.cluster.slurm import refuse_several_tasks
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.liveness import refuse_another_trainer
@@ -182,6 +183,7 @@ class TrainingRun:
         # The workers and their state.
         self._strategy = strategy or tf.distribute.get_strategy()
         self._group = group = WorkerGroup(self._strategy)
+        refuse_several_tasks(os.environ, group.processes)
         self._model = model
         self._optimizer = optimizer
         self._inputs = (
