@@ -86,26 +86,30 @@ def leave(status: int) -> NoReturn:
 
 @contextmanager
 def exit_on_lost_peer(
-    alone: bool, explain: Callable[[], str], before_leaving: Callable[[str], None]
+    alone: bool,
+    explain: Callable[[], str],
+    before_leaving: Callable[[str], None],
+    restart_status: int,
 ) -> Iterator[None]:
-    """Exits with `RESTART_WORKERS` if a collective fails because another worker is lost.
+    """Exits with `restart_status` if a collective fails because another worker is lost.
 
     Args:
         alone: Whether there are no other workers. Then all errors are raised.
         explain: Returns which worker was lost and why; empty if unknown. It may wait.
         before_leaving: Called with the reason, to write the last heartbeat.
+        restart_status: The exit status that makes all workers start again.
     """
     try:
         yield
     except TornRestoreError as error:
         before_leaving(str(error))
-        leave(ExitCode.RESTART_WORKERS)
+        leave(restart_status)
     except tf.errors.OpError as error:
         why = "" if alone else _loss(error, explain)
         if not why:
             raise
         before_leaving(why)
-        leave(ExitCode.RESTART_WORKERS)
+        leave(restart_status)
 
 
 def on_uncaught_error(
@@ -114,6 +118,7 @@ def on_uncaught_error(
     lose_peer: Callable[[str], None],
     *,
     alone: bool,
+    restart_status: int,
 ) -> None:
     """Installs a handler for uncaught errors, which exits without waiting for other workers.
 
@@ -125,6 +130,7 @@ def on_uncaught_error(
         lose_peer: Called instead of `fail` if the error means that another worker was lost. This
             happens when a script reads a variable of a lost parameter server, for example.
         alone: Whether there are no other workers.
+        restart_status: See `exit_on_lost_peer`.
     """
     earlier = sys.excepthook
 
@@ -143,7 +149,7 @@ def on_uncaught_error(
             why = _loss(error, explain)
             if why:
                 lose_peer(why)
-                leave(ExitCode.RESTART_WORKERS)
+                leave(restart_status)
         fail(str(described))
         if not alone:
             leave(ExitCode.PROBLEM)

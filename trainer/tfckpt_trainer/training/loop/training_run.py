@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.errors import ExitCode, UsageError, describe_error
+from tfckpt_trainer.exit_statuses import choose_statuses
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.liveness import find_other_trainer, refuse_another_trainer
 from tfckpt_trainer.rundir.lost_workers import explain_lost_worker
@@ -124,7 +125,8 @@ class TrainingRun:
         trash_hours: float | None = 1.0,
         make_room: bool = False,
         partial: bool = False,
-        preempted_status: int = ExitCode.PREEMPTED,
+        preempted_status: int | None = None,
+        restart_status: int | None = None,
         metrics: Any = None,
         on_dataset_end: Literal["stop", "wait"] = "stop",
     ) -> None:
@@ -159,8 +161,11 @@ class TrainingRun:
                 first.
             partial: Whether to start from a checkpoint of which only parts fit the model. What
                 fits is restored, the rest keeps its initial value, and the event log lists it.
-            preempted_status: Exit status after SIGTERM, once everything is saved. Schedulers
-                restart jobs that exit with a status other than 0.
+            preempted_status: Exit status after a preemption, once everything is saved; by default
+                143, or the value of `TFCKPT_PREEMPTED_STATUS`. Many schedulers restart jobs that
+                exit with a status other than 0.
+            restart_status: Exit status after another worker was lost, so that all workers must be
+                restarted; by default 75, or the value of `TFCKPT_RESTART_STATUS`.
             metrics: Keras metrics that are kept across steps: one, or a dictionary by name. Those
                 of a compiled model are found by themselves.
             on_dataset_end: What happens if the dataset of one worker ends before others. `stop`
@@ -181,7 +186,7 @@ class TrainingRun:
         self.directory = run.root
         self._total_steps = total_steps
         self._partial = partial
-        self._preempted_status = preempted_status
+        self._statuses = choose_statuses(preempted_status, restart_status)
         self._tensorboard = Path(tensorboard) if tensorboard else run.tensorboard
         self._retention = RetentionSettings(retention or Policy(), trash_hours, make_room)
         self._retention.check()
@@ -260,7 +265,11 @@ class TrainingRun:
             self._on_termination()
         on_signal(signal.SIGUSR1, self._on_save_signal)
         on_uncaught_error(
-            self._end_failed, self._explain_loss, self._end_without_peer, alone=self._is_alone
+            self._end_failed,
+            self._explain_loss,
+            self._end_without_peer,
+            alone=self._is_alone,
+            restart_status=self._statuses.restart,
         )
 
     @property
@@ -551,7 +560,7 @@ class TrainingRun:
             keep_resources_at_exit()
         if ending is Ending.PREEMPTED:
             # The code after the loop is for the end of training, which this is not.
-            raise SystemExit(self._preempted_status)
+            raise SystemExit(self._statuses.preempted)
         if self._check is not None:
             raise SystemExit(ExitCode.DONE)
 
@@ -604,7 +613,9 @@ class TrainingRun:
         return self._group.processes == 1
 
     def _peers_watched(self) -> AbstractContextManager[None]:
-        return exit_on_lost_peer(self._is_alone, self._explain_loss, self._end_without_peer)
+        return exit_on_lost_peer(
+            self._is_alone, self._explain_loss, self._end_without_peer, self._statuses.restart
+        )
 
 
 def _check_counts(**counts: int | None) -> None:
