@@ -25,9 +25,17 @@ from tfckpt_trainer.training.process import defer_sigterm
 from tfckpt_trainer.training.serving import serve
 
 PEER_SECONDS = 10.0
-"""Default time without a sign of a worker after which the others consider it lost.
+"""Default time for which the network between workers may fail without a restart.
 
-The launcher can override it with TFCKPT_PEER_SECONDS.
+The launcher can override it with TFCKPT_PEER_SECONDS. TensorFlow allows at most 20 s: then its
+connections are closed.
+"""
+
+TIMEOUT_PER_PEER_SECOND = 4.0
+"""Timeout of TensorFlow's heartbeats for each second of a network failure to survive.
+
+After a failure of N seconds, TCP sends again after up to 2 N seconds. A heartbeat may take half
+the timeout.
 """
 
 TPU_SECONDS = 10.0
@@ -184,7 +192,7 @@ def _configure_failure_detection() -> None:
     context.context().configure_coordination_service(
         "standalone",
         service_leader=f"/job:{leader}/replica:0/task:0",
-        heartbeat_timeout_in_ms=round(1000 * _peer_seconds()),
+        heartbeat_timeout_in_ms=round(1000 * (1 + TIMEOUT_PER_PEER_SECOND * _peer_seconds())),
         coordinated_jobs=[
             coordination_config_pb2.CoordinatedJob(name=job, num_tasks=count)
             for job, count in jobs.items()

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ from tfckpt_trainer.errors import ExitCode, UsageError, describe_error
 from tfckpt_trainer.exit_statuses import choose_statuses
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.liveness import find_other_trainer, refuse_another_trainer
-from tfckpt_trainer.rundir.lost_workers import explain_lost_worker
+from tfckpt_trainer.rundir.lost_workers import describe_lost_connection, explain_lost_worker
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
@@ -46,6 +47,7 @@ from tfckpt_trainer.training.checkpoint.state import (
     UserState,
     WorkerState,
 )
+from tfckpt_trainer.training.cluster_preemption import on_preemption_of_cluster
 from tfckpt_trainer.training.export import export_request_path, run_export
 from tfckpt_trainer.training.iterators import keep_resources_at_exit
 from tfckpt_trainer.training.loop.command_handler import CommandHandler
@@ -57,9 +59,12 @@ from tfckpt_trainer.training.loop.parameter_server_step import ParameterServerSt
 from tfckpt_trainer.training.loop.run_ownership import RunOwnership
 from tfckpt_trainer.training.loop.save_schedule import Improvement, SaveSchedule
 from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFlags, StepFunction
+from tfckpt_trainer.training.lost_peer import find_lost_peer
+from tfckpt_trainer.training.open_runs import OpenRun, add_open_run, remove_open_run
 from tfckpt_trainer.training.pipelines.input_state import InputState
 from tfckpt_trainer.training.process import (
     exit_on_lost_peer,
+    in_main_thread,
     leave,
     on_signal,
     on_uncaught_error,
@@ -76,6 +81,11 @@ from tfckpt_trainer.training.worker_group import (
 
 SHOWN_UNTRACKED = 5
 """How many objects that were not passed are described one by one."""
+
+_NO_SIGNALS = (
+    "SIGTERM does not save: TrainingRun was created outside the main thread. Call "
+    "run.request_stop(preempted=True) to save and leave."
+)
 
 _states: list[weakref.ref[TrainingState]] = []
 """The states of all runs of this process."""
@@ -255,6 +265,8 @@ class TrainingRun:
             if order is not None
             else None
         )
+        self._opened: OpenRun | None = None
+        self._has_ended = False
         self._export = export_request_path()
         if self._export is None:
             self._handle_signals_and_errors()
@@ -264,6 +276,8 @@ class TrainingRun:
         if sigterm_received():
             self._on_termination()
         on_signal(signal.SIGUSR1, self._on_save_signal)
+        if not in_main_thread() and not self._is_alone:
+            on_preemption_of_cluster(partial(self.request_stop, preempted=True))
         on_uncaught_error(
             self._end_failed,
             self._explain_loss,
@@ -384,7 +398,22 @@ class TrainingRun:
 
     def stop(self) -> None:
         """Stops the run on all workers after this step, with a save."""
-        self._coordinator.stop_requested = Ending.STOPPED
+        self.request_stop()
+
+    def request_stop(self, reason: str = "", *, preempted: bool = False) -> None:
+        """Stops the run on all workers after this step, with a save, at the request of another.
+
+        Any worker may call it, from any thread and from a signal handler. Signals only reach a
+        run that is created in the main thread: elsewhere, call this instead.
+
+        Args:
+            reason: Who or what asked for it, for the event log.
+            preempted: Whether to end as after SIGTERM: the loop raises `SystemExit` with
+                `preempted_status`, so that the code after it does not run.
+        """
+        self._coordinator.request_stop(
+            Ending.PREEMPTED if preempted else Ending.STOPPED, reason.strip()
+        )
 
     def finish(self) -> None:
         """Ends the run as finished after this step, with a save.
@@ -440,6 +469,12 @@ class TrainingRun:
         if self._export is not None:
             run_export(self._export, self._run, self._state.shared, self._model, self._inputs)
             leave(0)
+        if self._opened is not None:
+            raise UsageError(
+                "This run was left and cannot go on. Create another TrainingRun, which restores "
+                "the newest checkpoint."
+            )
+        self._opened = add_open_run(self.directory, self._abandon)
         atexit.register(keep_resources_at_exit)
         with self._peers_watched():
             with explain_disk_errors(self._run):
@@ -459,6 +494,8 @@ class TrainingRun:
             elif self._group.is_chief:
                 self._warn_of_untracked()
             self._telemetry.metrics.activity = Activity.TRAINING
+            if self._is_alone and not in_main_thread():
+                self.note(_NO_SIGNALS)
             if self._group.is_chief:
                 self._poller.start()
 
@@ -536,16 +573,13 @@ class TrainingRun:
         Args:
             finished: Whether training reached its end; then its last step is saved.
         """
+        if self._has_ended:
+            return
         if finished and not self.is_over and self._check is None:
             self._finish()
         ending = self._coordinator.ending
         if ending is None:
-            self._saves.wait_before_exit()
-            self._end(
-                Ending.STOPPED,
-                "The script left the loop; its last steps were not saved.",
-                beside_another=self._is_beside_another(),
-            )
+            self._abandon()
             return
         with self._peers_watched():
             self._saves.finish_all()
@@ -564,8 +598,18 @@ class TrainingRun:
         if self._check is not None:
             raise SystemExit(ExitCode.DONE)
 
+    def _abandon(self) -> None:
+        """Closes a run whose loop the script has left."""
+        self._saves.wait_before_exit()
+        self._end(
+            Ending.STOPPED,
+            "The script left the loop; its last steps were not saved.",
+            beside_another=self._is_beside_another(),
+        )
+
     def _end(self, ending: Ending, detail: str = "", *, beside_another: bool = False) -> None:
         """Writes the last heartbeat, unless it would replace another trainer's, and cleans up."""
+        self._has_ended = True
         metrics = self._telemetry.metrics
         metrics.activity = Activity.EXITED
         metrics.ending = ending
@@ -577,6 +621,8 @@ class TrainingRun:
         self._ownership.release()
         if self._inputs is not None:
             self._inputs.close()
+        if self._opened is not None:
+            remove_open_run(self._opened)
 
     def _end_failed(self, why: str) -> None:
         beside_another = self._is_beside_another()
@@ -584,9 +630,11 @@ class TrainingRun:
             self._note(JournalKind.FAILED, why)
         self._end(Ending.FAILED, why, beside_another=beside_another)
 
-    def _explain_loss(self) -> str:
-        since = self._telemetry.heartbeat.process_started_at
-        return explain_lost_worker(self._run, self._group.index, since)
+    def _explain_loss(self, message: str) -> str:
+        index, since = self._group.index, self._telemetry.heartbeat.process_started_at
+        found = explain_lost_worker(self._run, index, since)
+        peer = find_lost_peer(self._group, message) if message and not found else None
+        return found if peer is None else describe_lost_connection(self._run, index, peer)
 
     def _end_without_peer(self, why: str) -> None:
         self._note(JournalKind.WORKER_LOST, why)
@@ -599,10 +647,10 @@ class TrainingRun:
         return find_other_trainer(self._run, self._group.index) is not None
 
     def _on_termination(self) -> None:
-        self._coordinator.stop_requested = Ending.PREEMPTED
+        self.request_stop(preempted=True)
 
     def _on_save_signal(self) -> None:
-        self._coordinator.save_requested = "SIGUSR1"
+        self._coordinator.request_save("SIGUSR1")
 
     def _note(self, kind: JournalKind, message: str) -> None:
         # At the step of this object: within a step, the metrics may be one step behind.
