@@ -79,9 +79,10 @@ class RayRun:
         return outcome
 
     def restored(self) -> list[str]:
-        """The checkpoints that were restored, oldest first."""
-        entries = read_entries(self.run)
-        return [entry.checkpoint for entry in entries if entry.kind is JournalKind.RESTORE]
+        """The checkpoints that were restored, at a start too, oldest first."""
+        kinds = {JournalKind.START, JournalKind.RESTORE}
+        entries = [entry for entry in read_entries(self.run) if entry.kind in kinds]
+        return [entry.checkpoint for entry in entries if entry.checkpoint is not None]
 
     def output(self) -> str:
         return self.log.read_text(errors="replace")[-4000:]

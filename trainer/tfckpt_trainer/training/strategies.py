@@ -13,6 +13,7 @@ import psutil
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.indexed_job import cluster_of_indexed_job
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.liveness import refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -52,9 +53,10 @@ def create_strategy(
 
     Args:
         name: Name of the strategy. `multi-worker` and `parameter-server` read `TF_CONFIG`, which
-            the launcher sets. `tpu` reads `TPU_NAME`; without it, the TPU of this machine is
-            used. With `parameter-server`, this returns in the chief only: the other processes
-            serve the chief and exit with it.
+            the launcher sets. In an indexed Job of Kubernetes, `multi-worker` makes it from
+            `TFCKPT_SERVICE` and `TFCKPT_WORKER_COUNT`. `tpu` reads `TPU_NAME`; without it, the
+            TPU of this machine is used. With `parameter-server`, this returns in the chief only:
+            the other processes serve the chief and exit with it.
         replicas: Number of logical CPU devices for `mirrored` on a machine without GPUs.
         threads: Threads within one operation; None lets TensorFlow choose. Results depend on the
             number: use the same one for runs that you compare bit by bit.
@@ -72,6 +74,8 @@ def create_strategy(
     if export_request_path() is not None:
         # An export runs in one process, whatever the strategy of the run is.
         return tf.distribute.OneDeviceStrategy("/CPU:0")
+    if chosen is StrategyName.MULTI_WORKER and not os.environ.get("TF_CONFIG"):
+        os.environ.update(cluster_of_indexed_job(os.environ))
     write_first_heartbeat()
     if chosen is StrategyName.ONE_DEVICE:
         return tf.distribute.OneDeviceStrategy(_first_device())
