@@ -87,6 +87,20 @@ def test_the_first_that_failed_by_itself_is_the_culprit() -> None:
     assert "Worker 1 was killed by SIGSEGV" in decision.reason
 
 
+def test_the_last_heartbeat_tells_who_lost_another_whatever_the_status() -> None:
+    lost = Exit(0, 138, Ending.PEER_LOST)
+    assert after(TRAINED, lost, Exit(1, -11)).culprit == Exit(1, -11)
+    assert after(FRESH, lost).next is Next.RESTART
+    chosen = Exit(0, 75, Ending.FAILED)
+    assert after(TRAINED, chosen, Exit(1, -11)).culprit == chosen
+
+
+@pytest.mark.parametrize("code", [0, 143, 138])
+def test_a_preempted_worker_is_no_culprit_whatever_its_status(code: int) -> None:
+    exits = (Exit(0, code, Ending.PREEMPTED), Exit(1, code, Ending.PREEMPTED))
+    assert after(TRAINED, *exits).next is Next.STOP
+
+
 @pytest.mark.parametrize("code", [1, 2, -11, -6])
 def test_a_first_start_that_fails_at_once_is_final(code: int) -> None:
     assert after(FRESH, Exit(0, code)).next is Next.FAIL

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import threading
@@ -11,7 +12,7 @@ import time
 import psutil
 import pytest
 
-from tfckpt_trainer.rundir.lost_workers import explain_lost_worker
+from tfckpt_trainer.rundir.lost_workers import describe_lost_connection, explain_lost_worker
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
@@ -25,21 +26,22 @@ def run(tmp_path):
     return directory
 
 
-def beat(run, index, *, pid=None, at=None, ending=None, detail=""):
+def beat(run, index, *, pid=None, at=None, ending=None, detail="", **facts):
     pid = os.getpid() if pid is None else pid
     exists = psutil.pid_exists(pid)
     status = WorkerStatus(
         index=index,
-        host=socket.gethostname(),
+        host=facts.pop("host", socket.gethostname()),
         pid=pid,
         process_started_at=psutil.Process(pid).create_time() if exists else time.time(),
-        namespace=process_namespace(),
+        namespace=facts.pop("namespace", process_namespace()),
         updated_at=time.time() if at is None else at,
         interval_seconds=1.0,
         activity=Activity.EXITED if ending else Activity.TRAINING,
         step=3,
         ending=ending,
         detail=detail,
+        **facts,
     )
     store_status(run.worker_status(index), status)
 
@@ -85,3 +87,36 @@ def test_it_waits_for_the_last_heartbeat_of_a_worker_that_is_about_to_fail(run):
     late.start()
     assert explain_lost_worker(run, 0, began, 60) == "Worker 1 failed: no room"
     late.join()
+
+
+ELSEWHERE = {"host": "b", "namespace": "another"}
+
+
+def test_a_worker_of_another_host_is_lost_by_its_heartbeat(run):
+    now = time.time()
+    beat(run, 0, at=now)
+    beat(run, 1, at=now - 100, **ELSEWHERE)
+    said = explain_lost_worker(run, 0, now - 200, 0)
+    assert re.fullmatch(r"Worker 1 was lost: its last heartbeat from b is 10\d s old\.", said)
+
+
+@pytest.mark.parametrize(
+    ("ending", "age", "advice"),
+    [
+        (None, 0, "Its heartbeats still arrive: check the network between the two."),
+        (Ending.PEER_LOST, 0, "Its heartbeats still arrive: check the network between the two."),
+        (None, 100, r"The last heartbeat of worker 1 is 10\d s old."),
+        (Ending.STOPPED, 0, None),
+    ],
+)
+def test_a_lost_connection_names_both_ends_and_its_duration(run, ending, age, advice):
+    now = time.time()
+    beat(run, 0, at=now, host="a", last_step_at=now - 7)
+    beat(run, 1, at=now - age, ending=ending, **ELSEWHERE)
+    pair = r"Worker 0 on a lost worker 1 on b for [78] s\."
+    expected = f"{pair} {advice}" if advice else pair
+    assert re.fullmatch(expected, describe_lost_connection(run, 0, 1))
+
+
+def test_a_lost_connection_is_described_without_heartbeats(run):
+    assert describe_lost_connection(run, 0, 1) == "Worker 0 lost worker 1."

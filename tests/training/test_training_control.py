@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from cluster import SCRIPTS, Cluster
 from steered import SteeredRun
 
+from cluster import SCRIPTS, Cluster
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.scan.catalog import Catalog
@@ -27,6 +27,9 @@ from tfckpt_tui.services.restore import plan_restore_of
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
+
+CHOSEN = {"TFCKPT_PREEMPTED_STATUS": "17", "TFCKPT_RESTART_STATUS": "138"}
+"""Exit statuses for another scheduler."""
 
 
 @pytest.fixture(scope="module")
@@ -246,13 +249,13 @@ def test_stop_saves_and_every_process_ends_well(tmp_path):
         assert [w.ending for w in run.workers()] == [Ending.STOPPED, Ending.STOPPED]
 
 
-@pytest.mark.parametrize("target", [0, 1])
-def test_sigterm_to_one_worker_saves_once_and_ends_all(tmp_path, target):
-    with Cluster(tmp_path / "run", "steered.py", []) as cluster:
+@pytest.mark.parametrize(("target", "chosen", "status"), [(0, {}, 143), (1, CHOSEN, 17)])
+def test_sigterm_to_one_worker_saves_once_and_ends_all(tmp_path, target, chosen, status):
+    with Cluster(tmp_path / "run", "steered.py", [], environment=chosen) as cluster:
         run = SteeredRun(cluster)
         run.wait_for_step(5)
         os.kill(cluster.processes[target].pid, signal.SIGTERM)
-        assert cluster.wait(60) == [143, 143], cluster.output()
+        assert cluster.wait(60) == [status, status], cluster.output()
         (name,) = run.names()
         assert load(run.run.record(name), CheckpointRecord).trigger == "preemption"
         assert {w.ending for w in run.workers()} == {Ending.PREEMPTED}
@@ -266,11 +269,11 @@ def test_sigterm_between_the_strategy_and_the_run_is_not_lost(tmp_path):
 
 
 def test_a_killed_worker_makes_the_others_ask_for_a_restart(tmp_path):
-    with Cluster(tmp_path / "run", "steered.py", []) as cluster:
+    with Cluster(tmp_path / "run", "steered.py", [], environment=CHOSEN) as cluster:
         run = SteeredRun(cluster)
         run.wait_for_step(5)
         cluster.processes[1].kill()
-        assert cluster.processes[0].wait(60) == 75, cluster.output()
+        assert cluster.processes[0].wait(60) == 138, cluster.output()
         (said,) = [worker for worker in run.workers() if worker.index == 0]
         assert said.ending is Ending.PEER_LOST
         lost = cluster.processes[1].pid

@@ -6,9 +6,9 @@ import json
 import os
 
 import pytest
-from cluster import Cluster
 from steered import SteeredRun
 
+from cluster import Cluster
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.journal import read_entries

@@ -7,10 +7,10 @@ import signal
 import sys
 
 import pytest
-from cluster import SCRIPTS, Cluster
 from steered import SteeredRun
 from test_training_exact import steps_of
 
+from cluster import SCRIPTS, Cluster
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import read_supervisor

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 
 import pytest
 
+from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import load, remove, store
+from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveManifest, SavePhase
 from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.worker import Ending
+from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
 
@@ -77,3 +82,111 @@ def test_an_error_looks_for_another_trainer_once(make_run, monkeypatch):
     make_run()
     sys.excepthook(ValueError, ValueError("wrong shape"), None)
     assert looks == [0]
+
+
+def endings(run):
+    return [(worker.ending, worker.step) for worker in read_workers(run)]
+
+
+def test_after_an_interrupted_cell_another_run_goes_on_in_the_same_process(make_run):
+    first = make_run(save_every_steps=2)
+    run = RunDirectory(first.directory)
+
+    def cell():
+        for step in first:
+            if step == 3:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cell()
+    assert endings(run) == [(Ending.STOPPED, 3)]
+    with pytest.raises(UsageError, match="Create another TrainingRun"):
+        next(iter(first))
+    assert list(make_run(total_steps=4)) == [2, 3]
+    assert endings(run) == [(Ending.FINISHED, 4)]
+
+
+def test_a_run_that_was_left_open_is_closed_by_the_next(make_run):
+    """Keras tells no callback that its loop was interrupted."""
+    left = make_run(save_every_steps=2)
+    run = RunDirectory(left.directory)
+    left.open()
+    for _ in range(3):
+        left.step_done(0.1)
+    later = make_run(total_steps=4)
+    loop = iter(later)
+    assert next(loop) == 2
+    left.close()
+    assert endings(run) == [(None, 2)]
+    assert list(loop) == [3]
+    assert endings(run) == [(Ending.FINISHED, 4)]
+
+
+def train_in_thread(run, act=lambda step: None):
+    """Trains in a thread that calls `act` in each step."""
+
+    def train():
+        for step in run:
+            act(step)
+
+    thread = threading.Thread(target=train, name="training")
+    thread.start()
+    return thread
+
+
+def test_two_threads_cannot_train_in_one_directory(make_run):
+    first = make_run()
+    thread = train_in_thread(first)
+    wait_until(lambda: first.step, 10, "a step")
+    with pytest.raises(RefusedError, match=r"already trains in .*, in thread training\. Stop"):
+        next(iter(make_run()))
+    first.request_stop()
+    thread.join(60)
+    run = RunDirectory(first.directory)
+    assert [ending for ending, _ in endings(run)] == [Ending.STOPPED]
+
+
+@pytest.mark.parametrize("preempted", [False, True])
+def test_any_thread_can_ask_for_a_stop(make_run, tmp_path, preempted):
+    made, raised = [], []
+
+    def train():
+        made.append(make_run())
+        try:
+            for _ in made[0]:
+                pass
+        except SystemExit as error:
+            raised.append(error.code)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    wait_until(lambda: made and made[0].step, 10, "a step")
+    made[0].request_stop("the node is drained", preempted=preempted)
+    thread.join(60)
+    assert raised == ([143] if preempted else [])
+    run = RunDirectory(tmp_path / "run")
+    ending = Ending.PREEMPTED if preempted else Ending.STOPPED
+    step = made[0].step
+    assert endings(run) == [(ending, step)]
+    assert (run.root / f"ckpt-{step}.index").exists()
+    said = [entry.message for entry in read_entries(run)]
+    assert f"Stopped after step {step} ({ending.value}: the node is drained)." in said
+    (told,) = [message for message in said if "outside the main thread" in message]
+    assert "run.request_stop(preempted=True)" in told
+
+
+def test_an_error_in_a_thread_ends_the_run_as_failed(make_run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+
+    def train():
+        for step in make_run():
+            if step == 2:
+                raise ValueError("wrong shape")
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join(60)
+    (worker,) = read_workers(RunDirectory(tmp_path / "run"))
+    assert worker.ending is Ending.FAILED
+    assert worker.detail.endswith("ValueError: wrong shape")
+    assert "wrong shape" in capsys.readouterr().err

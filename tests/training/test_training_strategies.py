@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-from cluster import SCRIPTS
+import os
 
+import pytest
+
+from cluster import SCRIPTS
 from reserved_ports import reserved_ports
-from tensorflow_processes import run_with_tensorflow
+from tensorflow_processes import TensorFlowProcess, run_with_tensorflow
+from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.worker import Activity
+from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
 
@@ -48,3 +54,31 @@ def test_parameter_servers_without_a_cluster_are_told_how_to_get_one():
     message = message_of("parameter-server", TF_CONFIG="")
     assert "needs TF_CONFIG with a chief, workers and parameter servers" in message
     assert "--parameter-servers M" in message
+
+
+def test_a_pod_without_its_index_is_told_what_is_missing():
+    message = message_of("multi-worker", TF_CONFIG="", TFCKPT_SERVICE="train")
+    assert "JOB_COMPLETION_INDEX is missing" in message
+
+
+def test_a_worker_is_heard_while_it_waits_for_others(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    with reserved_ports(1) as (port,), open(tmp_path / "log", "wb") as log:
+        # A pod of an indexed Job, whose other pod never starts.
+        pod = {
+            **os.environ,
+            "HOSTNAME": "train-1",
+            "JOB_COMPLETION_INDEX": "1",
+            "TFCKPT_SERVICE": "train.invalid",
+            "TFCKPT_WORKER_COUNT": "2",
+            "TFCKPT_PORT": str(port),
+            "TFCKPT_RUN_DIR": str(run.root),
+        }
+        process = TensorFlowProcess([SCRIPTS / "new_strategy.py", "multi-worker"], pod, log)
+        try:
+            (worker,) = wait_until(lambda: read_workers(run), 60, "a heartbeat")
+        finally:
+            process.kill()
+            process.wait()
+    assert (worker.index, worker.pid, worker.activity) == (1, process.pid, Activity.STARTING)
+    assert worker.detail == "Waiting for all workers to start."

@@ -73,13 +73,19 @@ class Exit:
 
     @property
     def is_victim(self) -> bool:
-        """Whether it exited only because another worker was lost."""
-        return self.code == ExitCode.RESTART_WORKERS
+        """Whether it exited only because another worker was lost.
+
+        Its last heartbeat says so. The status is the user's choice, so it tells only for scripts
+        that leave no last heartbeat.
+        """
+        if self.ending is None:
+            return self.code == ExitCode.RESTART_WORKERS
+        return self.ending is Ending.PEER_LOST
 
     @property
     def by_itself(self) -> bool:
         """Whether the script itself failed, instead of being killed from outside."""
-        return self.code != ExitCode.RESTART_WORKERS and -self.code not in _FROM_OUTSIDE
+        return not self.is_victim and -self.code not in _FROM_OUTSIDE
 
 
 @dataclass(frozen=True)

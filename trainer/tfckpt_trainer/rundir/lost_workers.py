@@ -5,9 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from tfckpt_trainer.rundir.health import WorkerState, read_workers, worker_state
+from tfckpt_trainer.rundir.health import (
+    WorkerState,
+    heartbeat_age,
+    is_live,
+    read_workers,
+    worker_state,
+)
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.worker import Ending, WorkerStatus
+from tfckpt_trainer.rundir.processes import pid_is_visible
+from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
 
 WAIT_SECONDS = 2.0
 """How long to wait for the last heartbeat of a worker that failed."""
@@ -44,6 +51,31 @@ def explain_lost_worker(
         time.sleep(POLL_SECONDS)
 
 
+def describe_lost_connection(run: RunDirectory, index: int, peer: int) -> str:
+    """Returns a sentence that names two workers of which one no longer answers the other.
+
+    Args:
+        run: The run directory.
+        index: Index of the worker that waits for an answer.
+        peer: Index of the worker that does not answer.
+    """
+    now = time.time()
+    workers = {worker.index: worker for worker in read_workers(run)}
+    own, other = workers.get(index), workers.get(peer)
+    where = f" on {own.host}" if own is not None else ""
+    since = own.last_step_at if own is not None else None
+    duration = f" for {now - since:.0f} s" if since is not None else ""
+    if other is None:
+        return f"Worker {index}{where} lost worker {peer}{duration}."
+    pair = f"Worker {index}{where} lost worker {peer} on {other.host}{duration}."
+    if worker_state(other, now) is WorkerState.LOST:
+        age = heartbeat_age(other.updated_at, now)
+        return f"{pair} The last heartbeat of worker {peer} is {age:.0f} s old."
+    if other.activity is Activity.EXITED and other.ending is not Ending.PEER_LOST:
+        return pair
+    return f"{pair} Its heartbeats still arrive: check the network between the two."
+
+
 def _failed(workers: Sequence[WorkerStatus], index: int, since: float) -> str:
     failed = [
         worker
@@ -72,4 +104,10 @@ def _killed(gone: Sequence[WorkerStatus]) -> str:
     if not gone:
         return ""
     first = min(gone, key=lambda worker: worker.updated_at)
-    return f"Worker {first.index} was lost: its process {first.pid} on {first.host} is gone."
+    now = time.time()
+    if pid_is_visible(first) and not is_live(first, now):
+        return f"Worker {first.index} was lost: its process {first.pid} on {first.host} is gone."
+    age = heartbeat_age(first.updated_at, now)
+    return (
+        f"Worker {first.index} was lost: its last heartbeat from {first.host} is {age:.0f} s old."
+    )

@@ -36,13 +36,18 @@ def was_launched() -> bool:
     return "TFCKPT_ATTEMPT" in os.environ
 
 
+def in_main_thread() -> bool:
+    """Whether this is the thread that Python calls signal handlers in."""
+    return threading.current_thread() is threading.main_thread()
+
+
 def on_signal(number: signal.Signals, act: Callable[[], None]) -> None:
     """Calls `act` when a signal arrives.
 
     Call this after creating a multi-worker strategy, which installs its own SIGTERM handler. Does
     nothing outside the main thread, where handlers cannot be set.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if not in_main_thread():
         return
 
     def handle(_number: int, _frame: FrameType | None) -> None:
@@ -58,7 +63,7 @@ def defer_sigterm() -> Iterator[None]:
     TensorFlow's own handler would discard the signal. So the signal is blocked while the strategy
     is created, also in the threads that TensorFlow starts.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if not in_main_thread():
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -86,34 +91,40 @@ def leave(status: int) -> NoReturn:
 
 @contextmanager
 def exit_on_lost_peer(
-    alone: bool, explain: Callable[[], str], before_leaving: Callable[[str], None]
+    alone: bool,
+    explain: Callable[[str], str],
+    before_leaving: Callable[[str], None],
+    restart_status: int,
 ) -> Iterator[None]:
-    """Exits with `RESTART_WORKERS` if a collective fails because another worker is lost.
+    """Exits with `restart_status` if a collective fails because another worker is lost.
 
     Args:
         alone: Whether there are no other workers. Then all errors are raised.
-        explain: Returns which worker was lost and why; empty if unknown. It may wait.
+        explain: Returns which worker was lost and why; empty if unknown. It may wait. It gets
+            the message of the error, or nothing if another error may have caused it.
         before_leaving: Called with the reason, to write the last heartbeat.
+        restart_status: The exit status that makes all workers start again.
     """
     try:
         yield
     except TornRestoreError as error:
         before_leaving(str(error))
-        leave(ExitCode.RESTART_WORKERS)
+        leave(restart_status)
     except tf.errors.OpError as error:
         why = "" if alone else _loss(error, explain)
         if not why:
             raise
         before_leaving(why)
-        leave(ExitCode.RESTART_WORKERS)
+        leave(restart_status)
 
 
 def on_uncaught_error(
     fail: Callable[[str], None],
-    explain: Callable[[], str],
+    explain: Callable[[str], str],
     lose_peer: Callable[[str], None],
     *,
     alone: bool,
+    restart_status: int,
 ) -> None:
     """Installs a handler for uncaught errors, which exits without waiting for other workers.
 
@@ -125,6 +136,7 @@ def on_uncaught_error(
         lose_peer: Called instead of `fail` if the error means that another worker was lost. This
             happens when a script reads a variable of a lost parameter server, for example.
         alone: Whether there are no other workers.
+        restart_status: See `exit_on_lost_peer`.
     """
     earlier = sys.excepthook
 
@@ -143,21 +155,39 @@ def on_uncaught_error(
             why = _loss(error, explain)
             if why:
                 lose_peer(why)
-                leave(ExitCode.RESTART_WORKERS)
+                leave(restart_status)
         fail(str(described))
         if not alone:
             leave(ExitCode.PROBLEM)
 
-    sys.excepthook = handle
+    if in_main_thread():
+        sys.excepthook = handle
+    else:
+        _handle_errors_of_thread(threading.current_thread(), handle)
 
 
-def _loss(error: tf.errors.OpError, explain: Callable[[], str]) -> str:
+def _handle_errors_of_thread(
+    thread: threading.Thread,
+    handle: Callable[[type[BaseException], BaseException, TracebackType | None], None],
+) -> None:
+    earlier = threading.excepthook
+
+    def handle_if_own(failure: threading.ExceptHookArgs) -> None:
+        if failure.thread is thread and failure.exc_value is not None:
+            handle(failure.exc_type, failure.exc_value, failure.exc_traceback)
+        else:
+            earlier(failure)
+
+    threading.excepthook = handle_if_own
+
+
+def _loss(error: tf.errors.OpError, explain: Callable[[str], str]) -> str:
     """Returns which worker was lost, if that is the cause of the error; else an empty string."""
     if isinstance(error, PEER_ERRORS):
-        return explain() or f"Another worker was lost: {_cause(error)}"
+        return explain(str(error.message)) or f"Another worker was lost: {_cause(error)}"
     # A collective passes on any error of another worker, with the code of that error.
     _, cause = split_message(error.message)
-    return explain() if cause.startswith(ABORTED) else ""
+    return explain("") if cause.startswith(ABORTED) else ""
 
 
 def _cause(error: tf.errors.OpError) -> str:

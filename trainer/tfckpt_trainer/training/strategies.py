@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import psutil
 import tensorflow as tf
 
+from tfckpt_trainer.cluster.indexed_job import cluster_of_indexed_job
 from tfckpt_trainer.cluster.slurm import own_gpus, read_step, slurm_tf_config
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.documents import store
@@ -26,9 +27,17 @@ from tfckpt_trainer.training.process import defer_sigterm
 from tfckpt_trainer.training.serving import serve
 
 PEER_SECONDS = 10.0
-"""Default time without a sign of a worker after which the others consider it lost.
+"""Default time for which the network between workers may fail without a restart.
 
-The launcher can override it with TFCKPT_PEER_SECONDS.
+The launcher can override it with TFCKPT_PEER_SECONDS. TensorFlow allows at most 20 s: then its
+connections are closed.
+"""
+
+TIMEOUT_PER_PEER_SECOND = 4.0
+"""Timeout of TensorFlow's heartbeats for each second of a network failure to survive.
+
+After a failure of N seconds, TCP sends again after up to 2 N seconds. A heartbeat may take half
+the timeout.
 """
 
 TPU_SECONDS = 10.0
@@ -49,8 +58,9 @@ def create_strategy(
 
     Args:
         name: Name of the strategy. `multi-worker` and `parameter-server` read `TF_CONFIG`, which
-            the launcher sets. Without it, they connect the tasks that Slurm's `srun` started.
-            `tpu` reads `TPU_NAME`; without it, the TPU of this machine is
+            the launcher sets. Without it, they connect the tasks that Slurm's `srun` started, and
+            `multi-worker` the pods of an indexed Job of Kubernetes, by `TFCKPT_SERVICE` and
+            `TFCKPT_WORKER_COUNT`. `tpu` reads `TPU_NAME`; without it, the TPU of this machine is
             used. With `parameter-server`, this returns in the chief only: the other processes
             serve the chief and exit with it.
         replicas: Number of logical CPU devices for `mirrored` on a machine without GPUs.
@@ -76,6 +86,8 @@ def create_strategy(
         return tf.distribute.OneDeviceStrategy("/CPU:0")
     if chosen.has_cluster:
         _use_slurm(parameter_servers if chosen is StrategyName.PARAMETER_SERVER else 0)
+    if chosen is StrategyName.MULTI_WORKER and not os.environ.get("TF_CONFIG"):
+        os.environ.update(cluster_of_indexed_job(os.environ))
     write_first_heartbeat()
     if chosen is StrategyName.ONE_DEVICE:
         return tf.distribute.OneDeviceStrategy(_first_device())
@@ -211,7 +223,7 @@ def _configure_failure_detection() -> None:
     context.context().configure_coordination_service(
         "standalone",
         service_leader=f"/job:{leader}/replica:0/task:0",
-        heartbeat_timeout_in_ms=round(1000 * _peer_seconds()),
+        heartbeat_timeout_in_ms=round(1000 * (1 + TIMEOUT_PER_PEER_SECOND * _peer_seconds())),
         coordinated_jobs=[
             coordination_config_pb2.CoordinatedJob(name=job, num_tasks=count)
             for job, count in jobs.items()

@@ -49,6 +49,19 @@ class WorkerGroup:
         """The job of this process in TensorFlow's cluster, as its heartbeat names it."""
         return "chief" if uses_parameter_servers(self._strategy) else "worker"
 
+    def index_of(self, job: str, task: int) -> int | None:
+        """Returns the index of the worker that is a task of TensorFlow's cluster.
+
+        Args:
+            job: `worker` or `chief`.
+            task: Its number among the tasks of the job.
+        """
+        if self.size == 1:
+            return None
+        cluster = _cluster_spec(self._strategy)
+        first = cluster.num_tasks("chief") if job == "worker" and "chief" in cluster.jobs else 0
+        return first + task if job in cluster.jobs else None
+
     @property
     def topology(self) -> dict[str, Any]:
         """What a checkpoint's record says about the workers that saved it."""
@@ -150,9 +163,10 @@ def _process_count(strategy: tf.distribute.Strategy, size: int) -> int:
     return sum(cluster.num_tasks(job) for job in cluster.jobs)
 
 
-def _cluster_spec(strategy: tf.distribute.ParameterServerStrategy) -> tf.train.ClusterSpec:
-    # Unlike other strategies, this one has no public `cluster_resolver`: it is None.
-    return strategy._cluster_resolver.cluster_spec()
+def _cluster_spec(strategy: tf.distribute.Strategy) -> tf.train.ClusterSpec:
+    # The parameter server strategy has no public `cluster_resolver`: it is None.
+    resolver = strategy.cluster_resolver or strategy._cluster_resolver
+    return resolver.cluster_spec()
 
 
 def _index_and_size(strategy: tf.distribute.Strategy) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from tfckpt_trainer.errors import ExitCode
+from tfckpt_trainer.exit_statuses import choose_statuses
 from tfckpt_trainer.launch.orphans import living_supervisor, read_supervisor
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.journal import Tail
@@ -22,12 +23,17 @@ LOOK_SECONDS = 0.2
 
 def follow_run(
     run: RunDirectory, supervisor: SupervisorStatus, on_event: Callable[[str], None]
-) -> ExitCode:
+) -> int:
     """Reports new journal entries until the run ends; SIGTERM and SIGINT save and end it.
 
     Returns:
-        DONE if training finished or was stopped, PREEMPTED after a preemption, else PROBLEM.
+        DONE if training finished or was stopped, the status for a preemption after one, else
+        PROBLEM.
+
+    Raises:
+        UsageError: The environment has an invalid status.
     """
+    statuses = choose_statuses()
     asked: list[int] = []
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
@@ -47,7 +53,7 @@ def follow_run(
     if ended.state is SupervisorState.FINISHED:
         return ExitCode.DONE
     preempted = any(worker.ending is Ending.PREEMPTED for worker in read_workers(run))
-    return ExitCode.PREEMPTED if asked or preempted else ExitCode.DONE
+    return statuses.preempted if asked or preempted else ExitCode.DONE
 
 
 def _report(journal: Tail[JournalEntry], on_event: Callable[[str], None]) -> None:

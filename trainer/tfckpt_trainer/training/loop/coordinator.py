@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import deque
+from typing import TypeVar
 
 import msgspec
 
@@ -17,6 +19,8 @@ from tfckpt_trainer.training.loop.save_schedule import SaveSchedule
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
+RequestT = TypeVar("RequestT")
+
 PAUSE_POLL_SECONDS = 0.05
 """How long paused workers sleep between two synchronizations."""
 
@@ -26,6 +30,7 @@ class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         stop: Why to end the run; None to go on.
+        stop_reason: Who or what asked for that; empty if unknown.
         save_trigger: Why to save; empty for no save.
         finish_background_save: Whether a background save is done.
         commands: On the chief, the commands to carry out.
@@ -33,6 +38,7 @@ class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     stop: Ending | None = None
+    stop_reason: str = ""
     save_trigger: str = ""
     finish_background_save: bool = False
     commands: list[Command] = []
@@ -47,8 +53,6 @@ class Coordinator:
 
     Attributes:
         ending: Why the run is over; None while it goes on.
-        stop_requested: Set on any worker to stop all of them after this step, with a save.
-        save_requested: Set on any worker to have all save after this step: the trigger.
     """
 
     def __init__(
@@ -69,17 +73,18 @@ class Coordinator:
         self._waits_for_disk_space = False
         self._waits_to_end = False
         self._sync_agreed: bool | None = None
+        # Signal handlers and other threads append to these.
+        self._stops: deque[tuple[Ending, str]] = deque()
+        self._save_triggers: deque[str] = deque()
         self.ending: Ending | None = None
-        self.stop_requested: Ending | None = None
-        self.save_requested = ""
 
     @property
     def needs_sync(self) -> bool:
         """Whether this worker asks for a synchronization after this step."""
         return (
             self._poller.has_commands
-            or self.stop_requested is not None
-            or bool(self.save_requested)
+            or bool(self._stops)
+            or bool(self._save_triggers)
             or self._saves.needs_sync
             or (self._group.is_chief and bool(self._schedule.timed_trigger))
         )
@@ -95,9 +100,24 @@ class Coordinator:
         self._telemetry.metrics.reduced = frozenset(metrics)
         self._sync_agreed = needs_sync
 
+    def request_stop(self, ending: Ending, reason: str = "") -> None:
+        """Stops all workers after this step, with a save.
+
+        Any thread or signal handler of any worker may call it.
+
+        Args:
+            ending: Why the run ends.
+            reason: Who or what asked for it, for the event log.
+        """
+        self._stops.append((ending, reason))
+
+    def request_save(self, trigger: str) -> None:
+        """Makes all workers save after this step; called like `request_stop`."""
+        self._save_triggers.append(trigger)
+
     def request_finish(self) -> None:
         """Ends the run as finished after this step; all workers call it in the same step."""
-        self.stop_requested = Ending.FINISHED
+        self.request_stop(Ending.FINISHED)
         self._sync_agreed = True
 
     def step_done(self, step: int, seconds: float, input_seconds: float) -> None:
@@ -181,17 +201,19 @@ class Coordinator:
             self._waits_for_disk_space = self._handler.paused = False
             self._telemetry.note(JournalKind.RESUME, "Resumed: the disk has room again.")
             self._save_after_wait()
-        stops = [request.stop for request in requests if request.stop is not None]
-        if stops and self.ending is None:
-            self._stop(stops[0])
+        for request in requests:
+            if request.stop is not None and self.ending is None:
+                self._stop(request.stop, request.stop_reason)
+                break
 
     def _take_request(self) -> WorkerRequest:
         """Returns the requests of this worker, and clears those that are made once."""
-        trigger, self.save_requested = self.save_requested, ""
+        trigger = _take_newest(self._save_triggers) or ""
         # Taken, not read: a stop that waits for room must not begin again.
-        stop, self.stop_requested = self.stop_requested, None
+        stop, reason = _take_newest(self._stops) or (None, "")
         request = WorkerRequest(
             stop=stop,
+            stop_reason=reason,
             save_trigger=trigger,
             finish_background_save=self._saves.needs_sync,
         )
@@ -240,7 +262,7 @@ class Coordinator:
         if self._handler.waiting_stop is not None:
             self._pause_for_disk_space()
 
-    def _stop(self, ending: Ending) -> None:
+    def _stop(self, ending: Ending, reason: str) -> None:
         if ending is Ending.FINISHED:
             self.finish()
             return
@@ -256,6 +278,15 @@ class Coordinator:
                 return
         self._telemetry.note(
             JournalKind.STOP,
-            f"Stopped after step {self._telemetry.metrics.step} ({ending.value}){unsaved}.",
+            f"Stopped after step {self._telemetry.metrics.step} "
+            f"({ending.value}{f': {reason}' if reason else ''}){unsaved}.",
         )
         self.ending = ending
+
+
+def _take_newest(requests: deque[RequestT]) -> RequestT | None:
+    """Empties a queue that others may append to meanwhile; returns the newest entry."""
+    newest = None
+    while requests:
+        newest = requests.popleft()
+    return newest

@@ -9,7 +9,9 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +21,7 @@ import tensorflow as tf
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.cluster.slurm import refuse_several_tasks
 from tfckpt_trainer.errors import ExitCode, UsageError
+from tfckpt_trainer.exit_statuses import choose_statuses
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.liveness import refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -42,6 +45,7 @@ from tfckpt_trainer.training.checkpoint.state import (
     UserState,
     WorkerState,
 )
+from tfckpt_trainer.training.cluster_preemption import on_preemption_of_cluster
 from tfckpt_trainer.training.export import export_request_path, run_export
 from tfckpt_trainer.training.iterators import keep_resources_at_exit
 from tfckpt_trainer.training.loop.command_handler import CommandHandler
@@ -54,8 +58,10 @@ from tfckpt_trainer.training.loop.run_ownership import RunOwnership
 from tfckpt_trainer.training.loop.save_schedule import Improvement, SaveSchedule
 from tfckpt_trainer.training.loop.shutdown import Shutdown
 from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFlags, StepFunction
+from tfckpt_trainer.training.open_runs import add_open_run, remove_open_run
 from tfckpt_trainer.training.pipelines.input_state import InputState
 from tfckpt_trainer.training.process import (
+    in_main_thread,
     leave,
     on_signal,
     sigterm_received,
@@ -67,6 +73,11 @@ from tfckpt_trainer.training.worker_group import (
     WorkerGroup,
     strategy_name,
     uses_parameter_servers,
+)
+
+_NO_SIGNALS = (
+    "SIGTERM does not save: TrainingRun was created outside the main thread. Call "
+    "run.request_stop(preempted=True) to save and leave."
 )
 
 
@@ -114,7 +125,8 @@ class TrainingRun:
         trash_hours: float | None = 1.0,
         make_room: bool = False,
         partial: bool = False,
-        preempted_status: int = ExitCode.PREEMPTED,
+        preempted_status: int | None = None,
+        restart_status: int | None = None,
         metrics: Any = None,
         on_dataset_end: Literal["stop", "wait"] = "stop",
     ) -> None:
@@ -149,8 +161,11 @@ class TrainingRun:
                 first.
             partial: Whether to start from a checkpoint of which only parts fit the model. What
                 fits is restored, the rest keeps its initial value, and the event log lists it.
-            preempted_status: Exit status after SIGTERM, once everything is saved. Schedulers
-                restart jobs that exit with a status other than 0.
+            preempted_status: Exit status after a preemption, once everything is saved; by default
+                143, or the value of `TFCKPT_PREEMPTED_STATUS`. Many schedulers restart jobs that
+                exit with a status other than 0.
+            restart_status: Exit status after another worker was lost, so that all workers must be
+                restarted; by default 75, or the value of `TFCKPT_RESTART_STATUS`.
             metrics: Keras metrics that are kept across steps: one, or a dictionary by name. Those
                 of a compiled model are found by themselves.
             on_dataset_end: What happens if the dataset of one worker ends before others. `stop`
@@ -171,7 +186,7 @@ class TrainingRun:
         self.directory = run.root
         self._total_steps = total_steps
         self._partial = partial
-        self._preempted_status = preempted_status
+        self._statuses = choose_statuses(preempted_status, restart_status)
         self._tensorboard = Path(tensorboard) if tensorboard else run.tensorboard
         self._retention = RetentionSettings(retention or Policy(), trash_hours, make_room)
         self._retention.check()
@@ -236,14 +251,20 @@ class TrainingRun:
         if self._dataset_end is not None:
             self.after_restore(self._dataset_end.restored)
 
+        self._resources = ExitStack()
+        if self._inputs is not None:
+            self._resources.callback(self._inputs.close)
+        self._resources.callback(self._ownership.release)
+        self._resources.callback(telemetry.summaries.close)
         self._shutdown = Shutdown(
-            run, group, telemetry, self._poller, self._ownership, self._inputs
+            run, group, telemetry, self._poller, self._resources, self._statuses.restart
         )
         self._check = (
             CheckSession(order, group, state, telemetry, saves, self._restores)
             if order is not None
             else None
         )
+        self._has_opened = False
         self._export = export_request_path()
         if self._export is None:
             self._handle_signals_and_errors()
@@ -253,6 +274,8 @@ class TrainingRun:
         if sigterm_received():
             self._on_termination()
         on_signal(signal.SIGUSR1, self._on_save_signal)
+        if not in_main_thread() and self._group.processes > 1:
+            on_preemption_of_cluster(partial(self.request_stop, preempted=True))
         self._shutdown.handle_uncaught_errors()
 
     @property
@@ -367,7 +390,22 @@ class TrainingRun:
 
     def stop(self) -> None:
         """Stops the run on all workers after this step, with a save."""
-        self._coordinator.stop_requested = Ending.STOPPED
+        self.request_stop()
+
+    def request_stop(self, reason: str = "", *, preempted: bool = False) -> None:
+        """Stops the run on all workers after this step, with a save, at the request of another.
+
+        Any worker may call it, from any thread and from a signal handler. Signals only reach a
+        run that is created in the main thread: elsewhere, call this instead.
+
+        Args:
+            reason: Who or what asked for it, for the event log.
+            preempted: Whether to end as after SIGTERM: the loop raises `SystemExit` with
+                `preempted_status`, so that the code after it does not run.
+        """
+        self._coordinator.request_stop(
+            Ending.PREEMPTED if preempted else Ending.STOPPED, reason.strip()
+        )
 
     def finish(self) -> None:
         """Ends the run as finished after this step, with a save.
@@ -423,6 +461,14 @@ class TrainingRun:
         if self._export is not None:
             run_export(self._export, self._run, self._state.shared, self._model, self._inputs)
             leave(0)
+        if self._has_opened:
+            raise UsageError(
+                "This run was left and cannot go on. Create another TrainingRun, which restores "
+                "the newest checkpoint."
+            )
+        self._has_opened = True
+        opened = add_open_run(self.directory, self._abandon)
+        self._resources.callback(remove_open_run, opened)
         atexit.register(keep_resources_at_exit)
         with self._shutdown.peers_watched():
             with explain_disk_errors(self._run):
@@ -442,6 +488,8 @@ class TrainingRun:
             elif self._group.is_chief:
                 note_untracked(self._state, self.note)
             self._telemetry.metrics.activity = Activity.TRAINING
+            if self._group.processes == 1 and not in_main_thread():
+                self.note(_NO_SIGNALS)
             if self._group.is_chief:
                 self._poller.start()
 
@@ -502,12 +550,13 @@ class TrainingRun:
         Args:
             finished: Whether training reached its end; then its last step is saved.
         """
+        if self._shutdown.is_done:
+            return
         if finished and not self.is_over and self._check is None:
             self._finish()
         ending = self._coordinator.ending
         if ending is None:
-            self._saves.wait_before_exit()
-            self._shutdown.left_loop()
+            self._abandon()
             return
         with self._shutdown.peers_watched():
             self._saves.finish_all()
@@ -522,15 +571,20 @@ class TrainingRun:
             keep_resources_at_exit()
         if ending is Ending.PREEMPTED:
             # The code after the loop is for the end of training, which this is not.
-            raise SystemExit(self._preempted_status)
+            raise SystemExit(self._statuses.preempted)
         if self._check is not None:
             raise SystemExit(ExitCode.DONE)
 
+    def _abandon(self) -> None:
+        """Closes a run whose loop the script has left."""
+        self._saves.wait_before_exit()
+        self._shutdown.left_loop()
+
     def _on_termination(self) -> None:
-        self._coordinator.stop_requested = Ending.PREEMPTED
+        self.request_stop(preempted=True)
 
     def _on_save_signal(self) -> None:
-        self._coordinator.save_requested = "SIGUSR1"
+        self._coordinator.request_save("SIGUSR1")
 
     def _note(self, kind: JournalKind, message: str) -> None:
         # At the step of this object: within a step, the metrics may be one step behind.

@@ -1,0 +1,70 @@
+"""The exit statuses that make a launcher or a scheduler start a training script again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tfckpt_trainer.errors import ExitCode, UsageError
+
+PREEMPTED_VARIABLE = "TFCKPT_PREEMPTED_STATUS"
+RESTART_VARIABLE = "TFCKPT_RESTART_STATUS"
+
+_HIGHEST = 255
+
+
+@dataclass(frozen=True)
+class ExitStatuses:
+    """The statuses of a script that is to be started again.
+
+    Attributes:
+        preempted: After a preemption, once everything is saved.
+        restart: After another worker was lost, so that all workers must be restarted.
+    """
+
+    preempted: int = ExitCode.PREEMPTED
+    restart: int = ExitCode.RESTART_WORKERS
+
+
+def choose_statuses(
+    preempted: int | None = None,
+    restart: int | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> ExitStatuses:
+    """Returns the given statuses; those that are None come from the environment, if it has them.
+
+    Raises:
+        UsageError: A status is not one that a process can exit with.
+    """
+    default = ExitStatuses()
+    return ExitStatuses(
+        preempted=_check("preempted_status", preempted, 0)
+        if preempted is not None
+        else _read(environment, PREEMPTED_VARIABLE, default.preempted, 0),
+        # A lost worker is never the end of training.
+        restart=_check("restart_status", restart, 1)
+        if restart is not None
+        else _read(environment, RESTART_VARIABLE, default.restart, 1),
+    )
+
+
+def _read(environment: Mapping[str, str], name: str, default: int, lowest: int) -> int:
+    text = environment.get(name)
+    if not text:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        raise _refused(name, repr(text), lowest) from None
+    return _check(name, value, lowest)
+
+
+def _check(name: str, value: int, lowest: int) -> int:
+    if not lowest <= value <= _HIGHEST:
+        raise _refused(name, str(value), lowest)
+    return value
+
+
+def _refused(name: str, value: str, lowest: int) -> UsageError:
+    return UsageError(f"{name} is {value}; it must be a number from {lowest} to {_HIGHEST}.")
