@@ -31,7 +31,8 @@ def batch_script(run: RunDirectory, options: LaunchOptions, python: str = sys.ex
     directives = [
         f"--job-name={_file_pattern(run.root.name) or 'tfckpt'}",
         f"--nodes={asked.nodes}",
-        f"--ntasks-per-node={asked.tasks_per_node}",
+        # With tasks, Slurm gives a range only its smallest number of nodes.
+        f"--{'mincpus' if asked.is_range else 'ntasks-per-node'}={asked.tasks_per_node}",
         *([f"--gpus-per-node={asked.gpus_per_node}"] if asked.gpus_per_node else []),
         *([f"--time={asked.time}"] if asked.time else []),
         *([f"--partition={asked.partition}"] if asked.partition else []),

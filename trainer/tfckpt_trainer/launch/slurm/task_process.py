@@ -27,7 +27,11 @@ from tfckpt_trainer.cluster.tasks import tf_config
 from tfckpt_trainer.errors import ExitCode, TfckptError, describe_error
 from tfckpt_trainer.launch.logs import open_log
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.slurm.step_starter import PLACEMENT_VARIABLE, decode_placement
+from tfckpt_trainer.launch.slurm.step_starter import (
+    PLACEMENT_VARIABLE,
+    REPORT_SECONDS,
+    decode_placement,
+)
 from tfckpt_trainer.launch.workers import RunningWorker
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -48,6 +52,7 @@ class TaskProcess:
         self._index = int(os.environ["SLURM_PROCID"])
         self._signals: list[int] = []
         self._kill_at = float("inf")
+        self._reported_at = 0.0
         self._input = b""
         self._input_open = True
 
@@ -95,7 +100,9 @@ class TaskProcess:
         return RunningWorker(self._index, process)
 
     def _look(self, worker: RunningWorker) -> None:
-        """Waits for orders for a moment, and passes on orders and signals."""
+        """Waits for orders for a moment, passes on orders and signals, and gives a sign of life."""
+        if time.monotonic() - self._reported_at > REPORT_SECONDS:
+            self._report()
         if self._input_open:
             if select.select([0], [], [], LOOK_SECONDS)[0]:
                 self._read_orders()
@@ -121,6 +128,7 @@ class TaskProcess:
                 self._kill_at = 0.0
 
     def _report(self, **facts: Any) -> None:
+        self._reported_at = time.monotonic()
         line = msgspec.json.encode({"index": self._index, **facts}) + b"\n"
         try:
             os.write(1, line)
