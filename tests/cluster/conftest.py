@@ -72,9 +72,14 @@ class Cluster:
         return wait_until(seen, 60, f"job {job} {states}")
 
     def release(self, job: str) -> None:
-        """Lets a requeued job start now; Slurm would wait for two minutes."""
-        self.wait_for_state(job, "PENDING")
-        self.call("scontrol", "update", f"JobId={job}", "StartTime=now")
+        """Waits until a job is requeued, and lets it start; Slurm would wait for two minutes."""
+
+        def requeued() -> str:
+            facts = self.facts(job)
+            return facts.state if facts.restarts and facts.state != "COMPLETING" else ""
+
+        if wait_until(requeued, 60, f"requeue of job {job}") == "PENDING":
+            self.call("scontrol", "update", f"JobId={job}", "StartTime=now")
 
 
 class LaunchedRun:

@@ -42,8 +42,8 @@ def batch_script(run: RunDirectory, options: LaunchOptions, python: str = sys.ex
         "--open-mode=append",
         f"--signal=B:USR1@{seconds}",
         "--requeue",
-        # The run can go on with the other nodes.
-        "--no-kill",
+        # The run can go on with fewer nodes. Otherwise Slurm starts the job again on others.
+        *(["--no-kill"] if asked.is_range else []),
         *asked.arguments,
     ]
     command = [python, "-P", "-m", "tfckpt_trainer.launch.slurm.batch_step", str(run.root)]

@@ -24,9 +24,10 @@ import msgspec
 
 from tfckpt_trainer.cluster.slurm import own_gpus
 from tfckpt_trainer.cluster.tasks import tf_config
-from tfckpt_trainer.errors import ExitCode, TfckptError, describe_error
+from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
 from tfckpt_trainer.launch.logs import open_log
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.slurm.controller import read_job, requeue_job
 from tfckpt_trainer.launch.slurm.step_starter import (
     PLACEMENT_VARIABLE,
     REPORT_SECONDS,
@@ -37,6 +38,9 @@ from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 LOOK_SECONDS = 0.1
+
+REQUEUE_STAGGER_SECONDS = 1.0
+"""Time between the attempts of two tasks to requeue a job without a supervisor."""
 
 _PARENT_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of prctl."""
@@ -71,6 +75,8 @@ class TaskProcess:
         code = worker.exit_code
         worker.kill()
         self._report(exit=code)
+        if not self._input_open:
+            self._requeue()
         return code if code >= 0 else 128 - code
 
     def _start(self) -> RunningWorker:
@@ -126,6 +132,23 @@ class TaskProcess:
                 self._signals.append(signal.SIGTERM)
             elif word == b"KILL":
                 self._kill_at = 0.0
+
+    def _requeue(self) -> None:
+        """Starts the job again if the node of its supervisor is gone.
+
+        Slurm does so too, but not if the job may go on with fewer nodes.
+        """
+        job = os.environ["SLURM_JOB_ID"]
+        # One task is enough.
+        time.sleep(self._index * REQUEUE_STAGGER_SECONDS)
+        facts = read_job(job)
+        restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0") or 0)
+        if facts.state != "RUNNING" or facts.restarts > restarts:
+            return
+        try:
+            requeue_job(job)
+        except LaunchError as error:
+            sys.stderr.write(f"The job could not be requeued. {error}\n")
 
     def _report(self, **facts: Any) -> None:
         self._reported_at = time.monotonic()
