@@ -85,6 +85,10 @@ STATEMENTS = {
     "Call `request_stop` instead, from any thread of any worker:": (
         "training/test_training_run.py::test_any_thread_can_ask_for_a_stop",
     ),
+    "takes the same arguments and stops the run of this process.": (
+        "training/test_training_run.py::"
+        "test_a_fit_that_was_interrupted_goes_on_with_the_next_in_the_same_process",
+    ),
     "An interrupted cell closes the run, and its last steps are not saved.": (
         "training/test_training_run.py::"
         "test_after_an_interrupted_cell_another_run_goes_on_in_the_same_process",

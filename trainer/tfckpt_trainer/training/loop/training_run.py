@@ -474,7 +474,7 @@ class TrainingRun:
                 "This run was left and cannot go on. Create another TrainingRun, which restores "
                 "the newest checkpoint."
             )
-        self._opened = add_open_run(self.directory, self._abandon)
+        self._opened = add_open_run(self.directory, self.request_stop, self._abandon)
         atexit.register(keep_resources_at_exit)
         with self._peers_watched():
             with explain_disk_errors(self._run):
