@@ -236,3 +236,40 @@ def test_a_fit_that_was_interrupted_goes_on_with_the_next_in_the_same_process(fi
     assert endings(run) == [(Ending.STOPPED, 3)]
     fit_here(stop)
     assert began == [0, 1, 2, 3]
+
+
+RESET = (
+    "Collective ops is aborted by: recvmsg:Connection reset by peer\n"
+    "Additional GRPC error information from remote target /job:worker/replica:0/task:2 while "
+    "calling /tensorflow.WorkerService/RecvBuf"
+)
+UNHEALTHY = (
+    "Error reported from /job:worker/task:0: The following tasks are unhealthy:\n"
+    "/job:worker/replica:0/task:2\nThe tasks have crashed."
+)
+NO_ANSWER = "Collective ops is aborted by: Deadline Exceeded\nRPC: /tensorflow.CoordinationService"
+
+
+@pytest.mark.parametrize(
+    ("index", "size", "message", "lost"),
+    [
+        (1, 3, RESET, 2),
+        (1, 3, UNHEALTHY, 2),
+        (1, 3, f"{NO_ANSWER}/Heartbeat", 0),
+        (0, 3, "Collective ops is aborted", None),
+        (0, 2, "Collective ops is aborted", 1),
+        (1, 2, "Collective ops is aborted", 0),
+    ],
+)
+def test_a_message_of_tensorflow_tells_which_worker_was_lost(index, size, message, lost):
+    from tfckpt_trainer.training.lost_peer import find_lost_peer
+    from tfckpt_trainer.training.worker_group import WorkerGroup
+
+    class Workers(WorkerGroup):
+        def __init__(self):
+            self.index, self.size = index, size
+
+        def index_of(self, job, task):
+            return task if job == "worker" else None
+
+    assert find_lost_peer(Workers(), message) == lost

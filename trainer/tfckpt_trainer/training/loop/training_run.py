@@ -276,7 +276,7 @@ class TrainingRun:
         if sigterm_received():
             self._on_termination()
         on_signal(signal.SIGUSR1, self._on_save_signal)
-        if not in_main_thread() and not self._is_alone:
+        if not in_main_thread() and self._group.size > 1:
             on_preemption_of_cluster(partial(self.request_stop, preempted=True))
         on_uncaught_error(
             self._end_failed,
@@ -494,7 +494,7 @@ class TrainingRun:
             elif self._group.is_chief:
                 self._warn_of_untracked()
             self._telemetry.metrics.activity = Activity.TRAINING
-            if self._is_alone and not in_main_thread():
+            if self._group.size == 1 and not in_main_thread():
                 self.note(_NO_SIGNALS)
             if self._group.is_chief:
                 self._poller.start()
