@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from tfckpt_trainer.cluster.indexed_job import cluster_of_indexed_job
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.indexed_job import cluster_of_indexed_job
 
 POD = {
     "TFCKPT_SERVICE": "workers",

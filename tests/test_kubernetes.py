@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from documentation import DOCS, ROOT
+from tfckpt_trainer.cluster.indexed_job import DEFAULT_PORT, cluster_of_indexed_job
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.exit_statuses import choose_statuses
-from tfckpt_trainer.indexed_job import DEFAULT_PORT, cluster_of_indexed_job
 
 kubernetes_validate = pytest.importorskip(
     "kubernetes_validate",

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -64,8 +65,11 @@ def main() -> None:
                     stderr=None if index == 0 else subprocess.DEVNULL,
                 )
             )
-        for process in processes:
+        status = processes[0].wait()
+        for process in processes[1:]:
+            process.kill()
             process.wait()
+    sys.exit(status)
 
 
 @dataclass(frozen=True)
@@ -114,8 +118,10 @@ def measure(lengths: list[float], blocks: int, *, with_fit: bool) -> None:
 
     from tfckpt_trainer import TrainingRun
     from tfckpt_trainer.training import create_strategy, fit
+    from tfckpt_trainer.training.worker_group import WorkerGroup
 
     strategy = create_strategy("multi-worker", threads=1)
+    group = WorkerGroup(strategy)
     products = tf.Variable(0, trainable=False, name="products")
     matrix = tf.random.normal((MATRIX, MATRIX)) / MATRIX
 
@@ -158,13 +164,17 @@ def measure(lengths: list[float], blocks: int, *, with_fit: bool) -> None:
     def bare(steps):
         return block_of(lambda: float(bare_step(next(bare_input))), steps)
 
+    def agreed(seconds):
+        """Returns the mean over all workers, which must run the same number of steps."""
+        return statistics.mean(group.all_gather(seconds))
+
     def set_length(milliseconds):
         """Adds products until a bare step takes so long; returns the steps of a block."""
         products.assign(0)
         bare(20)
-        empty = bare(50).step
+        empty = agreed(bare(50).step)
         products.assign(200)
-        each = (bare(20).step - empty) / 200
+        each = agreed(bare(20).step - empty) / 200
         products.assign(max(0, round((milliseconds / 1e3 - empty) / each)))
         return max(10, round(BLOCK_SECONDS / max(milliseconds / 1e3, empty)))
 
@@ -186,6 +196,9 @@ def measure(lengths: list[float], blocks: int, *, with_fit: bool) -> None:
     if with_fit:
         library_input.close()
         measure_fit(parts, fit, products, products_of, steps_of, blocks)
+    if not group.is_chief:
+        # The first worker may still need this one to finish its last step.
+        signal.pause()
     os._exit(0)
 
 

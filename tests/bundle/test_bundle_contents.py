@@ -275,6 +275,22 @@ def test_names_of_tensorflow_1_tell_most(tmp_path):
     }
 
 
+def test_scalars_at_the_root_are_weights_of_tensorflow_1_if_nothing_else_is(tmp_path):
+    """As in the models of TensorFlow Serving's tests, which compute `a * x + b`."""
+    scalars = {"a": array(np.float32(0.5)), "b": array(np.float32(2)), "c": array(np.int32(3))}
+    write(tmp_path / "c", {**scalars, "global_step": array(np.int64(4))})
+    found = {one.path: one.role for one in describe_tensors(read_index(tmp_path / "c"), None)}
+    assert found == {
+        "a": Role.WEIGHT,
+        "b": Role.WEIGHT,
+        "c": Role.OTHER,
+        "global_step": Role.STEP,
+    }
+    write(tmp_path / "d", {**scalars, "w": array(np.ones((1, 1)))})
+    found = {one.path: one.role for one in describe_tensors(read_index(tmp_path / "d"), None)}
+    assert [path for path, role in found.items() if role is Role.WEIGHT] == ["w"]
+
+
 def test_where_the_object_graph_is_lost_nothing_is_said_of_what_tensors_are_for(tmp_path):
     tensors = {key_of(name): ONE for name in ("model/kernel", "optimizer/m")}
     write(tmp_path / "c", {**tensors, GRAPH_KEY: strings([b""], ())})

@@ -48,7 +48,7 @@ def table(entries: bytes, handles: Callable[[bytes], Sequence[bytes]] = lambda o
     """An index of one block; `handles` makes those of its index block from the one of the block."""
     block, empty = closed(entries), closed(b"")
     named = handles(number(0) + number(len(block) - 5))
-    index = closed(b"".join(entry(b"%06d" % n, handle) for n, handle in enumerate(named)))
+    index = closed(b"".join(entry(b"\xff\xff%06d" % n, handle) for n, handle in enumerate(named)))
     footer = number(len(block)) + number(len(empty) - 5)
     footer += number(len(block) + len(empty)) + number(len(index) - 5)
     return block + empty + index + footer.ljust(40, b"\0") + struct.pack("<Q", MAGIC)

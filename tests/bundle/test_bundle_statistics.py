@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from bundle_writing import NUMBERS, Parts, Stored, array, in_parts, rows, strings, write
 from tfckpt_trainer.bundle.analysis.statistics import BINS, Statistics, statistics
 from tfckpt_trainer.bundle.index import read_index
+from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.tensors import read_integer
 from tfckpt_trainer.errors import BundleError
 
@@ -171,3 +172,34 @@ def test_a_counter_of_another_size_is_none(tmp_path: Path) -> None:
     write(tmp_path / "ckpt-1", {"a": Stored(9, (), [b"\1" * 4096])})
     entry = read_index(tmp_path / "ckpt-1").entries["a"]
     assert read_integer(tmp_path / "ckpt-1", entry) is None
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "bfloat16", "float32", "complex64"])
+def test_progress_adds_up_to_the_size(tmp_path, dtype):
+    values = np.arange(700_000).astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
+    write(tmp_path / "c", {"a": array(values)})
+    index = read_index(tmp_path / "c")
+    seen: list[int] = []
+    statistics(tmp_path / "c", index, index.entries["a"], seen.append)
+    assert len(seen) > 2
+    assert sum(seen) == values.nbytes
+
+
+def test_small_types_are_read_once(tmp_path, monkeypatch):
+    """Billions of quantized weights would take minutes in double precision."""
+    write(tmp_path / "c", {"a": array(np.arange(300_000).astype(np.int8))})
+    index = read_index(tmp_path / "c")
+    read: list[int] = []
+    monkeypatch.setattr(Shard, "read", counting(Shard.read, read))
+    statistics(tmp_path / "c", index, index.entries["a"])
+    assert sum(read) == 300_000
+
+
+def counting(read, sizes):
+    """A method that notes how many bytes it is asked for."""
+
+    def counted(self, offset, size):
+        sizes.append(size)
+        return read(self, offset, size)
+
+    return counted

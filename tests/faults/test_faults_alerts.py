@@ -5,9 +5,9 @@ from __future__ import annotations
 import resource
 
 import pytest
-from cluster import Cluster
 from steered import SteeredRun
 
+from cluster import Cluster
 from command_running import run_binary
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.records.event import JournalKind

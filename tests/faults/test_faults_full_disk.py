@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from cluster import SCRIPTS, Cluster
 from steered import SteeredRun
 
+from cluster import SCRIPTS, Cluster
 from command_running import run_binary
 from real_file_systems import fill, is_full, small_tmpfs
 from tensorflow_processes import run_with_tensorflow

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
-from cluster import Cluster
 from steered import SteeredRun
 
+from cluster import Cluster
 from real_file_systems import power_cut_disk
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.commit import finish_interrupted_saves

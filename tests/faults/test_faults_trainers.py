@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 
 import pytest
-from cluster import Cluster
 from steered import SteeredRun
 
+from cluster import Cluster
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 
 pytestmark = pytest.mark.tensorflow

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from tfckpt_trainer.launch.cluster import Task, cluster_of, processes_in_words, tasks, tf_config
+from tfckpt_trainer.cluster.tasks import Task, cluster_of, tasks, tf_config
+from tfckpt_trainer.launch.cluster import processes_in_words
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from tfckpt_trainer.launch.launcher import launch
+from tfckpt_trainer.launch.local.standby import MODULE, Program, as_program
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import read_supervisor
-from tfckpt_trainer.launch.standby import MODULE, Program, as_program
 from tfckpt_trainer.launch.stop import stop_supervisor
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.journal import read_entries

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from reserved_ports import reserved_ports
 from tensorflow_processes import TensorFlowProcess
-from tfckpt_trainer.launch.cluster import addresses, cluster_of, tasks, tf_config
+from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config
+from tfckpt_trainer.launch.cluster import addresses
 
 SCRIPTS = Path(__file__).with_name("scripts")
 

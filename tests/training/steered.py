@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from cluster import Cluster
-
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.health import read_workers

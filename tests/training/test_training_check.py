@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from cluster import SCRIPTS
 
+from cluster import SCRIPTS
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.rundir.records.check import CheckOrder, Pass, StateKind
 from tfckpt_tui.services.exactness.check import read_traces
@@ -102,6 +102,7 @@ def test_only_state_that_was_not_passed_is_found_and_told_what_to_do():
     assert {what: keras for what, keras, _ in lines} == {
         "iterator iterator": "False",
         "metric trainer.losses['total']": "False",
+        "SavedModel encoder": "False",
         "model second": "False",
         "seed generator of keras.random": "True",
         "tf.random.Generator trainer.noise": "False",

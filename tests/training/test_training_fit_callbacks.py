@@ -10,9 +10,9 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from cluster import SCRIPTS, Cluster
 from steered import SteeredRun
 
+from cluster import SCRIPTS, Cluster
 from documentation import DOCS
 from tensorflow_processes import run_with_tensorflow
 

@@ -6,9 +6,9 @@ import json
 import os
 
 import pytest
-from cluster import Cluster
 from steered import SteeredRun
 
+from cluster import Cluster
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.journal import read_entries
@@ -101,6 +101,19 @@ def test_a_stateful_pipeline_continues_at_its_position(results, name):
     assert pipeline["position"] == "position"
     assert "input position" in result["contents"]
     assert "its position, but the state of its operations is not" in messages(result, "start")[1]
+
+
+def test_an_order_that_another_process_would_not_repeat_is_not_called_exact(results):
+    shuffle, any_order = ["a repeated shuffle without a seed"], ["deterministic=False"]
+    assert results["orders"] == {
+        "repeated": shuffle,
+        "random": ["a repeated Dataset.random without a seed"],
+        "seeded": [],
+        "one epoch": [],
+        "behind": [],
+        "map": any_order,
+        "option": any_order,
+    }
 
 
 @pytest.mark.parametrize("name", COUNTED)

@@ -7,12 +7,12 @@ import re
 import time
 
 import pytest
-from cluster import SCRIPTS, Cluster
 from separate_hosts import SeparateHosts, why_no_hosts
 from steered import SteeredRun
 
+from cluster import SCRIPTS, Cluster
 from tensorflow_processes import TensorFlowProcess
-from tfckpt_trainer.launch.cluster import cluster_of, tasks, tf_config
+from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Ending

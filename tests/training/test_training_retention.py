@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from cluster import Cluster
 from steered import SteeredRun
 
+from cluster import Cluster
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.catalog.retention.prune import undo

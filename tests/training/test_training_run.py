@@ -71,14 +71,14 @@ def test_the_next_save_notes_that_it_completed_an_interrupted_one(make_run, back
 
 
 def test_an_error_looks_for_another_trainer_once(make_run, monkeypatch):
-    from tfckpt_trainer.training.loop import training_run
+    from tfckpt_trainer.training.loop import shutdown
 
     looks = []
 
     def find_other_trainer(run, index):
         looks.append(index)
 
-    monkeypatch.setattr(training_run, "find_other_trainer", find_other_trainer)
+    monkeypatch.setattr(shutdown, "find_other_trainer", find_other_trainer)
     make_run()
     sys.excepthook(ValueError, ValueError("wrong shape"), None)
     assert looks == [0]

@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from cluster import Cluster
 from steered import SteeredRun
 
+from cluster import Cluster
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.scan.history import Records
 from tfckpt_trainer.rundir.documents import load

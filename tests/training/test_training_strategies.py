@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from cluster import SCRIPTS
 
+from cluster import SCRIPTS
 from reserved_ports import reserved_ports
 from tensorflow_processes import TensorFlowProcess, run_with_tensorflow
 from tfckpt_trainer.launch.cluster import addresses, cluster_of, tasks, tf_config

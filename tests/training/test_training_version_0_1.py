@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from cluster import Cluster
 from steered import SteeredRun
 
+from cluster import Cluster
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord

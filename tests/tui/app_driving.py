@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from textual.app import App
+from textual.events import Key
+from textual.keys import _character_to_key
 from textual.pilot import Pilot
 
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -52,6 +54,17 @@ def shown(app: App[int]) -> str:
 def top(app: App[int]) -> str:
     """Returns the text of the topmost screen."""
     return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+
+
+def type_ahead(pilot: Pilot[int], *keys: str) -> None:
+    """Sends keys at once, as a fast typist or a slow line does: nobody waits between them."""
+    driver = pilot.app._driver
+    assert driver is not None
+    for key in keys:
+        name = _character_to_key(key) if len(key) == 1 and not key.isalnum() else key
+        event = Key(name, key if len(key) == 1 else None)
+        event.set_sender(pilot.app)
+        driver.send_message(event)
 
 
 async def until(

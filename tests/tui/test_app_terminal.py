@@ -11,6 +11,7 @@ import signal
 import struct
 import sys
 import termios
+import threading
 import time
 from pathlib import Path
 
@@ -19,7 +20,9 @@ import pytest
 from rundir_factory import RunFactory, two_branches
 from test_app_hostile import HOSTILE, poison
 
-from waiting import LEAST_SECONDS
+from tfckpt_tui.app import terminal_driver
+from tfckpt_tui.app.terminal_driver import TerminalWriter
+from waiting import LEAST_SECONDS, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -93,6 +96,23 @@ class Terminal:
         while text in self.text:
             assert time.monotonic() < deadline, f"still {text!r} in:\n{self.text}"
             assert self.read(0.1), f"ended with {text!r}:\n{self.text}"
+
+    def close(self) -> None:
+        """Closes the terminal, as a window or an SSH connection closes."""
+        os.close(self._fd)
+
+    def status(self, timeout: float = LEAST_SECONDS) -> int:
+        """Waits until the process has ended, without reading what it writes."""
+        deadline = time.monotonic() + timeout
+        while True:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+            if time.monotonic() > deadline:
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+                pytest.fail("it did not end")
+            time.sleep(0.02)
 
     def end(self, timeout: float = LEAST_SECONDS) -> int:
         """Waits until the process has ended; returns its exit status."""
@@ -243,6 +263,71 @@ def test_it_can_be_suspended_and_goes_on(made: RunFactory, tmp_path: Path) -> No
     terminal.wait_for("ready>")
     terminal.press("exit\n")
     assert terminal.end() == 0
+
+
+def test_an_idle_run_is_drawn_again_after_fg(tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run", now=time.time() - 7 * 86400)
+    script = tmp_path / "open.py"
+    script.write_text(_OPEN)
+    terminal = Terminal(code=_SHELL)
+    terminal.wait_for("ready>")
+    terminal.press(f"{sys.executable} {script} {made.run.root}\n")
+    terminal.wait_for("ckpt-b1-400")
+    terminal.press("\x1a")
+    terminal.wait_for("Stopped")
+    before = len(terminal.raw)
+    terminal.press("fg\n")
+    wait_until(
+        lambda: terminal.read(0.1) and b"ckpt-b1-400" in terminal.raw[before:], 60, "a new frame"
+    )
+    terminal.press("q")
+    terminal.wait_for("ready>")
+    terminal.press("exit\n")
+    assert terminal.end() == 0
+
+
+def test_a_closed_terminal_ends_it_even_if_no_signal_says_so(made: RunFactory) -> None:
+    deaf = (
+        "import signal; from tfckpt_tui.app import base_app\n"
+        "base_app._SIGNALS = (signal.SIGTERM,); signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    )
+    terminal = Terminal(str(made.run.root), code=deaf + _OPEN)
+    terminal.wait_for("ckpt-b1-400")
+    terminal.close()
+    assert terminal.status() == 128 + signal.SIGHUP
+
+
+def test_a_signal_ends_it_in_a_terminal_that_stopped(made: RunFactory) -> None:
+    terminal = Terminal(str(made.run.root))
+    terminal.wait_for("q detach")
+    for _ in range(100):
+        terminal.press("\t")
+        # One frame for each key: more of them than the terminal and the app hold.
+        time.sleep(0.03)
+    os.kill(terminal.pid, signal.SIGTERM)
+    assert terminal.status() == 128 + signal.SIGTERM
+    terminal.close()
+
+
+def test_a_stopped_terminal_delays_nobody_and_is_drawn_again_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(terminal_driver, "_STALLED_SECONDS", 0.05)
+    resumed = threading.Event()
+    reader, end = os.pipe()
+    writer = TerminalWriter(end, resumed.set)
+    writer.start()
+    for _ in range(200):
+        writer.write("x" * 8192)
+    assert not resumed.is_set()
+    while not resumed.is_set():
+        assert select.select([reader], [], [], LEAST_SECONDS)[0]
+        os.read(reader, 1 << 16)
+    writer.write("drawn again")
+    writer.stop()
+    assert os.read(reader, 1 << 20).endswith(b"drawn again")
+    os.close(reader)
+    os.close(end)
 
 
 def test_it_ends_at_once_whatever_its_threads_are_doing(made: RunFactory) -> None:

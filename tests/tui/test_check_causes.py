@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from json_reference import check as check_json
 
@@ -124,6 +126,31 @@ def test_a_stateful_map_is_the_cause_of_another_input() -> None:
     (cause,) = likely_causes(found)
     assert cause.id == "stateful-map"
     assert "train.py, line 7" in cause.why
+
+
+def test_what_the_trainer_found_in_the_dataset_is_a_cause() -> None:
+    facts = CheckFacts(
+        has_dataset=True,
+        input_causes=["a tf.random.Generator in map (train.py line 7)"],
+        input_remedies=["Use tf.random.stateless_*."],
+    )
+    for what, name in ((What.INPUT, ""), (What.STATE, "StateVar")):
+        found = Difference(Pass.IN_PLACE, what, name, 0, 4, 1, facts=facts)
+        cause = likely_causes(found)[0]
+        assert cause.id == "stateful-map"
+        assert "train.py line 7" in cause.why and cause.advice == "Use tf.random.stateless_*."
+    metric = Difference(Pass.IN_PLACE, What.METRIC, "loss", 0, 4, 1, facts=facts)
+    assert "stateful-map" not in [cause.id for cause in likely_causes(metric)]
+
+
+def test_only_a_name_of_the_script_is_shown_as_code() -> None:
+    found = Difference(
+        Pass.IN_PLACE, What.STATE, "kernel", 0, 3, 0, kind=StateKind.VARIABLE, passed=False
+    )
+    (unnamed,) = likely_causes(found)
+    assert "kernel}" not in unnamed.advice and "extra={…}" in unnamed.advice
+    (named,) = likely_causes(replace(found, expression="encoder.kernel"))
+    assert "extra={'kernel': encoder.kernel}" in named.advice
 
 
 def test_a_difference_in_a_new_process_only_has_to_do_with_its_start() -> None:

@@ -9,15 +9,12 @@ import signal
 import time
 from pathlib import Path
 
-import google_crc32c
 import keras
 import numpy as np
 import tensorflow as tf
+from shared_parts import digest, request_restore
 
 from tfckpt_trainer import SaveOptions, TrainingRun
-from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.training import create_strategy
 
 STEPS = 18
@@ -166,29 +163,21 @@ def replica_step(batch):
     return {"loss": loss, "critic_loss": critic_loss}
 
 
-def digest(*variables: object) -> int:
-    value = 0
-    for variable in variables:
-        raw = variable.value if isinstance(variable, keras.Variable) else variable
-        for component in strategy.experimental_local_results(raw):
-            value = google_crc32c.extend(value, component.numpy().tobytes())
-    return value
-
-
 def parts() -> dict[str, object]:
     lookups = words.lookup(tf.range(30, dtype=tf.int64)).numpy().tolist()
     return {
-        "recurrent": digest(*recurrent.variables),
-        "generator": digest(*generator.variables, own_noise.state),
-        "discriminator": digest(*discriminator.variables),
+        "recurrent": digest(strategy, recurrent.variables),
+        "generator": digest(strategy, [*generator.variables, own_noise.state]),
+        "discriminator": digest(strategy, discriminator.variables),
         "wrapped": digest(
-            *wrapped.variables, wrapped.noise.state, wrapped.middle[1].seed_generator.state
+            strategy,
+            [*wrapped.variables, wrapped.noise.state, wrapped.middle[1].seed_generator.state],
         ),
-        "optimizers": digest(*optimizer.variables, *critic_optimizer.variables),
-        "mean": digest(*mean.variables),
-        "seen": digest(*wrapped.seen.variables),
-        "listed": digest(*listed.variables),
-        "shift": digest(shift),
+        "optimizers": digest(strategy, [*optimizer.variables, *critic_optimizer.variables]),
+        "mean": digest(strategy, mean.variables),
+        "seen": digest(strategy, wrapped.seen.variables),
+        "listed": digest(strategy, listed.variables),
+        "shift": digest(strategy, [shift]),
         "curriculum": [curriculum.level, curriculum.weights.tobytes().hex()],
         "words": [] if options.in_parts else lookups,
     }
@@ -208,13 +197,7 @@ with open(f"{options.log}-{index}.jsonl", "a", buffering=1) as log:
         if options.restart or step < STEPS:
             continue
         if passes == 0 and step == STEPS and index == 0:
-            box = CommandQueue(RunDirectory(run.directory))
-            command = box.submit(
-                CommandKind.RESTORE, {"name": f"ckpt-{SAVED}"}, requested_by="test"
-            )
-            # Steps are quicker than the chief looks into its box; it acts after the next one.
-            while box.look_up(command.id).state is CommandState.REQUESTED:
-                time.sleep(0.01)
+            request_restore(run.directory, f"ckpt-{SAVED}")
         if passes == 1:
             Path(f"{options.log}-{index}.done").touch()
             while len(list(Path(options.log).parent.glob("*.done"))) < run.worker_count:

@@ -8,15 +8,12 @@ import os
 import signal
 import time
 
-import google_crc32c
 import keras
 import numpy as np
 import tensorflow as tf
+from shared_parts import digest, request_restore
 
 from tfckpt_trainer import SaveOptions, TrainingRun
-from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.training import create_strategy
 
 parser = argparse.ArgumentParser()
@@ -89,14 +86,6 @@ def replica_step(batch):
     return loss
 
 
-def digest() -> int:
-    value = 0
-    for variable in [*model.variables, *optimizer.variables]:
-        for component in strategy.experimental_local_results(variable.value):
-            value = google_crc32c.extend(value, component.numpy().tobytes())
-    return value
-
-
 index = int(os.environ["TFCKPT_WORKER_INDEX"])
 train_step = run.function(replica_step)
 with open(f"{options.log}-{index}.jsonl", "a", buffering=1) as log:
@@ -104,15 +93,10 @@ with open(f"{options.log}-{index}.jsonl", "a", buffering=1) as log:
         metrics = train_step(batch)
         step = run.step + 1
         line = {"step": step, "branch": run.branch, "loss": metrics["loss"].hex()}
-        log.write(json.dumps({**line, "digest": digest()}) + "\n")
+        value = digest(strategy, [*model.variables, *optimizer.variables])
+        log.write(json.dumps({**line, "digest": value}) + "\n")
         if step == options.restore_at and run.branch == 0 and index == 0:
-            box = CommandQueue(RunDirectory(run.directory))
-            command = box.submit(
-                CommandKind.RESTORE, {"name": options.restore}, requested_by="test"
-            )
-            # Steps are quicker than the chief looks into its box; it acts after the next one.
-            while box.look_up(command.id).state is CommandState.REQUESTED:
-                time.sleep(0.01)
+            request_restore(run.directory, options.restore)
         if step == options.die_at and run.branch == 0:
             while not (run.directory / f"{options.restore}.index").exists():
                 time.sleep(0.01)

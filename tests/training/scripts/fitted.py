@@ -10,14 +10,11 @@ import signal
 import time
 from pathlib import Path
 
-import google_crc32c
 import keras
 import numpy as np
 import tensorflow as tf
+from shared_parts import digest, request_restore
 
-from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.training import SaveOptions, create_strategy, fit
 
 parser = argparse.ArgumentParser()
@@ -91,24 +88,16 @@ class Log(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         batches = next(self._batches)
-        digest = 0
-        for variable in [*model.variables, *model.optimizer.variables]:
-            for component in strategy.experimental_local_results(variable.value):
-                digest = google_crc32c.extend(digest, component.numpy().tobytes())
+        value = digest(strategy, [*model.variables, *model.optimizer.variables])
         self.write(
-            epoch=self.epoch, batch=batch, digest=digest, logs={k: v.hex() for k, v in logs.items()}
+            epoch=self.epoch, batch=batch, digest=value, logs={k: v.hex() for k, v in logs.items()}
         )
         if options.slow:
             time.sleep(0.05)
         if batches == options.die_after:
             os.kill(os.getpid(), signal.SIGKILL)
         if batches == options.restore_after and index == 0:
-            box = CommandQueue(RunDirectory(Path(os.environ["TFCKPT_RUN_DIR"])))
-            command = box.submit(
-                CommandKind.RESTORE, {"name": options.restore}, requested_by="test"
-            )
-            while box.look_up(command.id).state is CommandState.REQUESTED:
-                time.sleep(0.01)
+            request_restore(os.environ["TFCKPT_RUN_DIR"], options.restore)
 
     def on_epoch_end(self, epoch, logs=None):
         rate = float(model.optimizer.learning_rate.numpy())

@@ -7,16 +7,12 @@ import itertools
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
-import google_crc32c
 import keras
 import numpy as np
+from shared_parts import digest, request_restore
 
-from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.training import create_strategy, fit
 
 parser = argparse.ArgumentParser()
@@ -105,12 +101,9 @@ class Log(keras.callbacks.Callback):
         return {**found, "best_weights": [part.tobytes().hex() for part in best]}
 
     def write(self, **line):
-        digest = 0
-        for variable in [*model.variables, *model.optimizer.variables]:
-            for component in strategy.experimental_local_results(variable.value):
-                digest = google_crc32c.extend(digest, component.numpy().tobytes())
+        value = digest(strategy, [*model.variables, *model.optimizer.variables])
         with self._path.open("a") as log:
-            log.write(json.dumps({**line, "digest": digest, "states": self.states()}) + "\n")
+            log.write(json.dumps({**line, "digest": value, "states": self.states()}) + "\n")
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
@@ -121,12 +114,7 @@ class Log(keras.callbacks.Callback):
         if batches == options.die_after:
             os.kill(os.getpid(), signal.SIGKILL)
         if batches == options.restore_after and index == 0:
-            box = CommandQueue(RunDirectory(Path(os.environ["TFCKPT_RUN_DIR"])))
-            command = box.submit(
-                CommandKind.RESTORE, {"name": options.restore}, requested_by="test"
-            )
-            while box.look_up(command.id).state is CommandState.REQUESTED:
-                time.sleep(0.01)
+            request_restore(os.environ["TFCKPT_RUN_DIR"], options.restore)
 
     def on_epoch_end(self, epoch, logs=None):
         self.write(epoch=epoch, end={k: v.hex() for k, v in logs.items()})

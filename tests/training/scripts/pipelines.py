@@ -18,6 +18,7 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.training import create_strategy
+from tfckpt_trainer.training.pipelines.pipeline import probe
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--directory", type=Path, required=True)
@@ -226,7 +227,24 @@ def own_iterators():
     return {}
 
 
-results = {"own": own_iterators()}
+def orders():
+    """Returns what makes the order of pipelines differ in another process."""
+    numbers = tf.data.Dataset.range(9)
+    any_order = tf.data.Options()
+    any_order.deterministic = False
+    found = {
+        "repeated": numbers.shuffle(9).batch(2).repeat(),
+        "random": tf.data.Dataset.random().take(9).repeat(2),
+        "seeded": numbers.shuffle(9, seed=0).repeat(),
+        "one epoch": numbers.shuffle(9).repeat(1),
+        "behind": numbers.repeat().shuffle(9),
+        "map": numbers.map(double, num_parallel_calls=2, deterministic=False),
+        "option": numbers.with_options(any_order).batch(2),
+    }
+    return {name: probe(iter(dataset)).facts(name).causes for name, dataset in found.items()}
+
+
+results = {"own": own_iterators(), "orders": orders()}
 for name, make in PIPELINES.items():
     try:
         results[name] = attempt(name, make)

@@ -19,6 +19,9 @@ from tfckpt_trainer import Policy, SaveOptions, TrainingRun
 from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.training import create_strategy
 
+STEP_SECONDS = 0.01
+"""The least that a step takes in a run that has no end."""
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--strategy", default="multi-worker")
 parser.add_argument("--steps", type=int)
@@ -187,6 +190,9 @@ if options.trace:
 train_step = run.function(replica_step)
 worker = int(os.environ["TFCKPT_WORKER_INDEX"])
 for batch in run:
+    if options.steps is None:
+        # At full speed it would take the processor from the tests that wait for it.
+        time.sleep(STEP_SECONDS)
     if options.plain:
         run.report(loss=plain_step())
     else:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import time
 
 import keras
 import tensorflow as tf
+from shared_parts import request_restore
 
 from tfckpt_trainer import TrainingRun
-from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.training import create_strategy
 
 parser = argparse.ArgumentParser()
@@ -107,7 +104,4 @@ with open(f"{options.log}-{index}", "a", buffering=1) as log:
         log.write(json.dumps(line) + "\n")
         if run.step + 1 == options.restore_at and index == 0:
             options.restore_at = None
-            box = CommandQueue(RunDirectory(run.directory))
-            command = box.submit(CommandKind.RESTORE, {"name": "ckpt-4"}, requested_by="test")
-            while box.look_up(command.id).state is CommandState.REQUESTED:
-                time.sleep(0.01)
+            request_restore(run.directory, "ckpt-4")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import keras
 import tensorflow as tf
 
@@ -56,6 +58,12 @@ step = closure()
 weights = [tf.Variable(v) for v in model.trainable_variables]
 iterator = iter(tf.data.Dataset.range(3))
 keras.random.normal((1,))  # creates Keras's global generator
+exported = tf.Module()
+exported.kernel = tf.Variable([1.0])
+with tempfile.TemporaryDirectory() as directory:
+    tf.saved_model.save(exported, directory)
+    encoder = tf.saved_model.load(directory)
+del exported
 gone = tf.Variable(0, name="gone")
 del gone
 

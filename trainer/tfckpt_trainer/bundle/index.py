@@ -13,11 +13,27 @@ from pathlib import Path
 from tfckpt_trainer.bundle.checksum import unmask
 from tfckpt_trainer.bundle.slices import Slice, decode_slice_key, parse_slice, slice_key
 from tfckpt_trainer.bundle.table import Table
-from tfckpt_trainer.bundle.wire import BYTES, WireError, fields, signed64
+from tfckpt_trainer.bundle.wire import (
+    BYTES,
+    FIXED32,
+    VARINT,
+    WireError,
+    fields,
+    read_varint,
+    signed64,
+    typed_fields,
+)
 from tfckpt_trainer.errors import BundleError
 
 VERSION = 1
 """Version of the bundle format. TensorFlow has only had this one."""
+
+_MAX_INT32 = (1 << 31) - 1
+_HEADER = {1: VARINT, 2: VARINT, 3: BYTES}
+_ENTRY = {1: VARINT, 2: BYTES, 3: VARINT, 4: VARINT, 5: VARINT, 6: FIXED32, 7: BYTES}
+_SHAPE = {2: BYTES, 3: VARINT}
+_DIMENSION = {1: VARINT, 2: BYTES}
+"""Wire types by field number."""
 
 MAX_SHARDS = 100_000
 MAX_RANK = 254
@@ -153,37 +169,63 @@ def _read_header(table: Table, entries: Iterator[tuple[bytes, bytes]]) -> int:
 
 
 def _shard_count(data: bytes) -> int:
-    count = endianness = needed = 0
-    for number, kind, value, content in fields(data):
+    count = endianness = 0
+    version = b""
+    for number, _, value, content in typed_fields(data, _HEADER):
         if number == 1:
             count = signed64(value)
         elif number == 2:
             endianness = value
-        elif number == 3 and kind == BYTES:
-            needed = _needed_version(content)
+        elif number == 3:
+            version += content
     if endianness != 0:
         raise WireError("was written on a big-endian machine; only little-endian is supported")
-    if needed > VERSION:
-        raise WireError(f"needs a reader of version {needed}; this one reads version {VERSION}")
+    _check_version(version)
     if not 0 < count <= MAX_SHARDS:
         raise WireError(f"has {count} data files; expected 1 to {MAX_SHARDS}")
     return count
 
 
-def _needed_version(data: bytes) -> int:
-    """Returns `min_consumer` of a `VersionDef`: the oldest version that can read the file."""
-    return next((value for number, _, value, _ in fields(data) if number == 2), 0)
+def _check_version(data: bytes) -> None:
+    """Checks a `VersionDef`, which says which readers can read the file."""
+    producer = needed = 0
+    refused: set[int] = set()
+    for number, kind, value, content in fields(data):
+        if number == 1 and kind == VARINT:
+            producer = value
+        elif number == 2 and kind == VARINT:
+            needed = value
+        elif number == 3 and kind == VARINT:
+            refused.add(value)
+        elif number == 3 and kind == BYTES:
+            refused.update(_packed(content))
+        elif number <= 3:
+            raise WireError(f"field {number} of the version has wire type {kind}")
+    if producer > _MAX_INT32:
+        raise WireError(f"was written by version {producer}, which does not exist")
+    if needed > VERSION:
+        raise WireError(f"needs a reader of version {needed}; this one reads version {VERSION}")
+    if VERSION in refused:
+        raise WireError(f"says that readers of version {VERSION} cannot read it")
+
+
+def _packed(data: bytes) -> Iterator[int]:
+    position = 0
+    while position < len(data):
+        value, position = read_varint(data, position)
+        yield value
 
 
 def _entry(name: str, data: bytes, shard_count: int) -> TensorEntry:
     dtype = shard = offset = size = checksum = 0
-    shape: tuple[int, ...] = ()
+    shape = b""
     slices = []
-    for number, kind, value, content in fields(data):
+    for number, _, value, content in typed_fields(data, _ENTRY):
         if number == 1:
             dtype = value
-        elif number == 2 and kind == BYTES:
-            shape = _known_shape(content)
+        elif number == 2:
+            # A message that comes twice is merged, which is to read both one after the other.
+            shape += content
         elif number == 3:
             shard = signed64(value)
         elif number == 4:
@@ -192,7 +234,7 @@ def _entry(name: str, data: bytes, shard_count: int) -> TensorEntry:
             size = signed64(value)
         elif number == 6:
             checksum = value
-        elif number == 7 and kind == BYTES:
+        elif number == 7:
             slices.append(parse_slice(content))
     if dtype not in DTYPES:
         raise WireError(f"has the unknown type {dtype}")
@@ -201,7 +243,7 @@ def _entry(name: str, data: bytes, shard_count: int) -> TensorEntry:
     return TensorEntry(
         name=name,
         dtype=DTYPES[dtype],
-        shape=shape,
+        shape=_known_shape(shape),
         shard=shard,
         shard_count=shard_count,
         offset=offset,
@@ -211,16 +253,26 @@ def _entry(name: str, data: bytes, shard_count: int) -> TensorEntry:
     )
 
 
+def _check_utf8(text: bytes) -> None:
+    """Checks a string of a protocol buffer; TensorFlow does not read a message without it."""
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise WireError("the name of a dimension is not UTF-8") from error
+
+
 @lru_cache(maxsize=1024)
 def _known_shape(data: bytes) -> tuple[int, ...]:
     """Decodes a `TensorShapeProto`. Cached because most tensors share a few shapes."""
     shape = []
-    for number, kind, _, content in fields(data):
-        if number == 2 and kind == BYTES:
+    for number, _, _, content in typed_fields(data, _SHAPE):
+        if number == 2:
             size = 0
-            for inner, _, value, _ in fields(content):
+            for inner, _, value, text in typed_fields(content, _DIMENSION):
                 if inner == 1:
                     size = signed64(value)
+                elif inner == 2:
+                    _check_utf8(text)
             if size < 0:
                 raise WireError(f"has a dimension of size {size}")
             shape.append(size)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tfckpt_trainer.bundle.wire import BYTES, WireError, fields, signed64
+from tfckpt_trainer.bundle.wire import BYTES, VARINT, WireError, signed64, typed_fields
 
 _ESCAPES = {b"\x00": b"\x00\xff", b"\xff": b"\xff\x00"}
 _ESCAPED = re.compile(b"[\x00\xff]")
+
+_EXTENT = {1: VARINT, 2: VARINT}
 
 WHOLE = -1
 """Length of a slice that spans the whole dimension."""
@@ -24,14 +26,19 @@ class Slice:
 
     extents: tuple[tuple[int, int], ...]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it spans every dimension."""
+        return all(extent == (0, WHOLE) for extent in self.extents)
+
 
 def parse_slice(data: bytes) -> Slice:
     """Decodes a `TensorSliceProto`."""
     extents = []
-    for number, kind, _, content in fields(data):
-        if number == 1 and kind == BYTES:
+    for number, _, _, content in typed_fields(data, {1: BYTES}):
+        if number == 1:
             start, length = 0, WHOLE
-            for inner, _, value, _ in fields(content):
+            for inner, _, value, _ in typed_fields(content, _EXTENT):
                 if inner == 1:
                     start = signed64(value)
                 elif inner == 2:
@@ -67,7 +74,10 @@ def decode_slice_key(key: bytes) -> tuple[str, Slice]:
         extents.append((start, length))
     if position != len(key):
         raise WireError("a slice key is too long")
-    return name.decode("utf-8", "surrogateescape"), Slice(tuple(extents))
+    found = name.decode("utf-8", "surrogateescape"), Slice(tuple(extents))
+    if slice_key(*found) != key:
+        raise WireError("a slice key is not encoded as TensorFlow does")
+    return found
 
 
 def _read_string(data: bytes, position: int) -> tuple[bytes, int]:

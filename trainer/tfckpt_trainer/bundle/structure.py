@@ -130,21 +130,47 @@ def _entry_findings(prefix: Path, index: Index) -> Iterator[Finding]:
             expected = f"{item * entry.element_count} for {format_tensor(entry.dtype, entry.shape)}"
             message = f"{entry.name} has {entry.size} bytes; expected {expected}"
             yield Finding("error", "size", file, entry.name, message)
+        elif entry.dtype == "resource":
+            message = f"{entry.name} is a resource, which TensorFlow cannot restore"
+            yield Finding("error", "dtype", file, entry.name, message)
+    yield from _name_findings(file, index)
     for entry in index.entries.values():
         problem = _slice_problem(index, entry) if entry.slices else ""
         if problem:
             yield Finding("error", "slice", file, entry.name, f"{entry.name}: {problem}")
 
 
+def _name_findings(file: str, index: Index) -> Iterator[Finding]:
+    for name in index.entries:
+        if not _is_utf8(name):
+            message = f"{name} is not UTF-8; tf.train.load_checkpoint cannot list the checkpoint"
+            yield Finding("warning", "name", file, name, message)
+    known = {(entry.name, part) for entry in index.entries.values() for part in entry.slices}
+    for name, part in index.parts:
+        if (name, part) not in known:
+            message = f"{name}: no tensor has the part {_format_slice(part)}"
+            yield Finding("warning", "slice-unused", file, name, message)
+
+
+def _is_utf8(name: str) -> bool:
+    return not any("\udc80" <= character <= "\udcff" for character in name)
+
+
 def _slice_problem(index: Index, entry: TensorEntry) -> str:
     """Returns why the parts do not form the whole tensor; empty if they do."""
     elements = 0
+    if len(set(entry.slices)) < len(entry.slices):
+        return "a part is listed twice"
     for part in entry.slices:
+        if part.is_whole:
+            return "a part is the whole tensor"
         if len(part.extents) != len(entry.shape):
             return f"a part has {len(part.extents)} dimensions; expected {len(entry.shape)}"
         stored = index.parts.get((entry.name, part))
         if stored is None:
             return f"part {_format_slice(part)} is missing"
+        if stored.dtype != entry.dtype or stored.slices:
+            return f"part {_format_slice(part)} is not a plain tensor of type {entry.dtype}"
         lengths = []
         for (start, length), size in zip(part.extents, entry.shape, strict=True):
             length = size if length == WHOLE else length

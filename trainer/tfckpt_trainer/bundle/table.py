@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tfckpt_trainer.bundle.checksum import crc32c, unmask
 from tfckpt_trainer.bundle.links import open_inside
+from tfckpt_trainer.bundle.snappy import decompress, expanded_size
 from tfckpt_trainer.bundle.wire import WireError, read_varint
 from tfckpt_trainer.errors import BundleError, DamagedFileError
 from tfckpt_trainer.rundir.files import open_plain
@@ -29,6 +30,17 @@ _MAX_SHARED = 64
 TensorFlow writes every 16th key in full, so its ratio is at most 16. Without a limit, a crafted
 index of a megabyte could expand to gigabytes of names.
 """
+
+_MAX_EXPANSION = 8
+_ALWAYS_EXPANDED = 4 << 20
+"""Blocks with Snappy compression may take this many bytes in total, or 8 times the file.
+
+The keys share their prefixes already, so compression rarely saves more than three quarters.
+Without a limit, a crafted index could expand to 21 times its size.
+"""
+
+_PLAIN, _SNAPPY = 0, 1
+_LONGEST_VARINT32 = 5
 
 _Handle = tuple[int, int]
 """Offset and size of a block, without its trailer."""
@@ -70,7 +82,7 @@ class Table:
         Raises:
             BundleError: A block is damaged.
         """
-        for offset, size in self._handles():
+        for _, offset, size in self._handles():
             self._block(offset, size)
 
     def unused_damage(self) -> str:
@@ -85,8 +97,8 @@ class Table:
             return f"the metaindex, which is not used: {error.problem}"
         if self._unused:
             return self._unused
-        blocks = [self._metaindex, self._blocks, *self._handles()]
-        used = FOOTER_SIZE + sum(size + TRAILER_SIZE for _, size in blocks)
+        sizes = [self._metaindex[1], self._blocks[1], *(size for _, _, size in self._handles())]
+        used = FOOTER_SIZE + sum(size + TRAILER_SIZE for size in sizes)
         if used != len(self._data):
             return f"{len(self._data) - used} bytes do not belong to any block"
         return ""
@@ -94,16 +106,20 @@ class Table:
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
         """Yields keys and values. Keys strictly increase."""
         previous: bytes | None = None
-        for offset, size in self._handles():
+        for last, offset, size in self._handles():
             for key, value, _ in self._block_entries(offset, size):
                 if previous is not None and key <= previous:
                     raise BundleError(self.name, offset, "keys are not in order")
                 previous = key
                 yield key, value
+            # TensorFlow finds the block of a key by these; it misses keys that they exclude.
+            if previous is not None and previous > last:
+                raise BundleError(self.name, offset, "a block has keys that TensorFlow cannot find")
+            previous = last
 
     def offset_of(self, key: bytes) -> int | None:
         """Returns the file offset of the value of `key`, for error messages."""
-        for offset, size in self._handles():
+        for _, offset, size in self._handles():
             for found, _, position in self._block_entries(offset, size):
                 if found == key:
                     return position
@@ -154,9 +170,10 @@ class Table:
             unused = "a number in the footer takes more bytes than it needs"
         return (numbers[0], numbers[1]), (numbers[2], numbers[3]), unused
 
-    def _handles(self) -> Iterator[_Handle]:
-        end = 0
-        for _, value, place in self._block_entries(*self._blocks):
+    def _handles(self) -> Iterator[tuple[bytes, int, int]]:
+        """Yields for each block a key that is not less than its last one, its offset and size."""
+        end = expanded = 0
+        for last, value, place in self._block_entries(*self._blocks):
             try:
                 offset, position = read_varint(value, 0)
                 size, _ = read_varint(value, position)
@@ -167,57 +184,109 @@ class Table:
                 # file keep a reader busy for hours.
                 raise BundleError(self.name, place, "blocks are not in order")
             end = offset + size + TRAILER_SIZE
-            yield offset, size
+            expanded += self._expanded_size(offset, size)
+            self._check_expanded(offset, expanded)
+            yield last, offset, size
 
     def _block(self, offset: int, size: int) -> bytes:
+        content, kind = self._stored(offset, size)
+        stored = unmask(struct.unpack_from("<I", self._data, offset + size + 1)[0])
+        if crc32c(self._data[offset : offset + size + 1]) != stored:
+            raise BundleError(self.name, offset, "a block does not match its checksum")
+        if kind == _PLAIN:
+            return content
+        if kind != _SNAPPY:
+            problem = f"a block has compression {kind}; expected 0 (none) or 1 (Snappy)"
+            raise BundleError(self.name, offset + size, problem)
+        self._check_expanded(offset, self._expanded_size(offset, size))
+        try:
+            return decompress(content)
+        except WireError as error:
+            raise BundleError(self.name, offset, str(error)) from error
+
+    def _stored(self, offset: int, size: int) -> tuple[bytes, int]:
+        """Returns the bytes of a block as they are in the file, and its kind of compression."""
         end = offset + size
         if end + TRAILER_SIZE > len(self._data) - FOOTER_SIZE:
             raise BundleError(self.name, offset, "a block reaches beyond the end of the file")
-        content = self._data[offset:end]
-        stored = unmask(struct.unpack_from("<I", self._data, end + 1)[0])
-        if crc32c(self._data[offset : end + 1]) != stored:
-            raise BundleError(self.name, offset, "a block does not match its checksum")
-        if self._data[end] != 0:
-            raise BundleError(
-                self.name, end, "a block is compressed; TensorFlow does not compress indexes"
-            )
-        return content
+        return self._data[offset:end], self._data[end]
 
-    def _lengths(self, block: bytes, position: int, offset: int) -> tuple[int, int, int, int]:
+    def _expanded_size(self, offset: int, size: int) -> int:
+        """Returns how many bytes the compression of a block adds."""
+        content, kind = self._stored(offset, size)
+        if kind != _SNAPPY:
+            return 0
         try:
-            shared, position = read_varint(block, position)
-            rest, position = read_varint(block, position)
-            length, position = read_varint(block, position)
+            return expanded_size(content)
         except WireError as error:
-            raise BundleError(self.name, offset + position, str(error)) from error
-        return shared, rest, length, position
+            raise BundleError(self.name, offset, str(error)) from error
+
+    def _check_expanded(self, offset: int, size: int) -> None:
+        limit = max(_ALWAYS_EXPANDED, _MAX_EXPANSION * len(self._data))
+        if size > limit:
+            problem = f"compressed blocks have more than {limit} bytes"
+            raise BundleError(self.name, offset, problem)
+
+    def _lengths(self, block: bytes, position: int, place: int) -> tuple[int, int, int, int]:
+        numbers = []
+        for _ in range(3):
+            try:
+                number, following = read_varint(block, position)
+            except WireError as error:
+                raise BundleError(self.name, place, str(error)) from error
+            if following - position > _LONGEST_VARINT32:
+                raise BundleError(self.name, place, "a number is too long")
+            numbers.append(number)
+            position = following
+        return numbers[0], numbers[1], numbers[2], position
 
     def _block_entries(self, offset: int, size: int) -> Iterator[tuple[bytes, bytes, int]]:
-        """Yields keys and values of a block, with the file offset of each value."""
+        """Yields keys and values of a block, with the file offset of each value.
+
+        Offsets in a compressed block are that of the block.
+        """
         block = self._block(offset, size)
-        if size < 4:
-            raise BundleError(self.name, offset, "a block is too short")
-        restarts = struct.unpack_from("<I", block, size - 4)[0]
-        limit = size - 4 - 4 * restarts
-        if limit < 0:
-            raise BundleError(self.name, offset, "a block has more restart points than bytes")
+        step = 1 if self._data[offset + size] == _PLAIN else 0
+        limit, restarts = self._restarts(block, offset)
+        restart = next(restarts, -1)
         key, position, left = b"", 0, _MAX_SHARED * size
         while position < limit:
+            begin = position
             head = block[position : position + 3]
             if len(head) == 3 and max(head) < 0x80:
                 # The common case, inlined: three calls would take a third of the total time.
                 shared, rest, length = head
                 position += 3
             else:
-                shared, rest, length, position = self._lengths(block, position, offset)
+                place = offset + position * step
+                shared, rest, length, position = self._lengths(block, position, place)
             start = position + rest
             end = start + length
             if shared > len(key) or end > limit:
-                raise BundleError(self.name, offset + position, "an entry is truncated")
+                raise BundleError(self.name, offset + position * step, "an entry is truncated")
+            if begin == restart and not shared:
+                restart = next(restarts, -1)
             left -= shared
             if left < 0:
                 problem = "keys share more bytes than TensorFlow writes"
-                raise BundleError(self.name, offset + position, problem)
+                raise BundleError(self.name, offset + position * step, problem)
             key = key[:shared] + block[position:start]
-            yield key, block[start:end], offset + start
+            yield key, block[start:end], offset + start * step
             position = end
+        if limit and restart != -1:
+            raise BundleError(self.name, offset, "a restart point is not at the start of a key")
+
+    def _restarts(self, block: bytes, offset: int) -> tuple[int, Iterator[int]]:
+        """Returns where the entries of a block end, and its restart points.
+
+        TensorFlow looks for a key from the restart points on.
+        """
+        count = struct.unpack_from("<I", block, len(block) - 4)[0] if len(block) >= 4 else 0
+        limit = len(block) - 4 - 4 * count
+        if count < 1 or limit < 0:
+            problem = f"a block of {len(block)} bytes has {count} restart points"
+            raise BundleError(self.name, offset, problem)
+        points: tuple[int, ...] = struct.unpack_from(f"<{count}I", block, limit)
+        if points[0] != 0:
+            raise BundleError(self.name, offset, "the first restart point is not at the first key")
+        return limit, iter(points)

@@ -90,9 +90,10 @@ def _of_variants(shard: Shard, entry: TensorEntry, on_chunk: OnChunk) -> int:
 
     Iterator state, for example, is stored as a variant tensor.
     """
-    value, position = 0, entry.offset
+    value, position, count = 0, entry.offset, 0
     end = entry.offset + entry.size
     while position < end:
+        count += 1
         head = shard.read(position, min(_LONGEST_VARINT, end - position))
         try:
             length, used = read_varint(head, 0)
@@ -109,6 +110,9 @@ def _of_variants(shard: Shard, entry: TensorEntry, on_chunk: OnChunk) -> int:
             raise BundleError(shard.name, position, problem)
         value = _streamed(shard, stop, CHECKSUM_SIZE, value, on_chunk)
         position = stop + CHECKSUM_SIZE
+    if count != entry.element_count:
+        problem = f"{entry.name} has {count} elements; expected {entry.element_count}"
+        raise BundleError(shard.name, entry.offset, problem)
     return value
 
 

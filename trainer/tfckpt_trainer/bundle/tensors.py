@@ -85,7 +85,13 @@ def is_numeric(entry: TensorEntry) -> bool:
 
 
 def numeric_chunks(prefix: Path, index: Index, entry: TensorEntry) -> Iterator[Numbers]:
-    """Yields all elements of a numeric tensor in double precision.
+    """Yields all elements of a numeric tensor in double precision; see `stored_chunks`."""
+    for values in stored_chunks(prefix, index, entry):
+        yield _to_double(values)
+
+
+def stored_chunks(prefix: Path, index: Index, entry: TensorEntry) -> Iterator[NDArray[np.generic]]:
+    """Yields all elements of a numeric tensor in the type in which they are stored.
 
     Elements come in the order of the file. The parts of a tensor that was saved in parts come
     in the order of their positions.
@@ -95,28 +101,33 @@ def numeric_chunks(prefix: Path, index: Index, entry: TensorEntry) -> Iterator[N
             the last element of a part if the part does not match its checksum.
         FileNotFoundError: A data file is missing.
     """
-    import numpy as np
-
     if not is_numeric(entry):
         problem = f"{entry.name} is {entry.dtype}; expected a numeric type"
         raise BundleError(index_path(prefix).name, None, problem)
-    dtype = numpy_dtype(entry.dtype)
-    for stored in _stored_entries(prefix, index, entry):
-        with Shard(shard_path(prefix, stored.shard, stored.shard_count)) as shard:
-            if stored.size % dtype.itemsize:
-                problem = (
-                    f"{stored.name} has {stored.size} bytes, not a multiple of the "
-                    f"{dtype.itemsize} bytes of {entry.dtype}"
-                )
-                raise BundleError(shard.name, stored.offset, problem)
-            checksum = 0
-            for data in shard.chunks(stored.offset, stored.size):
-                checksum = crc32c(data, checksum)
-                values = np.frombuffer(data, dtype)
-                for start in range(0, len(values), _CHUNK_ELEMENTS):
-                    yield _to_double(values[start : start + _CHUNK_ELEMENTS])
-            if checksum != stored.crc32c:
-                raise _checksum_error(shard, stored)
+    for stored in stored_entries(prefix, index, entry):
+        yield from part_chunks(prefix, stored)
+
+
+def part_chunks(prefix: Path, stored: TensorEntry) -> Iterator[NDArray[np.generic]]:
+    """Yields all elements of a whole tensor or of one part; see `stored_chunks`."""
+    import numpy as np
+
+    dtype = numpy_dtype(stored.dtype)
+    with Shard(shard_path(prefix, stored.shard, stored.shard_count)) as shard:
+        if stored.size % dtype.itemsize:
+            problem = (
+                f"{stored.name} has {stored.size} bytes, not a multiple of the "
+                f"{dtype.itemsize} bytes of {stored.dtype}"
+            )
+            raise BundleError(shard.name, stored.offset, problem)
+        checksum = 0
+        for data in shard.chunks(stored.offset, stored.size):
+            checksum = crc32c(data, checksum)
+            values = np.frombuffer(data, dtype)
+            for start in range(0, len(values), _CHUNK_ELEMENTS):
+                yield values[start : start + _CHUNK_ELEMENTS]
+        if checksum != stored.crc32c:
+            raise _checksum_error(shard, stored)
 
 
 def _to_double(values: NDArray[np.generic]) -> Numbers:
@@ -129,7 +140,12 @@ def _to_double(values: NDArray[np.generic]) -> Numbers:
         return values.astype(np.float64)
 
 
-def _stored_entries(prefix: Path, index: Index, entry: TensorEntry) -> list[TensorEntry]:
+def stored_entries(prefix: Path, index: Index, entry: TensorEntry) -> list[TensorEntry]:
+    """Returns the entries with the bytes of a tensor: its own, or those of its parts in order.
+
+    Raises:
+        BundleError: A part is missing.
+    """
     if not entry.slices:
         return [entry]
     try:

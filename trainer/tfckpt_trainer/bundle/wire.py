@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+_LARGEST_TAG = (1 << 32) - 1
+_LONGEST_TAG = 5
 
 Field = tuple[int, int, int, bytes]
 """Field number, wire type, integer value, and the bytes of a length-delimited field."""
@@ -38,8 +41,13 @@ def fields(data: bytes) -> Iterator[Field]:
         key = data[position]
         position += 1
         if key >= 0x80:
-            key, position = read_varint(data, position - 1)
+            start = position - 1
+            key, position = read_varint(data, start)
+            if key > _LARGEST_TAG or position - start > _LONGEST_TAG:
+                raise WireError("a field number is too large")
         number, kind = key >> 3, key & 7
+        if not number:
+            raise WireError("a field has the number 0")
         if kind in (VARINT, BYTES):
             if position < end and data[position] < 0x80:
                 value = data[position]
@@ -60,6 +68,18 @@ def fields(data: bytes) -> Iterator[Field]:
         position += length
         value = int.from_bytes(content, "little") if kind != BYTES else 0
         yield number, kind, value, content
+
+
+def typed_fields(data: bytes, kinds: Mapping[int, int]) -> Iterator[Field]:
+    """Yields the fields of one message whose fields have these wire types by number.
+
+    Raises:
+        WireError: A field has another wire type. Protocol buffers would ignore it.
+    """
+    for field in fields(data):
+        if kinds.get(field[0], field[1]) != field[1]:
+            raise WireError(f"field {field[0]} has wire type {field[1]}")
+        yield field
 
 
 def signed64(value: int) -> int:

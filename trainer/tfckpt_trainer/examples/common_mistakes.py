@@ -20,7 +20,8 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from tfckpt_trainer.launch.cluster import addresses, cluster_of, free_ports, tasks, tf_config
+from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config
+from tfckpt_trainer.launch.cluster import addresses, free_ports
 
 HANG_SECONDS = 15.0
 """Time after which a save that should take milliseconds counts as hanging."""

@@ -1,14 +1,13 @@
-"""The TensorFlow cluster of a launched run: tasks, ports and `TF_CONFIG`."""
+"""The ports and addresses of a run on this machine."""
 
 from __future__ import annotations
 
-import json
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
+from tfckpt_trainer.cluster.tasks import Task
 from tfckpt_trainer.errors import LaunchError, UsageError
 
 LOOPBACK = "127.0.0.1"
@@ -17,19 +16,6 @@ _LAST_PORT = 65535
 _PORT_TAKEN = re.compile(
     r"address already in use|could not start grpc server|EADDRINUSE", re.IGNORECASE
 )
-
-
-@dataclass(frozen=True)
-class Task:
-    """The job and the index of one process in a TensorFlow cluster.
-
-    Attributes:
-        job: `worker`, `chief` or `ps` (parameter server).
-        index: Its number among the tasks of the same job.
-    """
-
-    job: str
-    index: int
 
 
 def free_ports(count: int) -> list[int]:
@@ -73,31 +59,6 @@ def says_port_taken(log: str) -> bool:
 def addresses(ports: Sequence[int]) -> list[str]:
     """Returns the addresses of processes on this machine."""
     return [f"{LOOPBACK}:{port}" for port in ports]
-
-
-def tasks(workers: int, parameter_servers: int = 0) -> tuple[Task, ...]:
-    """Returns the tasks of a run's processes, in the order of their numbers.
-
-    With parameter servers, one more process is the chief that coordinates the workers.
-    """
-    own = tuple(Task("worker", index) for index in range(workers))
-    if not parameter_servers:
-        return own
-    servers = tuple(Task("ps", index) for index in range(parameter_servers))
-    return (Task("chief", 0), *own, *servers)
-
-
-def cluster_of(members: Sequence[Task], places: Sequence[str]) -> dict[str, list[str]]:
-    """Returns the addresses of processes by job, as `TF_CONFIG` has them."""
-    cluster: dict[str, list[str]] = {}
-    for task, place in zip(members, places, strict=True):
-        cluster.setdefault(task.job, []).append(place)
-    return cluster
-
-
-def tf_config(cluster: Mapping[str, Sequence[str]], task: Task) -> str:
-    """Returns the value of `TF_CONFIG` for one process of a cluster."""
-    return json.dumps({"cluster": cluster, "task": {"type": task.job, "index": task.index}})
 
 
 def processes_in_words(members: Sequence[Task]) -> str:

@@ -22,10 +22,12 @@ from tfckpt_trainer.launch.preflight import (
     check_no_orphans,
     check_options,
 )
+from tfckpt_trainer.launch.slurm.submission import submit
 from tfckpt_trainer.rundir.documents import load_if_exists, store
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 
 SUPERVISOR_SECONDS = 30.0
@@ -42,15 +44,19 @@ POLL_SECONDS = 0.05
 _ENDED = {SupervisorState.FINISHED, SupervisorState.STOPPED, SupervisorState.FAILED}
 
 
-def launch(options: LaunchOptions) -> SupervisorStatus:
+def launch(options: LaunchOptions, by: str = "") -> SupervisorStatus | BatchJob:
     """Starts the workers of a run, detached from this process and its terminal.
 
+    Args:
+        options: The options; with those for Slurm, the run is submitted as a batch job.
+        by: Who asks, for the event log of a batch job.
+
     Returns:
-        The status of the supervisor, with its workers started.
+        The status of the supervisor, with its workers started; or the submitted job.
 
     Raises:
         UsageError: The command or the directory cannot be used.
-        LaunchError: The run is already running, or it failed at once.
+        LaunchError: The run is already running, it failed at once, or Slurm refused it.
     """
     run = RunDirectory(Path(options.run_directory))
     check_options(options)
@@ -63,6 +69,8 @@ def launch(options: LaunchOptions) -> SupervisorStatus:
         _write_run_file(run, options)
         store(run.launch_file, options)
         run.supervisor_status.unlink(missing_ok=True)
+        if options.slurm is not None:
+            return submit(run, options, by)
         _start_supervisor(run, options, lock)
     finally:
         os.close(lock)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tfckpt_trainer.launch.cluster import Task, tasks
+from tfckpt_trainer.cluster.tasks import Task, tasks
+from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.documents import Document
 
 
@@ -26,6 +27,8 @@ class LaunchOptions(Document, frozen=True, kw_only=True):
             None for no limit.
         environment: Additional environment variables of the workers. They are stored in the run
             directory. Put secrets into the environment of the launch, which workers inherit.
+        slurm: What to ask of Slurm; None to run on this machine. Then `workers` is the smallest
+            number of workers.
     """
 
     run_directory: str
@@ -42,6 +45,7 @@ class LaunchOptions(Document, frozen=True, kw_only=True):
     standby: bool = True
     hang_seconds: float | None = None
     environment: tuple[tuple[str, str], ...] = ()
+    slurm: SlurmOptions | None = None
 
     @property
     def tasks(self) -> tuple[Task, ...]:

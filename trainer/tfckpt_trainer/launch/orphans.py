@@ -90,10 +90,11 @@ def orphan_processes(run: RunDirectory, now: float) -> list[OrphanProcess]:
         assert supervisor is not None
         worker = OrphanProcess(
             started.index,
-            supervisor.host,
+            started.host or supervisor.host,
             started.pid,
             started.process_started_at,
-            supervisor.namespace,
+            # On another host, the host name decides whether it is this one.
+            supervisor.namespace if started.host in {"", supervisor.host} else "",
         )
         if started.exit_code is None and worker.is_here and worker.lives:
             found.setdefault((worker.host, worker.pid), worker)

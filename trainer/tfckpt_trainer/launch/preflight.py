@@ -12,6 +12,7 @@ from tfckpt_trainer.errors import LaunchError, UsageError
 from tfckpt_trainer.launch.cluster import check_ports
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
+from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 
@@ -45,6 +46,8 @@ def check_options(options: LaunchOptions) -> None:
             f"{options.command[0]!r} is not a program that can be run; check its name. A script "
             "without execute permission needs its interpreter: `-- python train.py`."
         )
+    if options.slurm is not None:
+        _check_slurm(options, options.slurm)
     members = options.tasks
     if options.ports and len(options.ports) != len(members):
         jobs = ", ".join(f"{task.job} {task.index}" for task in members)
@@ -53,6 +56,19 @@ def check_options(options: LaunchOptions) -> None:
             f"Name one for each, in this order: {jobs}."
         )
     check_ports(options.ports)
+
+
+def _check_slurm(options: LaunchOptions, asked: SlurmOptions) -> None:
+    asked.check()
+    if options.ports:
+        raise UsageError("--ports cannot be used with --slurm; ports follow from the job ID.")
+    processes = asked.least_nodes * asked.tasks_per_node
+    if options.parameter_servers and processes < options.parameter_servers + 2:
+        raise UsageError(
+            f"--nodes and --tasks-per-node give {processes} processes; expected at least "
+            f"{options.parameter_servers + 2}: a chief, {options.parameter_servers} parameter "
+            "servers and a worker."
+        )
 
 
 def check_directory(run: RunDirectory) -> None:

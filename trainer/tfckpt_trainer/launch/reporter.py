@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from tfckpt_trainer.launch.workers import RunningWorker
+from tfckpt_trainer.launch.workers import Worker
 from tfckpt_trainer.rundir.journal import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
@@ -38,7 +38,7 @@ class Reporter:
     """
 
     def __init__(self, run: RunDirectory, max_restarts: int) -> None:
-        self.workers: Sequence[RunningWorker] = ()
+        self.workers: Sequence[Worker] = ()
         self.attempt = 0
         self.restarts = 0
         self._run = run
@@ -92,7 +92,7 @@ class Reporter:
             max_restarts=self._max_restarts,
             reason=self._reason,
             next_start_at=self._next_start_at,
-            workers=[worker.facts() for worker in self.workers],
+            workers=[worker.facts() for worker in self.workers if worker.pid],
         )
         self._try(lambda: store_status(self._run.supervisor_status, status), "heartbeat")
 

@@ -13,20 +13,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
 import msgspec
 
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
-from tfckpt_trainer.launch.cluster import (
-    addresses,
-    cluster_of,
-    free_ports,
-    processes_in_words,
-    tf_config,
-)
+from tfckpt_trainer.launch.cluster import processes_in_words
+from tfckpt_trainer.launch.local.local_starter import LocalStarter
 from tfckpt_trainer.launch.lock import take_lock
 from tfckpt_trainer.launch.logs import last_lines
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -40,14 +35,9 @@ from tfckpt_trainer.launch.restart_policy import (
     decide,
     signal_name,
 )
-from tfckpt_trainer.launch.standby import Standby, as_program
+from tfckpt_trainer.launch.starters import CannotStartError, Placement, WorkerStarter
 from tfckpt_trainer.launch.watch import Watch
-from tfckpt_trainer.launch.workers import (
-    POLL_SECONDS,
-    RunningWorker,
-    end_workers,
-    start_worker,
-)
+from tfckpt_trainer.launch.workers import POLL_SECONDS
 from tfckpt_trainer.rundir.documents import load, load_if_exists, store
 from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -79,9 +69,10 @@ _KINDS = {
 class Supervisor:
     """Runs one command on several workers until it finishes, fails or is stopped."""
 
-    def __init__(self, run: RunDirectory, options: LaunchOptions) -> None:
+    def __init__(self, run: RunDirectory, options: LaunchOptions, starter: WorkerStarter) -> None:
         self._run = run
         self._options = options
+        self._starter = starter
         self._limits = Limits(
             max_restarts=options.max_restarts,
             pause_seconds=options.pause_seconds,
@@ -91,13 +82,25 @@ class Supervisor:
         )
         self._report = Reporter(run, options.max_restarts)
         self._log_clock = LogTimesRecorder()
-        self._logs = [run.supervisor_log, *(run.worker_log(i) for i in range(len(options.tasks)))]
-        self._workers: list[RunningWorker] = []
-        program = as_program(options.command) if options.standby else None
-        self._program = program if options.max_restarts else None
-        self._standby: Standby | None = None
-        self._asked_by: int | None = None
+        self._logs = [run.supervisor_log]
+        self._trained = False
+        self._asked = "The supervisor was asked to stop."
         self._asked_to_stop = threading.Event()
+
+    @property
+    def report(self) -> Reporter:
+        """Its heartbeat, journal entries and log."""
+        return self._report
+
+    @property
+    def trained(self) -> bool:
+        """Whether any worker has made a step."""
+        return self._trained
+
+    def stop(self, reason: str) -> None:
+        """Makes the workers save and exit soon; signal handlers may call it."""
+        self._asked = reason
+        self._asked_to_stop.set()
 
     def run(self) -> SupervisorState:
         """Supervises until the end; returns how it ended."""
@@ -107,14 +110,13 @@ class Supervisor:
             self._supervise()
         except BaseException as error:
             # On any error: no process may stay behind, and the run must not look as if it ran.
-            end_workers(self._workers, PEERS_GRACE_SECONDS)
+            self._starter.end(PEERS_GRACE_SECONDS, self._tick)
             self._report.enter(
                 SupervisorState.FAILED, f"The supervisor failed: {type(error).__name__}: {error}"
             )
             raise
         finally:
-            if self._standby is not None:
-                self._standby.end()
+            self._starter.close()
             self._log_clock.record(self._logs)
         return self._report.state
 
@@ -134,86 +136,55 @@ class Supervisor:
         """Starts all workers, watches them until a decision is due, and ends them."""
         self._report.enter(SupervisorState.STARTING)
         try:
-            self._start_workers()
-        except LaunchError:
-            end_workers(self._workers, 0)
-            # The standby process has failed; the next start does without it.
-            return Decision(
-                Next.RESTART,
-                "The standby process failed; the workers are started without it.",
-                history=history,
-            )
+            placement = self._start_workers()
+        except CannotStartError as error:
+            self._starter.end(0, self._tick)
+            decision = Decision(error.next, str(error), history=history)
+            return decision if error.next is Next.RESTART else self._end(decision)
         except OSError as error:
-            end_workers(self._workers, 0)
+            self._starter.end(0, self._tick)
             return self._end(Decision(Next.FAIL, f"The command cannot be run: {error}."))
-        self._note_start()
+        self._note_start(placement)
         self._report.enter(SupervisorState.RUNNING)
-        watch = Watch(self._run, self._workers)
+        watch = Watch(self._run, self._starter.workers)
         decision = self._watch(watch, history)
         told = any(ended.ending is not None for ended in watch.look().exits)
         if decision.lost is not None:
             self._note_lost(decision)
-        ours = len(watch.look().heard) == len(self._workers)
+        ours = len(watch.look().heard) == len(self._starter.workers)
         grace = OUR_PEERS_GRACE_SECONDS if ours else PEERS_GRACE_SECONDS
         grace = 0.0 if decision.next is Next.FINISH else grace
-        end_workers(self._workers, grace, self._tick)
+        self._starter.end(grace, self._tick)
         return decision if decision.next is Next.RESTART else self._end(decision, told=told)
 
-    def _start_workers(self) -> None:
-        members = self._options.tasks
-        places = addresses(self._options.ports or free_ports(len(members)))
-        cluster = cluster_of(members, places)
+    def _start_workers(self) -> Placement:
+        placement = self._starter.place()
+        members = placement.tasks
         known = load_if_exists(self._run.run_file, RunInfo)
         if known is not None:
-            store(self._run.run_file, msgspec.structs.replace(known, cluster=cluster))
+            changed = msgspec.structs.replace(
+                known, cluster=placement.cluster, worker_count=len(members)
+            )
+            store(self._run.run_file, changed)
         # An old heartbeat must not be taken for that of a starting worker.
         for path in self._run.status_directory.glob("worker-*.json"):
             path.unlink(missing_ok=True)
-        self._workers = []
-        self._report.workers = self._workers
-        for index, task in enumerate(members):
-            environment = self._environment(tf_config(cluster, task), index)
-            self._workers.append(self._start_worker(index, environment))
-
-    def _start_worker(self, index: int, environment: Mapping[str, str]) -> RunningWorker:
-        """Starts one worker, from the standby process if it is ready."""
-        standby = self._standby
-        start = start_worker
-        if standby is not None and standby.is_ready:
-            start = standby.start_worker
-        return start(
-            index,
-            self._options.command,
-            environment,
-            Path(self._options.working_directory),
-            self._run.worker_log(index),
-            self._report.attempt,
-        )
-
-    def _prepare(self, attempt: Attempt) -> None:
-        """Starts a standby process for the next restart, once training is under way."""
-        if self._program is None or self._standby is not None or not attempt.stepped:
-            return
+        self._logs = [self._run.supervisor_log, *map(self._run.worker_log, range(len(members)))]
         environment = {
-            **dict(self._options.environment),
-            "TFCKPT_RUN_DIR": str(self._run.root),
-            "PYTHONUNBUFFERED": "1",
-        }
-        try:
-            self._standby = Standby(self._program, environment, self._run.standby_log)
-        except OSError:
-            # Without it a restart takes seconds longer; its log has the reason.
-            self._program = None
-
-    def _environment(self, place: str, index: int) -> dict[str, str]:
-        return {
-            **dict(self._options.environment),
-            "TF_CONFIG": place,
-            "TFCKPT_RUN_DIR": str(self._run.root),
-            "TFCKPT_WORKER_INDEX": str(index),
-            "TFCKPT_WORKER_COUNT": str(self._options.workers),
+            **self._environment,
+            "TFCKPT_WORKER_COUNT": str(sum(task.job == "worker" for task in members)),
             "TFCKPT_ATTEMPT": str(self._report.attempt),
             "TFCKPT_PEER_SECONDS": str(self._options.peer_seconds),
+        }
+        self._starter.start(placement, environment, self._report.attempt)
+        self._report.workers = self._starter.workers
+        return placement
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {
+            **dict(self._options.environment),
+            "TFCKPT_RUN_DIR": str(self._run.root),
             "PYTHONUNBUFFERED": "1",
         }
 
@@ -237,7 +208,9 @@ class Supervisor:
             elif hinted and attempt.heard:
                 hinted = False
                 self._report.enter(SupervisorState.RUNNING)
-            self._prepare(attempt)
+            if attempt.stepped:
+                self._trained = True
+                self._starter.prepare_restart(self._environment)
             self._tick()
             self._asked_to_stop.wait(POLL_SECONDS)
 
@@ -254,7 +227,6 @@ class Supervisor:
 
     def _stop(self, attempt: Attempt) -> Decision:
         """Makes the workers save and exit, because the supervisor was asked to stop."""
-        by = signal_name(self._asked_by or signal.SIGTERM)
         grace = self._options.grace_seconds
         if attempt.heard and not attempt.stepped:
             # Nothing to save, and a strategy that waits for its peers handles no signal.
@@ -262,8 +234,8 @@ class Supervisor:
         self._report.enter(
             SupervisorState.RUNNING, f"Stopping: the workers have {grace:g} s to save and end."
         )
-        killed = end_workers(self._workers, grace, self._tick)
-        reason = f"The supervisor was asked to stop ({by})."
+        killed = self._starter.end(grace, self._tick)
+        reason = self._asked
         if killed:
             who = ", ".join(map(str, killed))
             reason += f" Killed because they did not end in {grace:g} s: workers {who}."
@@ -279,13 +251,13 @@ class Supervisor:
                 break
             self._tick()
         if self._asked_to_stop.is_set():
-            self._end(Decision(Next.STOP, "The supervisor was asked to stop."))
+            self._end(Decision(Next.STOP, self._asked))
             return False
         return True
 
-    def _note_start(self) -> None:
+    def _note_start(self, placement: Placement) -> None:
         report, options = self._report, self._options
-        count = processes_in_words(options.tasks)
+        count = processes_in_words(placement.tasks)
         if report.attempt == 0:
             words = f"Started {count}: {shlex.join(options.command)}"
             report.note(JournalKind.START, words)
@@ -317,8 +289,7 @@ class Supervisor:
         return decision
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        self._asked_by = number
-        self._asked_to_stop.set()
+        self.stop(f"The supervisor was asked to stop ({signal_name(number)}).")
 
 
 def _only_victims(decision: Decision, attempt: Attempt) -> bool:
@@ -340,7 +311,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given.lock is None and take_lock(run) is None:
             raise LaunchError(f"{run.root} already has a supervisor.")
-        state = Supervisor(run, load(run.launch_file, LaunchOptions)).run()
+        options = load(run.launch_file, LaunchOptions)
+        state = Supervisor(run, options, LocalStarter(run, options)).run()
     except (TfckptError, OSError) as error:
         sys.stderr.write(f"{describe_error(error)}\n")
         return ExitCode.PROBLEM

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from tfckpt_trainer.launch.cluster import says_port_taken
 from tfckpt_trainer.launch.logs import ERROR_LINES, last_lines
 from tfckpt_trainer.launch.restart_policy import Attempt, Exit
-from tfckpt_trainer.launch.workers import RunningWorker
+from tfckpt_trainer.launch.workers import Worker
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
@@ -22,7 +22,7 @@ LOOK_SECONDS = 1.0
 class Watch:
     """Observes the workers from their start on."""
 
-    def __init__(self, run: RunDirectory, workers: Sequence[RunningWorker]) -> None:
+    def __init__(self, run: RunDirectory, workers: Sequence[Worker]) -> None:
         self._run = run
         self._workers = workers
         self._began = time.time()
@@ -77,7 +77,7 @@ class Watch:
             return 0.0
         return time.time() - max(steps)
 
-    def _exit(self, worker: RunningWorker, code: int, status: WorkerStatus | None) -> Exit:
+    def _exit(self, worker: Worker, code: int, status: WorkerStatus | None) -> Exit:
         lines = last_lines(self._run.worker_log(worker.index), ERROR_LINES)
         own = status if status is not None and status.pid == worker.pid else None
         final = own if own is not None and own.activity is Activity.EXITED else None

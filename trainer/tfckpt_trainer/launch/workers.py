@@ -33,6 +33,28 @@ class Process(Protocol):
         """Waits until it has ended, or raises `subprocess.TimeoutExpired`."""
 
 
+class Worker(Protocol):
+    """One worker process, on this machine or another."""
+
+    @property
+    def index(self) -> int:
+        """Number of the worker."""
+
+    @property
+    def pid(self) -> int:
+        """Its process ID on its machine; 0 while unknown."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit status, negative for a signal; None while it runs."""
+
+    def kill(self) -> None:
+        """Kills it and the processes that it started."""
+
+    def facts(self) -> WorkerProcess:
+        """Returns its entry in the supervisor's heartbeat."""
+
+
 class RunningWorker:
     """One worker process, the leader of its own process group."""
 

@@ -31,7 +31,9 @@ def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
         NotFlushedError: The file was replaced, but its directory could not be flushed.
         OSError: The file was not replaced. The temporary file was deleted.
     """
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+    # The name of the file may leave no room for more in a name of 255 bytes.
+    start = os.fsdecode(os.fsencode(path.name)[:200])
+    temporary = path.with_name(f".{start}.{uuid4().hex}.tmp")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
         with os.fdopen(descriptor, "wb") as file:

@@ -10,7 +10,11 @@ from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import copy_of
 from tfckpt_trainer.rundir.files import make_directory
 
-_NAME = re.compile(r"[^/\x00]{1,200}")
+_NAME = re.compile(r"[^/\x00]+")
+_LONGEST_FILE_NAME = 255
+"""Bytes of a file name, on all common file systems."""
+
+_LONGEST_CHECKPOINT_NAME = _LONGEST_FILE_NAME - len(".data-00000-of-00001")
 _STEP_NAME = re.compile(r"(?P<prefix>.+?)(?:-b(?P<branch>[1-9]\d{0,8}))?-(?P<step>\d{1,18})")
 
 
@@ -41,8 +45,17 @@ def parse_checkpoint_name(name: str) -> StepName | None:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether `name` is a valid file name: not a path, not `..`, at most 200 characters."""
-    return name not in {".", ".."} and _NAME.fullmatch(name) is not None
+    """Whether `name` is a valid file name: not a path, not `..`, at most 255 bytes."""
+    return (
+        name not in {".", ".."}
+        and _NAME.fullmatch(name) is not None
+        and _size(name) <= _LONGEST_FILE_NAME
+    )
+
+
+def _size(name: str) -> int:
+    """Returns how many bytes a file name takes; a byte that is not UTF-8 is one character."""
+    return len(name.encode("utf-8", "replace"))
 
 
 @dataclass(frozen=True)
@@ -74,6 +87,16 @@ class RunDirectory:
     def launch_file(self) -> Path:
         """Options of the supervisor: command, workers, restarts."""
         return self.control / "launch.json"
+
+    @property
+    def job_file(self) -> Path:
+        """The batch job in which a scheduler runs the supervisor."""
+        return self.control / "job.json"
+
+    @property
+    def job_script(self) -> Path:
+        """The batch script of that job."""
+        return self.control / "job.sbatch"
 
     @property
     def head_file(self) -> Path:
@@ -188,6 +211,11 @@ class RunDirectory:
         return self.logs_directory / "supervisor.log"
 
     @property
+    def job_log(self) -> Path:
+        """Output of the batch script, written by the scheduler."""
+        return self.logs_directory / "job.log"
+
+    @property
     def trash(self) -> Path:
         """The trash, one directory per prune."""
         return self.control / "trash"
@@ -283,8 +311,9 @@ class RunDirectory:
 
 
 def _checked(name: str) -> str:
-    if not is_plain_name(name):
+    if not is_plain_name(name) or _size(name) > _LONGEST_CHECKPOINT_NAME:
         raise UsageError(
-            f"{name!r} is not a valid checkpoint name: expected a file name without a directory."
+            f"{name!r} is not a valid checkpoint name: expected a file name without a directory, "
+            f"of at most {_LONGEST_CHECKPOINT_NAME} bytes."
         )
     return name

@@ -1,7 +1,7 @@
 """The standby process: imports TensorFlow in advance and forks workers from it.
 
-Importing TensorFlow takes seconds, a fork milliseconds. `launch.standby` starts this module as
-`python -m tfckpt_trainer.training.standby SOCKET`. Do not run TensorFlow operations here: a fork
+Importing TensorFlow takes seconds, a fork milliseconds. `launch.local.standby` starts this module
+as `python -m tfckpt_trainer.training.standby SOCKET`. Do not run TensorFlow operations here: a fork
 after the first operation would hang.
 """
 

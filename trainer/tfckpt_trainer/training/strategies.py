@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 import psutil
 import tensorflow as tf
 
+from tfckpt_trainer.cluster.indexed_job import cluster_of_indexed_job
+from tfckpt_trainer.cluster.slurm import own_gpus, read_step, slurm_tf_config
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.indexed_job import cluster_of_indexed_job
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.liveness import refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -48,22 +49,31 @@ START_SECONDS = 60.0
 
 
 def create_strategy(
-    name: StrategyName | str, *, replicas: int = 2, threads: int | None = None
+    name: StrategyName | str,
+    *,
+    replicas: int = 2,
+    threads: int | None = None,
+    parameter_servers: int = 1,
 ) -> tf.distribute.Strategy:
     """Returns a strategy. Call this before any TensorFlow operation.
 
     Args:
         name: Name of the strategy. `multi-worker` and `parameter-server` read `TF_CONFIG`, which
-            the launcher sets. In an indexed Job of Kubernetes, `multi-worker` makes it from
-            `TFCKPT_SERVICE` and `TFCKPT_WORKER_COUNT`. `tpu` reads `TPU_NAME`; without it, the
-            TPU of this machine is used. With `parameter-server`, this returns in the chief only:
-            the other processes serve the chief and exit with it.
+            the launcher sets. Without it, they connect the tasks that Slurm's `srun` started, and
+            `multi-worker` the pods of an indexed Job of Kubernetes, by `TFCKPT_SERVICE` and
+            `TFCKPT_WORKER_COUNT`. `tpu` reads `TPU_NAME`; without it, the TPU of this machine is
+            used. With `parameter-server`, this returns in the chief only: the other processes
+            serve the chief and exit with it.
         replicas: Number of logical CPU devices for `mirrored` on a machine without GPUs.
         threads: Threads within one operation; None lets TensorFlow choose. Results depend on the
             number: use the same one for runs that you compare bit by bit.
+        parameter_servers: Number of Slurm's tasks that are parameter servers, with
+            `parameter-server` and without `TF_CONFIG`. They are the last tasks; the first one is
+            the chief.
 
     Raises:
-        UsageError: The name is unknown, `TF_CONFIG` is missing, or there is no TPU.
+        UsageError: The name is unknown, there is no TPU, or neither `TF_CONFIG` nor Slurm
+            describes a cluster.
     """
     try:
         chosen = StrategyName(name)
@@ -75,6 +85,8 @@ def create_strategy(
     if export_request_path() is not None:
         # An export runs in one process, whatever the strategy of the run is.
         return tf.distribute.OneDeviceStrategy("/CPU:0")
+    if chosen.has_cluster:
+        _use_slurm(parameter_servers if chosen is StrategyName.PARAMETER_SERVER else 0)
     if chosen is StrategyName.MULTI_WORKER and not os.environ.get("TF_CONFIG"):
         os.environ.update(cluster_of_indexed_job(os.environ))
     write_first_heartbeat()
@@ -91,12 +103,26 @@ def create_strategy(
         return tf.distribute.MultiWorkerMirroredStrategy()
 
 
+def _use_slurm(parameter_servers: int) -> None:
+    """Sets `TF_CONFIG` and the visible GPUs in a task that Slurm started, if nothing else did."""
+    if "TF_CONFIG" in os.environ:
+        return
+    step = read_step(os.environ)
+    if step is None:
+        return
+    os.environ["TF_CONFIG"] = slurm_tf_config(step, parameter_servers)
+    gpus = own_gpus(os.environ)
+    if gpus is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus
+
+
 def _parameter_server_strategy() -> tf.distribute.Strategy:
     if not _jobs().keys() >= {"chief", "worker", "ps"}:
         raise UsageError(
             "The parameter server strategy needs TF_CONFIG with a chief, workers and parameter "
             "servers. Start the script with `tfckpt-tui launch RUN --workers N "
-            "--parameter-servers M -- python SCRIPT`, which sets TF_CONFIG."
+            "--parameter-servers M -- python SCRIPT`, which sets TF_CONFIG, or with Slurm's "
+            "`srun python SCRIPT`."
         )
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if resolver.task_type != "chief":
@@ -191,7 +217,8 @@ def _configure_failure_detection() -> None:
     if not jobs:
         raise UsageError(
             "The multi-worker strategy needs TF_CONFIG in the environment. Start the script with "
-            "`tfckpt-tui launch RUN --workers N -- python SCRIPT`, which sets TF_CONFIG."
+            "`tfckpt-tui launch RUN --workers N -- python SCRIPT`, which sets TF_CONFIG, or with "
+            "Slurm's `srun python SCRIPT`."
         )
     leader = "chief" if "chief" in jobs else "worker"
     context.context().configure_coordination_service(

@@ -35,6 +35,9 @@ from tfckpt_tui.settings.config import AppSection, Config, read_config
 from tfckpt_tui.settings.recent_runs import last_selection, remember_selection
 
 _SILENCE_SECONDS = 1.0
+_SIGNALLED = 128
+"""Exit codes above it say which signal ended the app."""
+
 _SWITCH_SECONDS = 0.001
 _FIRST_FRAME_SECONDS = 0.03
 """How long the first frame takes to reach the terminal; reading starts after it."""
@@ -284,7 +287,7 @@ def main(run: RunDirectory, *, read_only: bool = False, poll: float | None = Non
         app.run()
         app.close()
         remember_selection(run.root, app.selected_name)
-        if app.crash is None:
+        if app.crash is None or (app.return_code or 0) > _SIGNALLED:
             return app.return_code or 0
         from tfckpt_tui.app.crash import CrashApp
 

@@ -16,10 +16,13 @@ from rich.style import Style
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.color import Color
+from textual.driver import Driver
+from textual.events import Event, Key, Paste
 from textual.filter import LineFilter
 from textual.theme import BUILTIN_THEMES
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_tui.app.key_turns import KeyTurns
 from tfckpt_tui.app.themes import defaults_for, themes_with
 from tfckpt_tui.formats.text import UNSAFE
 from tfckpt_tui.settings.config import Config
@@ -75,6 +78,7 @@ class BaseApp(App[ResultT]):
         super().__init__()
         self.config = config
         self.crash: Crash | None = None
+        self._key_turns = KeyTurns(self, super().on_event)
         self._unsafe_text_filter = UnsafeTextFilter()
         for theme in themes_with(config.themes):
             self.register_theme(theme)
@@ -83,6 +87,22 @@ class BaseApp(App[ResultT]):
     def get_line_filters(self) -> list[LineFilter]:
         """Returns our filter, followed by those of Textual."""
         return [self._unsafe_text_filter, *super().get_line_filters()]
+
+    async def on_event(self, event: Event) -> None:
+        """Handles an event; keys one after another, each once the screen before it is open."""
+        if isinstance(event, Key | Paste) and not event.is_forwarded:
+            await self._key_turns.take(event)
+        else:
+            await super().on_event(event)
+
+    def get_driver_class(self) -> type[Driver]:
+        """Returns a driver that ends the app when its terminal is closed."""
+        from textual.drivers.linux_driver import LinuxDriver
+
+        from tfckpt_tui.app.terminal_driver import TerminalDriver
+
+        found = super().get_driver_class()
+        return TerminalDriver if found is LinuxDriver else found
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Returns defaults of our colours, for themes that do not define them."""

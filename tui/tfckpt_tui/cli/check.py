@@ -6,8 +6,8 @@ import os
 
 import click
 
+from tfckpt_trainer.cluster.tasks import tasks
 from tfckpt_trainer.errors import ExitCode, describe_error
-from tfckpt_trainer.launch.cluster import tasks
 from tfckpt_tui.cli.launch import ParameterServersOption, WorkersOption
 from tfckpt_tui.cli.main import JsonOption
 from tfckpt_tui.cli.output import StepProgress, print_json, print_line, print_message

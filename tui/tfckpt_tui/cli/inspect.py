@@ -14,11 +14,12 @@ from tfckpt_trainer.bundle.analysis.contents import Role, Variable
 from tfckpt_trainer.bundle.analysis.statistics import Statistics
 from tfckpt_trainer.bundle.dtypes import format_shape, format_tensor
 from tfckpt_trainer.bundle.index import TensorEntry
+from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.errors import BundleError, ExitCode, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
-from tfckpt_tui.cli.output import print_json, print_line, print_table
+from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_table
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import metric_text
 from tfckpt_tui.services.choose import find_checkpoint
@@ -111,11 +112,23 @@ def _measured(
     """Returns the statistics of readable tensors, and why the others cannot be read."""
     figures: Figures = {}
     unread: dict[str, str] = {}
-    for variable in variables:
-        try:
-            figures[variable.entry.name] = statistics_of(run, found, variable)
-        except (BundleError, OSError) as error:
-            unread[variable.entry.name] = describe_error(error)
+    numeric = [variable for variable in variables if is_numeric(variable.entry)]
+    total, done = sum(variable.size for variable in numeric), 0
+    meter = ReadProgress("reading")
+
+    def show(size: int) -> None:
+        nonlocal done
+        done += size
+        meter(done, total)
+
+    try:
+        for variable in variables:
+            try:
+                figures[variable.entry.name] = statistics_of(run, found, variable, show)
+            except (BundleError, OSError) as error:
+                unread[variable.entry.name] = describe_error(error)
+    finally:
+        meter.close()
     return figures, unread
 
 

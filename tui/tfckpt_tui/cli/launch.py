@@ -7,19 +7,24 @@ import importlib.util
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.launch.cluster import processes_in_words
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.slurm.slurm_options import MAX_REQUEUES, SlurmOptions
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.user_directories import state_directory
 from tfckpt_tui.cli.main import DirectoryArgument, JsonOption, RunArgument
-from tfckpt_tui.cli.output import app_unavailable_reason, print_json, print_message
+from tfckpt_tui.cli.output import app_unavailable_reason, print_json, print_line, print_message
 from tfckpt_tui.services.open_run import open_run
 from tfckpt_tui.settings.recent_runs import remember_run
 
@@ -48,6 +53,58 @@ RestartsOption = click.option(
     show_default=True,
     help="How often all workers are restarted after one died.",
 )
+
+
+_SLURM_OPTIONS = (
+    click.option("--slurm", is_flag=True, help="Run the workers in a Slurm job."),
+    click.option(
+        "--nodes",
+        default="1",
+        show_default=True,
+        metavar="N[-M]",
+        help="Nodes of the job; with a range, training goes on with those that are left.",
+    ),
+    click.option(
+        "--tasks-per-node",
+        type=click.IntRange(1, 256),
+        default=1,
+        show_default=True,
+        help="Worker processes on each node.",
+    ),
+    click.option(
+        "--gpus-per-node",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        help="GPUs on each node.",
+    ),
+    click.option(
+        "--time", default="", metavar="LIMIT", help="Time limit of the job, as in 8:00:00."
+    ),
+    click.option("--partition", default="", help="Partition of the job."),
+    click.option("--account", default="", help="Account of the job."),
+    click.option(
+        "--sbatch-arg",
+        multiple=True,
+        metavar="ARG",
+        help="Further argument of sbatch, as in --sbatch-arg=--mem=16G; may be repeated.",
+    ),
+    click.option(
+        "--max-requeues",
+        type=click.IntRange(min=0),
+        default=MAX_REQUEUES,
+        show_default=True,
+        help="How often the job is started again after a preemption, its limit or a lost node.",
+    ),
+    click.option("--dry-run", is_flag=True, help="Only print the batch script."),
+)
+
+
+def SlurmOptionsOption(command: Callable[..., int]) -> Callable[..., int]:  # noqa: N802
+    """Adds the options that only a Slurm job has."""
+    for option in reversed(_SLURM_OPTIONS):
+        command = option(command)
+    return command
 
 
 @click.command()
@@ -150,6 +207,7 @@ def demo(
     default=True,
     help="Keep a standby process that has imported TensorFlow, for fast restarts (default).",
 )
+@SlurmOptionsOption
 @DetachOption
 @click.option(
     "--foreground",
@@ -174,14 +232,23 @@ def launch(
     foreground: bool,
     as_json: bool,
     command: tuple[str, ...],
+    **slurm: Any,
 ) -> int:
     """Start workers of any training script, and open the app on them.
 
     The command follows `--`: tfckpt-tui launch RUN --workers 2 -- python train.py
+
+    With --slurm, the workers run in a Slurm job: tfckpt-tui launch RUN --slurm --nodes 2
+    --time 8:00:00 -- python train.py
     """
+    asked = _slurm_options(slurm, foreground=foreground)
+    dry_run = slurm["dry_run"]
     if detach and foreground:
         raise click.UsageError("Give either --detach or --foreground.")
-    _check_terminal(detach or foreground)
+    _check_terminal(detach or foreground or dry_run)
+    if asked is not None:
+        workers = asked.least_nodes * asked.tasks_per_node
+        workers = max(1, workers - parameter_servers - 1) if parameter_servers else workers
     options = LaunchOptions(
         run_directory=_absolute(directory),
         command=command,
@@ -195,7 +262,10 @@ def launch(
         start_timeout=start_seconds,
         grace_seconds=grace_seconds,
         standby=standby,
+        slurm=asked,
     )
+    if dry_run:
+        return _print_batch_script(options)
     if foreground:
         return _stay(options, as_json)
     return _launch(options, detach, as_json)
@@ -234,11 +304,54 @@ def browse(directory: Path | None) -> int:
     return _open_app(open_run(chosen), read_only=False, poll=None) if chosen is not None else 0
 
 
+def _slurm_options(given: dict[str, Any], *, foreground: bool) -> SlurmOptions | None:
+    """Returns what to ask of Slurm; None without --slurm, which all other options need."""
+    context = click.get_current_context()
+    used = [
+        option
+        for option in (*given, "workers")
+        if context.get_parameter_source(option) is not ParameterSource.DEFAULT
+    ]
+    if not given["slurm"]:
+        needing = [f"--{name.replace('_', '-')}" for name in used if name != "workers"]
+        if needing:
+            raise click.UsageError(f"{needing[0]} needs --slurm.")
+        return None
+    if "workers" in used:
+        raise click.UsageError("With --slurm, give --nodes and --tasks-per-node, not --workers.")
+    if foreground:
+        raise click.UsageError("Give either --slurm or --foreground.")
+    return SlurmOptions(
+        nodes=given["nodes"],
+        tasks_per_node=given["tasks_per_node"],
+        gpus_per_node=given["gpus_per_node"],
+        time=given["time"],
+        partition=given["partition"],
+        account=given["account"],
+        arguments=given["sbatch_arg"],
+        max_requeues=given["max_requeues"],
+    )
+
+
+def _print_batch_script(options: LaunchOptions) -> int:
+    """Prints the batch script that a launch would submit."""
+    from tfckpt_trainer.launch.preflight import check_options
+    from tfckpt_trainer.launch.slurm.batch_script import batch_script
+
+    check_options(options)
+    run = RunDirectory(Path(options.run_directory))
+    for line in batch_script(run, options).splitlines():
+        print_line(line)
+    return 0
+
+
 def _launch(options: LaunchOptions, detach: bool, as_json: bool) -> int:
     run = RunDirectory(Path(options.run_directory))
-    status = _start(options)
+    started = _start(options)
+    if isinstance(started, BatchJob):
+        print_message(f"Submitted job {started.id}.")
     if as_json:
-        print_json({"directory": str(run.root), "supervisor_pid": status.pid})
+        print_json({"directory": str(run.root), **_identity(started)})
     if detach:
         print_message(f"Training runs in the background. Watch it: tfckpt-tui attach {run.root}")
         print_message(f"Stop it: tfckpt-tui stop {run.root}")
@@ -248,12 +361,22 @@ def _launch(options: LaunchOptions, detach: bool, as_json: bool) -> int:
     return code
 
 
-def _start(options: LaunchOptions) -> SupervisorStatus:
-    from tfckpt_trainer.launch.launcher import launch as launch_locally
+def _identity(started: SupervisorStatus | BatchJob) -> dict[str, Any]:
+    if isinstance(started, BatchJob):
+        return {"supervisor_pid": None, "job": started.id}
+    return {"supervisor_pid": started.pid}
+
+
+def _start(options: LaunchOptions) -> SupervisorStatus | BatchJob:
+    from tfckpt_trainer.launch.launcher import launch as start_run
+    from tfckpt_trainer.rundir.command_queue import requester
+    from tfckpt_tui.services.request import FrontEnd
 
     processes = processes_in_words(options.tasks)
-    print_message(f"Starting {processes} in {options.run_directory} …")
-    return launch_locally(options)
+    place = "to Slurm" if options.slurm is not None else f"in {options.run_directory}"
+    verb = "Submitting" if options.slurm is not None else "Starting"
+    print_message(f"{verb} {processes} {place} …")
+    return start_run(options, requester(FrontEnd.COMMAND_LINE))
 
 
 def _stay(options: LaunchOptions, as_json: bool) -> int:
@@ -261,8 +384,9 @@ def _stay(options: LaunchOptions, as_json: bool) -> int:
 
     run = RunDirectory(Path(options.run_directory))
     status = _start(options)
+    assert isinstance(status, SupervisorStatus)
     if as_json:
-        print_json({"directory": str(run.root), "supervisor_pid": status.pid})
+        print_json({"directory": str(run.root), **_identity(status)})
     return follow_run(run, status, print_message)
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Set
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
@@ -47,7 +47,9 @@ class Filter:
     text: str
     tests: tuple[_Test, ...] = ()
 
-    def matches(self, checkpoint: Checkpoint, now: float, marked: Set[str] = frozenset()) -> bool:
+    def matches(
+        self, checkpoint: Checkpoint, now: float, marked: Container[str] = frozenset()
+    ) -> bool:
         """Whether a checkpoint matches every word.
 
         Args:
@@ -57,6 +59,15 @@ class Filter:
         """
         row = Row(checkpoint, now, checkpoint.name in marked)
         return all(test(row) for test in self.tests)
+
+    def choose(
+        self, checkpoints: Iterable[Checkpoint], now: float, marked: Container[str]
+    ) -> list[Checkpoint]:
+        """Returns the checkpoints that match every word."""
+        rows = [Row(checkpoint, now, checkpoint.name in marked) for checkpoint in checkpoints]
+        for test in self.tests:
+            rows = list(filter(test, rows))
+        return [row.checkpoint for row in rows]
 
 
 def parse_filter(text: str) -> Filter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,8 +143,19 @@ def _variables(prefix: Path, index: Index) -> tuple[tuple[Variable, ...], str]:
         return describe_tensors_without_graph(index), describe_error(error)
 
 
-def statistics_of(run: RunDirectory, found: Inspection, variable: Variable) -> Statistics | None:
+def statistics_of(
+    run: RunDirectory,
+    found: Inspection,
+    variable: Variable,
+    on_read: Callable[[int], None] = lambda size: None,
+) -> Statistics | None:
     """Reads a tensor and returns its statistics; None if its elements are not numbers.
+
+    Args:
+        run: The run directory.
+        found: The inspected checkpoint.
+        variable: One of its variables.
+        on_read: Called with the bytes that are done since the last call.
 
     Raises:
         BundleError: It is missing or damaged.
@@ -152,7 +163,7 @@ def statistics_of(run: RunDirectory, found: Inspection, variable: Variable) -> S
     """
     if found.index is None or not is_numeric(variable.entry):
         return None
-    return statistics(run.root / found.checkpoint.name, found.index, variable.entry)
+    return statistics(run.root / found.checkpoint.name, found.index, variable.entry, on_read)
 
 
 def _total(group: str, variables: Sequence[Variable]) -> Total:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from tfckpt_trainer.bundle.dtypes import ITEM_SIZES
+from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, is_inexact
 from tfckpt_trainer.bundle.index import Index, TensorEntry
 from tfckpt_trainer.bundle.object_graph import KEY, VALUE_ATTRIBUTE, Node
 from tfckpt_trainer.bundle.structure import component_keys
@@ -87,7 +87,7 @@ def describe_tensors(index: Index, nodes: Sequence[Node] | None) -> tuple[Variab
         nodes: Its object graph, or None if it was saved by name (TensorFlow 1).
     """
     if nodes is None:
-        return _in_order(_named(index))
+        return _in_order(_with_root_scalars(list(_named(index))))
     known = _Graph(nodes).variables(index)
     rest = [
         Variable(name.replace(_SUFFIX, "."), entry, Role.OTHER)
@@ -95,6 +95,26 @@ def describe_tensors(index: Index, nodes: Sequence[Node] | None) -> tuple[Variab
         if name not in known and name != KEY
     ]
     return _in_order([*known.values(), *rest])
+
+
+def _with_root_scalars(variables: Sequence[Variable]) -> Sequence[Variable]:
+    """Counts real scalars at the root as weights if nothing else is one, as in `a * x + b`."""
+    if any(variable.role is Role.WEIGHT for variable in variables):
+        return variables
+    return [
+        replace(variable, role=Role.WEIGHT) if _is_root_scalar(variable) else variable
+        for variable in variables
+    ]
+
+
+def _is_root_scalar(variable: Variable) -> bool:
+    entry = variable.entry
+    return (
+        variable.role is Role.OTHER
+        and "/" not in variable.path
+        and entry.shape == ()
+        and is_inexact(entry.dtype)
+    )
 
 
 def _in_order(variables: Iterable[Variable]) -> tuple[Variable, ...]:

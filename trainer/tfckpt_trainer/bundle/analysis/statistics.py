@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, numpy_dtype
 from tfckpt_trainer.bundle.index import Index, TensorEntry
-from tfckpt_trainer.bundle.tensors import numeric_chunks
+from tfckpt_trainer.bundle.tensors import numeric_chunks, stored_chunks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,20 +54,91 @@ class Statistics:
     histogram: Histogram | None
 
 
-def statistics(prefix: Path, index: Index, entry: TensorEntry) -> Statistics:
-    """Computes the statistics of a numeric tensor, in two passes and bounded memory.
+def statistics(
+    prefix: Path,
+    index: Index,
+    entry: TensorEntry,
+    on_read: Callable[[int], None] = lambda size: None,
+) -> Statistics:
+    """Computes the statistics of a numeric tensor, in bounded memory.
+
+    Types of one and two bytes are read once, all others twice.
+
+    Args:
+        prefix: The checkpoint.
+        index: Its index.
+        entry: The tensor.
+        on_read: Called after each chunk with the bytes of the tensor that are done since the last
+            call. They add up to its size.
 
     Raises:
         BundleError: The tensor is not numeric, or it is damaged.
         FileNotFoundError: A data file is missing.
     """
+    item = ITEM_SIZES.get(entry.dtype, 0)
+    if item in (1, 2):
+        return _from_counts(*_counted(prefix, index, entry, on_read))
     moments = _Moments()
     for chunk in numeric_chunks(prefix, index, entry):
         moments.add(_real(chunk))
+        on_read(len(chunk) * item // 2)
     histogram = None
     if moments.count:
-        histogram = _histogram(prefix, index, entry, moments.low, moments.high)
+        histogram = _histogram(prefix, index, entry, moments.low, moments.high, on_read)
     return moments.result(histogram)
+
+
+def _counted(
+    prefix: Path, index: Index, entry: TensorEntry, on_read: Callable[[int], None]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Returns all values of a small type, and how often each occurs in a tensor."""
+    import numpy as np
+
+    bits = np.dtype(np.uint8 if ITEM_SIZES[entry.dtype] == 1 else np.uint16)
+    kinds = 1 << 8 * bits.itemsize
+    counts = np.zeros(kinds, np.int64)
+    for chunk in stored_chunks(prefix, index, entry):
+        counts += np.bincount(chunk.view(bits), minlength=kinds)
+        on_read(chunk.nbytes)
+    values = np.arange(kinds, dtype=bits).view(numpy_dtype(entry.dtype))
+    # NumPy warns when it converts a signalling NaN to a quiet one.
+    with np.errstate(invalid="ignore"):
+        return values.astype(np.float64), counts
+
+
+def _from_counts(values: NDArray[np.float64], counts: NDArray[np.int64]) -> Statistics:
+    import numpy as np
+
+    there = np.flatnonzero(counts)
+    values, counts = values[there], counts[there]
+    nan = int(counts[np.isnan(values)].sum())
+    infinite = int(counts[np.isinf(values)].sum())
+    finite = np.isfinite(values)
+    elements, values, counts = int(counts.sum()), values[finite], counts[finite]
+    count = int(counts.sum())
+    mean = deviation = None
+    histogram = None
+    if count:
+        mean = float((values * counts).sum()) / count
+        deviation = math.sqrt(float((np.square(values - mean) * counts).sum()) / count)
+        low, high = float(values.min()), float(values.max())
+        if high > low:
+            places = _bins(values, low, high)
+            sums = np.zeros(BINS, np.int64)
+            np.add.at(sums, places, counts)
+            histogram = Histogram(low, high, tuple(int(one) for one in sums))
+    return Statistics(
+        elements=elements,
+        zeros=int(counts[values == 0].sum()),
+        nan=nan,
+        infinite=infinite,
+        minimum=float(values.min()) if count else None,
+        maximum=float(values.max()) if count else None,
+        mean=mean,
+        deviation=deviation,
+        norm=math.sqrt(float((np.square(values) * counts).sum())),
+        histogram=histogram,
+    )
 
 
 def _real(values: Numbers) -> NDArray[np.float64]:
@@ -124,7 +197,12 @@ class _Moments:
 
 
 def _histogram(
-    prefix: Path, index: Index, entry: TensorEntry, low: float, high: float
+    prefix: Path,
+    index: Index,
+    entry: TensorEntry,
+    low: float,
+    high: float,
+    on_read: Callable[[int], None],
 ) -> Histogram | None:
     import numpy as np
 
@@ -134,7 +212,15 @@ def _histogram(
     counts = np.zeros(BINS, np.int64)
     for chunk in numeric_chunks(prefix, index, entry):
         values = _real(chunk)
-        # `numpy.histogram` raises an error if the range is too narrow for distinct bin edges.
-        parts = (values[np.isfinite(values)] - low) / (high - low) * BINS
-        counts += np.bincount(np.minimum(parts.astype(np.int64), BINS - 1), minlength=BINS)
+        counts += np.bincount(_bins(values[np.isfinite(values)], low, high), minlength=BINS)
+        on_read(len(chunk) * ITEM_SIZES[entry.dtype] // 2)
     return Histogram(low, high, tuple(int(count) for count in counts))
+
+
+def _bins(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.int64]:
+    """Returns the number of the bin of each value."""
+    import numpy as np
+
+    # `numpy.histogram` raises an error if the range is too narrow for distinct bin edges.
+    parts = (values - low) / (high - low) * BINS
+    return np.minimum(parts.astype(np.int64), BINS - 1)

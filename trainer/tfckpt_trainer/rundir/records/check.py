@@ -31,6 +31,7 @@ class StateKind(StrEnum):
     MODEL = "model"
     LAYER = "layer"
     MODULE = "tf.Module"
+    SAVED_MODEL = "SavedModel"
     TABLE = "lookup table"
     ITERATOR = "iterator"
     PYTHON_GENERATOR = "random generator"
@@ -64,12 +65,14 @@ class StateDigest(msgspec.Struct, frozen=True, kw_only=True):
         digest: A checksum for each replica of this worker.
         title: How people know it; empty if that is its name.
         passed: Whether what was passed to `TrainingRun` holds it.
+        expression: If not, how the script can write it; empty if it cannot.
     """
 
     kind: StateKind
     digest: str
     title: str = ""
     passed: bool = True
+    expression: str = ""
 
 
 class CheckFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +88,8 @@ class CheckFacts(msgspec.Struct, frozen=True, kw_only=True):
         step_operations: Operations in the script's functions whose state no checkpoint can hold,
             each with the place in the script.
         input_operations: The same in functions of the dataset.
+        input_causes: Why the position of the dataset is not exact, each as a noun phrase.
+        input_remedies: What to change in the dataset, each as a sentence.
         iterators: Names of iterators that the script reads itself and did not pass.
     """
 
@@ -96,6 +101,8 @@ class CheckFacts(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 0
     step_operations: list[str] = []
     input_operations: list[str] = []
+    input_causes: list[str] = []
+    input_remedies: list[str] = []
     iterators: list[str] = []
 
 

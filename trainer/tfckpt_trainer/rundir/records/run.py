@@ -86,12 +86,18 @@ class SupervisorState(StrEnum):
 
 
 class WorkerProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker process of a supervisor. `exit_code` is negative for a signal."""
+    """One worker process of a supervisor.
+
+    Attributes:
+        exit_code: Exit status, negative for a signal; None while it runs.
+        host: Its host; empty if it is the supervisor's.
+    """
 
     index: int
     pid: int
     process_started_at: float
     exit_code: int | None = None
+    host: str = ""
 
 
 class SupervisorStatus(Document, frozen=True, kw_only=True):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from tfckpt_trainer.rundir.records.check import CheckFacts
+from tfckpt_trainer.rundir.records.exactness import PipelineFacts
 from tfckpt_trainer.training.check.script_names import is_of_script
 
 SHOWN_OPERATIONS = 5
@@ -31,7 +32,11 @@ _PYTHON = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
 
 
 def collect_facts(
-    topology: Mapping[str, Any], *, has_dataset: bool, iterators: list[str]
+    topology: Mapping[str, Any],
+    *,
+    has_dataset: bool,
+    iterators: list[str],
+    inputs: Sequence[PipelineFacts],
 ) -> CheckFacts:
     """Returns the facts of this process, after the script's functions have run."""
     in_step: list[str] = []
@@ -49,6 +54,8 @@ def collect_facts(
         threads=int(tf.config.threading.get_intra_op_parallelism_threads()),
         step_operations=sorted(set(in_step))[:SHOWN_OPERATIONS],
         input_operations=sorted(set(in_input))[:SHOWN_OPERATIONS],
+        input_causes=[cause for one in inputs for cause in one.causes],
+        input_remedies=list(dict.fromkeys(text for one in inputs for text in one.remedies)),
         iterators=iterators,
     )
 

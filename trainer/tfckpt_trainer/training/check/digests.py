@@ -69,13 +69,17 @@ class StateDigests:
                     kind=untracked.kind,
                     digest=" ".join(_of_variable(thing) for thing in untracked.things),
                     passed=False,
+                    expression=untracked.expression,
                 )
                 for untracked in self._untracked
                 if untracked.kind is not StateKind.ITERATOR
             },
             **{
                 name: StateDigest(
-                    kind=StateKind.PYTHON_GENERATOR, digest=_of_generator(generator), passed=False
+                    kind=StateKind.PYTHON_GENERATOR,
+                    digest=_of_generator(generator),
+                    passed=False,
+                    expression=name,
                 )
                 for name, generator in self._generators
             },

@@ -158,6 +158,7 @@ class CheckSession:
                 self._topology,
                 has_dataset=bool(self._batch),
                 iterators=self._digests.iterators,
+                inputs=self._state.worker.inputs.exactness.inputs,
             )
         metrics = self._telemetry.metrics.newest
         self._write(

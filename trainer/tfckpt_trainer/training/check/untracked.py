@@ -16,6 +16,7 @@ from tfckpt_trainer.training.check.script_names import ScriptNames
 from tfckpt_trainer.training.state.variables import (
     components,
     is_variable,
+    live_variables,
     raw_variable,
 )
 
@@ -28,6 +29,7 @@ _OWNERS: tuple[tuple[type, StateKind], ...] = (
     (keras.random.SeedGenerator, StateKind.SEED_GENERATOR),
     (tf.random.Generator, StateKind.GENERATOR),
     (tf.Module, StateKind.MODULE),
+    (tf.__internal__.tracking.AutoTrackable, StateKind.SAVED_MODEL),
 )
 """Types that hold variables; of several that hold the same, the first is named."""
 
@@ -198,7 +200,14 @@ def _variables(thing: Any) -> list[Any]:
         return [thing.state]
     if isinstance(thing, keras.Layer | keras.metrics.Metric | keras.optimizers.Optimizer):
         return [v for v in thing.variables if _is_initialized(v)]
-    return list(thing.variables) if isinstance(thing, tf.Module) else []
+    if isinstance(thing, tf.Module):
+        return list(thing.variables)
+    return [v for _, v in live_variables(thing)] if _is_loaded(thing) else []
+
+
+def _is_loaded(thing: Any) -> bool:
+    """Whether it comes from `tf.saved_model.load`, which makes a class for each object."""
+    return type(thing).__name__ == "_UserObject"
 
 
 def _owned(owner: Any, kind: StateKind, own: list[Any], names: ScriptNames) -> Untracked:

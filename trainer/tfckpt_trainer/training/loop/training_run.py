@@ -8,9 +8,8 @@ import platform
 import signal
 import socket
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,19 +19,18 @@ import keras
 import tensorflow as tf
 
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
-from tfckpt_trainer.errors import ExitCode, UsageError, describe_error
+from tfckpt_trainer.cluster.slurm import refuse_several_tasks
+from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.exit_statuses import choose_statuses
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.liveness import find_other_trainer, refuse_another_trainer
-from tfckpt_trainer.rundir.lost_workers import describe_lost_connection, explain_lost_worker
+from tfckpt_trainer.rundir.liveness import refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.rundir.reserve import explain_disk_errors
-from tfckpt_trainer.training.check.digests import saved_state
 from tfckpt_trainer.training.check.session import CheckSession, check_order
-from tfckpt_trainer.training.check.untracked import describe_untracked, find_untracked
+from tfckpt_trainer.training.check.untracked_notes import note_untracked
 from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
 from tfckpt_trainer.training.checkpoint.disk_space import DiskSpace
 from tfckpt_trainer.training.checkpoint.restore_manager import RestoreManager
@@ -58,16 +56,14 @@ from tfckpt_trainer.training.loop.inputs import InputDataset, Inputs
 from tfckpt_trainer.training.loop.parameter_server_step import ParameterServerStep
 from tfckpt_trainer.training.loop.run_ownership import RunOwnership
 from tfckpt_trainer.training.loop.save_schedule import Improvement, SaveSchedule
+from tfckpt_trainer.training.loop.shutdown import Shutdown
 from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFlags, StepFunction
-from tfckpt_trainer.training.lost_peer import find_lost_peer
-from tfckpt_trainer.training.open_runs import OpenRun, add_open_run, remove_open_run
+from tfckpt_trainer.training.open_runs import add_open_run, remove_open_run
 from tfckpt_trainer.training.pipelines.input_state import InputState
 from tfckpt_trainer.training.process import (
-    exit_on_lost_peer,
     in_main_thread,
     leave,
     on_signal,
-    on_uncaught_error,
     sigterm_received,
     was_launched,
 )
@@ -79,16 +75,10 @@ from tfckpt_trainer.training.worker_group import (
     uses_parameter_servers,
 )
 
-SHOWN_UNTRACKED = 5
-"""How many objects that were not passed are described one by one."""
-
 _NO_SIGNALS = (
     "SIGTERM does not save: TrainingRun was created outside the main thread. Call "
     "run.request_stop(preempted=True) to save and leave."
 )
-
-_states: list[weakref.ref[TrainingState]] = []
-"""The states of all runs of this process."""
 
 
 class TrainingRun:
@@ -208,6 +198,7 @@ class TrainingRun:
         # The workers and their state.
         self._strategy = strategy or tf.distribute.get_strategy()
         self._group = group = WorkerGroup(self._strategy)
+        refuse_several_tasks(os.environ, group.processes)
         self._model = model
         self._optimizer = optimizer
         self._inputs = (
@@ -260,13 +251,20 @@ class TrainingRun:
         if self._dataset_end is not None:
             self.after_restore(self._dataset_end.restored)
 
+        self._resources = ExitStack()
+        if self._inputs is not None:
+            self._resources.callback(self._inputs.close)
+        self._resources.callback(self._ownership.release)
+        self._resources.callback(telemetry.summaries.close)
+        self._shutdown = Shutdown(
+            run, group, telemetry, self._poller, self._resources, self._statuses.restart
+        )
         self._check = (
             CheckSession(order, group, state, telemetry, saves, self._restores)
             if order is not None
             else None
         )
-        self._opened: OpenRun | None = None
-        self._has_ended = False
+        self._has_opened = False
         self._export = export_request_path()
         if self._export is None:
             self._handle_signals_and_errors()
@@ -278,13 +276,7 @@ class TrainingRun:
         on_signal(signal.SIGUSR1, self._on_save_signal)
         if not in_main_thread() and self._group.size > 1:
             on_preemption_of_cluster(partial(self.request_stop, preempted=True))
-        on_uncaught_error(
-            self._end_failed,
-            self._explain_loss,
-            self._end_without_peer,
-            alone=self._is_alone,
-            restart_status=self._statuses.restart,
-        )
+        self._shutdown.handle_uncaught_errors()
 
     @property
     def step(self) -> int:
@@ -346,7 +338,7 @@ class TrainingRun:
 
         def watched_step(batch: Any) -> dict[str, float]:
             metrics.enter(Phase.STEP)
-            with self._peers_watched():
+            with self._shutdown.peers_watched():
                 result = step(batch)
             metrics.enter(Phase.SCRIPT)
             return result
@@ -454,7 +446,7 @@ class TrainingRun:
         """Returns the input of the next step and the seconds it took; None after the last."""
         if self._dataset_end is None:
             return self.step, 0.0
-        with self._peers_watched():
+        with self._shutdown.peers_watched():
             return self._dataset_end.next()
 
     def open(self) -> None:
@@ -469,14 +461,16 @@ class TrainingRun:
         if self._export is not None:
             run_export(self._export, self._run, self._state.shared, self._model, self._inputs)
             leave(0)
-        if self._opened is not None:
+        if self._has_opened:
             raise UsageError(
                 "This run was left and cannot go on. Create another TrainingRun, which restores "
                 "the newest checkpoint."
             )
-        self._opened = add_open_run(self.directory, self.request_stop, self._abandon)
+        self._has_opened = True
+        opened = add_open_run(self.directory, self.request_stop, self._abandon)
+        self._resources.callback(remove_open_run, opened)
         atexit.register(keep_resources_at_exit)
-        with self._peers_watched():
+        with self._shutdown.peers_watched():
             with explain_disk_errors(self._run):
                 if self._group.is_chief:
                     # The lock does not work on a file system that does not share locks.
@@ -492,7 +486,7 @@ class TrainingRun:
             if self._check is not None:
                 self._check.opened()
             elif self._group.is_chief:
-                self._warn_of_untracked()
+                note_untracked(self._state, self.note)
             self._telemetry.metrics.activity = Activity.TRAINING
             if self._group.size == 1 and not in_main_thread():
                 self.note(_NO_SIGNALS)
@@ -529,7 +523,7 @@ class TrainingRun:
             waited: How much of that it waited for its input.
         """
         metrics = self._telemetry.metrics
-        with self._peers_watched():
+        with self._shutdown.peers_watched():
             self._state.position.step += 1
             if self._inputs and self._inputs.examples and metrics.examples_per_step is None:
                 metrics.examples_per_step = self._inputs.examples * self._group.replicas
@@ -539,7 +533,7 @@ class TrainingRun:
                 self._end_check()
 
     def _finish(self) -> None:
-        with self._peers_watched():
+        with self._shutdown.peers_watched():
             if self._check is not None:
                 self._check.data_ended()
                 self._end_check()
@@ -550,30 +544,13 @@ class TrainingRun:
         if self._check is not None and self._check.is_done:
             self._coordinator.ending = self._coordinator.ending or Ending.STOPPED
 
-    def _warn_of_untracked(self) -> None:
-        try:
-            _states.append(weakref.ref(self._state))
-            # State of an earlier run of this process is not missing in this one.
-            states = [state for state in (known() for known in _states) if state is not None]
-            found = find_untracked(thing for state in states for _, thing in saved_state(state))
-        except Exception as error:
-            # It calls properties of the script's objects; training does not depend on it.
-            self.note(f"State that was not passed cannot be listed: {describe_error(error)}")
-            return
-        missing = [untracked for untracked in found if not untracked.by_keras]
-        for untracked in missing[:SHOWN_UNTRACKED]:
-            self.note(describe_untracked(untracked))
-        if len(missing) > SHOWN_UNTRACKED:
-            more = ", ".join(str(untracked) for untracked in missing[SHOWN_UNTRACKED:][:20])
-            self.note(f"Not saved either, for the same reason: {more}.")
-
     def close(self, *, finished: bool = False) -> None:
         """Finishes saves and releases the run directory. All workers call it together.
 
         Args:
             finished: Whether training reached its end; then its last step is saved.
         """
-        if self._has_ended:
+        if self._shutdown.is_done:
             return
         if finished and not self.is_over and self._check is None:
             self._finish()
@@ -581,13 +558,13 @@ class TrainingRun:
         if ending is None:
             self._abandon()
             return
-        with self._peers_watched():
+        with self._shutdown.peers_watched():
             self._saves.finish_all()
             # A worker that leaves while others still wait in a collective would look dead.
             self._group.barrier()
         if ending is Ending.FINISHED:
             self._note(JournalKind.FINISH, f"Finished after step {self.step}.")
-        self._end(ending)
+        self._shutdown.release(ending)
         if ending is Ending.PREEMPTED or (ending is Ending.STOPPED and was_launched()):
             # The process is about to exit. Iterators of the script or of Keras would delay that
             # when the functions that created them return.
@@ -601,50 +578,7 @@ class TrainingRun:
     def _abandon(self) -> None:
         """Closes a run whose loop the script has left."""
         self._saves.wait_before_exit()
-        self._end(
-            Ending.STOPPED,
-            "The script left the loop; its last steps were not saved.",
-            beside_another=self._is_beside_another(),
-        )
-
-    def _end(self, ending: Ending, detail: str = "", *, beside_another: bool = False) -> None:
-        """Writes the last heartbeat, unless it would replace another trainer's, and cleans up."""
-        self._has_ended = True
-        metrics = self._telemetry.metrics
-        metrics.activity = Activity.EXITED
-        metrics.ending = ending
-        metrics.detail = detail
-        self._poller.stop()
-        if not beside_another:
-            self._telemetry.heartbeat.stop()
-        self._telemetry.summaries.close()
-        self._ownership.release()
-        if self._inputs is not None:
-            self._inputs.close()
-        if self._opened is not None:
-            remove_open_run(self._opened)
-
-    def _end_failed(self, why: str) -> None:
-        beside_another = self._is_beside_another()
-        if not beside_another:
-            self._note(JournalKind.FAILED, why)
-        self._end(Ending.FAILED, why, beside_another=beside_another)
-
-    def _explain_loss(self, message: str) -> str:
-        index, since = self._group.index, self._telemetry.heartbeat.process_started_at
-        found = explain_lost_worker(self._run, index, since)
-        peer = find_lost_peer(self._group, message) if message and not found else None
-        return found if peer is None else describe_lost_connection(self._run, index, peer)
-
-    def _end_without_peer(self, why: str) -> None:
-        self._note(JournalKind.WORKER_LOST, why)
-        self._end(Ending.PEER_LOST, why, beside_another=self._is_beside_another())
-
-    def _is_beside_another(self) -> bool:
-        """Whether another trainer uses this directory: its status file must not be replaced."""
-        if self._telemetry.heartbeat.has_started:
-            return False
-        return find_other_trainer(self._run, self._group.index) is not None
+        self._shutdown.left_loop()
 
     def _on_termination(self) -> None:
         self.request_stop(preempted=True)
@@ -655,15 +589,6 @@ class TrainingRun:
     def _note(self, kind: JournalKind, message: str) -> None:
         # At the step of this object: within a step, the metrics may be one step behind.
         self._telemetry.note(kind, message, step=self.step, branch=self.branch)
-
-    @property
-    def _is_alone(self) -> bool:
-        return self._group.processes == 1
-
-    def _peers_watched(self) -> AbstractContextManager[None]:
-        return exit_on_lost_peer(
-            self._is_alone, self._explain_loss, self._end_without_peer, self._statuses.restart
-        )
 
 
 def _check_counts(**counts: int | None) -> None:

@@ -42,6 +42,12 @@ class Obstacle:
     hides_position: bool = False
 
 
+_SEED = "Pass a seed to it, or call `keras.utils.set_random_seed(…)` before the dataset is made."
+_UNSEEDED = {
+    "_ShuffleDataset": Obstacle("a repeated shuffle without a seed", _SEED),
+    "_RandomDataset": Obstacle("a repeated Dataset.random without a seed", _SEED),
+}
+_ANY_ORDER = Obstacle("deterministic=False", "Leave `deterministic` at True.")
 _FROM_GENERATOR = Obstacle("from_generator", _INDEXED, hides_position=True)
 _PREFETCH_TO_DEVICE = Obstacle(
     "prefetch_to_device or copy_to_device",
@@ -95,6 +101,31 @@ def find_captured_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
                 waiting.append(inner)
                 found += _obstacles_in(_parts(inner), "")
     return tuple(dict.fromkeys(found))
+
+
+def find_order_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
+    """Returns what makes the order of the elements differ after a restore in a new process.
+
+    A saved position has the seeds of the present epoch. Without a seed of the script, the seeds
+    of the next one belong to the process.
+    """
+    parts = _parts(dataset)
+    repeated = [inner for part in parts if _repeats(part) for inner in _parts(part)]
+    found = [_UNSEEDED[type(part).__name__] for part in repeated if _is_unseeded(part)]
+    any_order = (getattr(part, "_deterministic", None) == "false" for part in parts)
+    if dataset.options().deterministic is False or any(any_order):
+        found.append(_ANY_ORDER)
+    return tuple(dict.fromkeys(found))
+
+
+def _repeats(part: Any) -> bool:
+    return type(part).__name__ == "_RepeatDataset" and int(part._count) != 1
+
+
+def _is_unseeded(part: Any) -> bool:
+    if type(part).__name__ not in _UNSEEDED:
+        return False
+    return not int(part._seed) and not int(part._seed2)
 
 
 def _obstacles_in(parts: Iterable[Any], refused: str) -> tuple[Obstacle, ...]:

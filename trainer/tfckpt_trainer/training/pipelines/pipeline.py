@@ -16,6 +16,7 @@ from tfckpt_trainer.training.pipelines.obstacles import (
     Obstacle,
     find_captured_obstacles,
     find_obstacles,
+    find_order_obstacles,
 )
 
 SKIPPED_BETWEEN_REPORTS = 1000
@@ -62,8 +63,10 @@ def probe(iterator: tf.data.Iterator) -> Probe:
         obstacles = find_obstacles(iterator._dataset, error)
     else:
         obstacles = find_captured_obstacles(iterator._dataset)
+    order = find_order_obstacles(iterator._dataset)
     if not obstacles:
-        return Probe(InputPosition.EXACT)
+        return Probe(InputPosition.POSITION if order else InputPosition.EXACT, order)
+    obstacles += order
     if any(obstacle.hides_position for obstacle in obstacles):
         return Probe(InputPosition.COUNT, obstacles)
     try:

@@ -72,6 +72,9 @@ class Dialog(ModalScreen[AnswerT | None]):
     caption = ""
     """The title in the frame."""
 
+    typed_outside: ClassVar[str] = "0123456789"
+    """Characters that go to the first field even if it does not have the focus."""
+
     def __init__(self, snapshot: RunSnapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
@@ -154,10 +157,12 @@ class Dialog(ModalScreen[AnswerT | None]):
         return False
 
     def on_key(self, event: events.Key) -> None:
-        """Presses buttons by their keys unless a field has the focus; digits go to a field."""
-        typing = isinstance(self.focused, Input)
-        taken = not typing and self.key_choice(event.key)
-        if taken or self._type_digit(event.character or ""):
+        """Presses buttons by their keys, and begins to type, unless a field has the focus."""
+        if isinstance(self.focused, Input):
+            return
+        is_button = any(choice.key == event.key for choice in self.choices())
+        typed = "" if is_button else event.character or ""
+        if self.key_choice(event.key) or self._begin_to_type(typed):
             event.stop()
             event.prevent_default()
 
@@ -176,15 +181,11 @@ class Dialog(ModalScreen[AnswerT | None]):
             # `Button.focus` takes effect too late for a key that is typed right after.
             self.set_focus(self.query_one(f"#choice-{place}", Button))
 
-    def _type_digit(self, character: str) -> bool:
-        """Replaces the text of the first field by a digit typed outside of it."""
+    def _begin_to_type(self, character: str) -> bool:
+        """Replaces the text of the first field by a character typed outside of it."""
         fields = self.query(Input)
-        if not (fields and character.isascii() and character.isdigit()):
+        if not fields or not character or character not in self.typed_outside:
             return False
-        if isinstance(self.focused, Input):
-            # A digit typed quickly after the first one arrives before the focus has moved.
-            self.focused.insert_text_at_cursor(character)
-            return True
         field = fields.first()
         field.select_on_focus = False
         field.value = character

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -63,6 +64,7 @@ class RestoreDialog(Dialog[Restore]):
     """Asks which checkpoint to restore."""
 
     caption = " restore "
+    typed_outside = string.ascii_letters + string.digits
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", show=False),
         Binding("down", "move(1)", show=False),
@@ -133,11 +135,17 @@ class RestoreDialog(Dialog[Restore]):
         ]
 
     def on_mount(self) -> None:
-        """Focuses the field if no checkpoint is selected, and starts the comparison."""
-        if not self._typed:
-            self.call_after_refresh(self.query_one("#target", Input).focus)
+        """Focuses the field if it is needed, and starts the comparison."""
+        if not self._typed or self._names_begin_with_keys():
+            # At once: the next key may be queued already.
+            self.set_focus(self.query_one("#target", Input))
         # Not before Textual considers the screen mounted.
         self.call_later(self._refresh)
+
+    def _names_begin_with_keys(self) -> bool:
+        """Whether a typed name could press a button, such as `yolo-500`."""
+        keys = {choice.key for choice in self.choices()}
+        return any(checkpoint.name[:1] in keys for checkpoint in self.snapshot.checkpoints)
 
     @on(Input.Changed, "#target")
     def read_fields(self) -> None:

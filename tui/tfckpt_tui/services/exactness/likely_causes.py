@@ -36,7 +36,7 @@ def likely_causes(difference: Difference, *, in_place_exact: bool = False) -> li
     if difference.what is What.END:
         return [_ended_early(difference)]
     if difference.what is What.STATE and not difference.passed:
-        return [_not_passed(difference)]
+        return [_not_passed(difference), *_known_input(difference)]
     if difference.what is What.STATE and difference.after_steps == 0:
         return [_not_restored(difference)]
     if difference.what is What.INPUT:
@@ -61,7 +61,6 @@ def _ended_early(difference: Difference) -> Cause:
 def _not_passed(difference: Difference) -> Cause:
     name, kind = difference.name, difference.kind
     why = f"The {_words(kind)} {name} was not passed to TrainingRun, so no checkpoint holds it."
-    key = name.rpartition(".")[2].partition("[")[0]
     if kind is StateKind.PYTHON_GENERATOR:
         return Cause(
             "unsaved-generator",
@@ -83,7 +82,14 @@ def _not_passed(difference: Difference) -> Cause:
         StateKind.SEED_GENERATOR: "unsaved-generator",
         StateKind.TABLE: "unsaved-table",
     }.get(kind or StateKind.VARIABLE, "unsaved-variable")
-    return Cause(identifier, why, f"Pass it: TrainingRun(…, {argument}={{{key!r}: {name}}}).")
+    expression = difference.expression
+    key = expression.rpartition(".")[2].partition("[")[0]
+    advice = (
+        f"Pass it: TrainingRun(…, {argument}={{{key!r}: {expression}}})."
+        if expression
+        else "Pass the object that holds it to TrainingRun, in extra={…}."
+    )
+    return Cause(identifier, why, advice)
 
 
 def _not_restored(difference: Difference) -> Cause:
@@ -110,6 +116,9 @@ def _not_restored(difference: Difference) -> Cause:
 
 
 def _input(difference: Difference) -> Cause:
+    known = _known_input(difference)
+    if known:
+        return known[0]
     facts = difference.facts or CheckFacts(has_dataset=True)
     if facts.input_operations:
         return Cause(
@@ -127,6 +136,22 @@ def _input(difference: Difference) -> Cause:
         "Pass a seed to each shuffle, leave `deterministic` at True, and read elements with "
         "tf.data instead of from_generator.",
     )
+
+
+def _known_input(difference: Difference) -> list[Cause]:
+    """Returns what the trainer found in the dataset at its start, if it found anything."""
+    facts = difference.facts
+    if facts is None or not facts.input_causes:
+        return []
+    why = f"The dataset uses {' and '.join(facts.input_causes)}. No checkpoint can hold that state."
+    return [Cause("stateful-map", why, " ".join(facts.input_remedies))]
+
+
+def _input_state(difference: Difference, _: CheckFacts) -> Cause | None:
+    """The dataset may change variables: a tf.random.Generator, for example."""
+    if difference.what is not What.STATE:
+        return None
+    return next(iter(_known_input(difference)), None)
 
 
 def _random_operations(_: Difference, facts: CheckFacts) -> Cause | None:
@@ -243,6 +268,7 @@ def _threads(_: Difference, facts: CheckFacts) -> Cause | None:
 _RULES: tuple[Callable[[Difference, CheckFacts], Cause | None], ...] = (
     _random_operations,
     _learning_rate,
+    _input_state,
     _iterators,
     _no_dataset,
     _python_values,

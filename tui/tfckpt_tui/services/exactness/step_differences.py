@@ -34,6 +34,7 @@ class Difference:
         after_steps: Steps since the restore.
         kind: Kind of the state.
         passed: Whether the state is held by something passed to `TrainingRun`.
+        expression: If not, how the script can write it; empty if it cannot.
         others: What else differs at this point, by name.
         values: Python numbers that the restore did not bring back: name, value at the save,
             value after the restore.
@@ -48,6 +49,7 @@ class Difference:
     after_steps: int
     kind: StateKind | None = None
     passed: bool = True
+    expression: str = ""
     others: tuple[str, ...] = ()
     values: tuple[tuple[str, str, str], ...] = ()
     facts: CheckFacts | None = None
@@ -128,7 +130,7 @@ def _differences_at(
             continue  # The script creates it later.
         if other is None or other.digest != state.digest:
             found = difference(What.STATE, state.title or name)
-            yield replace(found, kind=state.kind, passed=state.passed)
+            yield replace(found, kind=state.kind, passed=state.passed, expression=state.expression)
     if first.batch != again.batch:
         yield difference(What.INPUT)
     for name, value in first.metrics.items():

@@ -13,6 +13,7 @@ from tfckpt_tui.app.widgets.base.icons import CHECKPOINT, MARK, PIN
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten
 from tfckpt_tui.app.widgets.checkpoints.branches import BranchTree, Nodes
+from tfckpt_tui.app.widgets.checkpoints.marks import Marks
 from tfckpt_tui.formats import checkpoint_columns, units
 from tfckpt_tui.formats.checkpoint_columns import (
     CheckpointColumn,
@@ -43,35 +44,28 @@ class History(ListPane):
         self._order: Order | None = None
         self._columns: tuple[int, Layout] | None = None
         self._at = 0.0
-        self._marked: list[str] = []
+        self._marks = Marks()
 
     @property
-    def marked(self) -> list[Checkpoint]:
+    def marked(self) -> tuple[Checkpoint, ...]:
         """The marked checkpoints, in the order of marking."""
-        known = {c.name: c for c in self._all if c.name in self._marked}
-        return [known[name] for name in self._marked if name in known]
+        return self._marks.among(self._all)
 
     def toggle_mark(self) -> None:
         """Marks or unmarks the selected checkpoint, and moves to the next."""
         if self.selected is not None:
-            name = self.selected.name
-            if name in self._marked:
-                self._marked.remove(name)
-            else:
-                self._marked.append(name)
+            self._marks.toggle(self.selected.name)
             self.move_to(self.cursor + 1)
             self.repaint()
 
     def toggle_all_marks(self) -> None:
         """Marks all visible checkpoints; if they are marked already, removes all marks."""
-        shown = [checkpoint.name for checkpoint in self._checkpoints]
-        new = [name for name in shown if name not in self._marked]
-        self._marked = [*self._marked, *new] if new else []
+        self._marks.toggle_all(checkpoint.name for checkpoint in self._checkpoints)
         self.repaint()
 
     def unmark(self) -> None:
         """Removes all marks."""
-        self._marked.clear()
+        self._marks.clear()
         self.repaint()
 
     @property
@@ -135,8 +129,7 @@ class History(ListPane):
     def _choose_rows(self) -> None:
         chosen: Sequence[Checkpoint] = self._all
         if self._filter.tests:
-            marked = frozenset(self._marked)
-            chosen = [c for c in chosen if self._filter.matches(c, self._at, marked)]
+            chosen = self._filter.choose(chosen, self._at, self._marks)
         if self._order is not None:
             chosen = self._order.apply(chosen)
         self._checkpoints = tuple(chosen)
@@ -173,9 +166,9 @@ class History(ListPane):
         pinned = sum(checkpoint.pinned for checkpoint in snapshot.checkpoints)
         if pinned:
             spans += [(" · ", "faint"), (f"{PIN} ", "pin"), (f"{pinned} pinned", "label")]
-        if self.marked:
-            spans += [(" · ", "faint"), (f"{MARK} ", "accent")]
-            spans += [(f"{len(self.marked)} marked", "label")]
+        marked = len(self.marked)
+        if marked:
+            spans += [(" · ", "faint"), (f"{MARK} ", "accent"), (f"{marked} marked", "label")]
         if snapshot.diagnostics:
             warns = any(diagnostic.severity == "warning" for diagnostic in snapshot.diagnostics)
             text = units.count(len(snapshot.diagnostics), "diagnostic")
@@ -233,7 +226,7 @@ class History(ListPane):
     def row_line(self, row: int, width: int) -> Line:
         """Returns one checkpoint."""
         checkpoint = self._checkpoints[row]
-        row_data = Row(checkpoint, self._at, checkpoint.name in self._marked)
+        row_data = Row(checkpoint, self._at, checkpoint.name in self._marks)
         cells = self._layout(width).row(_cells(row_data, kept=self._tree.is_ancestor_row(row)))
         return Line((*self._tree.row(row), (" ", ""), *cells.spans))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.launch.cluster import cluster_of, tasks, tf_config
 
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 """Kubernetes sets it in each pod of an indexed Job."""

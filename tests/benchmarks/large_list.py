@@ -1,0 +1,108 @@
+"""Processor time of keys in the app, on a run with very many checkpoints, all of them marked.
+
+    python tests/benchmarks/large_list.py [--checkpoints N] [--profile KEY]
+
+The real app runs without a terminal, on one snapshot. A key's time is that of the whole process
+from the key to the frame that shows what it did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import cProfile
+import pstats
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+for part in ("", "tui"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / part))
+from app_driving import StillMonitor
+from rundir_factory import two_branches
+from textual.pilot import Pilot
+
+from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
+
+KEYS = ("down", "up", "pagedown", "end", "home", "space", "M", "down", "space", "up", ">", "=", "<")
+FILTERS = ("ckpt-19 -pinned", "step>15000 state:complete", "loss<2.5 marked")
+AIM_SECONDS = 0.05
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--checkpoints", type=int, default=20_000)
+    parser.add_argument("--profile", metavar="KEY", help="say where the time of this key goes")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        made = two_branches(Path(directory) / "run", live=True)
+        small = SnapshotReader(made.run).read(made.now)
+        snapshot = enlarged(small, options.checkpoints)
+        app = TfckptApp(made.run, monitor=StillMonitor(snapshot))
+        asyncio.run(measure(app, options.profile))
+
+
+def enlarged(snapshot: RunSnapshot, count: int) -> RunSnapshot:
+    """A snapshot with `count` checkpoints like the newest one of another."""
+    one = snapshot.checkpoints[0]
+    assert one.record is not None
+    checkpoints = tuple(
+        replace(
+            one,
+            name=f"ckpt-{step}",
+            step=step,
+            branch=0,
+            is_head=step == count,
+            record=replace_record(one.record, step),
+        )
+        for step in range(count, 0, -1)
+    )
+    return replace(snapshot, checkpoints=checkpoints)
+
+
+def replace_record(record, step: int):
+    import msgspec
+
+    return msgspec.structs.replace(
+        record, name=f"ckpt-{step}", step=step, branch=0, parent=f"ckpt-{step - 1}"
+    )
+
+
+async def measure(app: TfckptApp, profiled: str | None) -> None:
+    async with app.run_test(size=(120, 40)) as pilot:
+        while app.snapshot is None:
+            await pilot.pause(0.05)
+        await pilot.pause(0.5)
+        for key in KEYS:
+            await pressed(pilot, key, profiled)
+        for text in FILTERS:
+            await pressed(pilot, "/", profiled)
+            taken = [await pressed(pilot, letter, profiled, silent=True) for letter in text]
+            print(f"{text!r}: slowest letter {max(taken) * 1e3:.0f} ms, all {sum(taken):.2f} s")
+            await pressed(pilot, "escape", profiled)
+
+
+async def pressed(
+    pilot: Pilot[int], key: str, profiled: str | None, *, silent: bool = False
+) -> float:
+    profile = cProfile.Profile() if key == profiled else None
+    began = time.process_time()
+    if profile is not None:
+        profile.enable()
+    await pilot.press(key)
+    if profile is not None:
+        profile.disable()
+        pstats.Stats(profile).sort_stats("cumulative").print_stats(25)
+    taken = time.process_time() - began
+    if not silent:
+        late = "" if taken < AIM_SECONDS else "  <- late"
+        print(f"{key:10s} {taken * 1e3:6.0f} ms{late}")
+    return taken
+
+
+if __name__ == "__main__":
+    main()

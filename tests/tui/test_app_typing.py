@@ -1,0 +1,85 @@
+"""What is typed reaches what it is meant for, however fast it is typed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pytest
+from app_driving import opened, top, type_ahead, until, until_shown
+from rundir_factory import RunFactory
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_tui.app.dialogs.restore import RestoreDialog
+from tfckpt_tui.app.dialogs.stop import StopDialog
+from tfckpt_tui.app.screens.dashboard import DashboardScreen
+from tfckpt_tui.app.widgets.checkpoints.history import History
+
+
+def field_of(pilot: Pilot[int]) -> str:
+    """The text of the field of a restore dialog; empty if none is open."""
+    screen = pilot.app.screen
+    return screen.query_one("#target", Input).value if isinstance(screen, RestoreDialog) else ""
+
+
+async def test_keys_typed_ahead_go_to_the_dialog_that_they_open(live: RunFactory) -> None:
+    async with opened(live.run) as pilot:
+        type_ahead(pilot, *"r300")
+        await until(pilot, lambda: field_of(pilot) == "300", "the step in the field")
+        await until_shown(pilot, "step 300")
+        type_ahead(pilot, "enter", "enter")
+        command = await until(
+            pilot, lambda: CommandQueue(live.run).claim(time.time()), "a command in the box"
+        )
+        assert command.arguments == {"name": "ckpt-300"}
+
+
+async def test_keys_typed_ahead_go_to_the_screen_that_they_open(live: RunFactory) -> None:
+    live.run.worker_log(0).write_text("step 100\nstep 200\n")
+    async with opened(live.run) as pilot:
+        type_ahead(pilot, *"?ql/step", "enter", "n", "escape", "escape", *" x")
+        await until(pilot, lambda: isinstance(pilot.app.screen, StopDialog), "the last dialog")
+        assert not pilot.app._exit
+        type_ahead(pilot, "n", "q")
+        await until(pilot, lambda: pilot.app._exit, "the end")
+
+
+@pytest.mark.parametrize("typed", ["ckpt-b1-400", "min loss", "400", "CKPT-1"])
+@pytest.mark.parametrize("ahead", [True, False])
+async def test_a_typed_name_reaches_the_field_of_a_restore(
+    live: RunFactory, typed: str, ahead: bool
+) -> None:
+    async with opened(live.run) as pilot:
+        await type_in(pilot, ["r", *typed], ahead=ahead)
+        await until(pilot, lambda: field_of(pilot) == typed, f"{typed} in the field")
+
+
+async def test_a_name_that_begins_with_the_key_of_a_button_is_typed(live: RunFactory) -> None:
+    live.checkpoint(600, name="yolo-600", recorded=False)
+    live.checkpoint(700, name="pretrained-700", recorded=False)
+    async with opened(live.run) as pilot:
+        for typed in ("yolo-600", "pretrained-700", "n"):
+            await pilot.press("r", *typed)
+            assert field_of(pilot) == typed
+            await pilot.press("escape")
+        assert CommandQueue(live.run).claim(time.time()) is None
+
+
+async def test_no_key_reaches_what_lies_beneath_a_dialog(live: RunFactory) -> None:
+    async with opened(live.run) as pilot:
+        await pilot.press("x")
+        await until(pilot, lambda: isinstance(pilot.app.screen, StopDialog), "the dialog")
+        await pilot.press(*"mMlzupvft?/:,<>=*", "space", "down", "f1")
+        assert "stop the run?" in top(pilot.app)
+        await pilot.press("escape")
+        assert isinstance(pilot.app.screen, DashboardScreen)
+        assert pilot.app.screen.query_one(History).marked == ()
+
+
+async def type_in(pilot: Pilot[int], keys: Sequence[str], *, ahead: bool) -> None:
+    if ahead:
+        type_ahead(pilot, *keys)
+    else:
+        await pilot.press(*keys)

@@ -1,0 +1,45 @@
+"""The tasks of a TensorFlow cluster, and `TF_CONFIG`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Task:
+    """The job and the index of one process in a TensorFlow cluster.
+
+    Attributes:
+        job: `worker`, `chief` or `ps` (parameter server).
+        index: Its number among the tasks of the same job.
+    """
+
+    job: str
+    index: int
+
+
+def tasks(workers: int, parameter_servers: int = 0) -> tuple[Task, ...]:
+    """Returns the tasks of a run's processes, in the order of their numbers.
+
+    With parameter servers, one more process is the chief that coordinates the workers.
+    """
+    own = tuple(Task("worker", index) for index in range(workers))
+    if not parameter_servers:
+        return own
+    servers = tuple(Task("ps", index) for index in range(parameter_servers))
+    return (Task("chief", 0), *own, *servers)
+
+
+def cluster_of(members: Sequence[Task], places: Sequence[str]) -> dict[str, list[str]]:
+    """Returns the addresses of processes by job, as `TF_CONFIG` has them."""
+    cluster: dict[str, list[str]] = {}
+    for task, place in zip(members, places, strict=True):
+        cluster.setdefault(task.job, []).append(place)
+    return cluster
+
+
+def tf_config(cluster: Mapping[str, Sequence[str]], task: Task) -> str:
+    """Returns the value of `TF_CONFIG` for one process of a cluster."""
+    return json.dumps({"cluster": cluster, "task": {"type": task.job, "index": task.index}})

@@ -1,0 +1,107 @@
+"""The nodes of a job: which of them work, and whether Slurm ends the job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from tfckpt_trainer.launch.reporter import Reporter
+from tfckpt_trainer.launch.restart_policy import Next
+from tfckpt_trainer.launch.slurm.controller import JobFacts, read_job
+from tfckpt_trainer.launch.slurm.node_survey import Survey, survey_nodes
+from tfckpt_trainer.launch.slurm.step_starter import ChosenNodes
+from tfckpt_trainer.launch.starters import CannotStartError
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import JournalKind
+
+SECOND_SURVEY_SECONDS = 5.0
+"""Pause before the nodes are checked again if none answered: Slurm may just remove one."""
+
+
+class Allocation:
+    """Chooses nodes that work; a `NodeChooser`.
+
+    Attributes:
+        reporter: Where checks are reported; set once there is a supervisor.
+        lost_nodes: Why the last start had too few nodes; empty if it had enough.
+    """
+
+    def __init__(self, run: RunDirectory, job: str, nodes: Sequence[str], least_nodes: int) -> None:
+        self._run = run
+        self._job = job
+        self._nodes = tuple(nodes)
+        self._least_nodes = least_nodes
+        self._checked = False
+        self.reporter: Reporter | None = None
+        self.lost_nodes = ""
+
+    def choose(
+        self, ports: Callable[[Sequence[str]], Mapping[str, Sequence[int]]], lost: bool
+    ) -> ChosenNodes:
+        """Returns the nodes that work. They are checked first, and after one was lost.
+
+        Raises:
+            CannotStartError: Slurm ends the job, too few nodes are left, or a node cannot be used.
+        """
+        facts = read_job(self._job)
+        if facts.is_ending:
+            raise CannotStartError(_why_ending(facts), Next.STOP)
+        if self._checked and not lost:
+            return ChosenNodes(self._nodes)
+        survey = self._survey(facts, ports)
+        self._tell(survey)
+        if survey.refusals:
+            raise CannotStartError(" ".join(survey.refusals), Next.FAIL)
+        if not survey.nodes:
+            raise CannotStartError(
+                f"No node answered the check; read {self._run.job_log}.", Next.FAIL
+            )
+        self._check_count(survey.nodes)
+        self._checked = True
+        self._nodes = survey.nodes
+        return ChosenNodes(survey.nodes, survey.ports_taken)
+
+    def _survey(
+        self,
+        facts: JobFacts,
+        ports: Callable[[Sequence[str]], Mapping[str, Sequence[int]]],
+    ) -> Survey:
+        # Slurm refuses a step with a node that it has taken out of the job.
+        nodes = [node for node in self._nodes if node in facts.nodes] or list(self._nodes)
+        survey = survey_nodes(self._run, nodes, ports(nodes), self._beat)
+        if survey.nodes:
+            return survey
+        time.sleep(SECOND_SURVEY_SECONDS)
+        known = read_job(self._job).nodes
+        nodes = [node for node in self._nodes if node in known] or nodes
+        return survey_nodes(self._run, nodes, ports(nodes), self._beat)
+
+    def _check_count(self, nodes: Sequence[str]) -> None:
+        silent = [node for node in self._nodes if node not in nodes]
+        if len(nodes) >= self._least_nodes:
+            if silent:
+                self._note(f"{', '.join(silent)} is gone; training goes on without it.")
+            return
+        self.lost_nodes = (
+            f"{', '.join(silent)} is gone: {len(nodes)} of {len(self._nodes)} nodes are left, and "
+            f"the run needs {self._least_nodes}."
+        )
+        raise CannotStartError(self.lost_nodes, Next.STOP)
+
+    def _tell(self, survey: Survey) -> None:
+        for line in (survey.summary, *survey.warnings):
+            self._note(line)
+
+    def _note(self, line: str) -> None:
+        if self.reporter is not None:
+            self.reporter.note(JournalKind.NOTE, line)
+
+    def _beat(self) -> None:
+        if self.reporter is not None:
+            self.reporter.beat_if_due()
+
+
+def _why_ending(facts: JobFacts) -> str:
+    if facts.preempted:
+        return "The job is preempted."
+    return f"Slurm ends the job ({facts.state})."

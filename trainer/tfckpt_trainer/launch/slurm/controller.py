@@ -1,0 +1,123 @@
+"""What the supervisor asks of Slurm's controller about its own job."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tfckpt_trainer.cluster.host_list import expand_hosts
+from tfckpt_trainer.errors import LaunchError
+
+COMMAND_SECONDS = 20.0
+"""Time limit for a command of Slurm; a busy controller takes seconds."""
+
+_FIELD = re.compile(r"(?:^|\s)([A-Za-z/:]+)=(\S*)")
+_TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """What Slurm says about a job.
+
+    Attributes:
+        state: Slurm's word, such as `RUNNING`; empty if it does not answer.
+        restarts: How often the job was started again.
+        preempted: Whether Slurm ends it for a job of higher priority.
+        ends_at: Time of the time limit; None without one.
+        nodes: Its nodes, in Slurm's order; without those that died.
+    """
+
+    state: str = ""
+    restarts: int = 0
+    preempted: bool = False
+    ends_at: float | None = None
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether Slurm ends the job, for whatever reason."""
+        return self.preempted or self.state not in {"", "RUNNING"}
+
+
+def read_job(job: str) -> JobFacts:
+    """Asks Slurm about a job; the facts are empty if it does not answer."""
+    try:
+        shown = run_command(["scontrol", "--oneliner", "show", "job", job])
+    except LaunchError:
+        return JobFacts()
+    return parse_job(shown)
+
+
+def parse_job(text: str) -> JobFacts:
+    """Reads the facts from one line of `scontrol show job`."""
+    fields: dict[str, str] = {}
+    for name, value in _FIELD.findall(text):
+        fields.setdefault(name, value)
+    nodes = fields.get("NodeList", "")
+    return JobFacts(
+        state=fields.get("JobState", ""),
+        restarts=int(fields["Restarts"]) if fields.get("Restarts", "").isdigit() else 0,
+        preempted=fields.get("PreemptTime", "None") not in {"None", "Unknown", ""},
+        ends_at=_time(fields.get("EndTime", "")),
+        nodes=expand_hosts(nodes) if nodes not in {"", "(null)"} else (),
+    )
+
+
+def requeue_job(job: str) -> None:
+    """Makes Slurm end a job and start it again.
+
+    Raises:
+        LaunchError: Slurm refuses, or it does not answer.
+    """
+    run_command(["scontrol", "requeue", job])
+
+
+def delay_job(job: str, seconds: float) -> None:
+    """Makes a requeued job wait before it starts.
+
+    Raises:
+        LaunchError: Slurm refuses, or it does not answer.
+    """
+    start = time.strftime(_TIME_FORMAT, time.localtime(time.time() + seconds))
+    run_command(["scontrol", "update", f"JobId={job}", f"StartTime={start}"])
+
+
+def run_command(command: Sequence[str]) -> str:
+    """Runs a command of Slurm and returns its output.
+
+    Raises:
+        LaunchError: It is missing, it failed, or it took too long.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=COMMAND_SECONDS,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+    except FileNotFoundError:
+        raise LaunchError(
+            f"`{command[0]}` is not installed here. Launch on a login node of the cluster."
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise LaunchError(
+            f"`{command[0]}` did not answer in {COMMAND_SECONDS:g} s. Check with `sinfo` whether "
+            "Slurm works."
+        ) from None
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", "") or str(error)
+        raise LaunchError(f"`{command[0]}` failed: {' '.join(said.split())}") from None
+    return done.stdout
+
+
+def _time(text: str) -> float | None:
+    try:
+        return time.mktime(time.strptime(text, _TIME_FORMAT))
+    except ValueError:
+        return None

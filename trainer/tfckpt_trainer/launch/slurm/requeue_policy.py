@@ -1,0 +1,108 @@
+"""Decides whether a job is started again after its supervisor has ended; pure functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from tfckpt_trainer.launch.slurm.controller import JobFacts
+from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.rundir.records.run import SupervisorState
+
+FIRST_PAUSE_SECONDS = 60.0
+LONGEST_PAUSE_SECONDS = 3600.0
+
+MOST_FRUITLESS_STARTS = 3
+"""After this many starts in a row without a step, a time limit is too short."""
+
+
+class Requeue(Enum):
+    """What to do with a job after its supervisor has ended."""
+
+    NO = auto()
+    REQUEUE = auto()
+    BY_SLURM = auto()
+    REFUSED = auto()
+
+
+@dataclass(frozen=True)
+class JobEnding:
+    """How the workers of one start of a job ended.
+
+    Attributes:
+        state: The last state of the supervisor.
+        facts: What Slurm says about the job.
+        near_limit: Whether Slurm announced the time limit.
+        lost_nodes: Why too few nodes were left; empty if there were enough.
+        trained: Whether any worker made a step.
+    """
+
+    state: SupervisorState
+    facts: JobFacts
+    near_limit: bool = False
+    lost_nodes: str = ""
+    trained: bool = False
+
+
+@dataclass(frozen=True)
+class RequeueDecision:
+    """Whether the job is started again, and why.
+
+    Attributes:
+        pause_seconds: Time that it waits at least.
+        fruitless: Starts in a row without a step, with this one.
+    """
+
+    requeue: Requeue
+    reason: str = ""
+    pause_seconds: float = 0.0
+    fruitless: int = 0
+
+
+def decide_requeue(ending: JobEnding, job: BatchJob) -> RequeueDecision:
+    """Decides whether a job is started again.
+
+    A job that was preempted, that reached its time limit or that lost nodes is started again. A
+    job that finished, failed, was stopped or was cancelled is not.
+    """
+    if ending.state is not SupervisorState.STOPPED:
+        return RequeueDecision(Requeue.NO)
+    facts = ending.facts
+    reason = _reason(ending)
+    if facts.restarts > job.requeues:
+        return RequeueDecision(Requeue.BY_SLURM, reason or "Slurm starts the job again.")
+    if not reason:
+        return RequeueDecision(Requeue.NO)
+    fruitless = 0 if ending.trained else job.fruitless + 1
+    if job.requeues >= job.max_requeues:
+        used = (
+            f"All {job.max_requeues} requeues are used."
+            if job.max_requeues
+            else "No requeue is allowed."
+        )
+        return RequeueDecision(Requeue.REFUSED, f"{reason} {used}")
+    if fruitless >= MOST_FRUITLESS_STARTS and ending.near_limit:
+        return RequeueDecision(
+            Requeue.REFUSED,
+            f"{reason} {fruitless} starts in a row ended before a step. Launch again with a longer "
+            "--time.",
+        )
+    return RequeueDecision(Requeue.REQUEUE, reason, pause_after(fruitless), fruitless)
+
+
+def pause_after(fruitless: int) -> float:
+    """Returns how long to wait after a number of starts without a step."""
+    if fruitless < 1:
+        return 0.0
+    return min(FIRST_PAUSE_SECONDS * 2.0 ** min(fruitless - 1, 64), LONGEST_PAUSE_SECONDS)
+
+
+def _reason(ending: JobEnding) -> str:
+    facts = ending.facts
+    if facts.preempted:
+        return "The job is preempted."
+    if facts.state not in {"", "RUNNING"}:
+        return ""  # A person cancelled it.
+    if ending.near_limit:
+        return "The time limit of the job is near."
+    return ending.lost_nodes

@@ -1,0 +1,146 @@
+"""Runs one worker as a task of a job step: `python -m …task_process RUN`.
+
+It reports the process ID and the exit status of the worker on its standard output, which `srun`
+passes to the supervisor. It reads orders on its standard input. The output of the worker goes to
+its log.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from tfckpt_trainer.cluster.slurm import own_gpus
+from tfckpt_trainer.cluster.tasks import tf_config
+from tfckpt_trainer.errors import ExitCode, TfckptError, describe_error
+from tfckpt_trainer.launch.logs import open_log
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.slurm.step_starter import PLACEMENT_VARIABLE, decode_placement
+from tfckpt_trainer.launch.workers import RunningWorker
+from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.paths import RunDirectory
+
+LOOK_SECONDS = 0.1
+
+_PARENT_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of prctl."""
+
+
+class TaskProcess:
+    """One worker, and what is passed on to it."""
+
+    def __init__(self, run: RunDirectory, options: LaunchOptions, grace_seconds: float) -> None:
+        self._run = run
+        self._options = options
+        self._grace_seconds = grace_seconds
+        self._index = int(os.environ["SLURM_PROCID"])
+        self._signals: list[int] = []
+        self._kill_at = float("inf")
+        self._input = b""
+        self._input_open = True
+
+    def run(self) -> int:
+        """Runs the worker to its end; returns its exit status as a shell does."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, self._on_signal)
+        try:
+            worker = self._start()
+        except (OSError, TfckptError) as error:
+            self._report(exit=ExitCode.PROBLEM, problem=describe_error(error))
+            return ExitCode.PROBLEM
+        self._report(pid=worker.pid, host=socket.gethostname(), started_at=worker.started_at)
+        while worker.exit_code is None:
+            self._look(worker)
+        code = worker.exit_code
+        worker.kill()
+        self._report(exit=code)
+        return code if code >= 0 else 128 - code
+
+    def _start(self) -> RunningWorker:
+        placement = decode_placement(os.environ[PLACEMENT_VARIABLE])
+        environment = {
+            **os.environ,
+            "TF_CONFIG": tf_config(placement.cluster, placement.tasks[self._index]),
+            "TFCKPT_WORKER_INDEX": str(self._index),
+        }
+        gpus = own_gpus(environment)
+        if gpus is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = gpus
+        command = self._options.command
+        attempt = int(os.environ.get("TFCKPT_ATTEMPT", "0"))
+        with open_log(self._run.worker_log(self._index), attempt, command) as output:
+            process = subprocess.Popen(
+                command,
+                cwd=self._options.working_directory,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                # Slurm may kill this process alone.
+                preexec_fn=_die_with_parent,
+            )
+        return RunningWorker(self._index, process)
+
+    def _look(self, worker: RunningWorker) -> None:
+        """Waits for orders for a moment, and passes on orders and signals."""
+        if self._input_open:
+            if select.select([0], [], [], LOOK_SECONDS)[0]:
+                self._read_orders()
+        else:
+            time.sleep(LOOK_SECONDS)
+        while self._signals:
+            worker.signal(signal.Signals(self._signals.pop(0)))
+        if time.monotonic() > self._kill_at:
+            worker.kill()
+
+    def _read_orders(self) -> None:
+        data = os.read(0, 4096)
+        if not data:
+            # The supervisor or its node is gone; the worker must not train on without it.
+            self._input_open = False
+            self._signals.append(signal.SIGTERM)
+            self._kill_at = time.monotonic() + self._grace_seconds
+        *words, self._input = (self._input + data).split(b"\n")
+        for word in words:
+            if word == b"TERM":
+                self._signals.append(signal.SIGTERM)
+            elif word == b"KILL":
+                self._kill_at = 0.0
+
+    def _report(self, **facts: Any) -> None:
+        line = msgspec.json.encode({"index": self._index, **facts}) + b"\n"
+        try:
+            os.write(1, line)
+        except OSError:
+            return  # The supervisor is gone.
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._signals.append(number)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the worker of this task."""
+    run = RunDirectory(Path(arguments[0]))
+    options = load(run.launch_file, LaunchOptions)
+    return TaskProcess(run, options, options.grace_seconds).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

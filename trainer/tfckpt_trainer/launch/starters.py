@@ -1,0 +1,88 @@
+"""How a supervisor starts the workers of a run: the interface of the interchangeable ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tfckpt_trainer.cluster.tasks import Task, cluster_of
+from tfckpt_trainer.errors import LaunchError
+from tfckpt_trainer.launch.restart_policy import Next
+from tfckpt_trainer.launch.workers import Worker
+
+
+class CannotStartError(LaunchError):
+    """The workers cannot be started now.
+
+    Attributes:
+        next: What the supervisor does about it.
+    """
+
+    def __init__(self, reason: str, next_action: Next) -> None:
+        super().__init__(reason)
+        self.next = next_action
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The processes of one start of all workers.
+
+    Attributes:
+        tasks: Their tasks in TensorFlow's cluster, in the order of their numbers.
+        addresses: Host and port of each.
+    """
+
+    tasks: tuple[Task, ...]
+    addresses: tuple[str, ...]
+
+    @property
+    def cluster(self) -> dict[str, list[str]]:
+        """The addresses by job, as `TF_CONFIG` has them."""
+        return cluster_of(self.tasks, self.addresses)
+
+
+class WorkerStarter(Protocol):
+    """Starts all workers of a run together, and ends them together."""
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        """The workers of the last start."""
+
+    def place(self) -> Placement:
+        """Chooses where the next workers run, and their ports.
+
+        Raises:
+            CannotStartError: No worker can run now.
+        """
+
+    def start(self, placement: Placement, environment: Mapping[str, str], attempt: int) -> None:
+        """Starts all workers.
+
+        Args:
+            placement: What `place` returned.
+            environment: Additional environment variables of all workers.
+            attempt: Number of this start, for the logs.
+
+        Raises:
+            CannotStartError: They could not be started, for a reason that another start may not
+                have.
+            OSError: The command cannot be run, or a log cannot be written.
+        """
+
+    def prepare_restart(self, environment: Mapping[str, str]) -> None:
+        """Prepares a faster restart; called repeatedly while the workers train."""
+
+    def end(self, grace_seconds: float, while_waiting: Callable[[], None]) -> list[int]:
+        """Asks all workers to exit, waits, and kills those that do not.
+
+        Args:
+            grace_seconds: Seconds between the request and the kill; 0 kills at once.
+            while_waiting: Called repeatedly.
+
+        Returns:
+            Indexes of the killed workers.
+        """
+
+    def close(self) -> None:
+        """Ends what `prepare_restart` started."""

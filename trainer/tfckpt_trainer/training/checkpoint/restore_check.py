@@ -1,0 +1,103 @@
+"""What one worker finds out before a restore, so that all workers can agree on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tensorflow as tf
+
+from tfckpt_trainer.bundle.verify import verify
+from tfckpt_trainer.errors import BundleError
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.training.checkpoint.state import RandomState
+from tfckpt_trainer.training.state.adoption import Adoption
+from tfckpt_trainer.training.state.comparison import Match
+from tfckpt_trainer.training.state.variables import components, raw_variable
+from tfckpt_trainer.training.state.walk import Found
+
+SHOWN_PROBLEMS = 5
+"""How many problems of one worker are shown; a wrong model has hundreds."""
+
+
+@dataclass
+class RestoreCheck:
+    """What one worker found before anything was changed."""
+
+    problems: list[str] = field(default_factory=list)
+    damaged: bool = False
+    notes: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    worker_state_fits: bool = False
+
+
+@dataclass
+class Reading:
+    """What one worker did after all agreed to restore.
+
+    Attributes:
+        failure: What went wrong; empty if nothing did.
+        inputs: See `RestoreOutcome.inputs`.
+    """
+
+    failure: str = ""
+    inputs: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Prepared:
+    """What one worker needs to restore what it checked.
+
+    Attributes:
+        record: The record of the checkpoint, if there is one that can be read.
+        found: All state of the script.
+        matches: Variables of the shared state, with their tensors.
+        adoption: Where another program saved them; None if this library did.
+        is_partial: Whether only `matches` of the shared state are restored.
+        untracked: Variables that are stored beside the shared state, with their tensors.
+        tracking: What takes the values of this worker, if there are any.
+        worker_matches: Variables of the worker's state, with their tensors.
+        random_state: The saved random state, if the worker's state is restored.
+        objects: The random state with the objects of the script to restore.
+    """
+
+    record: CheckpointRecord | None = None
+    found: tuple[Found, ...] = ()
+    matches: tuple[Match, ...] = ()
+    adoption: Adoption | None = None
+    is_partial: bool = False
+    untracked: tuple[Match, ...] = ()
+    tracking: tf.train.Checkpoint | None = None
+    worker_matches: tuple[Match, ...] = ()
+    random_state: RandomState | None = None
+    objects: RandomState | None = None
+
+    @property
+    def own(self) -> set[int]:
+        """Identities of the variables that take the values of this worker."""
+        taken = {id(match.variable) for match in self.worker_matches}
+        return {
+            id(raw_variable(one.thing))
+            for one in self.found
+            if one.rule.is_variable and all(id(part) in taken for part in components(one.thing))
+        }
+
+
+def find_damage(prefix: Path) -> list[str]:
+    """Verifies the files at `prefix`; returns what is wrong with them."""
+    try:
+        found = verify(prefix).findings
+    except (BundleError, FileNotFoundError) as error:
+        return [f"{prefix.name} is damaged or missing: {error}"]
+    return [
+        f"{prefix.name} is damaged: {finding.message}"
+        for finding in found
+        if finding.severity == "error"
+    ]
+
+
+def first_problems(problems: list[str], worker: str) -> list[str]:
+    """Returns the first problems of a worker, and how many more it has."""
+    shown = [f"{worker}: {problem}" for problem in problems[:SHOWN_PROBLEMS]]
+    more = len(problems) - len(shown)
+    return [*shown, f"{worker}: and {more} more"] if more > 0 else shown

@@ -1,0 +1,194 @@
+"""Restores what is in the workers' directory of a checkpoint, beside the shared state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import tensorflow as tf
+
+from tfckpt_trainer.bundle.index import index_path
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.training.checkpoint.restore_check import (
+    Prepared,
+    RestoreCheck,
+    find_damage,
+    first_problems,
+)
+from tfckpt_trainer.training.checkpoint.state import RandomState, TrainingState, WorkerState
+from tfckpt_trainer.training.state.comparison import Comparison, compare, wrong_values
+from tfckpt_trainer.training.state.values_by_path import (
+    UNTRACKED,
+    compare_values,
+    restore_values,
+    untracked_variables,
+)
+from tfckpt_trainer.training.state.variables import raw_variable
+from tfckpt_trainer.training.worker_group import WorkerGroup
+
+
+class WorkerRestore:
+    """Compares and restores the files in the workers' directory of a checkpoint.
+
+    Those are the state of each worker, and variables that a `tf.train.Checkpoint` does not track.
+    """
+
+    def __init__(self, run: RunDirectory, group: WorkerGroup, state: TrainingState) -> None:
+        self._run = run
+        self._group = group
+        self._state = state
+        self._worker = f"worker {group.index}"
+
+    def check_untracked(self, name: str, check: RestoreCheck, prepared: Prepared) -> list[str]:
+        """Compares what is stored beside the shared state; returns what is damaged.
+
+        Such variables may be created by the first step, so what does not fit is left out.
+        """
+        wanted = untracked_variables(prepared.found)
+        record = prepared.record
+        prefix = self._untracked_prefix(name)
+        if not index_path(prefix).exists():
+            if record is not None and record.has_file(prefix.name):
+                check.damaged = True
+                return [f"{prefix.name} of {name} is missing in {prefix.parent}"]
+            if record is None or record.per_worker is not None:
+                check.left_out += [f"{one.path} is missing in the checkpoint" for one in wanted]
+            return []
+        damage = find_damage(prefix)
+        check.damaged = bool(damage)
+        if damage:
+            return damage
+        comparison = compare_values(wanted, prefix)
+        prepared.untracked = comparison.matched
+        check.left_out += comparison.problems
+        return []
+
+    def check_worker_state(
+        self, name: str, check: RestoreCheck, prepared: Prepared, *, partial: bool
+    ) -> None:
+        """Compares the state of this worker; says why if it starts anew."""
+        anew = f"{self._worker}: input position and random state start anew"
+        other = self._other_topology(prepared.record)
+        if other:
+            check.notes.append(f"{anew} because {name} {other}")
+            return
+        prefix = self._worker_prefix(name)
+        if not index_path(prefix).exists():
+            check.damaged = True
+            check.problems.append(
+                f"{self._worker}: its state {prefix.name} of {name} is missing in {prefix.parent}"
+            )
+            return
+        damage = find_damage(prefix)
+        check.damaged = bool(damage)
+        problems = damage
+        late: list[str] = []
+        comparison = None
+        if not damage:
+            saved = self._state.worker.load_random_state(prefix)
+            tracking = self._tracking(prefix, prepared, saved.per_worker)
+            comparison = compare(tracking, prefix)
+            problems, late = _without_late(comparison)
+        check.worker_state_fits = not problems
+        if partial and problems and not damage:
+            check.notes.append(f"{anew} because those of {name} do not fit: {problems[0]}.")
+            return
+        check.problems += first_problems(problems, self._worker)
+        if comparison is not None and not problems:
+            prepared.tracking = tracking
+            prepared.worker_matches = comparison.matched
+            prepared.random_state = saved
+            check.left_out += [*late, *_unsaved(prepared, saved.per_worker)]
+
+    def check_objects(self, name: str, check: RestoreCheck, prepared: Prepared) -> None:
+        """Finds the states of objects of the script: this worker's, or else the chief's."""
+        saved = prepared.random_state
+        chiefs = WorkerState.random_state_path(self._worker_prefix(name, 0))
+        if saved is None and chiefs.exists():
+            saved = self._state.worker.load_random_state(self._worker_prefix(name, 0))
+        prepared.objects = saved or RandomState(python=[], numpy=[])
+        check.left_out += [
+            f"extra[{one!r}] is missing in the checkpoint"
+            for one in self._state.worker.missing_objects(prepared.objects)
+        ]
+
+    def restore(
+        self, name: str, prepared: Prepared, *, with_worker_state: bool
+    ) -> tuple[list[str], set[int]]:
+        """Restores what was checked, but for the objects of the script.
+
+        Returns:
+            What was done with each input pipeline that is not at its exact position, as a clause;
+            and the identities of the variables that took the values of this worker.
+        """
+        restore_values(self._untracked_prefix(name), prepared.untracked)
+        if not (with_worker_state and prepared.tracking and prepared.random_state):
+            return [], set()
+        done = self._state.worker.restore(
+            self._worker_prefix(name), prepared.tracking, prepared.random_state
+        )
+        return done, prepared.own
+
+    def wrong_values(self, name: str, prepared: Prepared, own: set[int]) -> list[str]:
+        """Returns the names of restored variables that differ from the saved value."""
+        wrong = []
+        if prepared.untracked:
+            wrong += wrong_values(prepared.untracked, self._untracked_prefix(name), own)
+        if own:
+            wrong += wrong_values(prepared.worker_matches, self._worker_prefix(name))
+        return wrong
+
+    def restore_objects(self, prepared: Prepared) -> None:
+        """Restores the objects of the script that save and restore themselves."""
+        if prepared.objects is not None:
+            self._state.worker.restore_objects(prepared.objects)
+
+    def _other_topology(self, record: CheckpointRecord | None) -> str:
+        """Returns why the states of workers do not belong to these workers; empty if they do."""
+        if record is None:
+            return "has none."
+        topology = self._group.topology
+        if all(record.world.get(key) == topology[key] for key in ("workers", "replicas")):
+            return ""
+        saved = "was saved with another number of workers or replicas."
+        if not record.per_worker:
+            return saved
+        count = len(record.per_worker)
+        return f"{saved} {count} values differed between replicas and start from the shared value."
+
+    def _tracking(
+        self, prefix: Path, prepared: Prepared, per_worker: list[str] | None
+    ) -> tf.train.Checkpoint:
+        worker = self._state.worker
+        if per_worker is None:
+            return worker.tracking_of_earlier_version(prefix, self._state.shared.model)
+        return worker.tracking(prepared.found, per_worker)
+
+    def _worker_prefix(self, name: str, index: int | None = None) -> Path:
+        index = self._group.index if index is None else index
+        return self._run.worker_state_directory(name) / f"worker-{index}"
+
+    def _untracked_prefix(self, name: str) -> Path:
+        return self._run.worker_state_directory(name) / UNTRACKED
+
+
+def _unsaved(prepared: Prepared, per_worker: list[str] | None) -> list[str]:
+    """Returns a sentence for each untracked value that neither file of the checkpoint has.
+
+    Those are objects that could not be saved, and variables that earlier versions did not save.
+    """
+    untracked = [one for one in prepared.found if not one.tracked]
+    if per_worker is not None:
+        unsaved = [o for o in untracked if not o.rule.is_variable and o.path not in per_worker]
+    else:
+        own = prepared.own
+        unsaved = [o for o in untracked if id(raw_variable(o.thing)) not in own]
+    return [f"{one.path} is missing in the checkpoint" for one in unsaved]
+
+
+def _without_late(comparison: Comparison) -> tuple[list[str], list[str]]:
+    """Divides what does not fit: problems, and values of variables that do not exist yet."""
+    late = [key for key in comparison.extra if key.startswith("replica_values/")]
+    fitting = replace(comparison, extra=tuple(k for k in comparison.extra if k not in late))
+    return fitting.problems, [f"{key} is in the checkpoint and not in the model" for key in late]

@@ -1,0 +1,118 @@
+"""Ends a run: on time, after an error, or because another worker is gone."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, ExitStack
+
+from tfckpt_trainer.rundir.liveness import find_other_trainer
+from tfckpt_trainer.rundir.lost_workers import describe_lost_connection, explain_lost_worker
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.worker import Activity, Ending
+from tfckpt_trainer.training.loop.command_poller import CommandPoller
+from tfckpt_trainer.training.lost_peer import find_lost_peer
+from tfckpt_trainer.training.process import exit_on_lost_peer, on_uncaught_error
+from tfckpt_trainer.training.telemetry.telemetry import Telemetry
+from tfckpt_trainer.training.worker_group import WorkerGroup
+
+
+class Shutdown:
+    """Says how a run ended, and releases what it holds."""
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        group: WorkerGroup,
+        telemetry: Telemetry,
+        poller: CommandPoller,
+        resources: ExitStack,
+        restart_status: int,
+    ) -> None:
+        """Prepares it.
+
+        Args:
+            run: The run directory.
+            group: The workers.
+            telemetry: What writes heartbeats, journal and summaries.
+            poller: What looks for commands.
+            resources: What to release after the last heartbeat.
+            restart_status: Exit status after another worker was lost.
+        """
+        self._run = run
+        self._group = group
+        self._telemetry = telemetry
+        self._poller = poller
+        self._resources = resources
+        self._restart_status = restart_status
+        self._is_done = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run is closed."""
+        return self._is_done
+
+    def handle_uncaught_errors(self) -> None:
+        """Ends the run if an error leaves the script."""
+        on_uncaught_error(
+            self._failed,
+            self._explain_loss,
+            self._lost_peer,
+            alone=self._is_alone,
+            restart_status=self._restart_status,
+        )
+
+    def peers_watched(self) -> AbstractContextManager[None]:
+        """Returns a context that ends the run, and this process, if another worker is lost."""
+        return exit_on_lost_peer(
+            self._is_alone, self._explain_loss, self._lost_peer, self._restart_status
+        )
+
+    def left_loop(self) -> None:
+        """Ends a run whose loop the script left without a reason."""
+        detail = "The script left the loop; its last steps were not saved."
+        self.release(Ending.STOPPED, detail, beside_another=self._is_beside_another())
+
+    def release(self, ending: Ending, detail: str = "", *, beside_another: bool = False) -> None:
+        """Writes the last heartbeat, and releases what the run holds.
+
+        Args:
+            ending: Why the run is over.
+            detail: The same as a sentence; empty if there is nothing to add.
+            beside_another: Whether another trainer uses this directory. Then its heartbeat is not
+                replaced.
+        """
+        self._is_done = True
+        metrics = self._telemetry.metrics
+        metrics.activity = Activity.EXITED
+        metrics.ending = ending
+        metrics.detail = detail
+        self._poller.stop()
+        if not beside_another:
+            self._telemetry.heartbeat.stop()
+        self._resources.close()
+
+    def _failed(self, why: str) -> None:
+        beside_another = self._is_beside_another()
+        if not beside_another:
+            self._telemetry.note(JournalKind.FAILED, why)
+        self.release(Ending.FAILED, why, beside_another=beside_another)
+
+    def _lost_peer(self, why: str) -> None:
+        self._telemetry.note(JournalKind.WORKER_LOST, why)
+        self.release(Ending.PEER_LOST, why, beside_another=self._is_beside_another())
+
+    def _explain_loss(self, message: str) -> str:
+        index, since = self._group.index, self._telemetry.heartbeat.process_started_at
+        found = explain_lost_worker(self._run, index, since)
+        peer = find_lost_peer(self._group, message) if message and not found else None
+        return found if peer is None else describe_lost_connection(self._run, index, peer)
+
+    def _is_beside_another(self) -> bool:
+        """Whether another trainer uses this directory: its status file must not be replaced."""
+        if self._telemetry.heartbeat.has_started:
+            return False
+        return find_other_trainer(self._run, self._group.index) is not None
+
+    @property
+    def _is_alone(self) -> bool:
+        return self._group.processes == 1

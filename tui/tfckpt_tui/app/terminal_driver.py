@@ -1,0 +1,164 @@
+"""The terminal of the app: never waits for it forever, and notices when it is closed."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from textual.drivers.linux_driver import LinuxDriver
+
+_MOST_QUEUED = 30
+_SLICE_BYTES = 4096
+_STALLED_SECONDS = 2.0
+"""A terminal that accepts nothing for this long is stopped, not slow."""
+
+_LEAVE_SECONDS = 2.0
+_WATCH_SECONDS = 0.5
+
+
+class TerminalWriter(threading.Thread):
+    """Writes to a terminal in a thread.
+
+    A slow terminal delays whoever writes, so that frames do not pile up. A stopped terminal does
+    not: what does not fit is dropped, and `on_resumed` asks for a whole frame later. A closed
+    terminal takes everything.
+
+    Attributes:
+        is_closed: Whether the terminal was closed.
+    """
+
+    def __init__(self, fileno: int, on_resumed: Callable[[], None]) -> None:
+        """Makes the thread.
+
+        Args:
+            fileno: The file descriptor of the terminal.
+            on_resumed: Called in this thread once a stopped terminal has accepted everything.
+        """
+        super().__init__(daemon=True, name="terminal-output")
+        self.is_closed = False
+        self._fileno = fileno
+        self._on_resumed = on_resumed
+        self._changed = threading.Condition()
+        self._queue: deque[str] = deque()
+        self._is_stalled = False
+        self._is_stopping = False
+        self._takes_all = False
+        self._progress_at = time.monotonic()
+
+    def write(self, text: str) -> None:
+        """Queues a text; waits for room while the terminal accepts any bytes at all."""
+        with self._changed:
+            if not self._has_room():
+                self._is_stalled = True
+            elif not self.is_closed:
+                self._queue.append(text)
+                self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Ends the thread once everything is written, or after a limit if that takes too long."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+        self.join(_LEAVE_SECONDS)
+
+    def leave(self) -> None:
+        """Accepts the last texts, which restore the terminal, even if it is stopped."""
+        with self._changed:
+            self._takes_all = True
+
+    def run(self) -> None:
+        """Writes what is queued."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._is_stopping)
+                if not self._queue:
+                    return
+                text = self._queue.popleft()
+                self._progress_at = time.monotonic()
+            self._write(text.encode("utf-8", "backslashreplace"))
+            with self._changed:
+                resumed = self._is_stalled and not self._queue and not self._takes_all
+                self._is_stalled = self._is_stalled and not resumed
+                self._changed.notify_all()
+            if resumed:
+                self._on_resumed()
+
+    def _write(self, data: bytes) -> None:
+        while data and not self.is_closed:
+            try:
+                data = data[os.write(self._fileno, data[:_SLICE_BYTES]) :]
+            except BlockingIOError:
+                select.select([], [self._fileno], [], _WATCH_SECONDS)
+                continue
+            except OSError:
+                self.is_closed = True
+            self._progress_at = time.monotonic()
+
+    def _has_room(self) -> bool:
+        while len(self._queue) >= _MOST_QUEUED and not self.is_closed and not self._takes_all:
+            idle = time.monotonic() - self._progress_at
+            if self._is_stalled or idle > _STALLED_SECONDS:
+                return False
+            self._changed.wait(_STALLED_SECONDS - idle)
+        return self._takes_all or not self._is_stalled
+
+
+class TerminalDriver(LinuxDriver):
+    """Textual's driver, with a writer that cannot block the app for ever.
+
+    The app ends when its terminal is closed, and draws everything again when it is continued.
+    """
+
+    _writer: TerminalWriter | None = None
+
+    def start_application_mode(self) -> None:
+        """Starts to write, and to watch the terminal."""
+        assert self._file is not None
+        self._writer = TerminalWriter(self._file.fileno(), self._redraw_soon)
+        self._writer.start()
+        self._is_watching = threading.Event()
+        watch = threading.Thread(
+            target=self._watch, args=(self._is_watching,), name="terminal-watch", daemon=True
+        )
+        watch.start()
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    def write(self, data: str) -> None:
+        """Writes to the terminal."""
+        if self._writer is not None:
+            self._writer.write(data)
+
+    def stop_application_mode(self) -> None:
+        """Restores the terminal."""
+        if self._writer is not None:
+            self._writer.leave()
+        super().stop_application_mode()
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self._is_watching.set()
+        super().close()
+        if self._writer is not None:
+            self._writer.stop()
+
+    def _sigcont_application(self, *arguments: Any) -> None:
+        super()._sigcont_application(*arguments)
+        self._redraw_soon()
+
+    def _redraw_soon(self) -> None:
+        self._app.call_later(self._app.refresh, layout=True)
+
+    def _watch(self, ended: threading.Event) -> None:
+        """Ends the app when the terminal is closed, also where no signal tells it."""
+        poll = select.poll()
+        poll.register(self.fileno, 0)
+        while not ended.is_set():
+            if any(event & select.POLLHUP for _, event in poll.poll(_WATCH_SECONDS * 1000)):
+                self._app.call_later(self._app.exit, return_code=128 + signal.SIGHUP)
+                return
