@@ -17,13 +17,20 @@ PAGE = " ".join((DOCS / "how-to" / "any-launcher.md").read_text().split())
 INTERNAL = {
     "TFCKPT_ATTEMPT",  # from the supervisor
     "TFCKPT_CHECK",  # from `tfckpt-tui check`
+    "TFCKPT_CHECK_PORTS",  # from `launch --slurm` to the check of a node
+    "TFCKPT_CHECK_TOKEN",  # likewise
     "TFCKPT_CHECKPOINT",  # for the command of `bisect`
     "TFCKPT_EXPORT",  # from `tfckpt-tui export`
+    "TFCKPT_PLACEMENT",  # from the supervisor of a Slurm job
     "TFCKPT_TUI_COMPLETE",  # completion of the shell
 }
 """Variables that are no business of a launcher."""
 
 STATEMENTS = {
+    "| the tasks of Slurm's `srun`, else one worker |": (
+        "launch/test_launch_slurm_environment.py::"
+        "test_a_task_finds_the_cluster_of_its_step_in_the_order_of_slurm",
+    ),
     "`TFCKPT_RUN_DIR` | The run directory, if the script passes none.": (
         "launch/test_launch_supervisor.py",
         "training/test_training_control.py::test_stop_saves_and_every_process_ends_well",
