@@ -89,7 +89,8 @@ STATEMENTS = {
         "training/test_training_ray.py::"
         "test_ray_train_runs_a_script_unmodified_and_restarts_it_from_the_newest_checkpoint",
     ),
-    "Call `request_stop` instead, from any thread of any worker:": (
+    "Call these methods instead, from any thread of any worker:": (
+        "training/test_training_run.py::test_any_thread_can_ask_for_a_save",
         "training/test_training_run.py::test_any_thread_can_ask_for_a_stop",
     ),
     "takes the same arguments and stops the run of this process.": (

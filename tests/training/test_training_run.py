@@ -146,6 +146,17 @@ def test_two_threads_cannot_train_in_one_directory(make_run):
     assert [ending for ending, _ in endings(run)] == [Ending.STOPPED]
 
 
+def test_any_thread_can_ask_for_a_save(make_run):
+    training = make_run()
+    run = RunDirectory(training.directory)
+    thread = train_in_thread(training)
+    training.request_save("the node is drained")
+    (path,) = wait_until(lambda: list(run.records_directory.glob("*.json")), 10, "a record")
+    training.request_stop()
+    thread.join(60)
+    assert load(path, CheckpointRecord).trigger == "the node is drained"
+
+
 @pytest.mark.parametrize("preempted", [False, True])
 def test_any_thread_can_ask_for_a_stop(make_run, tmp_path, preempted):
     made, raised = [], []

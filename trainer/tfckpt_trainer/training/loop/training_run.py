@@ -392,6 +392,16 @@ class TrainingRun:
         """Stops the run on all workers after this step, with a save."""
         self.request_stop()
 
+    def request_save(self, trigger: str = "script") -> None:
+        """Saves on all workers after this step, at the request of another.
+
+        Any worker may call it, from any thread and from a signal handler.
+
+        Args:
+            trigger: Who or what asked for it, for the record of the checkpoint.
+        """
+        self._coordinator.request_save(trigger.strip() or "script")
+
     def request_stop(self, reason: str = "", *, preempted: bool = False) -> None:
         """Stops the run on all workers after this step, with a save, at the request of another.
 
@@ -584,7 +594,7 @@ class TrainingRun:
         self.request_stop(preempted=True)
 
     def _on_save_signal(self) -> None:
-        self._coordinator.request_save("SIGUSR1")
+        self.request_save("SIGUSR1")
 
     def _note(self, kind: JournalKind, message: str) -> None:
         # At the step of this object: within a step, the metrics may be one step behind.
