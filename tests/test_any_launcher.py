@@ -17,13 +17,20 @@ PAGE = " ".join((DOCS / "how-to" / "any-launcher.md").read_text().split())
 INTERNAL = {
     "TFCKPT_ATTEMPT",  # from the supervisor
     "TFCKPT_CHECK",  # from `tfckpt-tui check`
+    "TFCKPT_CHECK_PORTS",  # from `launch --slurm` to the check of a node
+    "TFCKPT_CHECK_TOKEN",  # likewise
     "TFCKPT_CHECKPOINT",  # for the command of `bisect`
     "TFCKPT_EXPORT",  # from `tfckpt-tui export`
+    "TFCKPT_PLACEMENT",  # from the supervisor of a Slurm job
     "TFCKPT_TUI_COMPLETE",  # completion of the shell
 }
 """Variables that are no business of a launcher."""
 
 STATEMENTS = {
+    "| the tasks of Slurm's `srun`, else one worker |": (
+        "launch/test_launch_slurm_environment.py::"
+        "test_a_task_finds_the_cluster_of_its_step_in_the_order_of_slurm",
+    ),
     "`TFCKPT_RUN_DIR` | The run directory, if the script passes none.": (
         "launch/test_launch_supervisor.py",
         "training/test_training_control.py::test_stop_saves_and_every_process_ends_well",
@@ -82,8 +89,13 @@ STATEMENTS = {
         "training/test_training_ray.py::"
         "test_ray_train_runs_a_script_unmodified_and_restarts_it_from_the_newest_checkpoint",
     ),
-    "Call `request_stop` instead, from any thread of any worker:": (
+    "Call these methods instead, from any thread of any worker:": (
+        "training/test_training_run.py::test_any_thread_can_ask_for_a_save",
         "training/test_training_run.py::test_any_thread_can_ask_for_a_stop",
+    ),
+    "takes the same arguments and stops the run of this process.": (
+        "training/test_training_run.py::"
+        "test_a_fit_that_was_interrupted_goes_on_with_the_next_in_the_same_process",
     ),
     "An interrupted cell closes the run, and its last steps are not saved.": (
         "training/test_training_run.py::"

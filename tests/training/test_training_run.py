@@ -117,7 +117,7 @@ def test_a_run_that_was_left_open_is_closed_by_the_next(make_run):
     loop = iter(later)
     assert next(loop) == 2
     left.close()
-    assert endings(run) == [(None, 2)]
+    assert [ending for ending, _ in endings(run)] == [None]
     assert list(loop) == [3]
     assert endings(run) == [(Ending.FINISHED, 4)]
 
@@ -144,6 +144,17 @@ def test_two_threads_cannot_train_in_one_directory(make_run):
     thread.join(60)
     run = RunDirectory(first.directory)
     assert [ending for ending, _ in endings(run)] == [Ending.STOPPED]
+
+
+def test_any_thread_can_ask_for_a_save(make_run):
+    training = make_run()
+    run = RunDirectory(training.directory)
+    thread = train_in_thread(training)
+    training.request_save("the node is drained")
+    (path,) = wait_until(lambda: list(run.records_directory.glob("*.json")), 10, "a record")
+    training.request_stop()
+    thread.join(60)
+    assert load(path, CheckpointRecord).trigger == "the node is drained"
 
 
 @pytest.mark.parametrize("preempted", [False, True])
@@ -190,3 +201,86 @@ def test_an_error_in_a_thread_ends_the_run_as_failed(make_run, tmp_path, monkeyp
     assert worker.ending is Ending.FAILED
     assert worker.detail.endswith("ValueError: wrong shape")
     assert "wrong shape" in capsys.readouterr().err
+
+
+@pytest.fixture
+def fit_here(tmp_path, make_run):
+    """Fits a small model for 1,000 epochs of one step."""
+    import keras
+    import numpy as np
+
+    from tfckpt_trainer.training import fit
+
+    def fit_model(callback):
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile(optimizer="sgd", loss="mse")
+        x, y = np.ones((4, 2)), np.ones((4, 1))
+        act = keras.callbacks.LambdaCallback(on_epoch_end=callback)
+        return fit(model, x, y, epochs=1000, run_dir=tmp_path / "run", callbacks=[act], verbose=0)
+
+    return fit_model
+
+
+def test_a_fit_that_was_interrupted_goes_on_with_the_next_in_the_same_process(fit_here, tmp_path):
+    from tfckpt_trainer.training import request_stop
+
+    began = []
+
+    def interrupt(epoch, _logs):
+        if epoch == 3:
+            raise KeyboardInterrupt
+
+    def stop(epoch, _logs):
+        began.append(epoch)
+        request_stop("enough")
+
+    run = RunDirectory(tmp_path / "run")
+    thread = threading.Thread(target=fit_here, args=(stop,))
+    thread.start()
+    thread.join(60)
+    # The workers agree on it in the next step.
+    assert began == [0, 1]
+    assert endings(run) == [(Ending.STOPPED, 2)]
+    assert any("(stopped: enough)" in entry.message for entry in read_entries(run))
+    with pytest.raises(KeyboardInterrupt):
+        fit_here(interrupt)
+    assert endings(run) == [(Ending.STOPPED, 3)]
+    fit_here(stop)
+    assert began == [0, 1, 2, 3]
+
+
+RESET = (
+    "Collective ops is aborted by: recvmsg:Connection reset by peer\n"
+    "Additional GRPC error information from remote target /job:worker/replica:0/task:2 while "
+    "calling /tensorflow.WorkerService/RecvBuf"
+)
+UNHEALTHY = (
+    "Error reported from /job:worker/task:0: The following tasks are unhealthy:\n"
+    "/job:worker/replica:0/task:2\nThe tasks have crashed."
+)
+NO_ANSWER = "Collective ops is aborted by: Deadline Exceeded\nRPC: /tensorflow.CoordinationService"
+
+
+@pytest.mark.parametrize(
+    ("index", "size", "message", "lost"),
+    [
+        (1, 3, RESET, 2),
+        (1, 3, UNHEALTHY, 2),
+        (1, 3, f"{NO_ANSWER}/Heartbeat", 0),
+        (0, 3, "Collective ops is aborted", None),
+        (0, 2, "Collective ops is aborted", 1),
+        (1, 2, "Collective ops is aborted", 0),
+    ],
+)
+def test_a_message_of_tensorflow_tells_which_worker_was_lost(index, size, message, lost):
+    from tfckpt_trainer.training.lost_peer import find_lost_peer
+    from tfckpt_trainer.training.worker_group import WorkerGroup
+
+    class Workers(WorkerGroup):
+        def __init__(self):
+            self.index, self.size = index, size
+
+        def index_of(self, job, task):
+            return task if job == "worker" else None
+
+    assert find_lost_peer(Workers(), message) == lost

@@ -9,6 +9,7 @@ import pytest
 from cluster import SCRIPTS
 from reserved_ports import reserved_ports
 from tensorflow_processes import TensorFlowProcess, run_with_tensorflow
+from tfckpt_trainer.launch.cluster import addresses, cluster_of, tasks, tf_config
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity
@@ -48,6 +49,15 @@ def test_an_unknown_strategy_is_told_of_with_all_there_are():
 def test_several_workers_without_a_cluster_are_told_how_to_get_one():
     message = message_of("multi-worker", TF_CONFIG="")
     assert "needs TF_CONFIG" in message
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "nan"])
+def test_an_invalid_time_for_lost_peers_is_refused(text):
+    with reserved_ports(1) as ports:
+        (member,) = tasks(1, 0)
+        cluster = tf_config(cluster_of([member], addresses(ports)), member)
+        message = message_of("multi-worker", TF_CONFIG=cluster, TFCKPT_PEER_SECONDS=text)
+    assert f"TFCKPT_PEER_SECONDS is {text!r}; expected a number of seconds" in message
 
 
 def test_parameter_servers_without_a_cluster_are_told_how_to_get_one():

@@ -13,6 +13,7 @@ from tfckpt_trainer.training.checkpoint.save_options import SaveOptions
 from tfckpt_trainer.training.keras.callback import SteeringCallback
 from tfckpt_trainer.training.keras.fit import fit
 from tfckpt_trainer.training.loop.training_run import TrainingRun
+from tfckpt_trainer.training.open_runs import request_stop
 from tfckpt_trainer.training.strategies import create_strategy
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "TrainingRun",
     "create_strategy",
     "fit",
+    "request_stop",
 ]
 
 # Excludes the modules of TensorFlow and Keras from garbage collection. Scanning them takes 0.1 s

@@ -8,6 +8,8 @@ from tfckpt_trainer.training.worker_group import WorkerGroup
 
 _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 
+_UNHEALTHY = "tasks are unhealthy"
+
 _TO_LEADER = "CoordinationService/"
 """Names a call to the first worker, with which all others register."""
 
@@ -19,7 +21,9 @@ def find_lost_peer(group: WorkerGroup, message: str) -> int | None:
         group: The workers, with the one that got the message.
         message: Of the error that the collective raised.
     """
-    named = (group.index_of(job, int(task)) for job, task in _TASK.findall(message))
+    # The first worker reports which others it has not heard of.
+    _, _, about = message.rpartition(_UNHEALTHY)
+    named = (group.index_of(job, int(task)) for job, task in _TASK.findall(about))
     others = [index for index in named if index is not None and index != group.index]
     if others:
         return others[0]

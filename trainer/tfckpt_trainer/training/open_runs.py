@@ -7,10 +7,18 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from tfckpt_trainer.errors import RefusedError
 
 _changing = threading.Lock()
+
+
+class StopRequest(Protocol):
+    """`TrainingRun.request_stop`."""
+
+    def __call__(self, reason: str = "", *, preempted: bool = False) -> None:
+        """Stops the run."""
 
 
 @dataclass(frozen=True)
@@ -20,18 +28,34 @@ class OpenRun:
     Attributes:
         root: Its run directory.
         thread: The thread that opened it.
+        request_stop: Its method of this name.
         abandon: Closes it if its loop was left without that.
     """
 
     root: Path
     thread: threading.Thread
+    request_stop: StopRequest
     abandon: Callable[[], None]
 
 
 _open: dict[Path, OpenRun] = {}
 
 
-def add_open_run(root: Path, abandon: Callable[[], None]) -> OpenRun:
+def request_stop(reason: str = "", *, preempted: bool = False) -> None:
+    """Stops the runs of this process, with a save, such as one that `fit` trains.
+
+    Any thread or signal handler of any worker may call it, once training has begun.
+
+    Args:
+        reason: Who or what asked for it, for the event log.
+        preempted: See `TrainingRun.request_stop`.
+    """
+    # Without the lock, which a signal handler might wait for in the thread that holds it.
+    for run in list(_open.values()):
+        run.request_stop(reason, preempted=preempted)
+
+
+def add_open_run(root: Path, request_stop: StopRequest, abandon: Callable[[], None]) -> OpenRun:
     """Notes that this thread trains in `root`, and closes a run that was left open there.
 
     `model.fit` that is interrupted in a notebook leaves its run open, for example.
@@ -50,7 +74,7 @@ def add_open_run(root: Path, abandon: Callable[[], None]) -> OpenRun:
             )
     if earlier is not None:
         earlier.abandon()
-    run = OpenRun(root, this, abandon)
+    run = OpenRun(root, this, request_stop, abandon)
     with _changing:
         _open[root] = run
     return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import time
@@ -232,7 +233,14 @@ def _configure_failure_detection() -> None:
 
 
 def _peer_seconds() -> float:
-    return float(os.environ.get("TFCKPT_PEER_SECONDS", PEER_SECONDS))
+    text = os.environ.get("TFCKPT_PEER_SECONDS") or str(PEER_SECONDS)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"TFCKPT_PEER_SECONDS is {text!r}; expected a number of seconds above 0.")
+    return seconds
 
 
 def _jobs() -> dict[str, int]:

@@ -186,7 +186,7 @@ def demo(
     type=click.FloatRange(min=1),
     default=10.0,
     show_default=True,
-    help="How long a worker may be silent before the others give up.",
+    help="Longest failure of the network between workers that costs no restart, at most 20.",
 )
 @click.option(
     "--start-seconds",

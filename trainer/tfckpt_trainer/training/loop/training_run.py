@@ -274,7 +274,7 @@ class TrainingRun:
         if sigterm_received():
             self._on_termination()
         on_signal(signal.SIGUSR1, self._on_save_signal)
-        if not in_main_thread() and self._group.processes > 1:
+        if not in_main_thread() and self._group.size > 1:
             on_preemption_of_cluster(partial(self.request_stop, preempted=True))
         self._shutdown.handle_uncaught_errors()
 
@@ -392,6 +392,16 @@ class TrainingRun:
         """Stops the run on all workers after this step, with a save."""
         self.request_stop()
 
+    def request_save(self, trigger: str = "script") -> None:
+        """Saves on all workers after this step, at the request of another.
+
+        Any worker may call it, from any thread and from a signal handler.
+
+        Args:
+            trigger: Who or what asked for it, for the record of the checkpoint.
+        """
+        self._coordinator.request_save(trigger.strip() or "script")
+
     def request_stop(self, reason: str = "", *, preempted: bool = False) -> None:
         """Stops the run on all workers after this step, with a save, at the request of another.
 
@@ -467,7 +477,7 @@ class TrainingRun:
                 "the newest checkpoint."
             )
         self._has_opened = True
-        opened = add_open_run(self.directory, self._abandon)
+        opened = add_open_run(self.directory, self.request_stop, self._abandon)
         self._resources.callback(remove_open_run, opened)
         atexit.register(keep_resources_at_exit)
         with self._shutdown.peers_watched():
@@ -488,7 +498,7 @@ class TrainingRun:
             elif self._group.is_chief:
                 note_untracked(self._state, self.note)
             self._telemetry.metrics.activity = Activity.TRAINING
-            if self._group.processes == 1 and not in_main_thread():
+            if self._group.size == 1 and not in_main_thread():
                 self.note(_NO_SIGNALS)
             if self._group.is_chief:
                 self._poller.start()
@@ -584,7 +594,7 @@ class TrainingRun:
         self.request_stop(preempted=True)
 
     def _on_save_signal(self) -> None:
-        self._coordinator.request_save("SIGUSR1")
+        self.request_save("SIGUSR1")
 
     def _note(self, kind: JournalKind, message: str) -> None:
         # At the step of this object: within a step, the metrics may be one step behind.
