@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cluster import SCRIPTS
+from cluster import SCRIPTS, Cluster
 
 from reserved_ports import reserved_ports
 from tensorflow_processes import run_with_tensorflow
@@ -48,3 +48,10 @@ def test_parameter_servers_without_a_cluster_are_told_how_to_get_one():
     message = message_of("parameter-server", TF_CONFIG="")
     assert "needs TF_CONFIG with a chief, workers and parameter servers" in message
     assert "--parameter-servers M" in message
+
+
+@pytest.mark.parametrize(("strategy", "workers"), [("mirrored", 1), ("multi-worker", 2)])
+def test_gradients_that_overflow_on_one_replica_are_applied_on_none(tmp_path, strategy, workers):
+    with Cluster(tmp_path / "run", "loss_scaling.py", [], workers, strategy) as cluster:
+        assert cluster.wait() == [0] * workers, cluster.output()
+        assert cluster.output().count("updates 2, scale 4.0, finite True") == workers

@@ -53,6 +53,7 @@ from tfckpt_trainer.training.loop.run_ownership import RunOwnership
 from tfckpt_trainer.training.loop.save_schedule import Improvement, SaveSchedule
 from tfckpt_trainer.training.loop.shutdown import Shutdown
 from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFlags, StepFunction
+from tfckpt_trainer.training.loss_scaling import check_finite_on_all_replicas
 from tfckpt_trainer.training.pipelines.input_state import InputState
 from tfckpt_trainer.training.process import (
     leave,
@@ -184,6 +185,8 @@ class TrainingRun:
         self._group = group = WorkerGroup(self._strategy)
         self._model = model
         self._optimizer = optimizer
+        if group.replicas > 1 and not uses_parameter_servers(self._strategy):
+            check_finite_on_all_replicas(optimizer)
         self._inputs = (
             Inputs(self._strategy, group, dataset, skips=options.skip_input)
             if dataset is not None
