@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
 from tfckpt_trainer.rundir.liveness import find_other_trainer
 from tfckpt_trainer.rundir.lost_workers import explain_lost_worker
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -12,13 +10,17 @@ from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.loop.inputs import Inputs
 from tfckpt_trainer.training.loop.run_ownership import RunOwnership
-from tfckpt_trainer.training.process import exit_on_lost_peer, on_uncaught_error
+from tfckpt_trainer.training.process import PeerWatch, on_uncaught_error
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
 
 class Shutdown:
-    """Says how a run ended, and releases what it holds."""
+    """Says how a run ended, and releases what it holds.
+
+    Attributes:
+        peers_watched: A context that ends the run, and this process, if another worker is lost.
+    """
 
     def __init__(
         self,
@@ -35,14 +37,11 @@ class Shutdown:
         self._poller = poller
         self._ownership = ownership
         self._inputs = inputs
+        self.peers_watched = PeerWatch(self._is_alone, self._explain_loss, self._lost_peer)
 
     def handle_uncaught_errors(self) -> None:
         """Ends the run if an error leaves the script."""
         on_uncaught_error(self._failed, self._explain_loss, self._lost_peer, alone=self._is_alone)
-
-    def peers_watched(self) -> AbstractContextManager[None]:
-        """Returns a context that ends the run, and this process, if another worker is lost."""
-        return exit_on_lost_peer(self._is_alone, self._explain_loss, self._lost_peer)
 
     def left_loop(self) -> None:
         """Ends a run whose loop the script left without a reason."""

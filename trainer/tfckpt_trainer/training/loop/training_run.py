@@ -316,7 +316,7 @@ class TrainingRun:
 
         def watched_step(batch: Any) -> dict[str, float]:
             metrics.enter(Phase.STEP)
-            with self._shutdown.peers_watched():
+            with self._shutdown.peers_watched:
                 result = step(batch)
             metrics.enter(Phase.SCRIPT)
             return result
@@ -409,7 +409,7 @@ class TrainingRun:
         """Returns the input of the next step and the seconds it took; None after the last."""
         if self._dataset_end is None:
             return self.step, 0.0
-        with self._shutdown.peers_watched():
+        with self._shutdown.peers_watched:
             return self._dataset_end.next()
 
     def open(self) -> None:
@@ -425,7 +425,7 @@ class TrainingRun:
             run_export(self._export, self._run, self._state.shared, self._model, self._inputs)
             leave(0)
         atexit.register(keep_resources_at_exit)
-        with self._shutdown.peers_watched():
+        with self._shutdown.peers_watched:
             with explain_disk_errors(self._run):
                 if self._group.is_chief:
                     # The lock does not work on a file system that does not share locks.
@@ -476,7 +476,7 @@ class TrainingRun:
             waited: How much of that it waited for its input.
         """
         metrics = self._telemetry.metrics
-        with self._shutdown.peers_watched():
+        with self._shutdown.peers_watched:
             self._state.position.step += 1
             if self._inputs and self._inputs.examples and metrics.examples_per_step is None:
                 metrics.examples_per_step = self._inputs.examples * self._group.replicas
@@ -486,7 +486,7 @@ class TrainingRun:
                 self._end_check()
 
     def _finish(self) -> None:
-        with self._shutdown.peers_watched():
+        with self._shutdown.peers_watched:
             if self._check is not None:
                 self._check.data_ended()
                 self._end_check()
@@ -510,7 +510,7 @@ class TrainingRun:
             self._saves.wait_before_exit()
             self._shutdown.left_loop()
             return
-        with self._shutdown.peers_watched():
+        with self._shutdown.peers_watched:
             self._saves.finish_all()
             # A worker that leaves while others still wait in a collective would look dead.
             self._group.barrier()
