@@ -58,6 +58,7 @@ from tfckpt_trainer.training.loop.run_ownership import RunOwnership
 from tfckpt_trainer.training.loop.save_schedule import Improvement, SaveSchedule
 from tfckpt_trainer.training.loop.shutdown import Shutdown
 from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFlags, StepFunction
+from tfckpt_trainer.training.loss_scaling import check_finite_on_all_replicas
 from tfckpt_trainer.training.open_runs import add_open_run, remove_open_run
 from tfckpt_trainer.training.pipelines.input_state import InputState
 from tfckpt_trainer.training.process import (
@@ -201,6 +202,8 @@ class TrainingRun:
         refuse_several_tasks(os.environ, group.processes)
         self._model = model
         self._optimizer = optimizer
+        if group.replicas > 1 and not uses_parameter_servers(self._strategy):
+            check_finite_on_all_replicas(optimizer)
         self._inputs = (
             Inputs(self._strategy, group, dataset, skips=options.skip_input)
             if dataset is not None
@@ -338,7 +341,7 @@ class TrainingRun:
 
         def watched_step(batch: Any) -> dict[str, float]:
             metrics.enter(Phase.STEP)
-            with self._shutdown.peers_watched():
+            with self._shutdown.peers_watched:
                 result = step(batch)
             metrics.enter(Phase.SCRIPT)
             return result
@@ -456,7 +459,7 @@ class TrainingRun:
         """Returns the input of the next step and the seconds it took; None after the last."""
         if self._dataset_end is None:
             return self.step, 0.0
-        with self._shutdown.peers_watched():
+        with self._shutdown.peers_watched:
             return self._dataset_end.next()
 
     def open(self) -> None:
@@ -480,7 +483,7 @@ class TrainingRun:
         opened = add_open_run(self.directory, self.request_stop, self._abandon)
         self._resources.callback(remove_open_run, opened)
         atexit.register(keep_resources_at_exit)
-        with self._shutdown.peers_watched():
+        with self._shutdown.peers_watched:
             with explain_disk_errors(self._run):
                 if self._group.is_chief:
                     # The lock does not work on a file system that does not share locks.
@@ -533,7 +536,7 @@ class TrainingRun:
             waited: How much of that it waited for its input.
         """
         metrics = self._telemetry.metrics
-        with self._shutdown.peers_watched():
+        with self._shutdown.peers_watched:
             self._state.position.step += 1
             if self._inputs and self._inputs.examples and metrics.examples_per_step is None:
                 metrics.examples_per_step = self._inputs.examples * self._group.replicas
@@ -543,7 +546,7 @@ class TrainingRun:
                 self._end_check()
 
     def _finish(self) -> None:
-        with self._shutdown.peers_watched():
+        with self._shutdown.peers_watched:
             if self._check is not None:
                 self._check.data_ended()
                 self._end_check()
@@ -568,7 +571,7 @@ class TrainingRun:
         if ending is None:
             self._abandon()
             return
-        with self._shutdown.peers_watched():
+        with self._shutdown.peers_watched:
             self._saves.finish_all()
             # A worker that leaves while others still wait in a collective would look dead.
             self._group.barrier()
