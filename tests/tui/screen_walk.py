@@ -39,6 +39,7 @@ from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.dialogs.delete import DeleteForGoodDialog
+from tfckpt_tui.app.dialogs.force_stop import ForceStopDialog
 from tfckpt_tui.app.dialogs.foreign_trainer import BesideTrainerDialog
 from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.run.dashboard_panes import DashboardPanes
@@ -117,6 +118,11 @@ STOPS = (
     Stop("stop", ("x",), "stop"),
     Stop("tensorboard", ("t",), "not running"),
     Stop("launch", ("L",), "Starts ", RunState.STOPPED),
+    Stop(
+        "end the processes",
+        lambda run: ForceStopDialog(run, [f"worker {n} (process {4711 + n})" for n in range(9)]),
+        "and 1 more",
+    ),
     Stop("disk full", lambda run: DeleteForGoodDialog(run, names_of(run)), "disk is full"),
     Stop(
         "beside another trainer",

@@ -9,17 +9,13 @@ from typing import Any
 import click
 import msgspec
 
-from tfckpt_trainer.errors import LaunchError, NoTrainerError, RefusedError, TfckptError
-from tfckpt_trainer.rundir.command_queue import requester
+from tfckpt_trainer.errors import LaunchError, RefusedError, TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import CommandProgress, print_json, print_line, print_message
 from tfckpt_tui.services.request import DEFAULT_TIMEOUT, FrontEnd, ask, require_trainer
 from tfckpt_tui.services.restore import describe_plan, plan_restore_of
-
-FORCE_SECONDS = 60.0
-"""Seconds that `stop --force` gives the supervisor to end its workers."""
 
 END_SECONDS = 5.0
 """Seconds that `stop` waits for the processes to end, at least."""
@@ -201,17 +197,12 @@ def _as_data(command: Command) -> dict[str, Any]:
 
 
 def _force(run: RunDirectory, reason: str, as_json: bool) -> None:
-    from tfckpt_trainer.launch.stop import stop_supervisor
+    from tfckpt_tui.services.request import end_processes
 
-    began = time.monotonic()
     print_message(f"{reason} Ending its processes.")
-    warnings: list[str] = []
-    by = requester(FrontEnd.COMMAND_LINE)
-    if not stop_supervisor(run, FORCE_SECONDS, by=by, on_warning=warnings.append):
-        raise NoTrainerError(f"Nothing is running in {run.root}; there is nothing to stop.")
-    message = f"Ended all processes of the run in {time.monotonic() - began:.1f} s."
+    message, warnings = end_processes(run, through=FrontEnd.COMMAND_LINE)
     if as_json:
-        print_json({"stopped": True, "message": message, "warnings": warnings})
+        print_json({"stopped": True, "message": message, "warnings": list(warnings)})
     else:
         print_line(message)
     for warning in warnings:

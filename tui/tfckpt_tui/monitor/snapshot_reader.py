@@ -26,6 +26,7 @@ from tfckpt_trainer.rundir.documents import DocumentT, load_if_exists
 from tfckpt_trainer.rundir.health import (
     ProcessProbe,
     heartbeat_age,
+    is_live,
     process_lives,
     run_state,
     trainer_answers,
@@ -99,6 +100,10 @@ class SnapshotReader:
             self._described = info, with_stored_check(info) if info is not None else None
         return self._described[1]
 
+    def _living(self, supervisor: SupervisorStatus | None, now: float) -> SupervisorStatus | None:
+        lives = supervisor is not None and is_live(supervisor, now, self._lives)
+        return supervisor if lives else None
+
     def _read_present(self, now: float, path: str) -> RunSnapshot:
         run = self._run
         info = self._with_check(self._load(run.run_file, RunInfo))
@@ -135,7 +140,7 @@ class SnapshotReader:
             disk_free=free,
             disk_used=sum(checkpoint.size for checkpoint in checkpoints),
             forecast=forecast(workers, info, checkpoints, free, self._journal, now),
-            alerts=find_alerts(run.root, states, checkpoints),
+            alerts=find_alerts(run.root, states, checkpoints, self._living(supervisor, now)),
             problems=tuple(self._problems),
         )
 

@@ -46,6 +46,14 @@ _TRAINER = require(
     lambda run, selection: run.trainer_answers,
     "No trainer answers. This action needs a running trainer.",
 )
+_STOPPABLE = require(
+    lambda run, selection: run.trainer_answers,
+    "No trainer answers. Press X to end the processes of the run.",
+)
+_ACTIVE = require(
+    lambda run, selection: run.state not in HAS_ENDED,
+    "The run has ended. There is nothing to stop.",
+)
 _SELECTED = require(
     lambda run, selection: selection.selected is not None,
     "No checkpoint is selected. This action needs one.",
@@ -225,8 +233,21 @@ ACTIONS = (
         help="Ends training on all workers, with a last save or without. Asks first.",
         perform=lambda dashboard: dashboard.run_control.stop(),
         command="stop",
-        requires=(_TRAINER,),
+        requires=(_STOPPABLE,),
         changes_run=True,
+    ),
+    Action(
+        name="force-stop",
+        key="X",
+        label="force stop",
+        title="End the processes of a run that hangs",
+        help="Names the processes that are alive, and asks. They have a minute to save and exit, "
+        "then they are killed. It also ends scripts that do not use tfckpt_trainer.",
+        perform=lambda dashboard: dashboard.run_control.force_stop(),
+        command="stop",
+        requires=(_ACTIVE,),
+        changes_run=True,
+        in_footer=False,
     ),
     Action(
         name="launch",
