@@ -20,6 +20,7 @@ SAVE_FAILED = "save-failed"
 SAVE_OVERDUE = "save-overdue"
 NOT_FINITE = "not-finite"
 NO_HEARTBEAT = "no-heartbeat"
+NO_DIRECTORY = "no-directory"
 """Kinds of alerts."""
 
 LATE_AFTER_INTERVALS = 3
@@ -107,6 +108,21 @@ def find_alerts(
     others = [status for status, _ in workers if status.index != 0]
     seen = _Seen(root, *chief, others, checkpoints)
     return tuple(alert for find in _FINDERS if (alert := find(seen)) is not None)
+
+
+def missing_directory_alert(path: str) -> Alert:
+    """Returns the alert about a run directory that vanished or cannot be read.
+
+    Args:
+        path: The run directory, safe to show.
+    """
+    return Alert(
+        NO_DIRECTORY,
+        "the run directory is gone",
+        f"{path} does not exist any more, or cannot be read: it was moved or deleted, or its disk "
+        "is not mounted.",
+        f"Look for it with `ls -ld {shlex.quote(path)}`. The app shows it again once it is back.",
+    )
 
 
 def _silent_workers(

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from tfckpt_trainer.catalog.alerts import find_alerts
+from tfckpt_trainer.catalog.alerts import find_alerts, missing_directory_alert
 from tfckpt_trainer.catalog.lineage import BranchTips
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
@@ -87,7 +87,13 @@ class SnapshotReader:
         identity = self._identify()
         if identity is None:
             self._identity = None
-            return RunSnapshot(at=now, path=path, present=False, problems=tuple(self._problems))
+            return RunSnapshot(
+                at=now,
+                path=path,
+                present=False,
+                alerts=(missing_directory_alert(path),),
+                problems=tuple(self._problems),
+            )
         if identity != self._identity:
             # The directory was replaced by another one.
             self._forget()
