@@ -32,6 +32,13 @@ def test_an_empty_directory(tmp_path: Path) -> None:
         open_run(tmp_path)
 
 
+def test_an_empty_directory_is_opened_to_launch_a_run_in_it(tmp_path: Path) -> None:
+    assert open_run(tmp_path, may_be_empty=True) == RunDirectory(tmp_path)
+    (tmp_path / "README.md").touch()
+    with pytest.raises(UsageError, match="has no checkpoints"):
+        open_run(tmp_path, may_be_empty=True)
+
+
 def test_a_directory_of_something_else(tmp_path: Path) -> None:
     for name in ("README.md", "train.py"):
         (tmp_path / name).touch()

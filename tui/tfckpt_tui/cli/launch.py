@@ -281,8 +281,11 @@ def launch(
     help="Scan at this interval instead of waiting for file events.",
 )
 def attach(directory: Path, read_only: bool, poll: float | None) -> int:
-    """Open the app on a run, or on any directory of TensorFlow checkpoints."""
-    run = open_run(directory)
+    """Open the app on a run, or on any directory of TensorFlow checkpoints.
+
+    In an empty directory, the app offers to launch a run.
+    """
+    run = open_run(directory, may_be_empty=not app_unavailable_reason())
     _check_terminal(detach=False)
     return _open_app(run, read_only=read_only, poll=poll)
 

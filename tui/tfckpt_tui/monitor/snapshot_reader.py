@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from tfckpt_trainer.catalog.alerts import find_alerts
+from tfckpt_trainer.catalog.alerts import find_alerts, missing_directory_alert
 from tfckpt_trainer.catalog.lineage import BranchTips
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
@@ -26,6 +26,7 @@ from tfckpt_trainer.rundir.documents import DocumentT, load_if_exists
 from tfckpt_trainer.rundir.health import (
     ProcessProbe,
     heartbeat_age,
+    is_live,
     process_lives,
     run_state,
     trainer_answers,
@@ -107,7 +108,13 @@ class SnapshotReader:
         identity = self._identify()
         if identity is None:
             self._identity = None
-            return RunSnapshot(at=now, path=path, present=False, problems=tuple(self._problems))
+            return RunSnapshot(
+                at=now,
+                path=path,
+                present=False,
+                alerts=(missing_directory_alert(path),),
+                problems=tuple(self._problems),
+            )
         if identity != self._identity:
             # The directory was replaced by another one.
             self._forget()
@@ -119,6 +126,10 @@ class SnapshotReader:
         if info is not self._described[0]:
             self._described = info, with_stored_check(info) if info is not None else None
         return self._described[1]
+
+    def _living(self, supervisor: SupervisorStatus | None, now: float) -> SupervisorStatus | None:
+        lives = supervisor is not None and is_live(supervisor, now, self._lives)
+        return supervisor if lives else None
 
     def _read_present(self, now: float, path: str) -> RunSnapshot:
         run = self._run
@@ -160,7 +171,7 @@ class SnapshotReader:
             disk_free=free,
             disk_used=sum(checkpoint.size for checkpoint in checkpoints),
             forecast=forecast(workers, info, checkpoints, free, self._journal, now),
-            alerts=find_alerts(run.root, states, checkpoints),
+            alerts=find_alerts(run.root, states, checkpoints, self._living(supervisor, now)),
             problems=tuple(self._problems),
         )
 

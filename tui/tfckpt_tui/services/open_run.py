@@ -11,8 +11,12 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats import units
 
 
-def open_run(directory: str | Path) -> RunDirectory:
+def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirectory:
     """Returns the run in `directory`, which may be any directory of TensorFlow checkpoints.
+
+    Args:
+        directory: The directory.
+        may_be_empty: Whether an empty directory is accepted, because a run can be launched in it.
 
     Raises:
         UsageError: It does not exist, cannot be read, or has no checkpoints.
@@ -41,6 +45,8 @@ def open_run(directory: str | Path) -> RunDirectory:
         raise UsageError(
             f"{root} cannot be read ({error.strerror}); ask its owner, or run as another user."
         ) from error
+    if not names and may_be_empty:
+        return run
     if not names:
         raise UsageError(
             f"{root} is empty; start a run there with `tfckpt-tui launch {root} -- COMMAND`."

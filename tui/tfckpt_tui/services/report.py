@@ -15,7 +15,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.history import ResumePoint, resume_point
-from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.launch.orphans import living_supervisor, read_supervisor
 from tfckpt_trainer.launch.slurm.jobs import ENDED
 from tfckpt_trainer.rundir.documents import SCHEMA, load_if_exists
 from tfckpt_trainer.rundir.health import (
@@ -136,7 +136,7 @@ def status_report(
         "job": job.as_data() if job is not None else None,
         "alerts": [
             {"kind": alert.kind, "message": alert.message, "advice": alert.advice}
-            for alert in find_alerts(run.root, workers, saved)
+            for alert in find_alerts(run.root, workers, saved, living_supervisor(run, now))
         ],
         "workers": [
             {
