@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tfckpt_trainer.catalog.scan.checkpoint_files import scan_files
+from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats import units
@@ -21,10 +21,9 @@ def open_run(directory: str | Path) -> RunDirectory:
     root = Path(os.path.realpath(Path(directory).expanduser()))
     run = RunDirectory(root)
     try:
-        # Not all names: with ten thousand checkpoints they take a while.
         with os.scandir(root) as entries:
             next(entries, None)
-        if run.is_ours or run.state_file.exists() or scan_files(root):
+        if run.is_ours or run.state_file.exists() or _has_checkpoint(root):
             return run
         names = os.listdir(root)
     except FileNotFoundError:
@@ -50,3 +49,10 @@ def open_run(directory: str | Path) -> RunDirectory:
         f"{root} has no checkpoints; it holds {others}, the first is {sorted(names)[0]!r}. "
         "Name a directory with checkpoints (NAME.index, NAME.data-…)."
     )
+
+
+def _has_checkpoint(root: Path) -> bool:
+    """Whether a file or directory here belongs to a checkpoint; reads names until one does."""
+    with os.scandir(root) as entries:
+        # A graph alone is no checkpoint.
+        return any(owner_of(one.name) and not one.name.endswith(".meta") for one in entries)

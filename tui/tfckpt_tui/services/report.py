@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
+from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.catalog.alerts import find_alerts
 from tfckpt_trainer.catalog.lineage import BranchTips
 from tfckpt_trainer.catalog.retention.trash import list_trash
-from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoint
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.history import ResumePoint, resume_point
@@ -24,11 +25,12 @@ from tfckpt_trainer.rundir.health import (
     run_state,
     worker_state,
 )
-from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.stragglers import describe_lost_worker, find_straggler
 from tfckpt_tui.formats import checkpoint_columns
+from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 
 Json = dict[str, Any]
@@ -39,6 +41,25 @@ _ENDED = {SupervisorState.STOPPED, SupervisorState.FINISHED, SupervisorState.FAI
 def list_checkpoints(run: RunDirectory, now: float | None = None) -> tuple[Checkpoint, ...]:
     """Returns all checkpoints of a run, newest first."""
     return Catalog(run).scan(time.time() if now is None else now)
+
+
+def look_up(run: RunDirectory, text: str | None) -> Checkpoint:
+    """Returns one checkpoint; see `find_checkpoint`. A name is found without listing the others.
+
+    Whether it is pinned, listed or the head may be missing.
+
+    Args:
+        run: The run directory.
+        text: A name or a step; by default the checkpoint from which a start continues.
+
+    Raises:
+        UsageError: There is none, or several have the step.
+    """
+    if text is not None and is_plain_name(text) and index_path(run.root / text).exists():
+        found = scan_checkpoint(run, text, time.time())
+        if found is not None:
+            return found
+    return find_checkpoint(list_checkpoints(run), text)
 
 
 def list_with_diagnostics(

@@ -245,6 +245,32 @@ class Catalog:
         return known is not None and known.evidence.files.index is not None
 
 
+def scan_checkpoint(run: RunDirectory, name: str, now: float) -> Checkpoint | None:
+    """Scans one checkpoint alone, which is quick in a directory with any number of them.
+
+    Whether it is pinned, listed or the head is not determined.
+
+    Args:
+        run: The run directory.
+        name: The checkpoint.
+        now: Seconds since the epoch.
+
+    Returns:
+        The checkpoint; None if only a scan of the whole directory tells its state, because it has
+        no index or links to another checkpoint.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
+    reader = EvidenceReader(run, name)
+    reader.refresh([], [], quick=False)
+    evidence = reader.read(name, is_listed=False)
+    if evidence is None or evidence.files.index is None or evidence.files.links:
+        return None
+    verdict = derive_state(run.root, evidence, now=now, quiet=quiet_seconds_of(run.root))
+    return _describe(evidence, verdict)
+
+
 class _Budget:
     """How much one scan may still read."""
 

@@ -13,9 +13,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_message
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.inspect import inspect
-from tfckpt_tui.services.report import list_checkpoints
+from tfckpt_tui.services.report import look_up
 from tfckpt_tui.services.tensors.extract import Choice, choose_tensors
 from tfckpt_tui.services.tensors.extract import convert as write_checkpoint
 from tfckpt_tui.services.tensors.extract import extract as write_file
@@ -59,7 +58,7 @@ def extract(
     CKPT is a name or a step. TENSOR is a path or name as `inspect` shows it, or a pattern such as
     'model/*'; by default all numeric tensors. Every tensor is checked against its checksum.
     """
-    found = inspect(run, find_checkpoint(list_checkpoints(run), name))
+    found = inspect(run, look_up(run, name))
     choice = choose_tensors(found, tensors)
     suffix = "" if kind == ArrayFormat.NPY else f".{kind}"
     path = output if output is not None else Path(f"{found.checkpoint.name}{suffix}")
