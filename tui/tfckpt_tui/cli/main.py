@@ -87,6 +87,8 @@ _COMMAND_MODULES = {
     "bisect": "verify",
     "check": "check",
     "export": "export",
+    "extract": "tensors.extract",
+    "convert": "tensors.extract",
     "logs": "logs",
     "save": "control",
     "restore": "control",
