@@ -27,6 +27,7 @@ from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
+from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 
 SUPERVISOR_SECONDS = 30.0
 """Time limit for the supervisor to start its workers."""
@@ -52,6 +53,7 @@ def launch(options: LaunchOptions) -> SupervisorStatus:
         UsageError: The command or the directory cannot be used.
         LaunchError: The run is already running, or it failed at once.
     """
+    refuse_url(options.run_directory)
     run = RunDirectory(Path(options.run_directory))
     check_options(options)
     check_directory(run)

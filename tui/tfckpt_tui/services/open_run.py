@@ -8,6 +8,7 @@ from pathlib import Path
 from tfckpt_trainer.catalog.scan.checkpoint_files import scan_files
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_tui.formats import units
 
 
@@ -17,6 +18,7 @@ def open_run(directory: str | Path) -> RunDirectory:
     Raises:
         UsageError: It does not exist, cannot be read, or has no checkpoints.
     """
+    refuse_url(directory)
     # Resolved here, so that no later move goes through a symbolic link.
     root = Path(os.path.realpath(Path(directory).expanduser()))
     run = RunDirectory(root)

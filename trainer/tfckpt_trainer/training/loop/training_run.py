@@ -28,6 +28,7 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.rundir.reserve import explain_disk_errors
+from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.training.check.digests import saved_state
 from tfckpt_trainer.training.check.session import CheckSession, check_order
 from tfckpt_trainer.training.check.untracked import describe_untracked, find_untracked
@@ -185,6 +186,8 @@ class TrainingRun:
         self._tensorboard = Path(tensorboard) if tensorboard else run.tensorboard
         self._retention = RetentionSettings(retention or Policy(), trash_hours, make_room)
         self._retention.check()
+        if tensorboard is not None:
+            refuse_url(tensorboard, "the directory of TensorBoard")
         options = saving or SaveOptions()
         options.check()
         if order is not None:
@@ -620,6 +623,7 @@ def _created_run_directory(run_dir: str | Path | None) -> RunDirectory:
             "No run directory: pass one to TrainingRun, or start the script with "
             "`tfckpt-tui launch RUN -- python SCRIPT`."
         )
+    refuse_url(run_dir)
     # A symbolic link would give the run two names, for example in its manifests.
     run = RunDirectory(Path(os.path.realpath(run_dir)))
     with explain_disk_errors(run):
