@@ -74,6 +74,9 @@ from tfckpt_trainer.training.worker_group import (
     uses_parameter_servers,
 )
 
+LAST_WRITES_SECONDS = 5.0
+"""How long the end of a run waits for the event log on a disk that does not answer."""
+
 SHOWN_UNTRACKED = 5
 """How many objects that were not passed are described one by one."""
 
@@ -221,6 +224,7 @@ class TrainingRun:
             run, group, queue, tensorboard=self._tensorboard, total_steps=total_steps
         )
         self._ownership = RunOwnership(run, queue, telemetry.journal)
+        telemetry.heartbeat.file.on_other_trainer = self._ownership.leave_to_other
         inputs.report = telemetry.heartbeat.describe
 
         # Saves and restores.
@@ -239,7 +243,7 @@ class TrainingRun:
         )
         schedule = SaveSchedule(save_every_steps, save_every_seconds, improvement)
         telemetry.metrics.saves.set_intervals(save_every_steps, save_every_seconds)
-        self._poller = CommandPoller(queue, telemetry)
+        self._poller = CommandPoller(run, queue, telemetry)
         handler = CommandHandler(run, group, state.position, telemetry, saves, self._restores)
         self._coordinator = Coordinator(group, telemetry, saves, schedule, self._poller, handler)
         self._dataset_end = (
@@ -565,6 +569,7 @@ class TrainingRun:
         metrics.ending = ending
         metrics.detail = detail
         self._poller.stop()
+        self._telemetry.journal.close(LAST_WRITES_SECONDS)
         if not beside_another:
             self._telemetry.heartbeat.stop()
         self._telemetry.summaries.close()
