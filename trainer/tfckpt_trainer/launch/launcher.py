@@ -29,6 +29,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
+from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 
 SUPERVISOR_SECONDS = 30.0
 """Time limit for the supervisor to start its workers."""
@@ -58,6 +59,7 @@ def launch(options: LaunchOptions, by: str = "") -> SupervisorStatus | BatchJob:
         UsageError: The command or the directory cannot be used.
         LaunchError: The run is already running, it failed at once, or Slurm refused it.
     """
+    refuse_url(options.run_directory)
     run = RunDirectory(Path(options.run_directory))
     check_options(options)
     check_directory(run)

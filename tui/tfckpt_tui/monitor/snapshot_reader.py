@@ -40,7 +40,7 @@ from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
-from tfckpt_trainer.rundir.statuses import load_status
+from tfckpt_trainer.rundir.storage.clock import StatusT, load_heartbeat
 from tfckpt_trainer.rundir.stragglers import find_straggler
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.forecast import forecast
@@ -136,7 +136,7 @@ class SnapshotReader:
         info = self._with_check(self._load(run.run_file, RunInfo))
         workers = self._workers(now, info.worker_count if info is not None else None)
         states = [(view.status, view.state) for view in workers]
-        supervisor = self._load_status(run.supervisor_status, SupervisorStatus)
+        supervisor = self._load_heartbeat(run.supervisor_status, SupervisorStatus)
         state = run_state(states, supervisor, now, self._lives)
         self._journal.extend(self._journal_tail.read_new())
         self._series.add(self._series_tail.read_new())
@@ -217,7 +217,7 @@ class SnapshotReader:
             if not (name.startswith("worker-") and name.endswith(".json")):
                 continue
             path = self._run.status_directory / name
-            status = self._load_status(path, WorkerStatus)
+            status = self._load_heartbeat(path, WorkerStatus)
             if status is not None and (count is None or status.index < count):
                 state = worker_state(status, now, self._lives)
                 views.append(WorkerView(status, state, heartbeat_age(status.updated_at, now)))
@@ -302,8 +302,8 @@ class SnapshotReader:
     def _load(self, path: Path, kind: type[DocumentT]) -> DocumentT | None:
         return self._try(lambda: load_if_exists(path, kind), None)
 
-    def _load_status(self, path: Path, kind: type[DocumentT]) -> DocumentT | None:
-        return self._try(lambda: load_status(path, kind), None)
+    def _load_heartbeat(self, path: Path, kind: type[StatusT]) -> StatusT | None:
+        return self._try(lambda: load_heartbeat(self._run, path, kind), None)
 
     def _try(self, read: Callable[[], ResultT], otherwise: ResultT) -> ResultT:
         try:

@@ -12,6 +12,7 @@ from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.scan.version_one import find_version_one
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_tui.formats import units
 
 _SAVED_MODEL = {"saved_model.pb", "saved_model.pbtxt"}
@@ -29,6 +30,7 @@ def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirecto
     Raises:
         UsageError: It does not exist, cannot be read, or has no checkpoints.
     """
+    refuse_url(directory)
     # Resolved here, so that no later move goes through a symbolic link.
     root = Path(os.path.realpath(Path(directory).expanduser()))
     run = RunDirectory(root)

@@ -15,6 +15,9 @@ from tfckpt_trainer.training.process import PeerWatch, on_uncaught_error
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
+LAST_WRITES_SECONDS = 5.0
+"""How long the end of a run waits for the event log on a disk that does not answer."""
+
 
 class Shutdown:
     """Says how a run ended, and releases what it holds.
@@ -88,6 +91,7 @@ class Shutdown:
         metrics.ending = ending
         metrics.detail = detail
         self._poller.stop()
+        self._telemetry.journal.close(LAST_WRITES_SECONDS)
         if not beside_another:
             self._telemetry.heartbeat.stop()
         self._resources.close()

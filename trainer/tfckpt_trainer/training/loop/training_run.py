@@ -29,6 +29,7 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.rundir.reserve import explain_disk_errors
+from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.training.check.session import CheckSession, check_order
 from tfckpt_trainer.training.check.untracked_notes import note_untracked
 from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
@@ -191,6 +192,8 @@ class TrainingRun:
         self._tensorboard = Path(tensorboard) if tensorboard else run.tensorboard
         self._retention = RetentionSettings(retention or Policy(), trash_hours, make_room)
         self._retention.check()
+        if tensorboard is not None:
+            refuse_url(tensorboard, "the directory of TensorBoard")
         options = saving or SaveOptions()
         options.check()
         if order is not None:
@@ -227,6 +230,7 @@ class TrainingRun:
             run, group, queue, tensorboard=self._tensorboard, total_steps=total_steps
         )
         self._ownership = RunOwnership(run, queue, telemetry.journal)
+        telemetry.heartbeat.file.on_other_trainer = self._ownership.leave_to_other
         inputs.report = telemetry.heartbeat.describe
 
         # Saves and restores.
@@ -245,7 +249,7 @@ class TrainingRun:
         )
         schedule = SaveSchedule(save_every_steps, save_every_seconds, improvement)
         telemetry.metrics.saves.set_intervals(save_every_steps, save_every_seconds)
-        self._poller = CommandPoller(queue, telemetry)
+        self._poller = CommandPoller(run, queue, telemetry)
         handler = CommandHandler(run, group, state.position, telemetry, saves, self._restores)
         self._coordinator = Coordinator(group, telemetry, saves, schedule, self._poller, handler)
         self._dataset_end = (
@@ -617,6 +621,7 @@ def _created_run_directory(run_dir: str | Path | None) -> RunDirectory:
             "No run directory: pass one to TrainingRun, or start the script with "
             "`tfckpt-tui launch RUN -- python SCRIPT`."
         )
+    refuse_url(run_dir)
     # A symbolic link would give the run two names, for example in its manifests.
     run = RunDirectory(Path(os.path.realpath(run_dir)))
     with explain_disk_errors(run):
