@@ -1,14 +1,16 @@
 """Python programs in processes that begin with TensorFlow imported.
 
 Importing TensorFlow takes seconds of CPU time, forking a process that has imported it takes
-milliseconds. So one process imports it for all tests, and forks once for each program. Nothing
-of TensorFlow may run before a fork: its threads do not survive one.
+milliseconds. So one process imports it for all processes that run tests, and forks once for each
+program. Nothing of TensorFlow may run before a fork: its threads do not survive one.
 """
 
 from __future__ import annotations
 
 import atexit
+import errno
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -25,6 +27,8 @@ import msgspec
 
 _LARGEST_MESSAGE = 1 << 18
 _START_SECONDS = 120
+_MOST_CLIENTS = 64
+_started: list[subprocess.Popen[bytes]] = []
 
 
 class Order(msgspec.Struct):
@@ -122,47 +126,72 @@ def run_with_tensorflow(
 
 @cache
 def _server() -> socket.socket:
-    """Starts the process that imports TensorFlow, once in each process that runs tests."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    # TensorFlow reads this when it is imported, so a program's own value comes too late.
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, "-P", __file__, str(theirs.fileno())],
+    """Connects to the process that imports TensorFlow, one for all processes that run tests.
+
+    The first of them starts it. It ends when the last of them has ended.
+    """
+    # The process that imports TensorFlow, which runs this file too, has no path to it.
+    from waiting import wait_until
+
+    # The kernel forgets a name that begins with a zero byte with the process that listens.
+    name = f"\0tfckpt-tests-{os.environ.get('PYTEST_XDIST_TESTRUNUID') or os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        try:
+            listener.bind(name)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            listener.listen(_MOST_CLIENTS)
+            _start(listener)
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    # Another process may have the name, and not listen yet.
+    wait_until(lambda: line.connect_ex(name) == 0, 10, "the process that imports TensorFlow")
+    atexit.register(line.close)
+    return line
+
+
+def _start(listener: socket.socket) -> None:
+    _started.append(
+        subprocess.Popen(
+            [sys.executable, "-P", __file__, str(listener.fileno())],
             stdin=subprocess.DEVNULL,
-            env=environment,
-            pass_fds=[theirs.fileno()],
+            # TensorFlow reads this when it is imported, so a program's own value comes too late.
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+            pass_fds=[listener.fileno()],
         )
-
-    def end() -> None:
-        ours.close()
-        process.kill()
-        process.wait()
-
-    atexit.register(end)
-    return ours
+    )
 
 
-def _serve(line: socket.socket) -> Order | None:
+def _serve(listener: socket.socket) -> Order | None:
     """Forks for each order; returns the order in the process that runs it."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    while True:
-        message, descriptors, _, _ = socket.recv_fds(line, _LARGEST_MESSAGE, 3)
-        if not message:
-            return None
-        reply, *outputs = descriptors
-        if os.fork() == 0:
-            line.close()
-            order = msgspec.json.decode(message, type=Order)
-            with socket.socket(fileno=reply) as reporting:
-                if _fork_and_report(reporting, outputs):
-                    return None
-            for number, descriptor in enumerate(outputs, 1):
-                os.dup2(descriptor, number)
+    lines = [listener.accept()[0]]
+    while lines:
+        for ready in select.select([listener, *lines], [], [])[0]:
+            if ready is listener:
+                lines.append(listener.accept()[0])
+                continue
+            message, descriptors, _, _ = socket.recv_fds(ready, _LARGEST_MESSAGE, 3)
+            if not message:
+                lines.remove(ready)
+                ready.close()
+                continue
+            reply, *outputs = descriptors
+            if os.fork() == 0:
+                for line in (listener, *lines):
+                    line.close()
+                order = msgspec.json.decode(message, type=Order)
+                with socket.socket(fileno=reply) as reporting:
+                    if _fork_and_report(reporting, outputs):
+                        return None
+                for number, descriptor in enumerate(outputs, 1):
+                    os.dup2(descriptor, number)
+                    os.close(descriptor)
+                return order
+            for descriptor in descriptors:
                 os.close(descriptor)
-            return order
-        for descriptor in descriptors:
-            os.close(descriptor)
+    return None
 
 
 def _fork_and_report(reporting: socket.socket, outputs: list[int]) -> bool:
