@@ -40,6 +40,7 @@ AT_POSITION = {
 COUNTED = {
     "from_generator": "from_generator",
     "nested_generator": "from_generator",
+    "shuffled_generator": "from_generator",
     "captured_generator": "from_generator",
     "captured_on_device": "prefetch_to_device or copy_to_device",
     "prefetch_to_device": "prefetch_to_device or copy_to_device",
@@ -126,7 +127,9 @@ def test_a_pipeline_that_can_only_be_counted_starts_over(results, name):
     assert messages(result, "start")[1].endswith(" The input pipeline 'dataset' starts over.")
 
 
-@pytest.mark.parametrize("name", ["from_generator", "prefetch_to_device", "two"])
+@pytest.mark.parametrize(
+    "name", ["from_generator", "shuffled_generator", "prefetch_to_device", "two"]
+)
 def test_it_skips_what_was_read_if_that_is_wanted(results, name):
     result = of(results, name)
     assert result["skipped"] == result["undisturbed"]

@@ -58,7 +58,7 @@ def go_back(state, prefix):
 
 
 def restored(state, prefix, random_state):
-    return state.restore(prefix, state.tracking((), ()), random_state)
+    return state.restore(prefix, state.tracking((), ()), random_state).done
 
 
 def destroyed_by(iterator):

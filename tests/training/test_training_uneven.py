@@ -60,6 +60,16 @@ def test_the_run_ends_after_the_last_step_for_which_all_workers_have_data(tmp_pa
             assert f"The dataset of worker {index} has ended after {shortest} st" in told.message
 
 
+def test_a_position_that_fits_on_one_worker_only_is_used_by_none(tmp_path):
+    place = tmp_path / "run"
+    train(place, [9, 9], "--stop-after", 4)
+    resumed = train(place, [9, 9], "--stop-after", 6, "--changed", 1)
+    # A shuffle with a buffer of 8 begins with numbers up to 8; worker 0 was further.
+    assert all(max(worker[5]["batch"]) <= 8 for worker in resumed)
+    started = [e.message for e in read_entries(RunDirectory(place)) if e.kind.value == "start"]
+    assert "starts over, because the dataset is not the one" in started[-1]
+
+
 def test_with_parameter_servers_the_run_ends_with_the_dataset_of_the_chief(tmp_path):
     place, log = tmp_path / "run", tmp_path / "log"
     words = ["--steps", 9, "--log", log]

@@ -121,6 +121,7 @@ PIPELINES = {
     "read_variable": read_variable,
     "from_generator": from_generator,
     "nested_generator": nested_generator,
+    "shuffled_generator": lambda: from_generator().shuffle(10, seed=3),
     "py_function": lambda: indexes().map(lambda i: tf.py_function(double, [i], tf.int64)),
     "numpy_function": lambda: indexes().map(lambda i: tf.numpy_function(double, [i], tf.int64)),
     "rejection_resample": lambda: indexes().rejection_resample(classes, [0.5, 0.5], seed=3),
@@ -141,7 +142,7 @@ PIPELINES = {
     "sampled": lambda: tf.data.Dataset.sample_from_datasets([indexes(), indexes()], seed=3),
     "two": lambda: {"exact": indexes(), "counted": from_generator()},
 }
-SKIPPING = {"from_generator", "two", "prefetch_to_device"}
+SKIPPING = {"from_generator", "shuffled_generator", "two", "prefetch_to_device"}
 
 
 def train(directory, dataset, steps, **saving):

@@ -21,6 +21,7 @@ parser.add_argument("--stop-after", type=int, help="leave the loop after this st
 parser.add_argument("--restore-at", type=int, help="ckpt-4, in place, after this step")
 parser.add_argument("--wait", action="store_true", help="for the workers that have more")
 parser.add_argument("--plain", choices=["gradients", "step"], help="of the script's own")
+parser.add_argument("--changed", type=int, help="worker with another dataset than it had")
 parser.add_argument("--log", required=True)
 options = parser.parse_args()
 
@@ -43,6 +44,8 @@ def numbered_examples(context):
     numbers = tf.data.Dataset.range(size).shuffle(8, seed=context.input_pipeline_id)
     if options.unknown:
         numbers = numbers.filter(lambda _: True)
+    if options.changed == context.input_pipeline_id:
+        numbers = numbers.prefetch(1)
     return numbers.batch(2).map(lambda n: (n, scaled(n)))
 
 

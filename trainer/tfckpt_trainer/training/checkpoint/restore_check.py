@@ -11,6 +11,7 @@ from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import BundleError
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.training.checkpoint.state import RandomState
+from tfckpt_trainer.training.pipelines.input_state import RestoredInputs
 from tfckpt_trainer.training.state.adoption import Adoption
 from tfckpt_trainer.training.state.comparison import Match
 from tfckpt_trainer.training.state.variables import components, raw_variable
@@ -37,11 +38,11 @@ class Reading:
 
     Attributes:
         failure: What went wrong; empty if nothing did.
-        inputs: See `RestoreOutcome.inputs`.
+        inputs: What was done with the input pipelines.
     """
 
     failure: str = ""
-    inputs: list[str] = field(default_factory=list)
+    inputs: RestoredInputs = field(default_factory=RestoredInputs)
 
 
 @dataclass

@@ -104,6 +104,9 @@ class Restorer:
         failures = [read.failure for read in readings if read.failure]
         if failures:
             raise TornRestoreError(f"The restore of {name} failed halfway: {'; '.join(failures)}")
+        # A position that one worker lacks would have the others repeat or skip its examples.
+        unfit = {name for read in readings for name in read.inputs.unfit}
+        self._workers.start_over(sorted(unfit - set(reading.inputs.unfit)), prepared)
         return RestoreOutcome(
             notes=tuple(note for checked in checks for note in checked.notes),
             variables=len(prepared.matches) + len(prepared.untracked),
@@ -111,7 +114,7 @@ class Restorer:
             worker_restored=with_worker_state,
             left_out=tuple(checks[0].left_out),
             adopted=prepared.adoption.notes if prepared.adoption is not None else (),
-            inputs=tuple(dict.fromkeys(clause for read in readings for clause in read.inputs)),
+            inputs=tuple(dict.fromkeys(clause for read in readings for clause in read.inputs.done)),
         )
 
     def _check(self, name: str, *, partial: bool) -> tuple[RestoreCheck, Prepared]:

@@ -24,7 +24,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.documents import SealedDocument, load, store
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
 from tfckpt_trainer.training.iterators import recreate_iterators
-from tfckpt_trainer.training.pipelines.input_state import InputState
+from tfckpt_trainer.training.pipelines.input_state import InputState, RestoredInputs
 from tfckpt_trainer.training.pipelines.pipeline import POSITION_ERRORS
 from tfckpt_trainer.training.state.comparison import Comparison, Match, compare, stored_value
 from tfckpt_trainer.training.state.passed import check_passed, is_tracked_as, saves_itself
@@ -259,28 +259,27 @@ class WorkerState:
         """Returns the names of objects of the script whose state was not saved."""
         return self._user_objects.missing(saved.objects)
 
-    def restore(self, prefix: Path, tracking: tf.train.Checkpoint, saved: RandomState) -> list[str]:
+    def restore(
+        self, prefix: Path, tracking: tf.train.Checkpoint, saved: RandomState
+    ) -> RestoredInputs:
         """Restores the state in place; iterators are created anew.
 
         Args:
             prefix: Prefix under which it was saved.
             tracking: The result of `tracking`.
             saved: The result of `load_random_state`.
-
-        Returns:
-            What was done with each input pipeline that is not at its exact position.
         """
         recreate_iterators(tracking)
         status = tracking.read(str(prefix)).assert_existing_objects_matched()
         # The input pipelines take their part themselves.
         status.expect_partial()
-        done = self.inputs.restore(prefix, saved.elements_read)
+        restored = self.inputs.restore(prefix, saved.elements_read)
         # Skipping elements may run code of the script that draws random numbers.
         version, keys, gauss = saved.python
         random.setstate((version, tuple(keys), gauss))
         kind, state, *rest = saved.numpy
         np.random.set_state((kind, np.array(state, np.uint32), *rest))
-        return done
+        return restored
 
     def restore_objects(self, saved: RandomState) -> None:
         """Restores the objects of the script that save and restore themselves."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tfckpt_trainer.training.checkpoint.restore_check import (
     first_problems,
 )
 from tfckpt_trainer.training.checkpoint.state import RandomState, TrainingState, WorkerState
+from tfckpt_trainer.training.pipelines.input_state import RestoredInputs
 from tfckpt_trainer.training.state.comparison import Comparison, compare, wrong_values
 from tfckpt_trainer.training.state.values_by_path import (
     UNTRACKED,
@@ -115,20 +117,26 @@ class WorkerRestore:
 
     def restore(
         self, name: str, prepared: Prepared, *, with_worker_state: bool
-    ) -> tuple[list[str], set[int]]:
+    ) -> tuple[RestoredInputs, set[int]]:
         """Restores what was checked, but for the objects of the script.
 
         Returns:
-            What was done with each input pipeline that is not at its exact position, as a clause;
-            and the identities of the variables that took the values of this worker.
+            What was done with the input pipelines, and the identities of the variables that took
+            the values of this worker.
         """
         restore_values(self._untracked_prefix(name), prepared.untracked)
         if not (with_worker_state and prepared.tracking and prepared.random_state):
-            return [], set()
-        done = self._state.worker.restore(
+            return RestoredInputs(), set()
+        restored = self._state.worker.restore(
             self._worker_prefix(name), prepared.tracking, prepared.random_state
         )
-        return done, prepared.own
+        return restored, prepared.own
+
+    def start_over(self, names: Collection[str], prepared: Prepared) -> None:
+        """Starts input pipelines over, because their positions did not fit on another worker."""
+        if names and prepared.random_state is not None:
+            inputs = self._state.worker.inputs
+            inputs.start_over(names, prepared.random_state.elements_read)
 
     def wrong_values(self, name: str, prepared: Prepared, own: set[int]) -> list[str]:
         """Returns the names of restored variables that differ from the saved value."""

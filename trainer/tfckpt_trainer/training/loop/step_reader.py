@@ -117,7 +117,11 @@ class StepReader:
         except tf.errors.NotFoundError:
             # The names of its elements are those of another pipeline: with marks, or without.
             self._exchange_dataset()
-            self._restore_position(tensors)
+            try:
+                self._restore_position(tensors)
+            except tf.errors.NotFoundError:
+                self._exchange_dataset()
+                raise
 
     def _exchange_dataset(self) -> None:
         was_plain = self.iterator._dataset is self._plain

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,19 @@ from tfckpt_trainer.training.state.variables import live_objects
 
 KEY = "input"
 """Name of the iterators in the checkpoint of a worker."""
+
+
+@dataclass
+class RestoredInputs:
+    """What a restore did with the pipelines of one worker.
+
+    Attributes:
+        done: A clause for each pipeline that is not at its exact position.
+        unfit: Names of pipelines that start over because their position did not fit.
+    """
+
+    done: list[str] = field(default_factory=list)
+    unfit: list[str] = field(default_factory=list)
 
 
 class InputState:
@@ -111,25 +125,40 @@ class InputState:
         degraded = [pipeline.degrade() for pipeline in self._pipelines.values()]
         return any(degraded)
 
-    def restore(self, prefix: Path, elements: Mapping[str, int]) -> list[str]:
+    def restore(self, prefix: Path, elements: Mapping[str, int]) -> RestoredInputs:
         """Restores the pipelines in place, each as far as it was saved.
 
         Args:
             prefix: Prefix of the worker's checkpoint.
             elements: Numbers of elements read, from beside it.
-
-        Returns:
-            What was done with each pipeline that is not at its exact position, as a clause.
         """
         saved = self._saved_iterators(prefix)
-        done = []
+        restored = RestoredInputs()
         for name, pipeline in self._pipelines.items():
-            if name in saved and pipeline.saves_iterator:
-                done.append(self._restore_iterator(prefix, name, elements.get(name)))
+            read = elements.get(name)
+            if name not in saved or not pipeline.saves_iterator:
+                restored.done.append(pipeline.start_over(read, self.report))
+            elif not self._restore_iterator(prefix, name):
+                restored.unfit.append(name)
+                over = pipeline.start_over(read, self.report)
+                why = "the dataset is not the one whose position was saved"
+                restored.done.append(f"{over}, because {why}")
             else:
-                done.append(pipeline.start_over(elements.get(name), self.report))
-        others = [one.restored for one in self._others if one.reason]
-        return [*(clause for clause in done if clause), *others]
+                pipeline.elements = read
+                if pipeline.facts.position is not InputPosition.EXACT:
+                    restored.done.append(pipeline.facts.restored)
+        restored.done += [one.restored for one in self._others if one.reason]
+        return restored
+
+    def start_over(self, names: Iterable[str], elements: Mapping[str, int]) -> None:
+        """Starts pipelines over, because their positions did not fit on another worker.
+
+        Args:
+            names: Names of the pipelines.
+            elements: Numbers of elements read.
+        """
+        for name in names:
+            self._pipelines[name].start_over(elements.get(name), self.report)
 
     def require_exact(self) -> None:
         """Makes sure that the positions of all pipelines are exact.
@@ -147,8 +176,10 @@ class InputState:
             "what is possible."
         )
 
-    def _restore_iterator(self, prefix: Path, name: str, elements: int | None) -> str:
+    def _restore_iterator(self, prefix: Path, name: str) -> bool:
+        """Restores the position of a pipeline; returns whether it fits."""
         pipeline = self._pipelines[name]
+        pipeline.elements = None
         recreate_iterator(pipeline.iterator)
         checkpoint = tf.train.Checkpoint(**self._tracked({name: pipeline.iterator}))
         try:
@@ -156,11 +187,8 @@ class InputState:
             # The rest is of the worker's other objects.
             status.expect_partial()
         except POSITION_ERRORS:
-            done = pipeline.start_over(elements, self.report)
-            return f"{done}, because the dataset is not the one whose position was saved"
-        pipeline.elements = elements
-        facts = pipeline.facts
-        return "" if facts.position is InputPosition.EXACT else facts.restored
+            return False
+        return True
 
     def _saved_iterators(self, prefix: Path) -> set[str]:
         """Returns the names of the pipelines whose iterator is in a checkpoint."""

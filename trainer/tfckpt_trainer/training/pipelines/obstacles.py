@@ -82,17 +82,18 @@ def find_obstacles(dataset: tf.data.Dataset, error: tf.errors.OpError) -> tuple[
     """
     named = re.search(r"(\w+) (is stateful|does not)", str(error.message))
     operation = named[1] if named else ""
-    found = _obstacles_in(_parts(dataset), operation) + find_captured_obstacles(dataset)
+    found = _obstacles_in(_parts(dataset), operation) + find_late_obstacles(dataset)
     unknown = f"the operation {operation}" if operation else str(error.message).splitlines()[0]
     return tuple(dict.fromkeys(found)) or (Obstacle(unknown, _REMOVE),)
 
 
-def find_captured_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
-    """Returns obstacles in datasets that functions of a pipeline use, such as that of `flat_map`.
+def find_late_obstacles(dataset: tf.data.Dataset) -> tuple[Obstacle, ...]:
+    """Returns obstacles whose iterators exist only after the first element.
 
-    Their iterators exist only after the first element, so a dry run does not notice them.
+    Those are below a `shuffle`, or in datasets that functions of a pipeline use, such as that of
+    `flat_map`. A dry run does not notice them.
     """
-    found: list[Obstacle] = []
+    found = [one for one in _obstacles_in(_parts(dataset), "") if one.hides_position]
     waiting, seen = [dataset], {id(dataset)}
     while waiting:
         for inner in _captured(waiting.pop()):

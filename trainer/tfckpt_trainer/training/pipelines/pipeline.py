@@ -14,7 +14,7 @@ from tfckpt_trainer.rundir.records.exactness import InputPosition, PipelineFacts
 from tfckpt_trainer.training.iterators import destroy_iterator, recreate_iterator
 from tfckpt_trainer.training.pipelines.obstacles import (
     Obstacle,
-    find_captured_obstacles,
+    find_late_obstacles,
     find_obstacles,
     find_order_obstacles,
 )
@@ -62,7 +62,7 @@ def probe(iterator: tf.data.Iterator) -> Probe:
     except POSITION_ERRORS as error:
         obstacles = find_obstacles(iterator._dataset, error)
     else:
-        obstacles = find_captured_obstacles(iterator._dataset)
+        obstacles = find_late_obstacles(iterator._dataset)
     order = find_order_obstacles(iterator._dataset)
     if not obstacles:
         return Probe(InputPosition.POSITION if order else InputPosition.EXACT, order)
@@ -145,7 +145,9 @@ class Pipeline:
         Returns:
             What was done, as a clause.
         """
-        recreate_iterator(self.iterator)
+        if self.elements != 0:
+            recreate_iterator(self.iterator)
+        # Otherwise it is at its start. A new one would shuffle with the seeds of another epoch.
         self.on_start_over()
         self.elements = 0
         if elements is None or not self._skips:
