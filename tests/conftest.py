@@ -97,7 +97,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keeps the garbage collector from looking through thousands of tests again and again."""
+    """Keeps the garbage collector from looking through thousands of tests again and again.
+
+    Raises:
+        pytest.UsageError: A module imports TensorFlow: 500 MB and seconds in each process.
+    """
+    if "tensorflow" in sys.modules:
+        raise pytest.UsageError("A test module imports TensorFlow. Import it within the tests.")
     gc.freeze()
 
 

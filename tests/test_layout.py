@@ -26,6 +26,7 @@ SHARED_NAMES = {
         "compare.py": SAME_VERB,
         "config.py": SAME_SUBJECT,
         "export.py": SAME_VERB,
+        "extract.py": SAME_VERB,
         "inspect.py": SAME_VERB,
         "launch.py": SAME_VERB,
         "logs.py": SAME_SUBJECT,

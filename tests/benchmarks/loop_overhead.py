@@ -7,6 +7,9 @@ machine meets both. Both feed from a dataset and read the mean loss of every ste
 are medians over the pairs of blocks: of the difference of their median steps, and of the
 difference of the CPU time of the thread that runs the loop.
 
+After a longer wait for TensorFlow the caches of the processor are cold, and the same code takes
+several times as long, with the library and without. So the CPU time of both is printed.
+
 With `--fit`, Keras's `Model.fit` is compared with `fit` of the library, on one worker: Keras's
 own does not work on several.
 """
@@ -104,10 +107,12 @@ def compare(
     spread = statistics.quantiles(added, n=10)
     cpu = statistics.median(library.cpu - bare.cpu for bare, library in pairs)
     usual = statistics.median(bare.step for bare, _ in pairs)
+    usual_cpu = statistics.median(bare.cpu for bare, _ in pairs)
     print(
         f"{what}: step {usual * 1e3:.3f} ms without the library, "
         f"{statistics.median(added) * 1e6:+.0f} µs with it (10th to 90th percentile "
-        f"{spread[0] * 1e6:+.0f} to {spread[-1] * 1e6:+.0f} µs), {cpu * 1e6:+.0f} µs of CPU",
+        f"{spread[0] * 1e6:+.0f} to {spread[-1] * 1e6:+.0f} µs), "
+        f"{cpu * 1e6:+.0f} µs of CPU to {usual_cpu * 1e6:.0f} µs",
         flush=True,
     )
 

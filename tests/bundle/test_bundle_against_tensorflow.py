@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES
+from tfckpt_trainer.bundle.exchange.convert import write_checkpoint
+from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, extract_tensors
 from tfckpt_trainer.bundle.index import DTYPES as TYPE_NAMES
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import read_object_graph
@@ -276,6 +278,50 @@ def test_tensorflow_reads_what_was_written(tf, checkpoints, tmp_path, kind):
     for name in shapes:
         one, other = (np.asarray(reader.get_tensor(name)) for reader in (ours, theirs))
         assert (one.dtype, one.tolist()) == (other.dtype, other.tolist()), name
+
+
+@pytest.mark.parametrize("kind", ["keras", "sharded", "types", "by name"])
+def test_extracted_tensors_are_those_that_tensorflow_reads(tf, checkpoints, tmp_path, kind):
+    import numpy as np
+    import safetensors.numpy
+
+    prefix = checkpoints[kind]
+    reader, index = tf.train.load_checkpoint(str(prefix)), read_index(prefix)
+    entries = [one for one in index.entries.values() if is_numeric(one)]
+    done = extract_tensors(prefix, index, entries, tmp_path / "a.npz", ArrayFormat.NPZ)
+    plain = [one for one in entries if not one.dtype.startswith(("complex", "float8", "bf"))]
+    extract_tensors(prefix, index, plain, tmp_path / "a.st", ArrayFormat.SAFETENSORS)
+    tensors = safetensors.numpy.load_file(tmp_path / "a.st")
+    with np.load(tmp_path / "a.npz") as arrays:
+        for entry in entries:
+            expected, name = np.asarray(reader.get_tensor(entry.name)), done.names[entry.name]
+            for found in (arrays[name], tensors.get(name, arrays[name])):
+                assert found.shape == expected.shape
+                assert found.astype(expected.dtype).tobytes() == expected.tobytes(), name
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_tensorflow_restores_what_was_converted(tf, tmp_path, by_name):
+    import keras
+    import numpy as np
+
+    random = np.random.RandomState(1)
+    kernel, bias = random.randn(3, 2).astype("float32"), np.ones(2, np.float32)
+    np.savez(tmp_path / "w.npz", **{"net/kernel": kernel, "net/bias": bias, "step": np.int64(7)})
+    write_checkpoint(tmp_path / "w.npz", tmp_path / "ckpt", by_name=by_name)
+    reader = tf.train.load_checkpoint(str(tmp_path / "ckpt"))
+    if by_name:
+        assert reader.get_tensor("net/kernel").tobytes() == kernel.tobytes()
+        assert sorted(reader.get_variable_to_shape_map()) == ["net/bias", "net/kernel", "step"]
+        return
+    layer, step = keras.layers.Dense(2), tf.Variable(0, dtype=tf.int64)
+    layer.build((None, 3))
+    net = tf.train.Checkpoint(kernel=layer.kernel, bias=layer.bias)
+    status = tf.train.Checkpoint(net=net, step=step).read(str(tmp_path / "ckpt"))
+    status.assert_consumed()
+    assert step.numpy() == 7
+    assert layer.kernel.numpy().tobytes() == kernel.tobytes()
+    assert layer.bias.numpy().tobytes() == bias.tobytes()
 
 
 def test_ten_thousand_variables_take_several_blocks(checkpoints):

@@ -9,6 +9,7 @@ import pytest
 from tfckpt_trainer.catalog.alerts import find_alerts
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.rundir.health import WorkerState
+from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.records.worker import (
     Activity,
     NotFiniteMetric,
@@ -179,3 +180,28 @@ def test_many_metrics_are_counted():
         "m0, m1 and m2 are NaN since step 41, 6 more metrics are not finite. "
     )
     assert "m3" not in alert.message
+
+
+@pytest.mark.parametrize("seconds", [29.0, 31.0])
+@pytest.mark.parametrize("beats_at", [None, 50.0, 101.0])
+def test_processes_that_write_no_heartbeat_are_an_alert_after_a_while(seconds, beats_at):
+    process = WorkerProcess(index=0, pid=12, process_started_at=100.0)
+    supervisor = SupervisorStatus(
+        pid=11,
+        host="trainhost",
+        process_started_at=99.0,
+        updated_at=100.0 + seconds,
+        interval_seconds=1.0,
+        state=SupervisorState.RUNNING,
+        workers=[process],
+    )
+    before = [] if beats_at is None else [(a_worker(updated_at=beats_at), WorkerState.LOST)]
+    found = find_alerts(ROOT, before, [], supervisor)
+    if seconds < 30 or beats_at == 101.0:
+        assert found == ()
+        return
+    (alert,) = found
+    assert alert.kind == "no-heartbeat"
+    assert alert.message.startswith("Worker 0 (process 12) runs, but no worker has written")
+    assert f"tfckpt-tui logs {QUOTED}" in alert.advice
+    assert f"tfckpt-tui stop --force {QUOTED}" in alert.advice

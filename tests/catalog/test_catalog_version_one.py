@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
 
 from tensorflow_processes import run_with_tensorflow
+from tfckpt_trainer.bundle.table import MAGIC
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.states import CheckpointState
+from tfckpt_trainer.catalog.scan.version_one import find_version_one
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 SCRIPT = Path(__file__).parent / "scripts" / "version_one.py"
@@ -113,6 +116,35 @@ def test_it_is_opened_once_however_often_one_looks(made, monkeypatch):
     assert len(opened) == 1
 
 
+def bare(path: Path, first_value: bytes) -> None:
+    """A table without state file or graph, whose first value is this."""
+    head = b"\0\0" + bytes([len(first_value)]) + first_value
+    path.write_bytes(head.ljust(100, b"\0") + struct.pack("<Q", MAGIC))
+
+
+def test_the_content_tells_where_nothing_else_does(made):
+    bare(made.root / "model.ckpt-100", b"\x0a\x04meta")
+    bare(made.root / "ckpt-5.index.bak", b"\x08\x01\x1a\x02\x08\x01")
+    bare(made.root / "notes", b"\x0a\x04meta")
+    (made.root / "model.txt").write_text("text")
+    made.touch(made.root, LONG_AGO)
+    found = diagnostics(made.run)
+    assert list(found) == ["v1-format"]
+    assert found["v1-format"].message.startswith("model.ckpt-100 is in TensorFlow's V1 format.")
+    assert [one.name for one in find_version_one(made.root)] == ["model.ckpt-100"]
+
+
+@pytest.mark.parametrize("shards", [0, 2])
+def test_a_catalog_lists_them_apart(made, shards):
+    paths = save(made, "model.ckpt-100", shards=shards)
+    catalog = Catalog(made.run)
+    assert catalog.scan(NOW) == ()
+    catalog.diagnostics(NOW)
+    (found,) = catalog.version_one
+    assert (found.name, found.files) == ("model.ckpt-100", tuple(path.name for path in paths))
+    assert found.size == sum(path.stat().st_size for path in paths)
+
+
 @pytest.mark.tensorflow
 def test_what_tensorflow_writes(tmp_path):
     done = run_with_tensorflow(SCRIPT, tmp_path)
@@ -124,6 +156,11 @@ def test_what_tensorflow_writes(tmp_path):
         assert list(found) == ["v1-format"], kind
         assert "model.ckpt-100 and model.ckpt-200 are in" in found["v1-format"].message
         assert Catalog(run).scan(later) == ()
+        # The data alone is known by its content.
+        for path in [run.state_file, *run.root.glob("*.meta")]:
+            path.unlink()
+        names = [one.name for one in find_version_one(run.root)]
+        assert names == ["model.ckpt-100", "model.ckpt-200"], kind
     for kind in ("plain-v2", "sharded-v2"):
         (converted,) = Catalog(RunDirectory(tmp_path / kind)).scan(later)
         assert converted.restorable

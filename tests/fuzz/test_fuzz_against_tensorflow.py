@@ -102,6 +102,8 @@ def test_messages_that_tensorflow_reads_otherwise_are_reported(tmp_path, change,
     [
         (b"\x08\x02\x1a\x03\x1a\x01\x01", "readers of version 1 cannot read it"),
         (b"\x08\x02\x1a\x02\x18\x01", "readers of version 1 cannot read it"),
+        (b"\x08\x02\x1a\x06\x18\x81\x80\x80\x80\x10", "readers of version 1 cannot read it"),
+        (b"\x08\x02\x1a\x01\x08\x1a\x01\x08", "a number is truncated"),
         (b"\x08\x02\x1a\x0b\x08" + b"\xff" * 9 + b"\x01", "which does not exist"),
         (b"\x08\x02\x1a\x02\x10\x00\x1a\x02\x10\x02", "needs a reader of version 2"),
     ],

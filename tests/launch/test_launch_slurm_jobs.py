@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,16 +13,20 @@ from hypothesis import strategies as st
 
 from recorded_slurm import RecordedSlurm, job_line
 from tfckpt_trainer.errors import LaunchError, UsageError
+from tfckpt_trainer.launch import preflight
+from tfckpt_trainer.launch.launcher import launch
+from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.jobs import (
-    MOST_NODES,
     JobState,
     cancel_job,
-    expand_nodes,
     is_job_id,
     parse_jobs,
     read_jobs,
     run_command,
 )
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.job import BatchJob
 
 
 def test_one_call_tells_all_jobs_of_a_user() -> None:
@@ -186,27 +191,51 @@ def test_an_answer_that_was_cut_off_has_only_whole_jobs() -> None:
     assert list(parse_jobs(whole[: len(whole) - 40], "<S>")) == ["1"]
 
 
+def test_a_list_of_nodes_in_another_notation_is_one_name() -> None:
+    for nodes, names in (("tn[0-1],b", ("tn0", "tn1", "b")), ("a[1-x]", ("a[1-x]",)), ("", ())):
+        slurm = RecordedSlurm(job_line(state="RUNNING", nodes=nodes))
+        assert read_jobs(["1234"], runner=slurm).jobs["1234"].nodes == names
+
+
+# -- a launch beside a batch job ---------------------------------------------------------------
+
+
+def run_with_job(tmp_path: Path) -> tuple[RunDirectory, LaunchOptions]:
+    run = RunDirectory(tmp_path / "run")
+    run.create()
+    job = BatchJob(
+        scheduler="slurm", id="1234", user="ada", submitted_at=1795341252.0, script="job.sbatch"
+    )
+    store(run.job_file, job)
+    options = LaunchOptions(
+        run_directory=str(run.root),
+        command=(sys.executable, "-c", "pass"),
+        working_directory=str(tmp_path),
+        standby=False,
+    )
+    return run, options
+
+
 @pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("", ()),
-        ("tn0", ("tn0",)),
-        ("tn[0-2,5],gpu07", ("tn0", "tn1", "tn2", "tn5", "gpu07")),
-        ("n[08-11]-ib", ("n08-ib", "n09-ib", "n10-ib", "n11-ib")),
-        ("r[1-2]n[1,3]", ("r1n1", "r1n3", "r2n1", "r2n3")),
-        ("a[", ("a",)),
-        ("a[1-x]", ("a1-x",)),
-    ],
+    ("state", "words"), [("PENDING", "waits in the queue"), ("RUNNING", "runs")]
 )
-def test_lists_of_nodes_keep_the_order_of_slurm(text: str, names: tuple[str, ...]) -> None:
-    assert expand_nodes(text) == names
+def test_no_run_is_launched_beside_its_batch_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, words: str
+) -> None:
+    run, options = run_with_job(tmp_path)
+    slurm = RecordedSlurm(job_line(state=state))
+    monkeypatch.setattr(preflight, "read_jobs", partial(read_jobs, runner=slurm))
+    with pytest.raises(LaunchError, match=rf"Batch job 1234 of this run {words}\. .* `tfckpt-tui"):
+        launch(options)
+    assert run.job_file.exists()
 
 
-@given(st.text(alphabet="ab0129[],-", max_size=40))
-def test_any_list_of_nodes_is_bounded(text: str) -> None:
-    assert len(expand_nodes(text)) <= MOST_NODES
-
-
-def test_a_huge_list_of_nodes_is_cut() -> None:
-    assert len(expand_nodes("n[0-999999999]")) == MOST_NODES
-    assert len(expand_nodes("n[0-99999]m[0-99999]x[0-99999]")) == MOST_NODES
+def test_a_launch_on_this_machine_ends_the_story_of_an_earlier_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, options = run_with_job(tmp_path)
+    slurm = RecordedSlurm(job_line(state="CANCELLED"))
+    monkeypatch.setattr(preflight, "read_jobs", partial(read_jobs, runner=slurm))
+    launch(options)
+    assert slurm.asked("squeue") == 1
+    assert not run.job_file.exists()

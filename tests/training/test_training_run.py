@@ -70,6 +70,20 @@ def test_the_next_save_notes_that_it_completed_an_interrupted_one(make_run, back
     assert [entry.checkpoint for entry in completed] == ["ckpt-1"]
 
 
+def test_a_last_save_that_goes_elsewhere_collects_the_values_of_the_script_once(make_run, tmp_path):
+    from tfckpt_trainer.training import SaveOptions
+
+    training = make_run(total_steps=1, saving=SaveOptions(fallback_directory=tmp_path / "other"))
+    calls = []
+    training.before_save(lambda: calls.append(training.step))
+    for _ in training:
+        saving = RunDirectory(training.directory).saving_directory
+        saving.rmdir()
+        saving.write_text("no directory")
+    assert calls == [1]
+    assert list((tmp_path / "other").rglob("ckpt-1.index"))
+
+
 def test_an_error_looks_for_another_trainer_once(make_run, monkeypatch):
     from tfckpt_trainer.training.loop import shutdown
 

@@ -6,10 +6,11 @@ import os
 
 import pytest
 
-from cluster import SCRIPTS
+from cluster import SCRIPTS, Cluster
 from reserved_ports import reserved_ports
 from tensorflow_processes import TensorFlowProcess, run_with_tensorflow
-from tfckpt_trainer.launch.cluster import addresses, cluster_of, tasks, tf_config
+from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config
+from tfckpt_trainer.launch.cluster import addresses
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity
@@ -92,3 +93,10 @@ def test_a_worker_is_heard_while_it_waits_for_others(tmp_path):
             process.wait()
     assert (worker.index, worker.pid, worker.activity) == (1, process.pid, Activity.STARTING)
     assert worker.detail == "Waiting for all workers to start."
+
+
+@pytest.mark.parametrize(("strategy", "workers"), [("mirrored", 1), ("multi-worker", 2)])
+def test_gradients_that_overflow_on_one_replica_are_applied_on_none(tmp_path, strategy, workers):
+    with Cluster(tmp_path / "run", "loss_scaling.py", [], workers, strategy) as cluster:
+        assert cluster.wait() == [0] * workers, cluster.output()
+        assert cluster.output().count("updates 2, scale 4.0, finite True") == workers

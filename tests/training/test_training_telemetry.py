@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tfckpt_trainer.rundir.records.worker import NotFiniteMetric, SaveStatus
-from tfckpt_trainer.training.telemetry.finite_watch import RECOVERED_AFTER, FiniteWatch
-from tfckpt_trainer.training.telemetry.save_tally import LONGEST_PROBLEM, SaveTally
-from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
 
 pytestmark = pytest.mark.tensorflow
 
 
 def test_the_tally_counts_from_the_newest_checkpoint():
+    from tfckpt_trainer.training.telemetry.save_tally import SaveTally
+
     tally = SaveTally()
     tally.set_intervals(10, None)
     for _ in range(4):
@@ -39,6 +38,8 @@ def test_the_tally_counts_from_the_newest_checkpoint():
 
 
 def test_a_long_problem_is_cut_so_that_the_heartbeat_fits_on_a_full_disk():
+    from tfckpt_trainer.training.telemetry.save_tally import LONGEST_PROBLEM, SaveTally
+
     tally = SaveTally()
     tally.failed("x" * 5000)
     problem = tally.status(0).problem
@@ -54,6 +55,8 @@ def of_loss(step, value="nan"):
 
 
 def test_a_metric_that_is_not_finite_is_one_event_however_long_it_lasts():
+    from tfckpt_trainer.training.telemetry.finite_watch import FiniteWatch
+
     watch = FiniteWatch()
     watch.step_done(1, {"loss": 0.5, "norm": INF})
     assert watch.take_begun() == [NotFiniteMetric(name="norm", value="inf", step=1)]
@@ -64,6 +67,8 @@ def test_a_metric_that_is_not_finite_is_one_event_however_long_it_lasts():
 
 
 def test_a_metric_that_changes_at_each_step_is_one_event_and_one_alert_at_a_time():
+    from tfckpt_trainer.training.telemetry.finite_watch import FiniteWatch
+
     watch = FiniteWatch()
     for step in range(1, 100, 2):
         watch.step_done(step, {"loss": NAN})
@@ -74,6 +79,8 @@ def test_a_metric_that_changes_at_each_step_is_one_event_and_one_alert_at_a_time
 
 
 def test_a_metric_that_was_finite_for_long_is_a_new_event():
+    from tfckpt_trainer.training.telemetry.finite_watch import RECOVERED_AFTER, FiniteWatch
+
     watch = FiniteWatch()
     watch.step_done(1, {"loss": NAN})
     for step in range(2, 2 + RECOVERED_AFTER):
@@ -83,6 +90,8 @@ def test_a_metric_that_was_finite_for_long_is_a_new_event():
 
 
 def test_a_metric_that_is_reported_rarely_stays_not_finite_until_it_is_reported():
+    from tfckpt_trainer.training.telemetry.finite_watch import FiniteWatch
+
     watch = FiniteWatch()
     watch.step_done(1, {"loss": NAN})
     watch.step_done(2, {"score": 1.0})
@@ -90,6 +99,8 @@ def test_a_metric_that_is_reported_rarely_stays_not_finite_until_it_is_reported(
 
 
 def test_a_restore_forgets_what_was_not_finite():
+    from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
+
     metrics = StepMetrics()
     metrics.fresh.update(loss=NAN, score=1.0)
     metrics.step_done(5, 0.1, 0.0)

@@ -39,6 +39,7 @@ from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.dialogs.delete import DeleteForGoodDialog
+from tfckpt_tui.app.dialogs.force_stop import ForceStopDialog
 from tfckpt_tui.app.dialogs.foreign_trainer import BesideTrainerDialog
 from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.run.dashboard_panes import DashboardPanes
@@ -47,17 +48,15 @@ from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 
 SIZES = ((60, 20), (80, 24), (120, 40), (200, 50))
 """Smallest, default, large and largest terminal."""
-THEMES = ("tfckpt-dark", "tfckpt-light")
+THEMES = ("tfckpt-dark", "tfckpt-light", "tfckpt-contrast", "tfckpt-colour-blind")
 _FRAME = 6
 """Cells around the title of a frame."""
 _SPARE = 16
 """Cells at the end of a cut line that a column may leave empty."""
 LEAST_CONTRAST = 4.5
-"""Of text, by the Web Content Accessibility Guidelines 2.1, level AA.
-
-It is less in the row of the cursor, and for times, ages and the parts of branches that training
-left.
-"""
+"""Of text, by the Web Content Accessibility Guidelines 2.1, level AA."""
+FAINT_CONTRAST = 3.0
+"""Of times, ages and the parts of branches that training left."""
 
 FRESH: Any = SimpleNamespace(
     processes=(),
@@ -117,6 +116,11 @@ STOPS = (
     Stop("stop", ("x",), "stop"),
     Stop("tensorboard", ("t",), "not running"),
     Stop("launch", ("L",), "Starts ", RunState.STOPPED),
+    Stop(
+        "end the processes",
+        lambda run: ForceStopDialog(run, [f"worker {n} (process {4711 + n})" for n in range(9)]),
+        "and 1 more",
+    ),
     Stop("disk full", lambda run: DeleteForGoodDialog(run, names_of(run)), "disk is full"),
     Stop(
         "beside another trainer",
@@ -365,14 +369,14 @@ def _colours_of(text: str, fore: Color, back: Color, known: Mapping[str, Color])
         return
     if fore not in known.values():
         yield f"colour {fore.hex} is not of the theme"
-    if contrast(fore, back) < _least_contrast(fore, back, known):
+    if contrast(fore, back) < _least_contrast(fore, known):
         yield f"contrast {contrast(fore, back):.1f} of {fore.hex} on {back.hex}"
 
 
-def _least_contrast(fore: Color, back: Color, known: Mapping[str, Color]) -> float:
+def _least_contrast(fore: Color, known: Mapping[str, Color]) -> float:
     if fore == known["faint"] or any(fore == known[f"branch-{n}-past"] for n in range(6)):
-        return 1.5
-    return 3.0 if back in (known["row"], known["row-focus"]) else LEAST_CONTRAST
+        return FAINT_CONTRAST
+    return LEAST_CONTRAST
 
 
 @cache

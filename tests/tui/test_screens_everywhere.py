@@ -1,4 +1,4 @@
-"""Every screen and dialog fits into every terminal and can be read in both themes."""
+"""Every screen and dialog fits into every terminal and can be read in all themes of ours."""
 
 from __future__ import annotations
 
@@ -8,22 +8,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rundir_factory import two_branches
+from rundir_factory import RunFactory, two_branches
 from screen_walk import (
+    FAINT_CONTRAST,
     LEAST_CONTRAST,
     colour_problems,
     contrast,
     furnish,
     layout_problems,
+    theme_colours,
     walking,
 )
 from textual.color import Color
 from textual.screen import Screen
+from textual.theme import BUILTIN_THEMES, Theme
 
 from tfckpt_tui import app as app_package
-from tfckpt_tui.app.themes import CONTRAST, DARK, LIGHT
+from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.themes import THEMES
+from tfckpt_tui.settings.config import AppSection, Config
 
 NOW = 1_790_000_000.0
+ALL = (*(theme.name for theme in THEMES), *BUILTIN_THEMES)
 TEXT = ("primary", "accent", "success", "warning", "error", "foreground")
 
 
@@ -61,12 +67,25 @@ async def test_every_screen_fits_and_can_be_read(
     assert sorted(all_screens() - seen) == [], "Add them to STOPS of screen_walk.py."
 
 
-@pytest.mark.parametrize("theme", [DARK, LIGHT, CONTRAST], ids=lambda theme: theme.name)
-def test_the_colours_of_a_theme_can_be_read(theme) -> None:
-    colours = {name: getattr(theme, name) for name in TEXT}
-    colours["shade"] = theme.variables["shade"]
-    colours |= {f"branch-{n}": theme.variables[f"branch-{n}"] for n in range(6)}
-    for name, colour in colours.items():
-        for ground in (theme.background, theme.surface):
-            ratio = contrast(Color.parse(colour), Color.parse(ground))
-            assert ratio >= LEAST_CONTRAST, (name, colour, ground, ratio)
+@pytest.mark.parametrize("theme", [theme for theme in ALL if not theme.startswith("ansi")])
+async def test_the_colours_of_every_theme_can_be_read(live: RunFactory, theme: str) -> None:
+    app = TfckptApp(live.run, config=Config(app=AppSection(theme=theme)))
+    app.get_css_variables()
+    colours = theme_colours(app)
+    faint = ["faint", *(f"branch-{n}-past" for n in range(6))]
+    texts = [*TEXT, "shade", *(f"branch-{n}" for n in range(6))]
+    for ground in ("background", "surface", "row", "row-focus"):
+        for name in (*texts, *faint):
+            ratio = contrast(colours[name], colours[ground])
+            least = FAINT_CONTRAST if name in faint else LEAST_CONTRAST
+            assert ratio >= least, (name, colours[name], ground, colours[ground], ratio)
+
+
+@pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
+def test_the_part_of_a_branch_that_training_left_has_its_hue(theme: Theme) -> None:
+    for number in range(6):
+        hues = [
+            Color.parse(theme.variables[f"branch-{number}{end}"]).hsl.h for end in ("", "-past")
+        ]
+        apart = abs(hues[0] - hues[1])
+        assert min(apart, 1 - apart) < 0.05, (number, hues)

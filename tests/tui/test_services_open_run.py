@@ -32,10 +32,38 @@ def test_an_empty_directory(tmp_path: Path) -> None:
         open_run(tmp_path)
 
 
+def test_an_empty_directory_is_opened_to_launch_a_run_in_it(tmp_path: Path) -> None:
+    assert open_run(tmp_path, may_be_empty=True) == RunDirectory(tmp_path)
+    (tmp_path / "README.md").touch()
+    with pytest.raises(UsageError, match="has no checkpoints"):
+        open_run(tmp_path, may_be_empty=True)
+
+
 def test_a_directory_of_something_else(tmp_path: Path) -> None:
     for name in ("README.md", "train.py"):
         (tmp_path / name).touch()
     with pytest.raises(UsageError, match=r"holds 2 other entries, the first is 'README\.md'"):
+        open_run(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["saved_model.pb", "saved_model.pbtxt"])
+def test_a_saved_model_has_its_checkpoint_in_a_subdirectory(tmp_path: Path, file: str) -> None:
+    model = tmp_path / "my model"
+    (model / "variables").mkdir(parents=True)
+    (model / "assets").mkdir()
+    (model / file).touch()
+    for name in ("variables.index", "variables.data-00000-of-00001"):
+        (model / "variables" / name).touch()
+    command = f"`tfckpt-tui '{model}/variables'`"
+    with pytest.raises(UsageError, match=f"is a SavedModel; its checkpoints are in .*{command}"):
+        open_run(model)
+
+
+def test_checkpoints_one_level_deeper_are_offered(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "run" / "ckpt-5.index").touch()
+    with pytest.raises(UsageError, match=r"has no checkpoints itself; its checkpoints are in run"):
         open_run(tmp_path)
 
 

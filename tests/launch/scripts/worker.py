@@ -27,7 +27,11 @@ ATTEMPT = int(os.environ["TFCKPT_ATTEMPT"])
 RUN = RunDirectory(Path(os.environ["TFCKPT_RUN_DIR"]))
 
 
+last_step: dict[str, float] = {}
+
+
 def beat(activity: Activity, **facts) -> None:
+    last_step.update({key: facts.pop(key) for key in ("last_step_at",) if key in facts})
     store(
         RUN.worker_status(INDEX),
         WorkerStatus(
@@ -39,6 +43,7 @@ def beat(activity: Activity, **facts) -> None:
             interval_seconds=1.0,
             activity=activity,
             step=facts.pop("step", 0),
+            **last_step,
             **facts,
         ),
     )

@@ -12,6 +12,7 @@ import google_crc32c
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.data.ops.multi_device_iterator_ops import OwnedMultiDeviceIterator
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training import create_strategy, fit
@@ -32,6 +33,23 @@ x_val, y_val = random.randn(19, 6).astype("float32"), random.randint(0, 4, 19)
 weights_val = random.rand(19).astype("float32")
 classes = {0: 0.5, 1: 2.0, 3: 1.5}
 
+kept = []
+"""The iterators that `keras.Model.fit` creates, because destroying one can end the process.
+
+TensorFlow 2.21 frees the last dataset of such an iterator first, and then waits for the thread
+that reads ahead in it.
+"""
+create = OwnedMultiDeviceIterator.__init__
+
+
+def create_and_keep(self, *args, **kwargs):
+    """Creates an iterator of a distributed dataset, and keeps it until the process ends."""
+    create(self, *args, **kwargs)
+    kept.append(self)
+
+
+OwnedMultiDeviceIterator.__init__ = create_and_keep
+
 
 class Slices(keras.utils.PyDataset):
     """Batches of 8."""
@@ -41,6 +59,12 @@ class Slices(keras.utils.PyDataset):
 
     def __getitem__(self, index):
         return x[8 * index : 8 * index + 8], y[8 * index : 8 * index + 8]
+
+
+def generator():
+    """Yields batches of 8 of one pass."""
+    for index in range(5):
+        yield x[8 * index : 8 * index + 8], y[8 * index : 8 * index + 8]
 
 
 def dataset(*arrays, batch=8):
@@ -114,13 +138,17 @@ ALIKE = {
 }
 
 DIFFERENT = {
+    "generator function": (
+        {"x": generator, "steps_per_epoch": 5},
+        lambda: {"x": dataset(x, y).take(5)},
+    ),
     "function of a context": (
         {"x": per_replica},
         lambda: {"x": dataset(x, y)},
     ),
     "batches by index, threads": (
-        {"x": Slices(workers=2)},
-        lambda: {"x": Slices()},
+        {"x": Slices(workers=2), "validation_data": generator, "validation_steps": 4},
+        lambda: {"x": Slices(), "validation_data": dataset(x, y).take(4)},
     ),
 }
 """What Keras gets otherwise: the arguments of `fit`, and those of `keras.Model.fit`."""
@@ -171,7 +199,9 @@ def trained(name, arguments, run_dir=None):
     if run_dir is None:
         history = model.fit(*positional, **arguments)
     else:
+        before = len(kept)
         history = fit(model, *positional, run_dir=run_dir, **arguments)
+        assert len(kept) == before, "fit reads by iterators that are unsafe to destroy"
     digest = 0
     for variable in model.weights:
         digest = google_crc32c.extend(digest, variable.numpy().tobytes())

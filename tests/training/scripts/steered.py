@@ -53,6 +53,8 @@ parser.add_argument("--terminated", action="store_true", help="before there is a
 parser.add_argument("--poison", type=int, help="set a weight to NaN before this step, once")
 parser.add_argument("--busy-input", action="store_true", help="with threads that tf.data tunes")
 parser.add_argument("--random-input", action="store_true", help="a map that draws numbers")
+parser.add_argument("--note-every", type=int, help="steps between two lines of the event log")
+parser.add_argument("--step-times", help="file for the time of each step")
 options = parser.parse_args()
 
 
@@ -197,6 +199,11 @@ for batch in run:
         run.report(loss=plain_step())
     else:
         train_step(batch)
+    if options.note_every and run.step % options.note_every == 0:
+        run.note(f"At step {run.step}.")
+    if options.step_times:
+        with open(options.step_times, "a") as file:
+            file.write(f"{time.monotonic()}\n")
     run.state["count"] = run.state.get("count", 0) + 1
     run.worker_state["mine"] = run.worker_state.get("mine", 0) + 1 + worker
     if run.step in scores:

@@ -29,6 +29,7 @@ VERSION = 1
 """Version of the bundle format. TensorFlow has only had this one."""
 
 _MAX_INT32 = (1 << 31) - 1
+_MASK32 = (1 << 32) - 1
 _HEADER = {1: VARINT, 2: VARINT, 3: BYTES}
 _ENTRY = {1: VARINT, 2: BYTES, 3: VARINT, 4: VARINT, 5: VARINT, 6: FIXED32, 7: BYTES}
 _SHAPE = {2: BYTES, 3: VARINT}
@@ -170,17 +171,17 @@ def _read_header(table: Table, entries: Iterator[tuple[bytes, bytes]]) -> int:
 
 def _shard_count(data: bytes) -> int:
     count = endianness = 0
-    version = b""
+    versions = []
     for number, _, value, content in typed_fields(data, _HEADER):
         if number == 1:
             count = signed64(value)
         elif number == 2:
             endianness = value
         elif number == 3:
-            version += content
+            versions.append(content)
     if endianness != 0:
         raise WireError("was written on a big-endian machine; only little-endian is supported")
-    _check_version(version)
+    _check_version(_merged(versions))
     if not 0 < count <= MAX_SHARDS:
         raise WireError(f"has {count} data files; expected 1 to {MAX_SHARDS}")
     return count
@@ -196,9 +197,9 @@ def _check_version(data: bytes) -> None:
         elif number == 2 and kind == VARINT:
             needed = value
         elif number == 3 and kind == VARINT:
-            refused.add(value)
+            refused.add(value & _MASK32)
         elif number == 3 and kind == BYTES:
-            refused.update(_packed(content))
+            refused.update(value & _MASK32 for value in _packed(content))
         elif number <= 3:
             raise WireError(f"field {number} of the version has wire type {kind}")
     if producer > _MAX_INT32:
@@ -207,6 +208,16 @@ def _check_version(data: bytes) -> None:
         raise WireError(f"needs a reader of version {needed}; this one reads version {VERSION}")
     if VERSION in refused:
         raise WireError(f"says that readers of version {VERSION} cannot read it")
+
+
+def _merged(messages: list[bytes]) -> bytes:
+    """Merges a message that comes several times: its fields follow one another."""
+    if len(messages) > 1:
+        for message in messages:
+            # Two truncated messages must not make a whole one.
+            for _ in fields(message):
+                pass
+    return b"".join(messages)
 
 
 def _packed(data: bytes) -> Iterator[int]:
@@ -218,14 +229,13 @@ def _packed(data: bytes) -> Iterator[int]:
 
 def _entry(name: str, data: bytes, shard_count: int) -> TensorEntry:
     dtype = shard = offset = size = checksum = 0
-    shape = b""
+    shapes: list[bytes] = []
     slices = []
     for number, _, value, content in typed_fields(data, _ENTRY):
         if number == 1:
             dtype = value
         elif number == 2:
-            # A message that comes twice is merged, which is to read both one after the other.
-            shape += content
+            shapes.append(content)
         elif number == 3:
             shard = signed64(value)
         elif number == 4:
@@ -243,7 +253,7 @@ def _entry(name: str, data: bytes, shard_count: int) -> TensorEntry:
     return TensorEntry(
         name=name,
         dtype=DTYPES[dtype],
-        shape=_known_shape(shape),
+        shape=_known_shape(_merged(shapes)),
         shard=shard,
         shard_count=shard_count,
         offset=offset,

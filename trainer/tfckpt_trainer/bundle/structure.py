@@ -135,7 +135,7 @@ def _entry_findings(prefix: Path, index: Index) -> Iterator[Finding]:
             yield Finding("error", "dtype", file, entry.name, message)
     yield from _name_findings(file, index)
     for entry in index.entries.values():
-        problem = _slice_problem(index, entry) if entry.slices else ""
+        problem = slice_problem(index, entry) if entry.slices else ""
         if problem:
             yield Finding("error", "slice", file, entry.name, f"{entry.name}: {problem}")
 
@@ -156,7 +156,7 @@ def _is_utf8(name: str) -> bool:
     return not any("\udc80" <= character <= "\udcff" for character in name)
 
 
-def _slice_problem(index: Index, entry: TensorEntry) -> str:
+def slice_problem(index: Index, entry: TensorEntry) -> str:
     """Returns why the parts do not form the whole tensor; empty if they do."""
     elements = 0
     if len(set(entry.slices)) < len(entry.slices):

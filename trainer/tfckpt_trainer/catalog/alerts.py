@@ -13,11 +13,14 @@ from pathlib import Path
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, newest_finite
 from tfckpt_trainer.catalog.scan.observation import join_names
 from tfckpt_trainer.rundir.health import WorkerState
+from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import NotFiniteMetric, SaveStatus, WorkerStatus
 
 SAVE_FAILED = "save-failed"
 SAVE_OVERDUE = "save-overdue"
 NOT_FINITE = "not-finite"
+NO_HEARTBEAT = "no-heartbeat"
+NO_DIRECTORY = "no-directory"
 """Kinds of alerts."""
 
 LATE_AFTER_INTERVALS = 3
@@ -25,6 +28,9 @@ LATE_AFTER_INTERVALS = 3
 
 LATE_AFTER_SECONDS = 10.0
 """Shortest training without a checkpoint after which saves are overdue, in seconds."""
+
+SILENT_AFTER_SECONDS = 30.0
+"""How long a worker process may run without a heartbeat; importing TensorFlow takes seconds."""
 
 STEPS_TO_SAVE = 2
 """Steps in which a save that is due by the clock takes place: all workers act after one step."""
@@ -83,6 +89,7 @@ def find_alerts(
     root: Path,
     workers: Sequence[tuple[WorkerStatus, WorkerState]],
     checkpoints: Sequence[Checkpoint],
+    supervisor: SupervisorStatus | None = None,
 ) -> tuple[Alert, ...]:
     """Returns the alerts of a run, the most urgent first.
 
@@ -90,13 +97,63 @@ def find_alerts(
         root: The run directory, for commands.
         workers: The heartbeats and states of the workers.
         checkpoints: All checkpoints, newest first.
+        supervisor: The heartbeat of the supervisor, if it lives.
     """
+    silent = _silent_workers(root, workers, supervisor) if supervisor is not None else None
+    if silent is not None:
+        return (silent,)
     chief = next((worker for worker in workers if worker[0].index == 0), None)
     if chief is None:
         return ()
     others = [status for status, _ in workers if status.index != 0]
     seen = _Seen(root, *chief, others, checkpoints)
     return tuple(alert for find in _FINDERS if (alert := find(seen)) is not None)
+
+
+def missing_directory_alert(path: str) -> Alert:
+    """Returns the alert about a run directory that vanished or cannot be read.
+
+    Args:
+        path: The run directory, safe to show.
+    """
+    return Alert(
+        NO_DIRECTORY,
+        "the run directory is gone",
+        f"{path} does not exist any more, or cannot be read: it was moved or deleted, or its disk "
+        "is not mounted.",
+        f"Look for it with `ls -ld {shlex.quote(path)}`. The app shows it again once it is back.",
+    )
+
+
+def _silent_workers(
+    root: Path,
+    workers: Sequence[tuple[WorkerStatus, WorkerState]],
+    supervisor: SupervisorStatus,
+) -> Alert | None:
+    """Returns the alert about processes that were started and write no heartbeat at all."""
+    running = [process for process in supervisor.workers if process.exit_code is None]
+    if not running:
+        return None
+    started_at = max(process.process_started_at for process in running)
+    if any(status.updated_at >= started_at for status, _ in workers):
+        return None
+    # Both times are of the supervisor's clock.
+    seconds = supervisor.updated_at - started_at
+    if seconds < SILENT_AFTER_SECONDS:
+        return None
+    who = join_names([f"worker {process.index} (process {process.pid})" for process in running])
+    verb = "runs" if len(running) == 1 else "run"
+    quoted = shlex.quote(str(root))
+    return Alert(
+        NO_HEARTBEAT,
+        f"no heartbeat {SILENT_AFTER_SECONDS:g} s after the start",
+        f"{who[:1].upper()}{who[1:]} {verb}, but no worker has written a heartbeat within "
+        f"{SILENT_AFTER_SECONDS:g} s of the start. A script that does not use tfckpt_trainer "
+        "writes none.",
+        f"See what it prints with `tfckpt-tui logs {quoted}`. Progress, saves and restores need "
+        "`TrainingRun` or `fit` of tfckpt_trainer in the script. To end its processes, use "
+        f"`tfckpt-tui stop --force {quoted}`, or X in the app.",
+    )
 
 
 def not_finite_alert(

@@ -29,6 +29,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
+from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 
 SUPERVISOR_SECONDS = 30.0
 """Time limit for the supervisor to start its workers."""
@@ -58,6 +59,7 @@ def launch(options: LaunchOptions, by: str = "") -> SupervisorStatus | BatchJob:
         UsageError: The command or the directory cannot be used.
         LaunchError: The run is already running, it failed at once, or Slurm refused it.
     """
+    refuse_url(options.run_directory)
     run = RunDirectory(Path(options.run_directory))
     check_options(options)
     check_directory(run)
@@ -66,6 +68,8 @@ def launch(options: LaunchOptions, by: str = "") -> SupervisorStatus | BatchJob:
         raise already_alive(run)
     try:
         check_no_orphans(run)
+        # Of an earlier launch: the app must not take it for the job of this one.
+        run.job_file.unlink(missing_ok=True)
         _write_run_file(run, options)
         store(run.launch_file, options)
         run.supervisor_status.unlink(missing_ok=True)

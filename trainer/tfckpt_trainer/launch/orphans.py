@@ -12,7 +12,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import pids_are_visible
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity
-from tfckpt_trainer.rundir.statuses import load_status
+from tfckpt_trainer.rundir.storage.clock import load_heartbeat
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def read_supervisor(run: RunDirectory) -> SupervisorStatus | None:
     new launch.
     """
     try:
-        return load_status(run.supervisor_status, SupervisorStatus)
+        return load_heartbeat(run, run.supervisor_status, SupervisorStatus)
     except (DamagedFileError, OSError):
         return None
 

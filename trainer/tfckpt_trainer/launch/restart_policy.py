@@ -63,6 +63,7 @@ class Exit:
         ending: The ending in the worker's last heartbeat, if it uses this library.
         detail: The cause in its last heartbeat, or the error or last line in its log.
         port_taken: Whether its log says that its port was taken.
+        silent: Whether it counts as ended only because nothing is heard of it any more.
     """
 
     index: int
@@ -70,6 +71,7 @@ class Exit:
     ending: Ending | None = None
     detail: str = ""
     port_taken: bool = False
+    silent: bool = False
 
     @property
     def is_victim(self) -> bool:
@@ -179,6 +181,8 @@ def decide(attempt: Attempt, history: History, limits: Limits) -> Decision:
 
 def describe_exit(ended: Exit) -> str:
     """Describes how a worker ended."""
+    if ended.silent:
+        return "is gone, or its node is"
     if ended.code < 0:
         return f"was killed by {signal_name(-ended.code)}"
     cause = f": {ended.detail}" if ended.detail else ""

@@ -45,7 +45,7 @@ def wait_for_end(
         LaunchError: A process still runs.
     """
     deadline = time.monotonic() + timeout
-    while alive := _alive(run):
+    while alive := living_processes(run):
         if time.monotonic() > deadline:
             raise LaunchError(
                 f"After {timeout:g} s these processes still run: {', '.join(alive)}. Until they "
@@ -57,8 +57,8 @@ def wait_for_end(
         time.sleep(POLL_SECONDS)
 
 
-def _alive(run: RunDirectory) -> list[str]:
-    """Describes the processes that prevent a new launch."""
+def living_processes(run: RunDirectory) -> list[str]:
+    """Returns the descriptions of the processes of a run that live and prevent a new launch."""
     now = time.time()
     alive = []
     if lock_is_held(run):

@@ -148,10 +148,12 @@ class Supervisor:
         self._report.enter(SupervisorState.RUNNING)
         watch = Watch(self._run, self._starter.workers)
         decision = self._watch(watch, history)
-        told = any(ended.ending is not None for ended in watch.look().exits)
+        last = watch.look()
+        self._trained |= last.stepped
+        told = any(ended.ending is not None for ended in last.exits)
         if decision.lost is not None:
             self._note_lost(decision)
-        ours = len(watch.look().heard) == len(self._starter.workers)
+        ours = len(last.heard) == len(self._starter.workers)
         grace = OUR_PEERS_GRACE_SECONDS if ours else PEERS_GRACE_SECONDS
         grace = 0.0 if decision.next is Next.FINISH else grace
         self._starter.end(grace, self._tick)

@@ -88,6 +88,7 @@ class Watch:
             ending=final.ending if final is not None else None,
             detail=cause or (f"last printed {lines[-1]!r}" if lines else ""),
             port_taken=says_port_taken("\n".join(lines)),
+            silent=worker.is_silent,
         )
 
     def _saved(self) -> bool:

@@ -48,6 +48,10 @@ class Worker(Protocol):
     def exit_code(self) -> int | None:
         """Exit status, negative for a signal; None while it runs."""
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether it counts as ended only because nothing is heard of it any more."""
+
     def kill(self) -> None:
         """Kills it and the processes that it started."""
 
@@ -57,6 +61,8 @@ class Worker(Protocol):
 
 class RunningWorker:
     """One worker process, the leader of its own process group."""
+
+    is_silent = False
 
     def __init__(self, index: int, process: Process) -> None:
         self.index = index

@@ -22,6 +22,7 @@ import msgspec
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.files import make_directory
+from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState, Transition
 from tfckpt_trainer.rundir.statuses import load_status, store_status
@@ -30,7 +31,10 @@ DEFAULT_LIFETIME = 60.0
 """Seconds after which an unclaimed command expires."""
 
 POLL_SECONDS = 0.02
-"""Default interval at which `CommandQueue.wait` polls for an outcome."""
+"""Interval at which `CommandQueue.wait` polls for an outcome."""
+
+NETWORK_POLL_SECONDS = 0.25
+"""The same on a network disk."""
 
 DAMAGED_SECONDS = 10.0
 """Age at which an unchanged file that is not a valid command is deleted."""
@@ -67,6 +71,11 @@ class CommandQueue:
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
         self._damaged: dict[Path, tuple[tuple[int, int, int], float]] = {}
+
+    @property
+    def has_damaged(self) -> bool:
+        """Whether the last `clear_damaged` found files that it did not delete yet."""
+        return bool(self._damaged)
 
     def submit(
         self,
@@ -118,7 +127,7 @@ class CommandQueue:
         *,
         timeout: float,
         on_change: Callable[[Command], None] | None = None,
-        poll: float = POLL_SECONDS,
+        poll: float | None = None,
     ) -> Command:
         """Waits until `command` is final or `timeout` seconds have passed.
 
@@ -128,8 +137,11 @@ class CommandQueue:
             command: The command that `submit` returned.
             timeout: Seconds.
             on_change: Called with each new state of the command.
-            poll: Polling interval in seconds.
+            poll: Polling interval in seconds; by default what suits the file system.
         """
+        if poll is None:
+            is_network = is_network_file_system(self._run.root)
+            poll = NETWORK_POLL_SECONDS if is_network else POLL_SECONDS
         deadline = time.monotonic() + timeout
         newest = command
         while not newest.state.is_final:

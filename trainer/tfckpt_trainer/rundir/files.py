@@ -10,9 +10,13 @@ from typing import BinaryIO
 from uuid import uuid4
 
 from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.rundir.storage.server_facts import ask_server
 
 RECORD_LIMIT = 16 << 20
 """Largest file that is read as a record, in bytes."""
+
+STALE_TRIES = 3
+"""How often a file is opened that is replaced while it is read, on a network disk."""
 
 
 class NotFlushedError(OSError):
@@ -163,8 +167,20 @@ def read_bounded(path: Path, limit: int = RECORD_LIMIT) -> bytes:
         DamagedFileError: The path is not a regular file, or the file is larger than `limit`.
         OSError: The file cannot be read.
     """
+    for _ in range(STALE_TRIES - 1):
+        try:
+            return _read_once(path, limit)
+        except OSError as error:
+            # Another machine replaced the file between the opening and the reading.
+            if error.errno != errno.ESTALE:
+                raise
+    return _read_once(path, limit)
+
+
+def _read_once(path: Path, limit: int) -> bytes:
     with open_plain(path) as file:
-        size = os.fstat(file.fileno()).st_size
+        # The size that the kernel remembers may be an old one on a network disk.
+        size = ask_server(file.fileno()).size
         if size > limit:
             raise DamagedFileError(
                 f"{path} has {size} bytes; expected at most {limit}. tfckpt-tui did not write it. "

@@ -14,6 +14,8 @@ _NETWORK = {
     "smbfs", "vboxsf", "virtiofs", "vmhgfs", "wekafs",
 }  # fmt: skip
 
+_MOST_LINKS = 40
+
 
 def is_network_file_system(path: Path) -> bool:
     """Whether `path` is on a network file system, where other machines may write too.
@@ -22,8 +24,7 @@ def is_network_file_system(path: Path) -> bool:
     (`fuse.sshfs`, `fuse.gcsfuse`, ...) count as network file systems. The file system itself is
     not accessed.
     """
-    kind = file_system_type(path, _mounts())
-    return kind in _NETWORK or kind.startswith("fuse.")
+    return _is_network(file_system_type(path, _mounts()))
 
 
 def file_system_type(path: Path, mounts: Iterable[tuple[str, str]]) -> str:
@@ -33,14 +34,33 @@ def file_system_type(path: Path, mounts: Iterable[tuple[str, str]]) -> str:
         path: Path that may not exist.
         mounts: Mount points and types, in the order in which they were mounted.
     """
-    place = os.path.realpath(path)
+    known = list(mounts)
+    place, rest = "/", list(Path(os.path.abspath(path)).parts[1:])
+    links = 0
+    while rest and not _is_network(_type_of(place, known)):
+        place = os.path.join(place, rest.pop(0))
+        # On a network disk, even this may wait for ever.
+        if _is_network(_type_of(place, known)) or links == _MOST_LINKS:
+            break
+        if os.path.islink(place):
+            links += 1
+            target = os.path.join(os.path.dirname(place), os.readlink(place))
+            place, rest = "/", [*Path(os.path.normpath(target)).parts[1:], *rest]
+    return _type_of(os.path.join(place, *rest), known)
+
+
+def _type_of(place: str, mounts: Iterable[tuple[str, str]]) -> str:
     found, kind = "", ""
     for point, point_kind in mounts:
         below = point.rstrip("/") + "/"
         # A later mount hides an earlier one on the same mount point.
-        if f"{place}/".startswith(below) and len(below) >= len(found):
+        if f"{place.rstrip('/')}/".startswith(below) and len(below) >= len(found):
             found, kind = below, point_kind
     return kind.lower()
+
+
+def _is_network(kind: str) -> bool:
+    return kind in _NETWORK or kind.startswith("fuse.")
 
 
 def _mounts() -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import pid_is_visible
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
-from tfckpt_trainer.rundir.statuses import load_status
+from tfckpt_trainer.rundir.storage.clock import load_heartbeat
 
 LOST_AFTER_INTERVALS = 5.0
 """A worker is lost if its heartbeat is this many intervals old."""
@@ -54,7 +54,15 @@ class RunState(StrEnum):
     UNATTENDED = "unattended"
 
 
-HAS_ENDED = frozenset({RunState.UNATTENDED, RunState.FINISHED, RunState.STOPPED, RunState.FAILED})
+HAS_ENDED = frozenset(
+    {
+        RunState.UNATTENDED,
+        RunState.QUEUED,
+        RunState.FINISHED,
+        RunState.STOPPED,
+        RunState.FAILED,
+    }
+)
 """States of a run without running processes."""
 
 ProcessProbe = Callable[[int, float], bool]
@@ -182,7 +190,7 @@ def read_workers(run: RunDirectory, count: int | None = None) -> list[WorkerStat
     statuses = []
     for path in sorted(run.status_directory.glob("worker-*.json")):
         try:
-            status = load_status(path, WorkerStatus)
+            status = load_heartbeat(run, path, WorkerStatus)
         except (DamagedFileError, OSError):
             continue
         if status is not None and (count is None or status.index < count):

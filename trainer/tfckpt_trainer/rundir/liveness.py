@@ -11,9 +11,9 @@ import os
 import shlex
 import time
 from collections.abc import Callable
-from uuid import uuid4
 
 from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.health import (
     LOST_AFTER_INTERVALS,
     ProcessProbe,
@@ -23,6 +23,7 @@ from tfckpt_trainer.rundir.health import (
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import pid_is_visible, process_namespace
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
+from tfckpt_trainer.rundir.storage.clock import file_system_time, file_time
 
 CERTAINLY_OLD_SECONDS = 60.0
 """Age at which a heartbeat is old without being watched, allowing for clock skew."""
@@ -30,12 +31,16 @@ CERTAINLY_OLD_SECONDS = 60.0
 WATCH_SECONDS = 3.0
 """Time for which a heartbeat is watched that is older than its interval allows."""
 
-LONGEST_WATCH_SECONDS = 10.0
+NETWORK_WATCH_SECONDS = 12.0
+"""The same on a network disk, where this machine may see what it read ten seconds ago."""
+
+LONGEST_WATCH_SECONDS = 20.0
 """Longest time for which a heartbeat is watched, whatever its interval is."""
 
 _POLL_SECONDS = 0.1
+_NETWORK_POLL_SECONDS = 0.5
 
-Identity = tuple[int, int, int]
+Identity = tuple[float, float]
 
 
 def find_other_trainer(
@@ -76,7 +81,7 @@ def find_other_trainer(
         if time.monotonic() - began > LONGEST_WATCH_SECONDS:
             live = (one for one in read_workers(run) if watch.judge(one) is not False)
             return next(live, None)
-        sleep(_POLL_SECONDS)
+        sleep(_NETWORK_POLL_SECONDS if watch.is_network else _POLL_SECONDS)
 
 
 def refuse_another_trainer(run: RunDirectory, index: int) -> None:
@@ -103,17 +108,22 @@ def heartbeat_age_on_disk(run: RunDirectory, index: int) -> float:
     Raises:
         OSError: There is no heartbeat, or the directory cannot be written.
     """
-    return (_file_system_time(run) - os.lstat(run.worker_status(index)).st_mtime_ns) / 1e9
+    return file_system_time(run) / 1e9 - file_time(run.worker_status(index))
 
 
 class _Watch:
-    """Watches heartbeats for changes."""
+    """Watches heartbeats for changes.
+
+    Attributes:
+        is_network: Whether they are on a network disk.
+    """
 
     def __init__(self, run: RunDirectory, lives: ProcessProbe) -> None:
         self._run = run
         self._lives = lives
         self._own = process_namespace()
         self._first: dict[int, tuple[Identity, float]] = {}
+        self.is_network = is_network_file_system(run.root)
 
     def judge(self, status: WorkerStatus) -> bool | None:
         """Returns whether a worker is alive; None while that is unknown."""
@@ -122,11 +132,11 @@ class _Watch:
         if pid_is_visible(status):
             return self._lives(status.pid, status.process_started_at)
         try:
-            facts = os.lstat(self._run.worker_status(status.index))
+            written = file_time(self._run.worker_status(status.index))
             age = heartbeat_age_on_disk(self._run, status.index)
         except FileNotFoundError:
             return False
-        identity = (facts.st_size, facts.st_mtime_ns, facts.st_ino)
+        identity = (written, status.updated_at)
         now = time.monotonic()
         seen, since = self._first.setdefault(status.index, (identity, now))
         if identity != seen:
@@ -134,7 +144,8 @@ class _Watch:
         limit = LOST_AFTER_INTERVALS * status.interval_seconds
         if age < limit:
             return None
-        return False if age >= CERTAINLY_OLD_SECONDS or now - since >= WATCH_SECONDS else None
+        watched = NETWORK_WATCH_SECONDS if self.is_network else WATCH_SECONDS
+        return False if age >= CERTAINLY_OLD_SECONDS or now - since >= watched else None
 
     def _is_this_process(self, status: WorkerStatus) -> bool:
         return (
@@ -142,28 +153,3 @@ class _Watch:
             and pid_is_visible(status)
             and (not status.namespace or status.namespace == self._own)
         )
-
-
-def _file_system_time(run: RunDirectory) -> int:
-    """Returns the time of the file system in nanoseconds since the epoch."""
-    probe = run.control / f".clock.{uuid4().hex}.tmp"
-    try:
-        descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    except OSError:
-        # A full disk takes no new file, but the time of an existing file can be updated.
-        return _touch_lock(run)
-    try:
-        os.utime(descriptor)
-        return os.fstat(descriptor).st_mtime_ns
-    finally:
-        os.close(descriptor)
-        probe.unlink(missing_ok=True)
-
-
-def _touch_lock(run: RunDirectory) -> int:
-    descriptor = os.open(run.trainer_lock, os.O_WRONLY | os.O_NOFOLLOW)
-    try:
-        os.utime(descriptor)
-        return os.fstat(descriptor).st_mtime_ns
-    finally:
-        os.close(descriptor)

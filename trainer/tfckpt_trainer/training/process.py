@@ -89,33 +89,52 @@ def leave(status: int) -> NoReturn:
     os._exit(status)
 
 
-@contextmanager
-def exit_on_lost_peer(
-    alone: bool,
-    explain: Callable[[str], str],
-    before_leaving: Callable[[str], None],
-    restart_status: int,
-) -> Iterator[None]:
-    """Exits with `restart_status` if a collective fails because another worker is lost.
+class PeerWatch:
+    """A context that exits with `restart_status` if another worker is lost within it.
 
-    Args:
-        alone: Whether there are no other workers. Then all errors are raised.
-        explain: Returns which worker was lost and why; empty if unknown. It may wait. It gets
-            the message of the error, or nothing if another error may have caused it.
-        before_leaving: Called with the reason, to write the last heartbeat.
-        restart_status: The exit status that makes all workers start again.
+    It is entered several times in each step; a class costs a fifth of a generator.
     """
-    try:
-        yield
-    except TornRestoreError as error:
-        before_leaving(str(error))
-        leave(restart_status)
-    except tf.errors.OpError as error:
-        why = "" if alone else _loss(error, explain)
-        if not why:
-            raise
-        before_leaving(why)
-        leave(restart_status)
+
+    def __init__(
+        self,
+        alone: bool,
+        explain: Callable[[str], str],
+        before_leaving: Callable[[str], None],
+        restart_status: int,
+    ) -> None:
+        """Prepares the watch.
+
+        Args:
+            alone: Whether there are no other workers. Then all errors are raised.
+            explain: Returns which worker was lost and why; empty if unknown. It may wait. It gets
+                the message of the error, or nothing if another error may have caused it.
+            before_leaving: Called with the reason, to write the last heartbeat.
+            restart_status: The exit status that makes all workers start again.
+        """
+        self._alone = alone
+        self._explain = explain
+        self._before_leaving = before_leaving
+        self._restart_status = restart_status
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            return
+        why = ""
+        if isinstance(error, TornRestoreError):
+            why = str(error)
+        elif isinstance(error, tf.errors.OpError) and not self._alone:
+            why = _loss(error, self._explain)
+        if why:
+            self._before_leaving(why)
+            leave(self._restart_status)
 
 
 def on_uncaught_error(
@@ -132,11 +151,11 @@ def on_uncaught_error(
 
     Args:
         fail: Called with the error, to write the last heartbeat.
-        explain: See `exit_on_lost_peer`.
+        explain: See `PeerWatch`.
         lose_peer: Called instead of `fail` if the error means that another worker was lost. This
             happens when a script reads a variable of a lost parameter server, for example.
         alone: Whether there are no other workers.
-        restart_status: See `exit_on_lost_peer`.
+        restart_status: See `PeerWatch`.
     """
     earlier = sys.excepthook
 

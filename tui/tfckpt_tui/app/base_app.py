@@ -22,6 +22,7 @@ from textual.filter import LineFilter
 from textual.theme import BUILTIN_THEMES
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_tui.app.contrast import with_contrast
 from tfckpt_tui.app.key_turns import KeyTurns
 from tfckpt_tui.app.themes import defaults_for, themes_with
 from tfckpt_tui.formats.text import UNSAFE
@@ -108,6 +109,13 @@ class BaseApp(App[ResultT]):
         """Returns defaults of our colours, for themes that do not define them."""
         theme = BUILTIN_THEMES.get(self.theme)
         return defaults_for(dark=theme is None or theme.dark)
+
+    def get_css_variables(self) -> dict[str, str]:
+        """Returns the colours; themes of Textual get readable ones where they have others."""
+        variables = super().get_css_variables()
+        if self.theme in BUILTIN_THEMES:
+            variables = self.theme_variables = with_contrast(variables)
+        return variables
 
     def on_mount(self) -> None:
         """Restores the terminal when a signal ends the app."""

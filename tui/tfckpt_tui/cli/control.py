@@ -9,9 +9,8 @@ from typing import Any
 import click
 import msgspec
 
-from tfckpt_trainer.errors import LaunchError, NoTrainerError, RefusedError, TfckptError
+from tfckpt_trainer.errors import LaunchError, RefusedError, TfckptError
 from tfckpt_trainer.launch.slurm.jobs import cancel_job
-from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
@@ -25,9 +24,6 @@ from tfckpt_tui.services.batch.job_control import (
 )
 from tfckpt_tui.services.request import DEFAULT_TIMEOUT, FrontEnd, ask, require_trainer
 from tfckpt_tui.services.restore import describe_plan, plan_restore_of
-
-FORCE_SECONDS = 60.0
-"""Seconds that `stop --force` gives the supervisor to end its workers."""
 
 END_SECONDS = 5.0
 """Seconds that `stop` waits for the processes to end, at least."""
@@ -234,21 +230,16 @@ def _force_job(job: BatchJob, reason: str, as_json: bool) -> None:
 
 
 def _force(run: RunDirectory, reason: str, as_json: bool) -> None:
-    from tfckpt_trainer.launch.stop import stop_supervisor
+    from tfckpt_tui.services.request import end_processes
 
-    began = time.monotonic()
     job = find_active_job(run)
     if job is not None:
         _force_job(job, reason, as_json)
         return
     print_message(f"{reason} Ending its processes.")
-    warnings: list[str] = []
-    by = requester(FrontEnd.COMMAND_LINE)
-    if not stop_supervisor(run, FORCE_SECONDS, by=by, on_warning=warnings.append):
-        raise NoTrainerError(f"Nothing is running in {run.root}; there is nothing to stop.")
-    message = f"Ended all processes of the run in {time.monotonic() - began:.1f} s."
+    message, warnings = end_processes(run, through=FrontEnd.COMMAND_LINE)
     if as_json:
-        print_json({"stopped": True, "message": message, "warnings": warnings})
+        print_json({"stopped": True, "message": message, "warnings": list(warnings)})
     else:
         print_line(message)
     for warning in warnings:

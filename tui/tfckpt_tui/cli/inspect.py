@@ -22,7 +22,6 @@ from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_table
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import metric_text
-from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.compare import Comparison, compare_checkpoints, measure, worst_first
 from tfckpt_tui.services.inspect import (
     GROUPS,
@@ -33,7 +32,7 @@ from tfckpt_tui.services.inspect import (
     statistics_of,
 )
 from tfckpt_tui.services.inspect import inspect as look_into
-from tfckpt_tui.services.report import Json, list_checkpoints
+from tfckpt_tui.services.report import Json, look_up
 
 Figures = dict[str, Statistics | None]
 
@@ -59,7 +58,7 @@ def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_js
     CKPT is a name or a step; by default the one that a start would resume from. Exits 1 if it
     cannot be restored, or if part of it cannot be read.
     """
-    found = look_into(run, find_checkpoint(list_checkpoints(run), name))
+    found = look_into(run, look_up(run, name))
     variables = in_families(matching(found.variables, wanted))
     figures, unread = _measured(run, found, variables) if stats else ({}, {})
     problem = found.checkpoint.problem or found.problem or next(iter(unread.values()), "")
@@ -89,10 +88,7 @@ def compare(
     Without --norms only the indexes are read, which is fast for any size. Exits 1 if one of them
     cannot be restored, or if a tensor is damaged or cannot be read.
     """
-    checkpoints = list_checkpoints(run)
-    found = compare_checkpoints(
-        run, find_checkpoint(checkpoints, before), find_checkpoint(checkpoints, after)
-    )
+    found = compare_checkpoints(run, look_up(run, before), look_up(run, after))
     measured = None
     if norms:
         read = list(measure(run, found))

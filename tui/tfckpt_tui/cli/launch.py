@@ -23,7 +23,7 @@ from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.user_directories import state_directory
-from tfckpt_tui.cli.main import DirectoryArgument, JsonOption, RunArgument
+from tfckpt_tui.cli.main import DirectoryArgument, DirectoryPath, JsonOption, RunArgument
 from tfckpt_tui.cli.output import app_unavailable_reason, print_json, print_line, print_message
 from tfckpt_tui.services.open_run import open_run
 from tfckpt_tui.settings.recent_runs import remember_run
@@ -125,7 +125,7 @@ def SlurmOptionsOption(command: Callable[..., int]) -> Callable[..., int]:  # no
 @click.option(
     "--dir",
     "directory",
-    type=click.Path(path_type=Path),
+    type=DirectoryPath(),
     help="The run directory; a new one under the state directory by default.",
 )
 @click.option("--steps", type=click.IntRange(min=1), help="Steps to train.")
@@ -281,8 +281,11 @@ def launch(
     help="Scan at this interval instead of waiting for file events.",
 )
 def attach(directory: Path, read_only: bool, poll: float | None) -> int:
-    """Open the app on a run, or on any directory of TensorFlow checkpoints."""
-    run = open_run(directory)
+    """Open the app on a run, or on any directory of TensorFlow checkpoints.
+
+    In an empty directory, the app offers to launch a run.
+    """
+    run = open_run(directory, may_be_empty=not app_unavailable_reason())
     _check_terminal(detach=False)
     return _open_app(run, read_only=read_only, poll=poll)
 

@@ -18,6 +18,7 @@ from tfckpt_trainer.errors import (
     UsageError,
     describe_error,
 )
+from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_tui.cli.output import (
     app_unavailable_reason,
     discard_output,
@@ -27,8 +28,21 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.services.open_run import open_run
 
-# Not `readable`: `open_run` has better error messages.
-_RUN = click.Path(path_type=Path, readable=False)
+
+class DirectoryPath(click.Path):
+    """The path of a directory; URLs are refused."""
+
+    def __init__(self) -> None:
+        # Not `readable`: `open_run` has better error messages.
+        super().__init__(path_type=Path, readable=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns the path, as the user wrote it."""
+        refuse_url(value)
+        return super().convert(value, param, ctx)
+
+
+_RUN = DirectoryPath()
 RunArgument = click.argument("directory", type=_RUN, metavar="RUN")
 DirectoryArgument = click.argument("directory", required=False, type=_RUN, metavar="[DIRECTORY]")
 JsonOption = click.option("--json", "as_json", is_flag=True, help="Print JSON to standard output.")
@@ -87,6 +101,8 @@ _COMMAND_MODULES = {
     "bisect": "verify",
     "check": "check",
     "export": "export",
+    "extract": "tensors.extract",
+    "convert": "tensors.extract",
     "logs": "logs",
     "save": "control",
     "restore": "control",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -66,11 +67,10 @@ def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
 @on_open_run
 def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
     """List all checkpoints, newest first, and diagnostics of the directory."""
-    found, diagnostics = list_with_diagnostics(run)
-    now = time.time()
-    checkpoints = [checkpoint for checkpoint in found if wanted.matches(checkpoint, now)]
+    found, now = list_with_diagnostics(run), time.time()
+    checkpoints = [one for one in found.checkpoints if wanted.matches(one, now)]
     if as_json:
-        print_json(checkpoints_report(run, checkpoints, diagnostics))
+        print_json(checkpoints_report(run, replace(found, checkpoints=checkpoints)))
         return
     columns = [column for column in checkpoint_columns.COLUMNS if column.ls]
     rows = [
@@ -79,7 +79,14 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
     ]
     right = {place for place, column in enumerate(columns) if column.align == ">"}
     print_table([column.ls for column in columns], rows, right)
-    for diagnostic in diagnostics:
+    if found.version_one:
+        print_line()
+        unsupported = [
+            (one.name, "V1", units.size(one.size), units.count(len(one.files), "file"))
+            for one in found.version_one
+        ]
+        print_table(("NOT SUPPORTED", "FORMAT", "SIZE", "FILES"), unsupported, right={2})
+    for diagnostic in found.diagnostics:
         print_message(f"{diagnostic.severity}: {diagnostic.message}")
 
 

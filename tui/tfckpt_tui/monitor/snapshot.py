@@ -13,7 +13,7 @@ from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalEntry, SeriesPoint
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.rundir.records.trash import TrashManifest
-from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_tui.services.batch.job_view import JobView
 
 
@@ -114,7 +114,7 @@ class RunSnapshot:
     @property
     def step(self) -> int | None:
         """The current step: that of the chief, else that of the current checkpoint."""
-        if self.chief is not None:
+        if self.chief is not None and not self._is_starting_again:
             return self.chief.status.step
         return self.head.step if self.head is not None else None
 
@@ -127,9 +127,16 @@ class RunSnapshot:
     @property
     def branch(self) -> int:
         """The branch of the chief, else that of the current checkpoint."""
-        if self.chief is not None:
+        if self.chief is not None and not self._is_starting_again:
             return self.chief.status.branch
         return self.head.branch if self.head is not None else 0
+
+    @property
+    def _is_starting_again(self) -> bool:
+        """Whether the chief has not restored the current checkpoint yet: its step is still 0."""
+        chief = self.chief
+        starts = chief is not None and chief.status.activity is Activity.STARTING
+        return starts and self.head is not None
 
     @property
     def total_steps(self) -> int | None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from tfckpt_trainer.catalog.alerts import find_alerts
+from tfckpt_trainer.catalog.alerts import find_alerts, missing_directory_alert
 from tfckpt_trainer.catalog.lineage import BranchTips
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
@@ -26,6 +26,7 @@ from tfckpt_trainer.rundir.documents import DocumentT, load_if_exists
 from tfckpt_trainer.rundir.health import (
     ProcessProbe,
     heartbeat_age,
+    is_live,
     process_lives,
     run_state,
     trainer_answers,
@@ -39,7 +40,7 @@ from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
-from tfckpt_trainer.rundir.statuses import load_status
+from tfckpt_trainer.rundir.storage.clock import StatusT, load_heartbeat
 from tfckpt_trainer.rundir.stragglers import find_straggler
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.forecast import forecast
@@ -47,7 +48,7 @@ from tfckpt_tui.monitor.job_watch import JobWatch
 from tfckpt_tui.monitor.series import Series
 from tfckpt_tui.monitor.snapshot import RunSnapshot, WorkerView
 from tfckpt_tui.services.batch.job_reader import JobReader
-from tfckpt_tui.services.batch.job_view import last_sign_at, state_with_job
+from tfckpt_tui.services.batch.job_view import last_sign_at, state_with_job, with_events
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 
 JOURNAL_KEPT = 500
@@ -107,7 +108,13 @@ class SnapshotReader:
         identity = self._identify()
         if identity is None:
             self._identity = None
-            return RunSnapshot(at=now, path=path, present=False, problems=tuple(self._problems))
+            return RunSnapshot(
+                at=now,
+                path=path,
+                present=False,
+                alerts=(missing_directory_alert(path),),
+                problems=tuple(self._problems),
+            )
         if identity != self._identity:
             # The directory was replaced by another one.
             self._forget()
@@ -120,16 +127,21 @@ class SnapshotReader:
             self._described = info, with_stored_check(info) if info is not None else None
         return self._described[1]
 
+    def _living(self, supervisor: SupervisorStatus | None, now: float) -> SupervisorStatus | None:
+        lives = supervisor is not None and is_live(supervisor, now, self._lives)
+        return supervisor if lives else None
+
     def _read_present(self, now: float, path: str) -> RunSnapshot:
         run = self._run
         info = self._with_check(self._load(run.run_file, RunInfo))
         workers = self._workers(now, info.worker_count if info is not None else None)
         states = [(view.status, view.state) for view in workers]
-        supervisor = self._load_status(run.supervisor_status, SupervisorStatus)
+        supervisor = self._load_heartbeat(run.supervisor_status, SupervisorStatus)
         state = run_state(states, supervisor, now, self._lives)
         self._journal.extend(self._journal_tail.read_new())
         self._series.add(self._series_tail.read_new())
-        job = self._jobs.look(self._load(run.job_file, BatchJob), state, self._job_told_at())
+        known = self._jobs.look(self._load(run.job_file, BatchJob), state, self._job_told_at())
+        job = with_events(known, reversed(self._journal))
         checkpoints, trash = self._checkpoints(now), self._trash(now)
         queue = CommandQueue(run)
         none: list[Command] = []
@@ -159,7 +171,7 @@ class SnapshotReader:
             disk_free=free,
             disk_used=sum(checkpoint.size for checkpoint in checkpoints),
             forecast=forecast(workers, info, checkpoints, free, self._journal, now),
-            alerts=find_alerts(run.root, states, checkpoints),
+            alerts=find_alerts(run.root, states, checkpoints, self._living(supervisor, now)),
             problems=tuple(self._problems),
         )
 
@@ -205,7 +217,7 @@ class SnapshotReader:
             if not (name.startswith("worker-") and name.endswith(".json")):
                 continue
             path = self._run.status_directory / name
-            status = self._load_status(path, WorkerStatus)
+            status = self._load_heartbeat(path, WorkerStatus)
             if status is not None and (count is None or status.index < count):
                 state = worker_state(status, now, self._lives)
                 views.append(WorkerView(status, state, heartbeat_age(status.updated_at, now)))
@@ -290,8 +302,8 @@ class SnapshotReader:
     def _load(self, path: Path, kind: type[DocumentT]) -> DocumentT | None:
         return self._try(lambda: load_if_exists(path, kind), None)
 
-    def _load_status(self, path: Path, kind: type[DocumentT]) -> DocumentT | None:
-        return self._try(lambda: load_status(path, kind), None)
+    def _load_heartbeat(self, path: Path, kind: type[StatusT]) -> StatusT | None:
+        return self._try(lambda: load_heartbeat(self._run, path, kind), None)
 
     def _try(self, read: Callable[[], ResultT], otherwise: ResultT) -> ResultT:
         try:

@@ -16,6 +16,7 @@ from tfckpt_trainer.rundir.journal import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
+from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_tui.services.request import FrontEnd
 
 DIRECTORY = "exports"
@@ -61,8 +62,9 @@ def target_for(path: Path, form: ExportFormat) -> Path:
     """Returns the absolute path of a target that the user named.
 
     Raises:
-        UsageError: It has not the suffix that Keras requires.
+        UsageError: It has not the suffix that Keras requires, or is a URL.
     """
+    refuse_url(path, "the target of an export")
     target = path.expanduser().absolute()
     if form.suffix and not target.name.endswith(form.suffix):
         raise UsageError(f"{path} must end in {form.suffix} for --format {form.value}.")

@@ -14,6 +14,7 @@ from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class LaunchForm:
         """
         if not self.directory.strip():
             raise UsageError("Name the run directory: a new one, or one with checkpoints.")
+        refuse_url(self.directory.strip())
         try:
             command = tuple(shlex.split(self.command))
         except ValueError as error:

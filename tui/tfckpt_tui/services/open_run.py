@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from tfckpt_trainer.catalog.scan.checkpoint_files import scan_files
+from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
+from tfckpt_trainer.catalog.scan.version_one import find_version_one
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_tui.formats import units
 
+_SAVED_MODEL = {"saved_model.pb", "saved_model.pbtxt"}
+_MOST_SEARCHED = 100
+"""Subdirectories that are searched for checkpoints."""
 
-def open_run(directory: str | Path) -> RunDirectory:
+
+def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirectory:
     """Returns the run in `directory`, which may be any directory of TensorFlow checkpoints.
+
+    Args:
+        directory: The directory.
+        may_be_empty: Whether an empty directory is accepted, because a run can be launched in it.
 
     Raises:
         UsageError: It does not exist, cannot be read, or has no checkpoints.
     """
+    refuse_url(directory)
     # Resolved here, so that no later move goes through a symbolic link.
     root = Path(os.path.realpath(Path(directory).expanduser()))
     run = RunDirectory(root)
     try:
-        # Not all names: with ten thousand checkpoints they take a while.
         with os.scandir(root) as entries:
             next(entries, None)
-        if run.is_ours or run.state_file.exists() or scan_files(root):
+        if run.is_ours or run.state_file.exists() or _has_checkpoint(root):
+            return run
+        if find_version_one(root):
             return run
         names = os.listdir(root)
     except FileNotFoundError:
@@ -41,12 +56,38 @@ def open_run(directory: str | Path) -> RunDirectory:
         raise UsageError(
             f"{root} cannot be read ({error.strerror}); ask its owner, or run as another user."
         ) from error
+    if not names and may_be_empty:
+        return run
     if not names:
         raise UsageError(
             f"{root} is empty; start a run there with `tfckpt-tui launch {root} -- COMMAND`."
+        )
+    inside = _checkpoints_inside(root, names)
+    if inside is not None:
+        what = "is a SavedModel" if _SAVED_MODEL & set(names) else "has no checkpoints itself"
+        raise UsageError(
+            f"{root} {what}; its checkpoints are in {inside.name}. "
+            f"Open them with `tfckpt-tui {shlex.quote(str(inside))}`."
         )
     others = units.count(len(names), "other entry", "other entries")
     raise UsageError(
         f"{root} has no checkpoints; it holds {others}, the first is {sorted(names)[0]!r}. "
         "Name a directory with checkpoints (NAME.index, NAME.data-…)."
     )
+
+
+def _has_checkpoint(root: Path) -> bool:
+    """Whether a file or directory here belongs to a checkpoint; reads names until one does."""
+    with os.scandir(root) as entries:
+        # A graph alone is no checkpoint.
+        return any(owner_of(one.name) and not one.name.endswith(".meta") for one in entries)
+
+
+def _checkpoints_inside(root: Path, names: Sequence[str]) -> Path | None:
+    """Returns the first subdirectory with checkpoints, such as `variables` of a SavedModel."""
+    for name in sorted(names)[:_MOST_SEARCHED]:
+        # Most names are not those of directories.
+        with suppress(OSError):
+            if _has_checkpoint(root / name):
+                return root / name
+    return None

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.catalog.alerts import find_alerts
 from tfckpt_trainer.catalog.lineage import BranchTips
 from tfckpt_trainer.catalog.retention.trash import list_trash
-from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoint
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.history import ResumePoint, resume_point
-from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.catalog.scan.version_one import VersionOne
+from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.launch.orphans import living_supervisor, read_supervisor
 from tfckpt_trainer.launch.slurm.jobs import ENDED
 from tfckpt_trainer.rundir.documents import SCHEMA, load_if_exists
 from tfckpt_trainer.rundir.health import (
@@ -25,13 +30,20 @@ from tfckpt_trainer.rundir.health import (
     run_state,
     worker_state,
 )
-from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.stragglers import describe_lost_worker, find_straggler
 from tfckpt_tui.formats import checkpoint_columns
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
-from tfckpt_tui.services.batch.job_view import JobView, last_sign_at, state_with_job
+from tfckpt_tui.services.batch.job_view import (
+    JobView,
+    last_sign_at,
+    state_with_job,
+    with_events,
+)
+from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 
 Json = dict[str, Any]
@@ -44,17 +56,57 @@ def list_checkpoints(run: RunDirectory, now: float | None = None) -> tuple[Check
     return Catalog(run).scan(time.time() if now is None else now)
 
 
-def list_with_diagnostics(
-    run: RunDirectory,
-) -> tuple[tuple[Checkpoint, ...], tuple[Diagnostic, ...]]:
-    """Returns all checkpoints, newest first, and the diagnostics of the directory."""
+def look_up(run: RunDirectory, text: str | None) -> Checkpoint:
+    """Returns one checkpoint; see `find_checkpoint`. A name is found without listing the others.
+
+    Whether it is pinned, listed or the head may be missing.
+
+    Args:
+        run: The run directory.
+        text: A name or a step; by default the checkpoint from which a start continues.
+
+    Raises:
+        UsageError: There is none, or several have the step.
+    """
+    if text is not None and is_plain_name(text) and index_path(run.root / text).exists():
+        found = scan_checkpoint(run, text, time.time())
+        if found is not None:
+            return found
     catalog, now = Catalog(run), time.time()
-    return catalog.scan(now), catalog.diagnostics(now)
+    try:
+        return find_checkpoint(catalog.scan(now), text)
+    except UsageError:
+        catalog.diagnostics(now)
+        if any(text in {one.name, one.path, *one.files} for one in catalog.version_one):
+            raise RefusedError(
+                f"{text} is in TensorFlow's V1 format, which is not supported. "
+                f"`tfckpt-tui ls {shlex.quote(str(run.root))}` says how to convert it."
+            ) from None
+        raise
 
 
-def checkpoints_report(
-    run: RunDirectory, checkpoints: Sequence[Checkpoint], diagnostics: Sequence[Diagnostic]
-) -> Json:
+@dataclass(frozen=True)
+class DirectoryContents:
+    """All that `ls` shows.
+
+    Attributes:
+        checkpoints: Newest first.
+        version_one: Checkpoints in TensorFlow's V1 format, which is not supported.
+    """
+
+    checkpoints: Sequence[Checkpoint]
+    diagnostics: Sequence[Diagnostic]
+    version_one: Sequence[VersionOne]
+
+
+def list_with_diagnostics(run: RunDirectory) -> DirectoryContents:
+    """Returns all checkpoints and the diagnostics of the directory."""
+    catalog, now = Catalog(run), time.time()
+    found, diagnostics = catalog.scan(now), catalog.diagnostics(now)
+    return DirectoryContents(found, diagnostics, catalog.version_one)
+
+
+def checkpoints_report(run: RunDirectory, contents: DirectoryContents) -> Json:
     """Returns the report that `ls --json` prints."""
     info = load_if_exists(run.run_file, RunInfo)
     columns = [column for column in checkpoint_columns.COLUMNS if column.json]
@@ -66,14 +118,18 @@ def checkpoints_report(
             "message": diagnostic.message,
             "bytes": diagnostic.bytes,
         }
-        for diagnostic in diagnostics
+        for diagnostic in contents.diagnostics
     ]
     return {
         "schema": SCHEMA,
         "run": {"id": info.id if info else None, "directory": str(run.root)},
         "checkpoints": [
             {column.json: column.value(checkpoint) for column in columns}
-            for checkpoint in checkpoints
+            for checkpoint in contents.checkpoints
+        ],
+        "unsupported": [
+            {"name": one.name, "format": "V1", "bytes": one.size, "files": list(one.files)}
+            for one in contents.version_one
         ],
         "diagnostics": found,
         "remarks": found,  # its name in version 0.1
@@ -100,6 +156,7 @@ def status_report(
     ]
     state = run_state(workers, supervisor, now)
     job = (jobs or JobReader()).read(read_job_record(run), state)
+    job = with_events(job, reversed(read_entries(run))) if job is not None else None
     state = state_with_job(state, job, last_sign_at(workers, supervisor))
     chief = next((status for status, _ in workers if status.index == 0), None)
     resumed = resume_point(run)
@@ -129,7 +186,7 @@ def status_report(
         "job": job.as_data() if job is not None else None,
         "alerts": [
             {"kind": alert.kind, "message": alert.message, "advice": alert.advice}
-            for alert in find_alerts(run.root, workers, saved)
+            for alert in find_alerts(run.root, workers, saved, living_supervisor(run, now))
         ],
         "workers": [
             {

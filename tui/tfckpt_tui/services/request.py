@@ -11,6 +11,7 @@ from typing import Any
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters, foreign_writers
 from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError
 from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
+from tfckpt_trainer.launch.stop import living_processes, stop_supervisor
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
 from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -23,6 +24,9 @@ from tfckpt_trainer.rundir.reserve import (
     replace_advice,
     retry_with_reserve,
 )
+
+FORCE_SECONDS = 60.0
+"""Seconds that the processes have to save and exit before they are killed."""
 
 DEFAULT_TIMEOUT = 120.0
 """Seconds to wait for an outcome by default."""
@@ -189,3 +193,35 @@ def _answers_with_room(run: RunDirectory) -> bool:
             return True
         time.sleep(0.1)
     return False
+
+
+def require_processes(run: RunDirectory) -> tuple[str, ...]:
+    """Describes the processes of a run that live.
+
+    Raises:
+        NoTrainerError: There are none.
+    """
+    found = living_processes(run)
+    if not found:
+        raise _nothing_runs(run)
+    return tuple(found)
+
+
+def end_processes(run: RunDirectory, *, through: FrontEnd) -> tuple[str, tuple[str, ...]]:
+    """Ends supervisor and workers; returns what was done, and warnings.
+
+    Raises:
+        NoTrainerError: No process of the run lives.
+        LaunchError: One runs on another machine, belongs to another user, or cannot be killed.
+    """
+    began = time.monotonic()
+    warnings: list[str] = []
+    if not stop_supervisor(run, FORCE_SECONDS, by=requester(through), on_warning=warnings.append):
+        raise _nothing_runs(run)
+    message = f"Ended all processes of the run in {time.monotonic() - began:.1f} s."
+    return message, tuple(warnings)
+
+
+def _nothing_runs(run: RunDirectory) -> NoTrainerError:
+    """Returns the error that there is nothing to end."""
+    return NoTrainerError(f"Nothing is running in {run.root}; there is nothing to stop.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tfckpt_trainer.bundle.verify import Progress
-from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner, scan_files
+from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.verification.stored_results import (
     Verifications,
@@ -26,9 +26,9 @@ def can_be_verified(checkpoint: Checkpoint) -> bool:
 class CachedResults:
     """Cached verification results, read when this object was created."""
 
-    def __init__(self, run: RunDirectory) -> None:
-        self._records = Verifications(run).look()
-        self._files = scan_files(run.root)
+    def __init__(self, run: RunDirectory, only: str | None = None) -> None:
+        self._records = Verifications(run, only).look()
+        self._files = FileScanner(run.root, only).scan()
         self._root = run.root
 
     def of(self, name: str) -> Verified | None:
@@ -41,7 +41,7 @@ class CachedResults:
 
 def cached_result(run: RunDirectory, name: str) -> Verified | None:
     """Returns the cached result of one checkpoint if it is still valid."""
-    return CachedResults(run).of(name)
+    return CachedResults(run, name).of(name)
 
 
 def verify_and_store(

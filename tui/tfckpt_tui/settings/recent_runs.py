@@ -11,7 +11,7 @@ from pathlib import Path
 from tfckpt_trainer.bundle.state_file import read_state_file
 from tfckpt_trainer.catalog.alerts import find_alerts
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.launch.orphans import living_supervisor, read_supervisor
 from tfckpt_trainer.rundir.documents import Document, load_if_exists, store
 from tfckpt_trainer.rundir.files import make_directory
 from tfckpt_trainer.rundir.health import RunState, read_workers, run_state, worker_state
@@ -146,7 +146,9 @@ def summarize_run(root: Path, now: float) -> RunSummary:
         active_at=max(
             _modified_at(run.state_file), *(worker.updated_at for worker in workers), 0.0
         ),
-        alerts=tuple(alert.title for alert in find_alerts(root, states, ())),
+        alerts=tuple(
+            alert.title for alert in find_alerts(root, states, (), living_supervisor(run, now))
+        ),
         heard_at=max(signs, default=0.0),
     )
 

@@ -26,6 +26,7 @@ from tfckpt_trainer.catalog.scan.states import (
     quiet_seconds_of,
 )
 from tfckpt_trainer.catalog.scan.symbolic_links import linked_checkpoint, with_target_state
+from tfckpt_trainer.catalog.scan.version_one import VersionOne
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 
@@ -48,7 +49,12 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 class Catalog:
-    """Scans one directory repeatedly; what did not change is not read twice."""
+    """Scans one directory repeatedly; what did not change is not read twice.
+
+    Attributes:
+        version_one: The checkpoints in TensorFlow's V1 format, which is not supported, as of the
+            last `diagnostics`.
+    """
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
@@ -59,6 +65,7 @@ class Catalog:
         self._damaged: frozenset[str] = frozenset()
         self._known: dict[str, _Known] = {}
         self._result: tuple[Checkpoint, ...] = ()
+        self.version_one: Sequence[VersionOne] = ()
         # Checkpoints whose state has to be derived again: because a file changed, because the
         # state changes with time, and because not all was read (newest first).
         self._changed: set[str] = set()
@@ -116,6 +123,7 @@ class Catalog:
             annotations.identity,
             now,
         )
+        self.version_one = observed.version_one
         return diagnostics(observed, now, self._quiet)
 
     def branch_tips(self, trash: Iterable[TrashManifest]) -> BranchTips:
@@ -243,6 +251,32 @@ class Catalog:
     def _is_committed(self, name: str) -> bool:
         known = self._known.get(name)
         return known is not None and known.evidence.files.index is not None
+
+
+def scan_checkpoint(run: RunDirectory, name: str, now: float) -> Checkpoint | None:
+    """Scans one checkpoint alone, which is quick in a directory with any number of them.
+
+    Whether it is pinned, listed or the head is not determined.
+
+    Args:
+        run: The run directory.
+        name: The checkpoint.
+        now: Seconds since the epoch.
+
+    Returns:
+        The checkpoint; None if only a scan of the whole directory tells its state, because it has
+        no index or links to another checkpoint.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
+    reader = EvidenceReader(run, name)
+    reader.refresh([], [], quick=False)
+    evidence = reader.read(name, is_listed=False)
+    if evidence is None or evidence.files.index is None or evidence.files.links:
+        return None
+    verdict = derive_state(run.root, evidence, now=now, quiet=quiet_seconds_of(run.root))
+    return _describe(evidence, verdict)
 
 
 class _Budget:

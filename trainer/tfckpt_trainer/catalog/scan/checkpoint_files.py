@@ -82,9 +82,22 @@ class FileScanner:
         files: The files of every checkpoint, by its name.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, only: str | None = None) -> None:
+        """Prepares the scanner.
+
+        Args:
+            directory: The directory.
+            only: The one checkpoint to look for; by default all.
+        """
         self._directory = directory
-        self._listing = Listing(directory, lambda name: owner_of(name) != "")
+        if only is None:
+            self._listing = Listing(directory, lambda name: owner_of(name) != "")
+        else:
+            self._listing = Listing(
+                directory,
+                lambda name: name.startswith(only) and owner_of(name) == only,
+                keep_others=False,
+            )
         self.files: dict[str, CheckpointFiles] = {}
 
     def scan(self) -> dict[str, CheckpointFiles]:

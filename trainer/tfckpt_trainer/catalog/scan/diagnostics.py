@@ -152,8 +152,8 @@ def _version_one(observed: Observation) -> Iterator[Diagnostic]:
     names = join_names([one.name for one in observed.version_one])
     be = "are" if len(observed.version_one) > 1 else "is"
     message = (
-        f"{names} {be} in TensorFlow's V1 format. This program does not read that format: it does "
-        f"not list, verify, restore or prune them. Keep their files: {join_names(first.files)}. "
+        f"{names} {be} in TensorFlow's V1 format. This program lists them, and does "
+        f"not read, verify, restore or prune them. Keep their files: {join_names(first.files)}. "
         "To convert one, load it in TensorFlow with "
         "`saver = tf.compat.v1.train.import_meta_graph(...)` and "
         f"`saver.restore(session, {observed.directory + '/' + first.path!r})`, and save it in the "

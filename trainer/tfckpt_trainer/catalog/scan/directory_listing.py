@@ -67,7 +67,17 @@ class Listing:
         directories: The names of the relevant subdirectories.
     """
 
-    def __init__(self, directory: Path, is_relevant: Callable[[str], bool]) -> None:
+    def __init__(
+        self, directory: Path, is_relevant: Callable[[str], bool], *, keep_others: bool = True
+    ) -> None:
+        """Prepares the listing.
+
+        Args:
+            directory: The directory.
+            is_relevant: Whether a file with this name matters.
+            keep_others: Whether to know the names of the other files too.
+        """
+        self._keep_others = keep_others
         self._directory = os.fspath(directory)
         self._is_relevant = is_relevant
         self._inodes: dict[str, int] = {}
@@ -122,7 +132,11 @@ class Listing:
     def _read_names(self, missing_ok: bool) -> dict[str, int]:
         try:
             with os.scandir(self._directory) as entries:
-                return {entry.name: entry.inode() for entry in entries}
+                return {
+                    entry.name: entry.inode()
+                    for entry in entries
+                    if self._keep_others or self._is_relevant(entry.name)
+                }
         except (FileNotFoundError, NotADirectoryError):
             if not missing_ok:
                 raise

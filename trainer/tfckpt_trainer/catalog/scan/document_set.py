@@ -26,10 +26,21 @@ class Documents(Generic[DocumentT]):
         damaged: Checkpoints whose document exists and cannot be read.
     """
 
-    def __init__(self, directory: Path, kind: type[DocumentT]) -> None:
+    def __init__(self, directory: Path, kind: type[DocumentT], only: str | None = None) -> None:
+        """Prepares the documents.
+
+        Args:
+            directory: The directory.
+            kind: The type of the documents.
+            only: The one checkpoint whose document is read; by default all.
+        """
         self._directory = directory
         self._kind: type[DocumentT] = kind
-        self._listing = Listing(directory, lambda name: name.endswith(_SUFFIX))
+        if only is None:
+            self._listing = Listing(directory, lambda name: name.endswith(_SUFFIX))
+        else:
+            wanted = f"{only}{_SUFFIX}"
+            self._listing = Listing(directory, lambda name: name == wanted, keep_others=False)
         self._unread: set[str] = set()
         self.found: dict[str, DocumentT] = {}
         self.damaged: set[str] = set()

@@ -24,13 +24,19 @@ class EvidenceReader:
         records: The records of checkpoints.
     """
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(self, run: RunDirectory, only: str | None = None) -> None:
+        """Prepares the reader.
+
+        Args:
+            run: The run directory.
+            only: The one checkpoint to read about; by default all.
+        """
         self._run = run
-        self.files = FileScanner(run.root)
-        self.records = Records(run)
-        self._aside = FileScanner(run.saving_directory)
+        self.files = FileScanner(run.root, only)
+        self.records = Records(run, only)
+        self._aside = FileScanner(run.saving_directory, only)
         self._trash = TrashReader(run)
-        self._verifications = Verifications(run)
+        self._verifications = Verifications(run, only)
         self._in_transit: frozenset[str] = frozenset()
         self._trainer_gone: bool | None = None
 

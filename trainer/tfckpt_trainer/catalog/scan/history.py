@@ -73,8 +73,8 @@ class History:
 class Records(Documents[CheckpointRecord]):
     """The records of a run, each with the save overhead that was measured after the save."""
 
-    def __init__(self, run: RunDirectory) -> None:
-        super().__init__(run.records_directory, CheckpointRecord)
+    def __init__(self, run: RunDirectory, only: str | None = None) -> None:
+        super().__init__(run.records_directory, CheckpointRecord, only)
         self._new_overheads = Tail(run.overheads, SaveOverhead)
         self._overheads: dict[tuple[str, int], SaveOverhead] = {}
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Literal
 
 from tfckpt_trainer.bundle.state_file import StateFile
@@ -29,9 +30,13 @@ from tfckpt_trainer.catalog.scan.symbolic_links import file_names
 from tfckpt_trainer.catalog.scan.version_one import VersionOne, VersionOneScanner
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.server_facts import modification_time
 
 SETTLED_SECONDS = 5.0
 """If two scans this far apart see the same problem, no running save causes it."""
+
+SETTLED_SECONDS_NETWORK = 60.0
+"""The same on a network disk, where both scans may see what this machine remembers."""
 
 _NAMED = 3
 """How many names a message gives in full."""
@@ -123,7 +128,8 @@ class Observation:
     def is_settled(self, now: float, quiet_seconds: float) -> bool:
         """Whether no save or copy can be under way."""
         is_old = self.changed_at <= now - quiet_seconds
-        return is_old or now - self.same_since >= SETTLED_SECONDS
+        settled = SETTLED_SECONDS_NETWORK if self.is_network else SETTLED_SECONDS
+        return is_old or now - self.same_since >= settled
 
     def path(self, name: str) -> str:
         """Returns the path of a file in the directory, quoted for a shell."""
@@ -205,9 +211,9 @@ class Observer:
         )
 
     def _changed_at(self) -> float:
-        times = [os.stat(self._run.root).st_mtime]
-        with suppress(FileNotFoundError):
-            times.append(os.lstat(self._run.state_file).st_mtime)
+        times = [_modified_at(self._run.root, os.O_DIRECTORY)]
+        with suppress(OSError):
+            times.append(_modified_at(self._run.state_file, os.O_NONBLOCK))
         return max(times)
 
     def _same_since(self, view: object, now: float) -> float:
@@ -215,6 +221,14 @@ class Observer:
         if view != self._last_view or now < self._since:
             self._last_view, self._since = view, now
         return self._since
+
+
+def _modified_at(path: Path, flags: int) -> float:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | flags)
+    try:
+        return modification_time(descriptor) / 1e9
+    finally:
+        os.close(descriptor)
 
 
 def presence(path: str) -> Presence:

@@ -46,6 +46,7 @@ step, and that of `tfckpt_trainer.training.checkpoint.saver`.
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from collections.abc import Mapping
 from enum import IntEnum
@@ -318,7 +319,8 @@ def _unreadable(
 ) -> Verdict:
     if evidence.files.temporary_at is not None and _is_fresh(evidence, moment):
         return _passing(evidence, CheckpointState.WRITING, "It is being written.")
-    if _identity_at_end(index_path(prefix)) != index.identity:
+    is_gone = isinstance(error, OSError) and error.errno in {errno.ENOENT, errno.ESTALE}
+    if is_gone or _identity_at_end(index_path(prefix)) != index.identity:
         # It was replaced or deleted while it was read.
         return _passing(evidence, CheckpointState.WRITING, "It changed during the scan.")
     if isinstance(error, OSError):

@@ -13,12 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.bundle.table import is_table
+from tfckpt_trainer.bundle.wire import WireError, read_varint
+from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.scan.directory_listing import FileFact, Identity
 from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.rundir.files import open_plain
 
 _SHARD = re.compile(r"(?P<name>.+)-\d{5}-of-(?P<count>\d{5})", re.DOTALL)
 _LISTED_SHARDS = re.compile(r"(?P<name>.+)-\?{5}-of-\d{5}", re.DOTALL)
 _META = ".meta"
+_USUAL = ("ckpt", "model")
+"""Parts of the usual names of checkpoints."""
+
+_HEAD = 32
+_EMPTY_KEY = b"\0\0"
+_FIRST_FIELD = b"\x0a"
 
 
 @dataclass(frozen=True)
@@ -43,7 +52,7 @@ class VersionOneScanner:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._known: dict[str, tuple[Identity, bool]] = {}
+        self._known: dict[str, tuple[tuple[Identity, bool], bool]] = {}
 
     def find(self, files: Mapping[str, FileFact], listed: Iterable[str]) -> tuple[VersionOne, ...]:
         """Returns the checkpoints in the V1 format, by name.
@@ -56,21 +65,44 @@ class VersionOneScanner:
         found: dict[tuple[str, str], list[FileFact]] = {}
         for name, fact in files.items():
             prefix, path = _prefix_and_path(name)
-            may_be = prefix in names or f"{prefix}{_META}" in files
-            if may_be and self._is_data(fact):
+            named = prefix in names or f"{prefix}{_META}" in files
+            usual = not name.endswith(_META) and any(part in name for part in _USUAL)
+            if (named or usual) and self._is_data(fact, named):
                 found.setdefault((prefix, path), []).append(fact)
         return tuple(sorted(_made(found, files), key=lambda one: one.name))
 
-    def _is_data(self, fact: FileFact) -> bool:
+    def _is_data(self, fact: FileFact, named: bool) -> bool:
+        """Whether a file has the data of a checkpoint.
+
+        Args:
+            fact: The file.
+            named: Whether the state file or a graph file has its name. Otherwise its content has
+                to tell.
+        """
         known = self._known.get(fact.name)
-        if known is None or known[0] != fact.identity:
+        evidence = fact.identity, named
+        if known is None or known[0] != evidence:
+            path = self._directory / fact.name
             try:
-                is_data = is_table(self._directory / fact.name)
+                is_data = is_table(path) and (named or _starts_with_meta(path))
             except (DamagedFileError, OSError):
-                # It may be one: the state file or a graph file has its name.
-                is_data = True
-            known = self._known[fact.name] = fact.identity, is_data
+                is_data = named
+            known = self._known[fact.name] = evidence, is_data
         return known[1]
+
+
+def _starts_with_meta(path: Path) -> bool:
+    """Whether a table begins with the description of its tensors, as only the V1 format does.
+
+    Its first key is empty; the value is a `SavedTensorSlices` whose first field is a message.
+    """
+    with open_plain(path) as file:
+        head = file.read(_HEAD)
+    try:
+        _, position = read_varint(head, len(_EMPTY_KEY))
+    except WireError:
+        return False
+    return head.startswith(_EMPTY_KEY) and head[position : position + 1] == _FIRST_FIELD
 
 
 def _made(
@@ -94,3 +126,14 @@ def _prefix_and_path(name: str) -> tuple[str, str]:
 def _without_shards(name: str) -> str:
     match = _LISTED_SHARDS.fullmatch(name)
     return match["name"] if match is not None else name
+
+
+def find_version_one(directory: Path) -> tuple[VersionOne, ...]:
+    """Returns the checkpoints in the V1 format that graph files or their content tell of.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
+    files = FileScanner(directory)
+    files.refresh()
+    return VersionOneScanner(directory).find(files.unowned(), [])

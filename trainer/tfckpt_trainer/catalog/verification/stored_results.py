@@ -26,9 +26,9 @@ class Verifications:
     So a directory of another program is never written to.
     """
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(self, run: RunDirectory, only: str | None = None) -> None:
         self._places = tuple(
-            Documents(place, VerificationRecord) for place in result_directories(run)
+            Documents(place, VerificationRecord, only) for place in result_directories(run)
         )
 
     def look(self) -> dict[str, VerificationRecord]:

@@ -31,7 +31,8 @@ def batch_script(run: RunDirectory, options: LaunchOptions, python: str = sys.ex
     directives = [
         f"--job-name={_file_pattern(run.root.name) or 'tfckpt'}",
         f"--nodes={asked.nodes}",
-        f"--ntasks-per-node={asked.tasks_per_node}",
+        # With tasks, Slurm gives a range only its smallest number of nodes.
+        f"--{'mincpus' if asked.is_range else 'ntasks-per-node'}={asked.tasks_per_node}",
         *([f"--gpus-per-node={asked.gpus_per_node}"] if asked.gpus_per_node else []),
         *([f"--time={asked.time}"] if asked.time else []),
         *([f"--partition={asked.partition}"] if asked.partition else []),
@@ -41,8 +42,8 @@ def batch_script(run: RunDirectory, options: LaunchOptions, python: str = sys.ex
         "--open-mode=append",
         f"--signal=B:USR1@{seconds}",
         "--requeue",
-        # The run can go on with the other nodes.
-        "--no-kill",
+        # The run can go on with fewer nodes. Otherwise Slurm starts the job again on others.
+        *(["--no-kill"] if asked.is_range else []),
         *asked.arguments,
     ]
     command = [python, "-P", "-m", "tfckpt_trainer.launch.slurm.batch_step", str(run.root)]

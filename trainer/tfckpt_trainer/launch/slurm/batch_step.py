@@ -103,10 +103,13 @@ class BatchStep:
             return ending.state
         try:
             requeue_job(self._job)
-            if decision.pause_seconds:
-                delay_job(self._job, decision.pause_seconds)
         except LaunchError as error:
             return self._leave_it_to_slurm(str(error), ending)
+        if decision.pause_seconds:
+            try:
+                delay_job(self._job, decision.pause_seconds)
+            except LaunchError as error:
+                report.note(JournalKind.NOTE, f"The job starts again without a pause. {error}")
         self._await_end()
         return ending.state
 

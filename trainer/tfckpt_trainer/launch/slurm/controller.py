@@ -100,6 +100,8 @@ def run_command(command: Sequence[str]) -> str:
             timeout=COMMAND_SECONDS,
             check=True,
             stdin=subprocess.DEVNULL,
+            # Slurm signals the process group of a batch script when it ends the job.
+            start_new_session=True,
         )
     except FileNotFoundError:
         raise LaunchError(

@@ -9,7 +9,9 @@ from tfckpt_trainer.launch.slurm.controller import JobFacts
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
 
-FIRST_PAUSE_SECONDS = 60.0
+FIRST_PAUSE_SECONDS = 240.0
+"""Pause after the first start without a step; Slurm itself waits for two minutes."""
+
 LONGEST_PAUSE_SECONDS = 3600.0
 
 MOST_FRUITLESS_STARTS = 3

@@ -51,6 +51,12 @@ class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True):
         match = _NODES.fullmatch(self.nodes)
         return int(match[1]) if match else 1
 
+    @property
+    def is_range(self) -> bool:
+        """Whether Slurm may choose the number of nodes."""
+        match = _NODES.fullmatch(self.nodes)
+        return match is not None and match[2] not in {None, match[1]}
+
     def check(self) -> None:
         """Checks the options.
 

@@ -29,6 +29,13 @@ PLACEMENT_VARIABLE = "TFCKPT_PLACEMENT"
 KILL_SECONDS = 3.0
 """How long to wait until killed workers report their end; those of a dead node never do."""
 
+REPORT_SECONDS = 2.0
+"""Interval of the reports of a task, also if there is nothing new."""
+
+SILENT_INTERVALS = 3
+SILENT_PEERS = 3
+"""How many intervals, and how often the silence that other workers allow, a task may be silent."""
+
 LOST = -signal.SIGKILL
 """Exit status of a worker whose task or node is gone."""
 
@@ -40,17 +47,25 @@ class StepWorker:
         self.index = index
         self.pid = 0
         self.exit_code: int | None = None
+        self.is_silent = False
+        self.heard_at: float | None = None
         self._host = ""
         self._started_at = 0.0
 
     def take(self, message: Mapping[str, Any]) -> None:
         """Takes a report of the task."""
+        self.heard_at = time.monotonic()
         if "pid" in message:
             self.pid = message["pid"]
             self._host = message["host"]
             self._started_at = message["started_at"]
         if "exit" in message:
             self.exit_code = message["exit"]
+
+    def lose(self) -> None:
+        """Counts it as ended, because nothing is heard of it any more."""
+        self.exit_code = LOST
+        self.is_silent = True
 
     def kill(self) -> None:
         """Does nothing: the task kills what its worker started."""
@@ -69,8 +84,9 @@ class StepWorker:
 class _Workers(Sequence[StepWorker]):
     """The workers of a step; each look reads the reports that have come."""
 
-    def __init__(self, step: JobStep, count: int) -> None:
+    def __init__(self, step: JobStep, count: int, silence: float) -> None:
         self._step = step
+        self._silence = silence
         self._workers = [StepWorker(index) for index in range(count)]
 
     def __len__(self) -> int:
@@ -81,14 +97,15 @@ class _Workers(Sequence[StepWorker]):
         return self._workers[position]
 
     def refresh(self) -> None:
-        """Reads new reports; workers without one are lost if the step has ended."""
+        """Reads new reports. Workers are lost when they stay silent, or when the step ends."""
         ended = self._step.has_ended
         for message in self._step.messages():
             self._workers[message["index"]].take(message)
-        if ended:
-            for worker in self._workers:
-                if worker.exit_code is None:
-                    worker.exit_code = LOST
+        oldest = time.monotonic() - self._silence
+        for worker in self._workers:
+            silent = worker.heard_at is not None and worker.heard_at < oldest
+            if worker.exit_code is None and (ended or silent):
+                worker.lose()
 
     @property
     def run(self) -> bool:
@@ -165,7 +182,7 @@ class StepStarter:
         Raises:
             CannotStartError: Too few nodes work, or there are too few tasks for the workers.
         """
-        lost = any(worker.exit_code == LOST for worker in self.workers)
+        lost = any(worker.is_silent for worker in self.workers)
         chosen = self._chooser.choose(self._ports, lost)
         # Another program may use the ports of this start; the next ones are other ports.
         self._starts += int(chosen.ports_taken)
@@ -193,7 +210,8 @@ class StepStarter:
         command = [sys.executable, "-P", "-m", TASK_MODULE, str(self._run.root)]
         count = len(placement.tasks)
         self._step = JobStep(self._nodes, count, command, whole)
-        self._workers = _Workers(self._step, count)
+        silence = max(SILENT_INTERVALS * REPORT_SECONDS, SILENT_PEERS * self._options.peer_seconds)
+        self._workers = _Workers(self._step, count, silence)
 
     def prepare_restart(self, environment: Mapping[str, str]) -> None:
         """Does nothing: nodes differ from start to start."""

@@ -24,15 +24,23 @@ import msgspec
 
 from tfckpt_trainer.cluster.slurm import own_gpus
 from tfckpt_trainer.cluster.tasks import tf_config
-from tfckpt_trainer.errors import ExitCode, TfckptError, describe_error
+from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
 from tfckpt_trainer.launch.logs import open_log
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.slurm.step_starter import PLACEMENT_VARIABLE, decode_placement
+from tfckpt_trainer.launch.slurm.controller import read_job, requeue_job
+from tfckpt_trainer.launch.slurm.step_starter import (
+    PLACEMENT_VARIABLE,
+    REPORT_SECONDS,
+    decode_placement,
+)
 from tfckpt_trainer.launch.workers import RunningWorker
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 LOOK_SECONDS = 0.1
+
+REQUEUE_STAGGER_SECONDS = 1.0
+"""Time between the attempts of two tasks to requeue a job without a supervisor."""
 
 _PARENT_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of prctl."""
@@ -48,6 +56,7 @@ class TaskProcess:
         self._index = int(os.environ["SLURM_PROCID"])
         self._signals: list[int] = []
         self._kill_at = float("inf")
+        self._reported_at = 0.0
         self._input = b""
         self._input_open = True
 
@@ -66,6 +75,8 @@ class TaskProcess:
         code = worker.exit_code
         worker.kill()
         self._report(exit=code)
+        if not self._input_open:
+            self._requeue()
         return code if code >= 0 else 128 - code
 
     def _start(self) -> RunningWorker:
@@ -95,7 +106,9 @@ class TaskProcess:
         return RunningWorker(self._index, process)
 
     def _look(self, worker: RunningWorker) -> None:
-        """Waits for orders for a moment, and passes on orders and signals."""
+        """Waits for orders for a moment, passes on orders and signals, and gives a sign of life."""
+        if time.monotonic() - self._reported_at > REPORT_SECONDS:
+            self._report()
         if self._input_open:
             if select.select([0], [], [], LOOK_SECONDS)[0]:
                 self._read_orders()
@@ -120,7 +133,25 @@ class TaskProcess:
             elif word == b"KILL":
                 self._kill_at = 0.0
 
+    def _requeue(self) -> None:
+        """Starts the job again if the node of its supervisor is gone.
+
+        Slurm does so too, but not if the job may go on with fewer nodes.
+        """
+        job = os.environ["SLURM_JOB_ID"]
+        # One task is enough.
+        time.sleep(self._index * REQUEUE_STAGGER_SECONDS)
+        facts = read_job(job)
+        restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0") or 0)
+        if facts.state != "RUNNING" or facts.restarts > restarts:
+            return
+        try:
+            requeue_job(job)
+        except LaunchError as error:
+            sys.stderr.write(f"The job could not be requeued. {error}\n")
+
     def _report(self, **facts: Any) -> None:
+        self._reported_at = time.monotonic()
         line = msgspec.json.encode({"index": self._index, **facts}) + b"\n"
         try:
             os.write(1, line)

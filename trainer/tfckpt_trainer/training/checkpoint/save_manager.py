@@ -111,20 +111,19 @@ class SaveManager:
     def save_now(self, trigger: str, command: Command | None = None) -> SaveOutcome:
         """Saves this step in the foreground, unless it is saved already."""
         self.finish_all()
-        request, facts = self._prepare(trigger, command)
-        with self._telemetry.heartbeat.doing(Activity.SAVING, request.name):
-            request, outcome = self._with_free_name(self._saver.save, request, facts)
-        self._record(request, command, outcome)
-        return outcome
+        return self._save_here(*self._prepare(trigger, command), command)
 
     def save_last(self, trigger: str, command: Command | None = None) -> SaveOutcome:
         """Saves the last step of the run: if not in its directory, in the fallback directory."""
-        outcome = self.save_now(trigger, command)
+        self.finish_all()
+        request, facts = self._prepare(trigger, command)
+        outcome = self._save_here(request, facts, command)
         fallback = self._fallback if outcome.name is None else None
         if fallback is None:
             return outcome
-        request, facts = self._prepare(trigger, command)
-        self._telemetry.save_overhead.discard()
+        request = replace(
+            request, branch=self._state.position.branch, sequence=self._next_sequence()
+        )
         with self._telemetry.heartbeat.doing(Activity.SAVING, request.name):
             elsewhere = self._saver.in_directory(fallback).save(request, facts)
         if elsewhere.name is None:
@@ -199,6 +198,14 @@ class SaveManager:
         if self._current is not None:
             self._current[0].wait(EXIT_WAIT_SECONDS)
 
+    def _save_here(
+        self, request: SaveRequest, facts: WorkerFacts, command: Command | None
+    ) -> SaveOutcome:
+        with self._telemetry.heartbeat.doing(Activity.SAVING, request.name):
+            request, outcome = self._with_free_name(self._saver.save, request, facts)
+        self._record(request, command, outcome)
+        return outcome
+
     def _start(self, pending: PendingSave) -> None:
         request, facts = self._prepare(pending.trigger, pending.command)
         request, started = self._with_free_name(self._saver.start, request, facts)
@@ -212,14 +219,11 @@ class SaveManager:
     def _prepare(self, trigger: str, command: Command | None) -> tuple[SaveRequest, WorkerFacts]:
         user_state, facts = self._state.user.collect(self._telemetry.heartbeat.facts())
         position = self._state.position
-        # Each attempt has its own number: one that was reported as failed may exist all the same,
-        # and must not share its place in the history with another.
-        position.sequence += 1
         request = SaveRequest(
             step=position.step,
             branch=position.branch,
             parent=position.parent,
-            sequence=position.sequence,
+            sequence=self._next_sequence(),
             trigger=trigger,
             command=command.id if command else None,
             metrics=finite(self._telemetry.metrics.reported),
@@ -230,6 +234,12 @@ class SaveManager:
         self._telemetry.save_overhead.begin(request.name, request.sequence)
         self._telemetry.metrics.saves.begin()
         return request, facts
+
+    def _next_sequence(self) -> int:
+        # Each attempt has its own number: one that was reported as failed may exist all the same,
+        # and must not share its place in the history with another.
+        self._state.position.sequence += 1
+        return self._state.position.sequence
 
     def _with_free_name(
         self,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 
 
 @dataclass(frozen=True)
@@ -61,3 +62,5 @@ class SaveOptions:
             raise UsageError(f"when_full is {self.when_full!r}; expected 'go-on' or 'pause'.")
         if self.largest_shard is not None and self.largest_shard < 1:
             raise UsageError(f"largest_shard is {self.largest_shard}; it must be at least 1 byte.")
+        if self.fallback_directory is not None:
+            refuse_url(self.fallback_directory, "a fallback directory")

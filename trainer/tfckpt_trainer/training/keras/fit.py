@@ -19,6 +19,7 @@ import keras
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.training.keras.fit_callbacks import FitCallbacks, worker_callbacks
 from tfckpt_trainer.training.keras.fit_data import FitData, read_data, validation_data_of
 from tfckpt_trainer.training.keras.python_batches import PyDatasetBatches
@@ -305,6 +306,8 @@ def _saved_weights(run_dir: str | Path | None, group: WorkerGroup) -> int | None
     whatever callbacks its script has now.
     """
     directory = run_dir or os.environ.get("TFCKPT_RUN_DIR")
+    if directory:
+        refuse_url(directory)
     newest = tf.train.latest_checkpoint(str(directory)) if directory and group.is_chief else None
     sets = -1
     if newest is not None:

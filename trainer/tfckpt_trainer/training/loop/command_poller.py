@@ -7,15 +7,21 @@ import time
 from collections import deque
 
 from tfckpt_trainer.errors import TfckptError, describe_error
-from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
+from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.storage.directory_changes import DirectoryChanges, watch_directory
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 
-POLL_SECONDS = 0.02
-
 CLEAN_SECONDS = 2.0
-"""How often the poller removes files from the queue that are not commands."""
+"""How often the poller looks at files in the queue that are not commands, while there are any."""
+
+ANYWAY_SECONDS = 20.0
+"""Longest time between two looks at the queue, even if it does not seem to have changed."""
+
+RETRY_SECONDS = 1.0
+"""How long the poller waits after a disk error."""
 
 
 class CommandPoller:
@@ -25,13 +31,14 @@ class CommandPoller:
         has_commands: Whether claimed commands are waiting for the next synchronization.
     """
 
-    def __init__(self, queue: CommandQueue, telemetry: Telemetry) -> None:
+    def __init__(self, run: RunDirectory, queue: CommandQueue, telemetry: Telemetry) -> None:
+        self._run = run
         self._queue = queue
         self._telemetry = telemetry
-        self._cleaned_at = time.monotonic()
         self._claimed: deque[Command] = deque()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="tfckpt-poller", daemon=True)
+        self._changes: DirectoryChanges | None = None
+        self._thread = threading.Thread(target=self._work, name="tfckpt-poller", daemon=True)
         self.has_commands = False
 
     def start(self) -> None:
@@ -41,13 +48,13 @@ class CommandPoller:
     def stop(self) -> None:
         """Stops claiming; commands that were claimed and not carried out have failed."""
         self._stopping.set()
+        if self._changes is not None:
+            self._changes.stop()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
         for command in self.take():
-            self._queue.finish(
-                advance(
-                    command, CommandState.FAILED, "The trainer ended before it ran the command."
-                )
+            self._telemetry.journal.advance_command(
+                command, CommandState.FAILED, "The trainer ended before it ran the command."
             )
 
     def take(self) -> list[Command]:
@@ -58,23 +65,32 @@ class CommandPoller:
             taken.append(self._claimed.popleft())
         return taken
 
-    def _run(self) -> None:
-        while not self._stopping.wait(POLL_SECONDS):
+    def _work(self) -> None:
+        may_have_changed = True
+        while not self._stopping.is_set():
             try:
-                while (command := self._queue.claim(time.time())) is not None:
-                    self._claimed.append(command)
-                self._remove_damaged()
+                if self._changes is None:
+                    self._changes = watch_directory(self._run.inbox)
+                self._claim_all()
+                if may_have_changed or self._queue.has_damaged:
+                    self._clear_damaged()
                 self._telemetry.command_trouble = ""
+                # A file that is not a command may still be being written.
+                has_damaged = self._queue.has_damaged
+                may_have_changed = self._changes.wait(
+                    CLEAN_SECONDS if has_damaged else ANYWAY_SECONDS
+                )
             except (OSError, TfckptError) as error:
+                self._stopping.wait(RETRY_SECONDS)
                 self._telemetry.command_trouble = (
                     f"commands cannot be read: {describe_error(error)}"
                 )
-            if self._claimed:
-                self.has_commands = True
 
-    def _remove_damaged(self) -> None:
-        now = time.monotonic()
-        if now - self._cleaned_at >= CLEAN_SECONDS:
-            self._cleaned_at = now
-            for removed in self._queue.clear_damaged(now):
-                self._telemetry.journal.note(JournalKind.NOTE, removed)
+    def _claim_all(self) -> None:
+        while (command := self._queue.claim(time.time())) is not None:
+            self._claimed.append(command)
+            self.has_commands = True
+
+    def _clear_damaged(self) -> None:
+        for removed in self._queue.clear_damaged(time.monotonic()):
+            self._telemetry.journal.note(JournalKind.NOTE, removed)

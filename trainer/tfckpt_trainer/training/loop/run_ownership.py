@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.errors import ExitCode, RefusedError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.reserve import keep_reserve
+from tfckpt_trainer.training.process import leave
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 from tfckpt_trainer.training.telemetry.run_info import update_run_info
 
@@ -53,6 +56,21 @@ class RunOwnership:
     def release(self) -> None:
         """Releases the lock, if this process holds it."""
         self._lock.release()
+
+    def leave_to_other(self, other: WorkerStatus) -> None:
+        """Ends this process at once: another trainer writes to the same directory.
+
+        The lock does not prevent that on a network disk that does not share locks. A save would
+        mix the files of both.
+        """
+        message = (
+            f"Another trainer is running in {self._run.root}: worker {other.index} on "
+            f"{other.host} (process {other.pid}) started first. The file system does not share "
+            "locks. This trainer ends without a save. Train in another directory."
+        )
+        self._journal.note(JournalKind.FAILED, message)
+        sys.stderr.write(f"{message}\n")
+        leave(ExitCode.REFUSED)
 
     def _acquire_lock(self) -> None:
         try:

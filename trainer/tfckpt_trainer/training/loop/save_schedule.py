@@ -86,13 +86,13 @@ class SaveSchedule:
 
     def trigger_after_step(self, step: int, metrics: StepMetrics) -> str:
         """Returns why a save is due after this step, by steps or metrics; empty if none is."""
-        triggers = []
+        trigger = ""
         if self._improvement is not None:
             reduced = self._improvement.metric in metrics.reduced
-            triggers.append(self._improvement.trigger(metrics.newest, is_reduced=reduced))
+            trigger = self._improvement.trigger(metrics.newest, is_reduced=reduced)
         if self._every_steps and step % self._every_steps == 0:
-            triggers.append(f"every {self._every_steps} steps")
-        return ", ".join(filter(None, triggers))
+            trigger += f"{', ' * bool(trigger)}every {self._every_steps} steps"
+        return trigger
 
     @property
     def timed_trigger(self) -> str:

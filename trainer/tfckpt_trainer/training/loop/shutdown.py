@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 
 from tfckpt_trainer.rundir.liveness import find_other_trainer
 from tfckpt_trainer.rundir.lost_workers import describe_lost_connection, explain_lost_worker
@@ -11,13 +11,20 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.lost_peer import find_lost_peer
-from tfckpt_trainer.training.process import exit_on_lost_peer, on_uncaught_error
+from tfckpt_trainer.training.process import PeerWatch, on_uncaught_error
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
+LAST_WRITES_SECONDS = 5.0
+"""How long the end of a run waits for the event log on a disk that does not answer."""
+
 
 class Shutdown:
-    """Says how a run ended, and releases what it holds."""
+    """Says how a run ended, and releases what it holds.
+
+    Attributes:
+        peers_watched: A context that ends the run, and this process, if another worker is lost.
+    """
 
     def __init__(
         self,
@@ -45,6 +52,9 @@ class Shutdown:
         self._resources = resources
         self._restart_status = restart_status
         self._is_done = False
+        self.peers_watched = PeerWatch(
+            self._is_alone, self._explain_loss, self._lost_peer, restart_status
+        )
 
     @property
     def is_done(self) -> bool:
@@ -59,12 +69,6 @@ class Shutdown:
             self._lost_peer,
             alone=self._is_alone,
             restart_status=self._restart_status,
-        )
-
-    def peers_watched(self) -> AbstractContextManager[None]:
-        """Returns a context that ends the run, and this process, if another worker is lost."""
-        return exit_on_lost_peer(
-            self._is_alone, self._explain_loss, self._lost_peer, self._restart_status
         )
 
     def left_loop(self) -> None:
@@ -87,6 +91,7 @@ class Shutdown:
         metrics.ending = ending
         metrics.detail = detail
         self._poller.stop()
+        self._telemetry.journal.close(LAST_WRITES_SECONDS)
         if not beside_another:
             self._telemetry.heartbeat.stop()
         self._resources.close()

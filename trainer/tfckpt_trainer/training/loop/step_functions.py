@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -80,16 +79,16 @@ class StepFunction:
         if flags != self._sent:
             self._variable.assign(_as_floats(flags))
             self._sent = flags
-        with self._put_back(flags):
-            *sums, needs_sync, may_end, replicas = self._compiled(batch).numpy().tolist()
+        *sums, needs_sync, may_end, replicas = self._run(batch, flags).numpy().tolist()
         means = {name: total / replicas for name, total in zip(self._names, sums, strict=True)}
         self._on_result(means, StepFlags(needs_sync > 0, may_end > 0, replicas > 0))
         return means
 
-    def _put_back(self, flags: StepFlags) -> AbstractContextManager[None]:
+    def _run(self, batch: Any, flags: StepFlags) -> tf.Tensor:
         if self._left_out is None or flags.has_data:
-            return nullcontext()
-        return self._left_out.unchanged_statistics()
+            return self._compiled(batch)
+        with self._left_out.unchanged_statistics():
+            return self._compiled(batch)
 
     def _distributed(self, batch: Any) -> tf.Tensor:
         if self._left_out is None:

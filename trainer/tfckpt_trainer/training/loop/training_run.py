@@ -29,6 +29,7 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.rundir.reserve import explain_disk_errors
+from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.training.check.session import CheckSession, check_order
 from tfckpt_trainer.training.check.untracked_notes import note_untracked
 from tfckpt_trainer.training.checkpoint.automatic_prune import AutomaticPruner
@@ -58,6 +59,7 @@ from tfckpt_trainer.training.loop.run_ownership import RunOwnership
 from tfckpt_trainer.training.loop.save_schedule import Improvement, SaveSchedule
 from tfckpt_trainer.training.loop.shutdown import Shutdown
 from tfckpt_trainer.training.loop.step_functions import ReplicaStep, StepFlags, StepFunction
+from tfckpt_trainer.training.loss_scaling import check_finite_on_all_replicas
 from tfckpt_trainer.training.open_runs import add_open_run, remove_open_run
 from tfckpt_trainer.training.pipelines.input_state import InputState
 from tfckpt_trainer.training.process import (
@@ -190,6 +192,8 @@ class TrainingRun:
         self._tensorboard = Path(tensorboard) if tensorboard else run.tensorboard
         self._retention = RetentionSettings(retention or Policy(), trash_hours, make_room)
         self._retention.check()
+        if tensorboard is not None:
+            refuse_url(tensorboard, "the directory of TensorBoard")
         options = saving or SaveOptions()
         options.check()
         if order is not None:
@@ -201,6 +205,8 @@ class TrainingRun:
         refuse_several_tasks(os.environ, group.processes)
         self._model = model
         self._optimizer = optimizer
+        if group.replicas > 1 and not uses_parameter_servers(self._strategy):
+            check_finite_on_all_replicas(optimizer)
         self._inputs = (
             Inputs(self._strategy, group, dataset, skips=options.skip_input)
             if dataset is not None
@@ -224,6 +230,7 @@ class TrainingRun:
             run, group, queue, tensorboard=self._tensorboard, total_steps=total_steps
         )
         self._ownership = RunOwnership(run, queue, telemetry.journal)
+        telemetry.heartbeat.file.on_other_trainer = self._ownership.leave_to_other
         inputs.report = telemetry.heartbeat.describe
 
         # Saves and restores.
@@ -242,7 +249,7 @@ class TrainingRun:
         )
         schedule = SaveSchedule(save_every_steps, save_every_seconds, improvement)
         telemetry.metrics.saves.set_intervals(save_every_steps, save_every_seconds)
-        self._poller = CommandPoller(queue, telemetry)
+        self._poller = CommandPoller(run, queue, telemetry)
         handler = CommandHandler(run, group, state.position, telemetry, saves, self._restores)
         self._coordinator = Coordinator(group, telemetry, saves, schedule, self._poller, handler)
         self._dataset_end = (
@@ -338,7 +345,7 @@ class TrainingRun:
 
         def watched_step(batch: Any) -> dict[str, float]:
             metrics.enter(Phase.STEP)
-            with self._shutdown.peers_watched():
+            with self._shutdown.peers_watched:
                 result = step(batch)
             metrics.enter(Phase.SCRIPT)
             return result
@@ -456,7 +463,7 @@ class TrainingRun:
         """Returns the input of the next step and the seconds it took; None after the last."""
         if self._dataset_end is None:
             return self.step, 0.0
-        with self._shutdown.peers_watched():
+        with self._shutdown.peers_watched:
             return self._dataset_end.next()
 
     def open(self) -> None:
@@ -480,7 +487,7 @@ class TrainingRun:
         opened = add_open_run(self.directory, self.request_stop, self._abandon)
         self._resources.callback(remove_open_run, opened)
         atexit.register(keep_resources_at_exit)
-        with self._shutdown.peers_watched():
+        with self._shutdown.peers_watched:
             with explain_disk_errors(self._run):
                 if self._group.is_chief:
                     # The lock does not work on a file system that does not share locks.
@@ -533,7 +540,7 @@ class TrainingRun:
             waited: How much of that it waited for its input.
         """
         metrics = self._telemetry.metrics
-        with self._shutdown.peers_watched():
+        with self._shutdown.peers_watched:
             self._state.position.step += 1
             if self._inputs and self._inputs.examples and metrics.examples_per_step is None:
                 metrics.examples_per_step = self._inputs.examples * self._group.replicas
@@ -543,7 +550,7 @@ class TrainingRun:
                 self._end_check()
 
     def _finish(self) -> None:
-        with self._shutdown.peers_watched():
+        with self._shutdown.peers_watched:
             if self._check is not None:
                 self._check.data_ended()
                 self._end_check()
@@ -568,7 +575,7 @@ class TrainingRun:
         if ending is None:
             self._abandon()
             return
-        with self._shutdown.peers_watched():
+        with self._shutdown.peers_watched:
             self._saves.finish_all()
             # A worker that leaves while others still wait in a collective would look dead.
             self._group.barrier()
@@ -614,6 +621,7 @@ def _created_run_directory(run_dir: str | Path | None) -> RunDirectory:
             "No run directory: pass one to TrainingRun, or start the script with "
             "`tfckpt-tui launch RUN -- python SCRIPT`."
         )
+    refuse_url(run_dir)
     # A symbolic link would give the run two names, for example in its manifests.
     run = RunDirectory(Path(os.path.realpath(run_dir)))
     with explain_disk_errors(run):

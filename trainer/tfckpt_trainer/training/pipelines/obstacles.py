@@ -42,10 +42,10 @@ class Obstacle:
     hides_position: bool = False
 
 
-_SEED = "Pass a seed to it, or call `keras.utils.set_random_seed(…)` before the dataset is made."
+_SEED = "Pass a seed to {}, or call `keras.utils.set_random_seed(…)` before it."
 _UNSEEDED = {
-    "_ShuffleDataset": Obstacle("a repeated shuffle without a seed", _SEED),
-    "_RandomDataset": Obstacle("a repeated Dataset.random without a seed", _SEED),
+    "_ShuffleDataset": Obstacle("a repeated shuffle without a seed", _SEED.format("`shuffle`")),
+    "_RandomDataset": Obstacle("a repeated Dataset.random without a seed", _SEED.format("it")),
 }
 _ANY_ORDER = Obstacle("deterministic=False", "Leave `deterministic` at True.")
 _FROM_GENERATOR = Obstacle("from_generator", _INDEXED, hides_position=True)

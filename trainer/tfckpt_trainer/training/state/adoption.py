@@ -14,11 +14,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfckpt_trainer.bundle.index import read_index
-from tfckpt_trainer.bundle.object_graph import read_object_graph
+from tfckpt_trainer.bundle.index import Index, read_index
+from tfckpt_trainer.bundle.object_graph import Node, read_object_graph
 from tfckpt_trainer.bundle.tensors import read_integer
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
-from tfckpt_trainer.training.state.comparison import Comparison, Match, compare
+from tfckpt_trainer.training.state.comparison import Comparison, Match, compare_graph
 from tfckpt_trainer.training.state.variables import raw_variable
 
 STEP_NAMES = ("step", "global_step")
@@ -54,6 +54,20 @@ class Adoption:
 
 
 @dataclass(frozen=True)
+class _Saved:
+    """What another program saved, read once."""
+
+    prefix: Path
+    index: Index
+    nodes: tuple[Node, ...]
+
+    @property
+    def children(self) -> Mapping[str, int]:
+        """The objects at the root, by name."""
+        return self.nodes[0].children
+
+
+@dataclass(frozen=True)
 class _Found:
     """An object of this run and its place in the checkpoint."""
 
@@ -79,15 +93,15 @@ def plan_adoption(root: tf.train.Checkpoint, prefix: Path) -> Adoption:
         for name, child in tf.train.TrackableView(root).children(root).items()
         if name not in _COUNTERS
     }
-    saved = read_object_graph(prefix)[0].children
-    found = {name: _find(name, thing, objects, saved, prefix) for name, thing in objects.items()}
+    saved = _Saved(prefix, read_index(prefix), read_object_graph(prefix))
+    found = {name: _find(name, thing, objects, saved) for name, thing in objects.items()}
     adopted = [one for one in found.values() if one is not None]
     matched = {match.key: match for one in adopted for match in one.comparison.matched}
     problems = [text for one in adopted for text in one.comparison.different]
     missing = [path for one in adopted for path in one.comparison.missing]
     if "model" in found and found["model"] is None:
-        problems.append(_no_model(saved, prefix))
-    step, source = _step(prefix, adopted, objects.get("optimizer"))
+        problems.append(_no_model(saved))
+    step, source = _step(saved, adopted, objects.get("optimizer"))
     return Adoption(
         roots=tuple(one.root for one in adopted),
         comparison=Comparison(
@@ -101,20 +115,18 @@ def plan_adoption(root: tf.train.Checkpoint, prefix: Path) -> Adoption:
             *(f"{one.name} from {_shown(one.place)}" for one in adopted),
             f"step {step} from {source}",
             *(f"{name} begins anew" for name, one in found.items() if one is None),
-            *_left(saved, adopted),
+            *_left(saved.children, adopted),
         ),
     )
 
 
-def _find(
-    name: str, thing: Any, objects: Mapping[str, Any], saved: Mapping[str, int], prefix: Path
-) -> _Found | None:
+def _find(name: str, thing: Any, objects: Mapping[str, Any], saved: _Saved) -> _Found | None:
     """Returns where the checkpoint has an object, or None if that is nowhere or not clear."""
-    if name in saved:
-        return _compared(name, thing, (name,), prefix)
+    if name in saved.children:
+        return _compared(name, thing, (name,), saved)
     fitting = []
-    for place in _places(name, objects, saved):
-        one = _compared(name, thing, place, prefix)
+    for place in _places(name, objects, saved.children):
+        one = _compared(name, thing, place, saved)
         if one.comparison.matched and not one.comparison.missing and not one.comparison.different:
             fitting.append(one)
     return fitting[0] if len(fitting) == 1 else None
@@ -130,19 +142,18 @@ def _places(name: str, objects: Mapping[str, Any], saved: Mapping[str, int]) -> 
         yield from ((child, "optimizer") for child in ("model", *others) if child in saved)
 
 
-def _compared(name: str, thing: Any, place: Place, prefix: Path) -> _Found:
+def _compared(name: str, thing: Any, place: Place, saved: _Saved) -> _Found:
     root = thing
     for child in reversed(place):
         root = tf.train.Checkpoint(**{child: root})
-    return _Found(name, place, root, compare(root, prefix))
+    return _Found(name, place, root, compare_graph(root, saved.index, saved.nodes))
 
 
-def _step(prefix: Path, adopted: Iterable[_Found], optimizer: Any) -> tuple[int, str]:
+def _step(saved: _Saved, adopted: Iterable[_Found], optimizer: Any) -> tuple[int, str]:
     """Returns the step of a checkpoint and where it was found."""
-    entries = read_index(prefix).entries
-    nodes = read_object_graph(prefix)
+    prefix, entries, children = saved.prefix, saved.index.entries, saved.children
     for name in STEP_NAMES:
-        key = nodes[nodes[0].children[name]].checkpoint_key if name in nodes[0].children else None
+        key = saved.nodes[children[name]].checkpoint_key if name in children else None
         value = read_integer(prefix, entries[key]) if key in entries else None
         if value is not None:
             return value, name
@@ -181,11 +192,11 @@ def _left(saved: Mapping[str, int], adopted: Iterable[_Found]) -> Iterator[str]:
         yield f"not adopted: {', '.join(sorted(left))}"
 
 
-def _no_model(saved: Mapping[str, int], prefix: Path) -> str:
-    names = ", ".join(sorted(saved)) or "nothing"
+def _no_model(saved: _Saved) -> str:
+    names = ", ".join(sorted(saved.children)) or "nothing"
     return (
-        f"{prefix.name} has {names}, and not exactly one of them has the variables of this model; "
-        "name the model as the program did that saved it"
+        f"{saved.prefix.name} has {names}, and not exactly one of them has the variables of this "
+        "model; name the model as the program did that saved it"
     )
 
 

@@ -72,8 +72,11 @@ def compare(root: tf.train.Checkpoint, prefix: Path) -> Comparison:
         BundleError: The checkpoint is damaged.
         FileNotFoundError: There is no checkpoint at `prefix`.
     """
-    index = read_index(prefix)
-    nodes = read_object_graph(prefix)
+    return compare_graph(root, read_index(prefix), read_object_graph(prefix))
+
+
+def compare_graph(root: Any, index: Index, nodes: tuple[Node, ...]) -> Comparison:
+    """Compares an object graph that was read before with live objects, as `compare` does."""
     live = {id(variable): (path, variable) for path, variable in live_variables(root)}
     found = _variables_by_key(root, nodes)
     matched, different = [], []

@@ -17,7 +17,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
-from tfckpt_trainer.rundir.statuses import store_status
+from tfckpt_trainer.rundir.storage.heartbeat_file import HeartbeatFile
 from tfckpt_trainer.training.telemetry.cpu_stall import CpuStall
 from tfckpt_trainer.training.telemetry.gpus import GpuReader
 from tfckpt_trainer.training.telemetry.step_metrics import (
@@ -29,6 +29,9 @@ from tfckpt_trainer.training.telemetry.step_metrics import (
 
 INTERVAL_SECONDS = 1.0
 
+STOP_SECONDS = 5.0
+"""How long the end of a run waits for a heartbeat that is being written."""
+
 DISK_FULL = "The disk is full: nothing is saved. Free disk space."
 """Detail of a heartbeat that is written in place because the disk is full."""
 
@@ -38,6 +41,9 @@ class Heartbeat:
 
     Disk errors do not end training. On a full disk, the last heartbeat is overwritten in place
     and `detail` says so. A heartbeat that cannot be written is skipped, and the next one says so.
+
+    Attributes:
+        file: The status file.
     """
 
     def __init__(
@@ -50,7 +56,7 @@ class Heartbeat:
         every_beat: Callable[[], str],
         job: str = "worker",
     ) -> None:
-        self._path = run.worker_status(index)
+        self.file = HeartbeatFile(run.worker_status(index))
         self._index = index
         self._metrics = metrics
         self._total_steps = total_steps
@@ -84,12 +90,14 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops the thread and writes the last heartbeat."""
+        """Stops the thread and writes the last heartbeat, unless the disk does not answer."""
         self._stopping.set()
         self._beat_now.set()
         if self._thread.is_alive():
-            self._thread.join(timeout=5)
-        self.beat()
+            self._thread.join(timeout=STOP_SECONDS)
+        if not self._thread.is_alive():
+            self.beat()
+            self.file.close()
 
     def nudge(self) -> None:
         """Requests a heartbeat now, because the activity of this worker changed."""
@@ -121,7 +129,7 @@ class Heartbeat:
             # A detail of the activity, such as the checkpoint being saved, takes precedence.
             full = msgspec.structs.replace(status, detail=self._metrics.detail or DISK_FULL)
             try:
-                store_status(self._path, status, if_full=full)
+                self.file.write(status, if_full=full)
                 self._unwritten = ""
             except OSError as error:
                 self._unwritten = (

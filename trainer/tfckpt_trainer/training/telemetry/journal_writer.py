@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import time
 from collections import deque
@@ -18,12 +20,16 @@ from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 
 _Queue = deque[Callable[[], None]]
 
+PATIENCE_SECONDS = 0.5
+"""How long a caller waits for its write. A disk that does not answer must not stop training."""
+
 
 class JournalWriter:
-    """Writes the event log, command outcomes and other files of the chief.
+    """Writes the event log, command outcomes and other files of the chief, in a thread.
 
-    Disk errors do not end training: failed writes are queued, and the heartbeat calls `retry`.
-    Events, outcomes and other files have separate queues, so one does not delay the others.
+    Callers wait for their write, but not for a disk that does not answer. Disk errors do not end
+    training: failed writes are queued, and the heartbeat calls `retry`. Events, outcomes and other
+    files have separate queues, so one does not delay the others.
 
     Attributes:
         is_chief: Whether this worker is the chief. Other workers write nothing.
@@ -37,7 +43,11 @@ class JournalWriter:
         self._lines: _Queue = deque()
         self._answers: _Queue = deque()
         self._files: _Queue = deque()
-        self._lock = threading.Lock()
+        self._rounds = threading.Condition()
+        self._requested = self._done = 0
+        self._hangs = False
+        self._refused: Exception | None = None
+        self._thread: threading.Thread | None = None
         self.trouble = ""
 
     def note(self, kind: JournalKind, message: str, **fields: Any) -> None:
@@ -64,19 +74,20 @@ class JournalWriter:
         """Repeats failed writes.
 
         Raises:
-            OSError: A write still fails.
+            Exception: A write still fails, or the disk does not answer.
         """
-        refused: OSError | None = None
-        with self._lock:
-            for waiting in (self._files, self._answers, self._lines):
-                try:
-                    while waiting:
-                        waiting[0]()
-                        waiting.popleft()
-                except OSError as error:
-                    refused = refused or error
-        if refused is not None:
-            raise refused
+        if not (self._lines or self._answers or self._files):
+            return
+        if not self._finish_round(PATIENCE_SECONDS):
+            raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), str(self._run.control))
+        if self._refused is not None:
+            raise self._refused
+
+    def close(self, seconds: float) -> None:
+        """Waits until everything is written, for so many seconds at most."""
+        if self._lines or self._answers or self._files:
+            self._hangs = False
+            self._finish_round(seconds)
 
     def _append(self, entry: JournalEntry) -> None:
         try:
@@ -88,11 +99,46 @@ class JournalWriter:
             self.trouble = ""
 
     def _write(self, waiting: _Queue, action: Callable[[], None]) -> None:
-        if not self.is_chief:
-            return
-        waiting.append(action)
-        try:
-            self.retry()
-        except OSError:
-            # The action stays in the queue, and the heartbeat reports the error.
-            return
+        if self.is_chief:
+            waiting.append(action)
+            self._finish_round(PATIENCE_SECONDS)
+
+    def _finish_round(self, seconds: float) -> bool:
+        """Has the thread try all writes; returns whether it did within so many seconds."""
+        with self._rounds:
+            self._requested += 1
+            wanted = self._requested
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._work, name="tfckpt-journal", daemon=True
+                )
+                self._thread.start()
+            self._rounds.notify_all()
+            if self._hangs:
+                return False
+            done = self._rounds.wait_for(lambda: self._done >= wanted, seconds)
+            self._hangs = not done
+            return done
+
+    def _work(self) -> None:
+        while True:
+            with self._rounds:
+                self._rounds.wait_for(lambda: self._requested > self._done)
+                taken = self._requested
+            refused = self._try_all()
+            with self._rounds:
+                self._done, self._refused, self._hangs = taken, refused, False
+                self._rounds.notify_all()
+
+    def _try_all(self) -> Exception | None:
+        """Tries all writes; returns the first error."""
+        refused: Exception | None = None
+        for waiting in (self._files, self._answers, self._lines):
+            try:
+                while waiting:
+                    waiting[0]()
+                    waiting.popleft()
+            except Exception as error:
+                # Whatever it is, the heartbeat reports it, and the thread has to go on.
+                refused = refused or error
+        return refused

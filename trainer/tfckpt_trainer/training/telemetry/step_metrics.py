@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_trainer.training.telemetry.finite_watch import FiniteWatch
@@ -20,8 +21,7 @@ MAX_PENDING_STEPS = 10_000
 """Largest number of steps that wait for the summary writer. Older steps are dropped."""
 
 
-@dataclass(frozen=True)
-class StepFacts:
+class StepFacts(NamedTuple):
     """One step, for the summary writer."""
 
     at: float

@@ -209,6 +209,25 @@ class RunControl:
         script = script_of(self._run, job)
         dashboard.app.push_screen(SubmitJobDialog(dashboard.loaded_snapshot, script), answered)
 
+    def force_stop(self) -> None:
+        """Ends the processes of the run, after a confirmation that names them."""
+        from tfckpt_tui.app.dialogs.force_stop import ForceStopDialog
+        from tfckpt_tui.services.request import end_processes, require_processes
+
+        dashboard = self._dashboard
+
+        def answered(agreed: bool | None) -> None:
+            if agreed:
+                dashboard.tell("Ending the processes of the run …")
+                work = partial(end_processes, self._run, through=FrontEnd.APP)
+                dashboard.run_app.start_job("force stop", lambda: _Result(*work()), self._report)
+
+        def ask(processes: tuple[str, ...]) -> None:
+            dialog = ForceStopDialog(dashboard.loaded_snapshot, processes)
+            dashboard.app.push_screen(dialog, answered)
+
+        dashboard.run_app.start_job("force stop", partial(require_processes, self._run), ask)
+
     def launch(self) -> None:
         """Launches training again: by the batch job of the run, or by the options of a form."""
         from tfckpt_tui.app.dialogs.launch import LaunchDialog

@@ -45,7 +45,7 @@ def _can_export(run: RunSnapshot, selection: Selection) -> str:
 def _can_stop(run: RunSnapshot, selection: Selection) -> str:
     if _has_waiting_job(run, selection):
         return ""
-    return _TRAINER(run, selection)
+    return _STOPPABLE(run, selection)
 
 
 def _has_waiting_job(run: RunSnapshot, selection: Selection) -> bool:
@@ -57,6 +57,14 @@ def _has_waiting_job(run: RunSnapshot, selection: Selection) -> bool:
 _TRAINER = require(
     lambda run, selection: run.trainer_answers,
     "No trainer answers. This action needs a running trainer.",
+)
+_STOPPABLE = require(
+    lambda run, selection: run.trainer_answers,
+    "No trainer answers. Press X to end the processes of the run.",
+)
+_ACTIVE = require(
+    lambda run, selection: run.state not in HAS_ENDED,
+    "The run has ended. There is nothing to stop.",
 )
 _SELECTED = require(
     lambda run, selection: selection.selected is not None,
@@ -241,6 +249,19 @@ ACTIONS = (
         requires=(_can_stop,),
         changes_run=True,
         other_label=("cancel", _has_waiting_job),
+    ),
+    Action(
+        name="force-stop",
+        key="X",
+        label="force stop",
+        title="End the processes of a run that hangs",
+        help="Names the processes that are alive, and asks. They have a minute to save and exit, "
+        "then they are killed. It also ends scripts that do not use tfckpt_trainer.",
+        perform=lambda dashboard: dashboard.run_control.force_stop(),
+        command="stop",
+        requires=(_ACTIVE,),
+        changes_run=True,
+        in_footer=False,
     ),
     Action(
         name="launch",

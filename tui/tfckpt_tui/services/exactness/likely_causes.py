@@ -268,12 +268,12 @@ def _threads(_: Difference, facts: CheckFacts) -> Cause | None:
 _RULES: tuple[Callable[[Difference, CheckFacts], Cause | None], ...] = (
     _random_operations,
     _learning_rate,
-    _input_state,
     _iterators,
     _no_dataset,
     _python_values,
     _python_operations,
     _parameter_servers,
+    _input_state,
     _gpu,
     _threads,
 )

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from rich.cells import cell_len
 
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.rundir.health import HAS_ENDED
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT, MARK, PIN
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
@@ -33,8 +34,9 @@ _MEASURED_ROWS = 200
 class History(ListPane):
     """The list of checkpoints; commands apply to the selected one or to the marked ones."""
 
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, *, read_only: bool = False, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
+        self._read_only = read_only
         self._all: tuple[Checkpoint, ...] = ()
         self._checkpoints: tuple[Checkpoint, ...] = ()
         self._rows: dict[str, int] = {}
@@ -151,7 +153,7 @@ class History(ListPane):
     def heading(self) -> Sequence[Span]:
         """Returns the title, and the problem of the selected checkpoint."""
         selected = self.selected
-        if selected is None or not selected.problem:
+        if selected is None or not _is_damaged(selected):
             return (("history", "title"),)
         problem = f"{clean(selected.name)}: {clean(selected.problem)}"
         room = max(0, self.size.width - 46)
@@ -216,12 +218,16 @@ class History(ListPane):
         if self._all:
             words = f"no checkpoint matches {clean(self._filter.text)}; esc shows all"
             return (line((shorten(words, width), "muted")),)
-        words = (
-            "no checkpoint yet; press s to save one now"
-            if self.snapshot.trainer_answers
-            else "no checkpoint in this directory"
-        )
-        return (line((shorten(words, width), "muted")),)
+        return (line((shorten(self._why_empty(self.snapshot), width), "muted")),)
+
+    def _why_empty(self, snapshot: RunSnapshot) -> str:
+        if not snapshot.present:
+            return "the run directory does not exist any more"
+        if snapshot.trainer_answers:
+            return "no checkpoint yet; press s to save one now"
+        if snapshot.state in HAS_ENDED and not self._read_only:
+            return "no checkpoint in this directory; press L to launch training here"
+        return "no checkpoint in this directory"
 
     def row_line(self, row: int, width: int) -> Line:
         """Returns one checkpoint."""
@@ -264,6 +270,11 @@ class History(ListPane):
         return Column(key, title, width, rank, cell.align, cell.stretch)
 
 
+def _is_damaged(checkpoint: Checkpoint) -> bool:
+    """Whether a checkpoint has a problem that does not pass by itself, as that of a save does."""
+    return bool(checkpoint.problem) and checkpoint.state is not CheckpointState.WRITING
+
+
 def _cells(row: Row, *, kept: bool) -> dict[str, Sequence[Span]]:
     """Returns the cells of a row by column; most are plain text in the style of the column."""
     checkpoint = row.checkpoint
@@ -284,6 +295,6 @@ def _cells(row: Row, *, kept: bool) -> dict[str, Sequence[Span]]:
         cells["name"] = ((cells["name"][0][0], "strong"),)
     if "loss" in checkpoint.not_finite:
         cells["loss"] = ((cells["loss"][0][0], "bad"),)
-    if checkpoint.problem:
+    if _is_damaged(checkpoint):
         cells["trigger"] = ((cells["trigger"][0][0], "bad"),)
     return cells

@@ -48,7 +48,7 @@ class DashboardPanes(Widget):
     def compose(self) -> ComposeResult:
         """Makes the panes, in the focus order of the tab key."""
         yield RunHeader(read_only=self._read_only, id="header")
-        yield History(id="history")
+        yield History(read_only=self._read_only, id="history")
         yield Input(placeholder=_EXAMPLE, id="filter", compact=True)
         yield Workers(id="workers")
         yield Chart("loss", lambda point: point.metrics.get("loss"), id="loss")

@@ -1,0 +1,155 @@
+"""A real Slurm cluster of three hosts on this machine, and runs that are launched on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tfckpt_trainer.launch.slurm.controller import JobFacts, parse_job
+from tfckpt_trainer.rundir.documents import load_if_exists
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.job import BatchJob
+from waiting import wait_until
+
+SCRIPT = Path(__file__).parent / "cluster.sh"
+WORKER = Path(__file__).parent.parent / "launch" / "scripts" / "worker.py"
+PROGRAMS = ("slurmctld", "slurmd", "munged", "ip", "nsenter")
+APP = Path(sys.executable).parent / "tfckpt-tui"
+
+
+class Cluster:
+    """The cluster, seen from the login host."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._environment = {**os.environ, "CLUSTER_DIR": str(directory)}
+
+    def control(self, *words: str) -> None:
+        """Runs the script of the cluster."""
+        subprocess.run(
+            [SCRIPT, *words],
+            env=self._environment,
+            check=True,
+            timeout=90,
+            stdin=subprocess.DEVNULL,
+            # Daemons that the script starts would keep a pipe open.
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def call(self, *command: str | Path, timeout: float = 60) -> str:
+        """Runs a command on the login host and returns its output."""
+        done = subprocess.run(
+            [str(word) for word in command],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+        )
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def facts(self, job: str) -> JobFacts:
+        """What Slurm says about a job."""
+        return parse_job(self.call("scontrol", "--oneliner", "show", "job", job))
+
+    def wait_for_state(self, job: str, *states: str) -> JobFacts:
+        """Waits until a job is in one of Slurm's states."""
+
+        def seen() -> JobFacts | None:
+            facts = self.facts(job)
+            return facts if facts.state in states else None
+
+        return wait_until(seen, 60, f"job {job} {states}")
+
+    def release(self, job: str) -> None:
+        """Waits until a job is requeued, and lets it start; Slurm would wait for two minutes."""
+
+        def requeued() -> str:
+            facts = self.facts(job)
+            return facts.state if facts.restarts and facts.state != "COMPLETING" else ""
+
+        if wait_until(requeued, 60, f"requeue of job {job}") == "PENDING":
+            self.call("scontrol", "update", f"JobId={job}", "StartTime=now")
+
+
+class LaunchedRun:
+    """A run that was launched on the cluster."""
+
+    def __init__(self, cluster: Cluster, root: Path) -> None:
+        self.cluster = cluster
+        self.root = root
+        self.directory = RunDirectory(root)
+
+    def launch(self, *command: str, options: tuple[str, ...] = ()) -> str:
+        """Launches a command; returns the ID of the job."""
+        words = ["launch", str(self.root), "--slurm", "--detach", "--json", "--time", "10"]
+        answer = self.cluster.call(APP, *words, *options, "--", *command)
+        return str(json.loads(answer)["job"])
+
+    def launch_worker(self, *actions: str, options: tuple[str, ...] = ()) -> str:
+        """Launches workers that need no TensorFlow and do `actions`."""
+        return self.launch(sys.executable, str(WORKER), *actions, options=options)
+
+    @property
+    def job(self) -> BatchJob:
+        job = load_if_exists(self.directory.job_file, BatchJob)
+        assert job is not None
+        return job
+
+    def messages(self, *kinds: JournalKind) -> list[str]:
+        """The messages in the event log, of some kinds."""
+        entries = read_entries(self.directory)
+        return [entry.message for entry in entries if not kinds or entry.kind in kinds]
+
+    def wait_for_message(self, text: str, count: int = 1) -> None:
+        """Waits until `count` messages contain a text."""
+
+        def seen() -> bool:
+            return sum(text in message for message in self.messages()) >= count
+
+        wait_until(seen, 60, lambda: f"{text!r} in {self.messages()}")
+
+    def wait_for_files(self, *names: str) -> None:
+        """Waits for files that workers write."""
+        wait_until(
+            lambda: all((self.root / name).exists() for name in names), 60, f"{names} {self.root}"
+        )
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three hosts; skips where a cluster cannot be started."""
+    if os.geteuid() != 0:
+        pytest.skip("Only root can start a Slurm cluster.")
+    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    if missing:
+        pytest.skip(f"No Slurm cluster without {', '.join(missing)}: install slurm-wlm munge.")
+    # Paths of sockets must be short.
+    started = Cluster(Path(f"/tmp/tfckpt-cluster-{os.getpid()}"))
+    try:
+        started.control("up", "3")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SLURM_CONF", str(started.directory / "slurm.conf"))
+            yield started
+    finally:
+        started.control("down")
+
+
+@pytest.fixture
+def run(cluster: Cluster, tmp_path: Path) -> Iterator[LaunchedRun]:
+    """A run directory; its job is cancelled at the end."""
+    launched = LaunchedRun(cluster, tmp_path / "run")
+    yield launched
+    if launched.directory.job_file.exists():
+        cluster.call("scancel", launched.job.id)
+        cluster.wait_for_state(launched.job.id, "CANCELLED", "COMPLETED", "FAILED")

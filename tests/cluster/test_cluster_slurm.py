@@ -1,0 +1,185 @@
+"""Runs on a real Slurm cluster: requeue, preemption, limit, cancel, and lost workers and nodes."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+
+import pytest
+
+from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.run import SupervisorState
+
+pytestmark = pytest.mark.cluster
+
+TRAINS = ("save-on-term", "beat", "step", "ready", "sleep=600")
+"""Workers that train until they are told to save and exit."""
+
+TWO_NODES = ("--nodes", "2")
+
+
+def has_ended(run, job: str, state: str = "COMPLETED") -> None:
+    """Waits for the end of a job; it must not start again."""
+    facts = run.cluster.wait_for_state(job, state)
+    assert facts.restarts == 0
+
+
+def test_workers_on_two_nodes_finish_and_the_job_ends(run):
+    job = run.launch_worker("environment", "step", "end=finished", options=TWO_NODES)
+    has_ended(run, job)
+    status = read_supervisor(run.directory)
+    assert status.state is SupervisorState.FINISHED
+    assert len({worker.host for worker in status.workers}) == 2
+    assert [worker.exit_code for worker in status.workers] == [0, 0]
+    environment = (run.root / "environment-1").read_text()
+    assert "'TFCKPT_WORKER_COUNT': '2'" in environment
+    assert run.messages(JournalKind.SUBMIT) == [f"Submitted as job {job} on 2 nodes."]
+    (checked,) = run.messages(JournalKind.NOTE)
+    assert checked.startswith("Checked tc")
+    assert run.job.requeues == 0
+    assert len(run.job.nodes) == 2
+    assert run.job.ends_at is not None
+
+
+def test_a_dead_worker_is_restarted_within_the_allocation(run):
+    actions = ("save-on-term", "beat", "step", "w1a0:kill", "a0:sleep=600", "end=finished")
+    job = run.launch_worker(*actions, options=TWO_NODES)
+    has_ended(run, job)
+    assert read_supervisor(run.directory).attempt == 1
+    (lost,) = run.messages(JournalKind.WORKER_LOST)
+    assert lost == "Worker 1 was killed by SIGKILL."
+
+
+def test_a_script_that_fails_before_it_trains_is_not_started_again(run):
+    job = run.launch_worker("exit=3", options=TWO_NODES)
+    has_ended(run, job, "FAILED")
+    assert read_supervisor(run.directory).state is SupervisorState.FAILED
+    assert not run.messages(JournalKind.REQUEUE)
+
+
+def test_a_cancelled_job_saves_and_ends_for_good(run):
+    job = run.launch_worker(*TRAINS, options=TWO_NODES)
+    run.wait_for_files("ready-0", "ready-1")
+    run.cluster.call("scancel", job)
+    has_ended(run, job, "CANCELLED")
+    run.wait_for_files("saved-0", "saved-1")
+    assert not run.messages(JournalKind.REQUEUE)
+    assert read_supervisor(run.directory).state is SupervisorState.STOPPED
+
+
+def test_a_job_near_its_limit_saves_and_goes_on_with_the_nodes_that_it_gets(run):
+    command = ["sbatch", "--parsable", "--nodes=2", "--exclusive", "--output=/dev/null"]
+    other = run.cluster.call(*command, "--wrap=sleep 600").strip()
+    run.cluster.wait_for_state(other, "RUNNING")
+    job = run.launch_worker(*TRAINS, options=("--nodes", "1-2"))
+    run.wait_for_files("ready-0")
+    assert len(run.job.nodes) == 1
+    run.cluster.call("scancel", other)
+    run.cluster.wait_for_state(other, "CANCELLED")
+    # As Slurm does at the time that the batch script names.
+    run.cluster.call("scancel", "--batch", "--signal=USR1", job)
+    run.wait_for_files("saved-0")
+    run.cluster.release(job)
+    run.wait_for_files("ready-1")
+    assert run.job.requeues == 1
+    assert len(run.job.nodes) == 2
+    assert run.messages(JournalKind.REQUEUE) == [
+        f"The time limit of the job is near. Job {job} is started again."
+    ]
+
+
+def test_a_start_without_a_step_delays_the_next_one(run):
+    job = run.launch_worker("save-on-term", "beat", "ready", "sleep=600")
+    run.wait_for_files("ready-0")
+    run.cluster.call("scancel", "--batch", "--signal=USR1", job)
+    run.cluster.wait_for_state(job, "PENDING")
+    (requeued,) = run.messages(JournalKind.REQUEUE)
+    assert requeued.endswith(f"Job {job} is started again after 240 s.")
+    shown = run.cluster.call("scontrol", "show", "job", job)
+    start = time.strptime(re.search(r" StartTime=(\S+)", shown)[1], "%Y-%m-%dT%H:%M:%S")
+    assert time.mktime(start) > time.time() + 180
+    assert run.job.fruitless == 1
+
+
+def test_requeues_are_counted(run):
+    job = run.launch_worker(*TRAINS, options=("--max-requeues", "0"))
+    run.wait_for_files("ready-0")
+    run.cluster.call("scancel", "--batch", "--signal=USR1", job)
+    has_ended(run, job, "FAILED")
+    run.wait_for_files("saved-0")
+    assert read_supervisor(run.directory).reason == (
+        "The time limit of the job is near. No requeue is allowed."
+    )
+
+
+def test_training_goes_on_without_a_dead_node(run):
+    job = run.launch_worker(*TRAINS, options=("--nodes", "1-2", "--peer-seconds", "2"))
+    run.wait_for_files("ready-0", "ready-1")
+    (run.root / "ready-0").unlink()
+    host = run.job.nodes[1].removeprefix("tc")
+    run.cluster.control("crash", host)
+    try:
+        run.wait_for_message(f"tc{host} is gone; training goes on without it.")
+        run.wait_for_files("ready-0")
+        assert run.cluster.facts(job).restarts == 0
+    finally:
+        run.cluster.control("boot", host)
+
+
+@pytest.mark.parametrize(
+    ("place", "nodes"),
+    [(0, "2"), (1, "2"), (0, "1-2")],
+    ids=["of the supervisor", "of a worker", "of the supervisor, of a range"],
+)
+def test_a_dead_node_is_replaced_if_it_is_needed(run, place, nodes):
+    job = run.launch_worker(*TRAINS, options=("--nodes", nodes, "--peer-seconds", "2"))
+    run.wait_for_files("ready-0", "ready-1")
+    for index in range(2):
+        (run.root / f"ready-{index}").unlink()
+    host = run.job.nodes[place].removeprefix("tc")
+    run.cluster.control("crash", host)
+    try:
+        run.cluster.release(job)
+        run.wait_for_files("ready-0", "ready-1")
+        assert run.job.requeues == 1
+        assert f"tc{host}" not in run.job.nodes
+    finally:
+        run.cluster.control("boot", host)
+
+
+def test_a_preempted_job_saves_within_the_grace_time_and_goes_on_later(run):
+    job = run.launch_worker(*TRAINS, options=TWO_NODES)
+    run.wait_for_files("ready-0", "ready-1")
+    (run.root / "ready-0").unlink()
+    urgent = run.cluster.call(
+        "sbatch", "--parsable", "--partition=urgent", "--nodes=3", "--exclusive",
+        "--output=/dev/null", "--wrap=sleep 2",
+    ).strip()  # fmt: skip
+    run.wait_for_files("saved-0", "saved-1")
+    run.cluster.wait_for_state(urgent, "RUNNING", "COMPLETED")
+    run.cluster.release(job)
+    run.wait_for_files("ready-0")
+    assert run.messages(JournalKind.PREEMPT) == ["Slurm preempts the job."]
+    assert run.messages(JournalKind.REQUEUE) == [
+        f"The job is preempted. Job {job} is started again."
+    ]
+    assert run.job.requeues == 1
+
+
+def test_srun_without_a_launcher_refuses_tasks_that_train_alone(cluster, tmp_path):
+    code = (
+        "import os; from tfckpt_trainer.cluster.slurm import refuse_several_tasks;"
+        "refuse_several_tasks(os.environ, 1)"
+    )
+    with pytest.raises(AssertionError, match="Slurm started 2 tasks"):
+        cluster.call("srun", "--ntasks=2", sys.executable, "-c", code)
+
+
+def test_hosts_are_expanded_as_scontrol_does(cluster):
+    from tfckpt_trainer.cluster.host_list import expand_hosts
+
+    for text in ("tc[0-2]", "a[1-3,07-09]x[1-2],b,c[10,9]", "login", "n[008-011]"):
+        shown = cluster.call("scontrol", "show", "hostnames", text).split()
+        assert expand_hosts(text) == tuple(shown)

@@ -1,0 +1,268 @@
+"""Heartbeats and commands on network disks: few calls, other clocks, old caches, no locks."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from network_disks import short_directory, sshfs_mounts
+
+from beating import beating
+from faulty_file_system import faulty_mounts
+from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.files import overwrite, read_bounded, write_atomic
+from tfckpt_trainer.rundir.filesystems import is_network_file_system
+from tfckpt_trainer.rundir.health import WorkerState, read_workers, worker_state
+from tfckpt_trainer.rundir.liveness import find_other_trainer
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
+from tfckpt_trainer.rundir.storage import clock
+from tfckpt_trainer.rundir.storage.directory_changes import PolledDirectory, watch_directory
+from tfckpt_trainer.rundir.storage.heartbeat_file import FIRST_CHECK_BEATS, HeartbeatFile
+from waiting import wait_until
+
+CACHE_SECONDS = 10.0
+
+
+@pytest.fixture(scope="module")
+def mounts():
+    """Two clients of one server, which ask it each time."""
+    with short_directory() as place, faulty_mounts(place, "a", "b") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cached():
+    """Two clients that remember names and attributes."""
+    with (
+        short_directory() as place,
+        faulty_mounts(place, "a", "b", cache_seconds=CACHE_SECONDS) as made,
+    ):
+        yield tuple(mount.root for mount in made)
+
+
+@pytest.fixture(scope="module")
+def by_ssh():
+    with short_directory() as place, sshfs_mounts(place, "a", "b") as made:
+        yield made
+
+
+@pytest.fixture(params=["cached", "by_ssh"])
+def roots(request):
+    """The mount points of two clients that remember what they have read."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def faulty(mounts):
+    """Two clients without faults; their faults are removed after the test."""
+    yield mounts
+    for mount in mounts:
+        mount.clear()
+
+
+@pytest.fixture
+def name(request) -> str:
+    return request.node.name.replace("[", "-").replace("]", "")
+
+
+def run_in(root: Path, name: str) -> RunDirectory:
+    run = RunDirectory(root / name)
+    run.create()
+    return run
+
+
+def status_at(at: float, **fields: object) -> WorkerStatus:
+    known = {"index": 0, "host": "elsewhere", "pid": 7, "process_started_at": 1.0}
+    known |= {"namespace": "another-boot:1", "interval_seconds": 1.0}
+    known |= {"activity": Activity.PAUSED, "step": 5}
+    return WorkerStatus(updated_at=at, **(known | fields))
+
+
+def beat(file: HeartbeatFile, **fields: object) -> None:
+    status = status_at(time.time(), **fields)
+    file.write(status, if_full=status)
+
+
+def test_fuse_and_sshfs_are_network_disks(roots):
+    assert all(is_network_file_system(root) for root in roots)
+
+
+def test_a_link_to_a_network_disk_is_found_without_touching_it(faulty, tmp_path):
+    (tmp_path / "link").symlink_to(faulty[0].root / "run")
+    faulty[0].set_faults(hang=True)
+    assert is_network_file_system(tmp_path / "link" / "deeper")
+
+
+def test_a_heartbeat_is_one_write(faulty, name):
+    file = HeartbeatFile(run_in(faulty[0].root, name).worker_status(0))
+    beat(file)
+    faulty[0].count_calls()
+    for _ in range(FIRST_CHECK_BEATS):
+        beat(file)
+    calls = faulty[0].count_calls()
+    assert calls["write"] == FIRST_CHECK_BEATS
+    assert set(calls) <= {"write", "fsync"}
+
+
+def test_a_heartbeat_that_grows_or_was_deleted_is_written_anew(faulty, name):
+    run = run_in(faulty[0].root, name)
+    file = HeartbeatFile(run.worker_status(0))
+    beat(file)
+    beat(file, detail="x" * 2000)
+    assert read_workers(run)[0].detail == "x" * 2000
+    run.worker_status(0).unlink()
+    for _ in range(FIRST_CHECK_BEATS + 1):
+        beat(file)
+    assert read_workers(run)[0].step == 5
+
+
+def test_another_machine_sees_each_heartbeat_though_it_caches(roots, name):
+    here, there = (RunDirectory(root / name) for root in roots)
+    here.create()
+    file = HeartbeatFile(here.worker_status(0))
+    for step in range(5):
+        beat(file, step=step)
+        assert [worker.step for worker in read_workers(there)] == [step]
+
+
+def test_a_trainer_that_another_machine_has_cached_is_alive(roots, name):
+    """Its caches show a heartbeat that is too old. A second trainer must not start."""
+    here, there = (RunDirectory(root / name) for root in roots)
+    with beating(here, hidden=True, interval=0.2):
+        os.lstat(there.worker_status(0))
+        first = read_workers(there)
+        wait_until(lambda: read_workers(here)[0].updated_at > first[0].updated_at + 2, 10, "beats")
+        assert find_other_trainer(there) is not None
+
+
+def test_locks_are_not_shared_and_the_trainer_that_came_second_leaves(roots, name):
+    here, there = (RunDirectory(root / name) for root in roots)
+    here.create()
+    with FileLock(here.trainer_lock), FileLock(there.trainer_lock, timeout=1):
+        files = [HeartbeatFile(run.worker_status(0)) for run in (here, there)]
+        left: list[tuple[int, int]] = []
+        for number, file in enumerate(files):
+            file.on_other_trainer = lambda other, number=number: left.append((number, other.pid))
+        deadline = time.monotonic() + 4 * CACHE_SECONDS
+        while not left and time.monotonic() < deadline:
+            for number, file in enumerate(files):
+                beat(file, pid=100 + number, process_started_at=1.0 + number)
+            time.sleep(0.02)
+        assert set(left) == {(1, 100)}
+
+
+@pytest.mark.parametrize("ahead", [300.0, -300.0])
+@pytest.mark.parametrize("server", [0.0, 600.0])
+def test_clocks_may_differ_by_minutes(faulty, name, ahead, server):
+    for mount in faulty:
+        mount.set_faults(clock=server)
+    clock._measured.clear()
+    here, there = (RunDirectory(mount.root / name) for mount in faulty)
+    here.create()
+    file = HeartbeatFile(here.worker_status(0))
+    status = status_at(time.time() + ahead, last_step_at=time.time() + ahead)
+    file.write(status, if_full=status)
+    (seen,) = read_workers(there)
+    now = time.time()
+    assert abs(seen.updated_at - now) < 3
+    assert abs(seen.last_step_at - now) < 3
+    assert worker_state(seen, now) is WorkerState.PAUSED
+    assert worker_state(seen, now + 6) is WorkerState.LOST
+
+
+def test_old_and_copied_heartbeats_are_taken_as_they_are(faulty, name):
+    here = run_in(faulty[0].root, name)
+    old = status_at(time.time() - 86_400)
+    store(here.worker_status(0), old)
+    faulty[0].count_calls()
+    assert read_workers(here)[0].updated_at == old.updated_at
+    assert faulty[0].count_calls()["create"] == 0
+
+
+def test_a_command_of_another_machine_is_seen_though_listings_are_cached(cached, name):
+    here, there = (RunDirectory(root / name) for root in cached)
+    here.create()
+    queue = CommandQueue(here)
+    assert queue.claim(time.time()) is None
+    changes = watch_directory(here.inbox)
+    assert isinstance(changes, PolledDirectory)
+    changes.wait(5)
+    before = time.monotonic()
+    CommandQueue(there).submit(CommandKind.SAVE, requested_by="test")
+    while queue.claim(time.time()) is None:
+        assert time.monotonic() - before < CACHE_SECONDS
+        changes.wait(CACHE_SECONDS)
+
+
+def test_waiting_for_commands_is_one_call_a_look(faulty, name):
+    here = run_in(faulty[0].root, name)
+    changes = PolledDirectory(here.inbox, 0.05)
+    # At first it may have changed a moment ago.
+    while changes.wait(1.0):
+        pass
+    faulty[0].count_calls()
+    changes.wait(1.0)
+    calls = faulty[0].count_calls()
+    assert sum(calls.values()) - calls["getattr"] <= 3
+    assert calls["getattr"] <= 30
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(faulty, name):
+    path, seen = faulty[0].root / name, faulty[1].root / name
+    write_atomic(path, b"0" * 100)
+    ended = threading.Event()
+
+    def replace() -> None:
+        for number in range(200):
+            write_atomic(path, str(number % 10).encode() * 100, durable=False)
+        ended.set()
+
+    writer = threading.Thread(target=replace)
+    writer.start()
+    while not ended.is_set():
+        assert len(read_bounded(seen)) == 100
+    writer.join()
+
+
+def test_a_file_that_grew_elsewhere_is_read_whole(cached, name):
+    path, seen = (root / name for root in cached)
+    path.write_bytes(b"1" * 100)
+    assert len(read_bounded(seen)) == 100
+    with open(path, "ab") as file:
+        file.write(b"2" * 100)
+    assert len(read_bounded(seen)) == 200
+    overwrite(path, b"3" * 200)
+    assert read_bounded(seen) == b"3" * 200
+
+
+def test_on_a_full_disk_heartbeats_go_on_and_say_so(faulty, name):
+    here = run_in(faulty[0].root, name)
+    file = HeartbeatFile(here.worker_status(0))
+    beat(file)
+    file.close()
+    faulty[0].set_faults(errors={"create": "ENOSPC"})
+    file.write(status_at(time.time()), if_full=status_at(time.time(), detail="full", step=6))
+    (seen,) = read_workers(here)
+    assert (seen.detail, seen.step) == ("full", 6)
+    faulty[0].clear()
+    beat(file, step=7)
+    assert read_workers(here)[0].step == 7
+
+
+def test_an_error_of_the_disk_is_raised_and_the_next_heartbeat_is_written(faulty, name):
+    here = run_in(faulty[0].root, name)
+    file = HeartbeatFile(here.worker_status(0))
+    beat(file)
+    faulty[0].set_faults(errors={"write": "EIO", "create": "EIO"})
+    with pytest.raises(OSError, match="Input/output error"):
+        beat(file, step=6)
+    faulty[0].clear()
+    beat(file, step=7)
+    assert read_workers(here)[0].step == 7

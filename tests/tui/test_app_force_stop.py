@@ -1,0 +1,78 @@
+"""Processes that no trainer answers for are named, and ended on request."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from app_driving import opened, top, until, until_jobs_are_shown, until_shown
+from rundir_factory import RunFactory
+
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Iterator[tuple[RunFactory, list[subprocess.Popen[bytes]]]]:
+    """A run whose script, started 40 s ago, does not use the library; and its two processes."""
+    made = RunFactory(tmp_path / "run").create()
+    started = [
+        subprocess.Popen(["sleep", "1000"], start_new_session=True) for _ in ("supervisor", "0")
+    ]
+    supervisor, worker = (psutil.Process(process.pid) for process in started)
+    status = SupervisorStatus(
+        pid=supervisor.pid,
+        host=socket.gethostname(),
+        process_started_at=supervisor.create_time(),
+        updated_at=worker.create_time() + 40,
+        interval_seconds=3600.0,
+        state=SupervisorState.RUNNING,
+        workers=[WorkerProcess(index=0, pid=worker.pid, process_started_at=worker.create_time())],
+    )
+    store(made.run.supervisor_status, status)
+    yield made, started
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+async def test_a_script_without_the_library_is_told_and_can_be_ended(foreign) -> None:
+    made, processes = foreign
+    async with opened(made.run) as pilot:
+        await until_shown(pilot, "no heartbeat 30 s after the start")
+        await pilot.press("x")
+        await until_shown(pilot, "Press X to end")
+        await pilot.press("X")
+        await until_shown(pilot, f"worker 0 (process {processes[1].pid})")
+        assert "killed" in top(pilot.app)
+        await pilot.press("n")
+        assert all(process.poll() is None for process in processes)
+        await pilot.press("X")
+        await until_shown(pilot, f"worker 0 (process {processes[1].pid})")
+        await pilot.press("y")
+        await until(
+            pilot, lambda: all(process.poll() is not None for process in processes), "their end"
+        )
+        await until_shown(pilot, "Ended all processes of the run")
+
+
+async def test_what_has_ended_meanwhile_is_told(live: RunFactory) -> None:
+    for index in range(2):
+        live.worker(index, host="elsewhere", updated_at=time.time() - 30)
+    async with opened(live.run) as pilot:
+        await pilot.press("X")
+        await until_jobs_are_shown(pilot)
+        assert "The run has ended." in top(pilot.app)
+
+
+async def test_nothing_is_ended_read_only(foreign) -> None:
+    made, processes = foreign
+    async with opened(made.run, read_only=True) as pilot:
+        await pilot.press("X")
+        await until_shown(pilot, "--read-only")
+        assert all(process.poll() is None for process in processes)

@@ -1,0 +1,107 @@
+"""What the file formats of this folder have in common: tensors by name, in pieces."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self
+from uuid import uuid4
+
+from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, numpy_dtype
+from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.rundir.files import move
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Chunks = Iterator[NDArray[Any]]
+
+PIECE = 4 << 20
+"""Bytes that are read from a file at a time."""
+
+WIDENED = {
+    "qint8": "int8", "quint8": "uint8", "qint16": "int16", "quint16": "uint16", "qint32": "int32",
+    "int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8", "float4_e2m1fn": "float32",
+    "float8_e4m3fnuz": "float32", "float8_e4m3b11fnuz": "float32", "float8_e5m2fnuz": "float32",
+}  # fmt: skip
+"""Types that no other format has, and the type that holds the same values in them."""
+
+
+@dataclass(frozen=True)
+class Array:
+    """A tensor of an array file.
+
+    Attributes:
+        dtype: A name in `ITEM_SIZES`.
+        chunks: Returns its elements in row-major order, in pieces.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    chunks: Callable[[], Chunks]
+
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+        count = 1
+        for length in self.shape:
+            count *= length
+        return count * ITEM_SIZES[self.dtype]
+
+    def stored_as(self, dtype: str) -> Array:
+        """Returns the tensor with its values in another type."""
+        if dtype == self.dtype:
+            return self
+        target = numpy_dtype(dtype)
+        return Array(
+            self.name, dtype, self.shape, lambda: (one.astype(target) for one in self.chunks())
+        )
+
+
+class ArrayReader(Protocol):
+    """An open array file."""
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """Its tensors, in the order of the file."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Gives a path to write to, and moves the file to `path` at the end.
+
+    Nothing is left after an error, and nothing is replaced.
+
+    Raises:
+        RefusedError: `path` exists.
+    """
+    refuse_existing(path)
+    temporary = path.with_name(f".{uuid4().hex}.tmp")
+    try:
+        yield temporary
+        move_new(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def refuse_existing(path: Path) -> None:
+    """Raises a `RefusedError` if `path` exists."""
+    if os.path.lexists(path):
+        raise RefusedError(f"{path} exists; choose another file with --output.")
+
+
+def move_new(temporary: Path, path: Path) -> None:
+    """Renames a file; raises a `RefusedError` if `path` exists."""
+    try:
+        move(temporary, path)
+    except FileExistsError:
+        refuse_existing(path)
+        raise

@@ -1,0 +1,94 @@
+"""Writes a checkpoint from an array file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfckpt_trainer.bundle.exchange.npz import NpzReader
+from tfckpt_trainer.bundle.exchange.safetensors import SafetensorsReader
+from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
+from tfckpt_trainer.bundle.writing.object_graph_builder import build_object_graph, tensor_name
+
+if TYPE_CHECKING:
+    from tfckpt_trainer.bundle.exchange.array_file import Array, ArrayReader, Chunks
+
+_ZIP = b"PK"
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What was written.
+
+    Attributes:
+        files: The data files and the index.
+        tensors: Number of tensors, without the object graph.
+        bytes: Size of the tensors.
+    """
+
+    files: tuple[Path, ...]
+    tensors: int
+    bytes: int
+
+
+def open_array_file(path: Path) -> ArrayReader:
+    """Opens an `npz` or a safetensors file, whatever its name is.
+
+    Raises:
+        DamagedFileError: It is neither.
+        UsageError: A tensor has a type that TensorFlow cannot store.
+        OSError: The file cannot be read.
+    """
+    with open(path, "rb") as file:
+        is_zip = file.read(2) == _ZIP
+    return NpzReader(path) if is_zip else SafetensorsReader(path)
+
+
+def write_checkpoint(
+    source: Path,
+    prefix: Path,
+    *,
+    by_name: bool = False,
+    shard_size: int | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Conversion:
+    """Writes a new checkpoint with all tensors of an array file.
+
+    Args:
+        source: An `npz` or a safetensors file.
+        prefix: Path of the checkpoint without suffix.
+        by_name: Whether to store the tensors under their names alone, as TensorFlow 1 does.
+            Otherwise the names are paths of objects: the checkpoint has an object graph.
+        shard_size: Bytes after which the next tensor begins a new data file.
+        on_progress: Called with the bytes done and in total, after each chunk.
+
+    Raises:
+        DamagedFileError: The array file is damaged.
+        UsageError: A tensor cannot be stored.
+        RefusedError: There are files of this name.
+        OSError: A file cannot be read or written.
+    """
+    with open_array_file(source) as reader, BundleWriter(prefix, shard_size=shard_size) as writer:
+        total, done = sum(array.size for array in reader.arrays), 0
+
+        def chunks_of(array: Array) -> Chunks:
+            nonlocal done
+            for chunk in array.chunks():
+                yield chunk
+                done += chunk.nbytes
+                on_progress(done, total)
+
+        names = list(_names(reader, by_name))
+        for name, array in zip(names, reader.arrays, strict=True):
+            writer.add(name, array.dtype, array.shape, chunks_of(array))
+        size = writer.size
+        if not by_name:
+            writer.add_object_graph(build_object_graph(names))
+        return Conversion(writer.commit(), len(names), size)
+
+
+def _names(reader: ArrayReader, by_name: bool) -> Iterator[str]:
+    for array in reader.arrays:
+        yield array.name if by_name else tensor_name(array.name)

@@ -1,0 +1,180 @@
+"""NumPy's formats: `npy` for one array, `npz` for several.
+
+Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Self
+from urllib.parse import quote
+
+from tfckpt_trainer.bundle.dtypes import numpy_dtype
+from tfckpt_trainer.bundle.exchange.array_file import (
+    PIECE,
+    WIDENED,
+    Array,
+    new_file,
+    refuse_existing,
+)
+from tfckpt_trainer.errors import DamagedFileError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tfckpt_trainer.bundle.exchange.array_file import Chunks
+
+_SUFFIX = ".npy"
+NPZ_TYPES = WIDENED | {
+    "bfloat16": "float32", "float8_e5m2": "float32", "float8_e4m3fn": "float32",
+}  # fmt: skip
+"""NumPy reads the types of `ml_dtypes` back as raw bytes, so they become wider ones."""
+
+_READ_TYPES = {
+    "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16",
+    "uint32", "uint64", "bool", "complex64", "complex128",
+}  # fmt: skip
+
+
+def write_npz(path: Path, arrays: Sequence[Array]) -> None:
+    """Writes an uncompressed `npz` file, as `numpy.savez` does.
+
+    Raises:
+        UsageError: A name cannot be stored.
+        RefusedError: The file exists.
+        OSError: The file cannot be written.
+    """
+    for array in arrays:
+        _check_name(array.name)
+    with new_file(path) as temporary, zipfile.ZipFile(temporary, "x") as archive:
+        for array in arrays:
+            member = zipfile.ZipInfo(f"{array.name}{_SUFFIX}")
+            with archive.open(member, "w", force_zip64=True) as file:
+                _write(file, array)
+
+
+def write_npy_files(directory: Path, arrays: Sequence[Array]) -> None:
+    """Writes one `npy` file for each tensor into a new directory; names become paths in it.
+
+    Raises:
+        RefusedError: The directory exists.
+        OSError: A file cannot be written.
+    """
+    refuse_existing(directory)
+    directory.mkdir(parents=True)
+    for array in arrays:
+        *parents, last = [_component(part) for part in array.name.split("/")]
+        place = directory.joinpath(*parents)
+        place.mkdir(parents=True, exist_ok=True)
+        with new_file(place / f"{last}{_SUFFIX}") as temporary, open(temporary, "xb") as file:
+            _write(file, array)
+
+
+class NpzReader:
+    """An open `npz` file; arrays are never unpickled.
+
+    Raises:
+        DamagedFileError: It is not an `npz` file.
+        UsageError: An array has a type that TensorFlow cannot store.
+        OSError: The file cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._archive = zipfile.ZipFile(path)
+        except zipfile.BadZipFile as error:
+            raise DamagedFileError(f"{path} is not an npz file: {error}.") from error
+        try:
+            members = [one for one in self._archive.infolist() if one.filename.endswith(_SUFFIX)]
+            self.arrays = tuple(self._array(member) for member in members)
+        except BaseException:
+            self._archive.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._archive.close()
+
+    def _array(self, member: zipfile.ZipInfo) -> Array:
+        name = member.filename.removesuffix(_SUFFIX)
+        try:
+            with self._archive.open(member) as file:
+                shape, by_columns, dtype = _read_header(file)
+                start = member.file_size - file.tell()
+        except (ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+            raise DamagedFileError(f"{self._path}: {name} cannot be read: {error}") from error
+        if dtype.name not in _READ_TYPES:
+            raise UsageError(
+                f"{self._path}: {name} has the type {dtype}, which a checkpoint cannot store."
+            )
+        array = Array(name, dtype.name, shape, lambda: self._chunks(member, dtype, by_columns))
+        if array.size != start:
+            raise DamagedFileError(
+                f"{self._path}: {name} has {start} bytes; expected {array.size} for its shape."
+            )
+        return array
+
+    def _chunks(self, member: zipfile.ZipInfo, dtype: np.dtype[Any], by_columns: bool) -> Chunks:
+        import numpy as np
+
+        plain = numpy_dtype(dtype.name)
+        try:
+            with self._archive.open(member) as file:
+                shape, _, _ = _read_header(file)
+                if by_columns:
+                    # Rows are scattered over the whole file.
+                    values = np.frombuffer(file.read(), dtype).reshape(shape[::-1])
+                    yield np.ascontiguousarray(values.T).reshape(-1).astype(plain, copy=False)
+                    return
+                while data := file.read(PIECE):
+                    yield np.frombuffer(data, dtype).astype(plain, copy=False)
+        except (zipfile.BadZipFile, EOFError, ValueError) as error:
+            name = member.filename.removesuffix(_SUFFIX)
+            raise DamagedFileError(f"{self._path}: {name} is damaged: {error}") from error
+
+
+def _write(file: IO[bytes], array: Array) -> None:
+    from numpy.lib import format as npy
+
+    descr = npy.dtype_to_descr(numpy_dtype(array.dtype))
+    header = {"descr": descr, "fortran_order": False, "shape": array.shape}
+    try:
+        npy.write_array_header_1_0(file, header)
+    except ValueError:
+        # A header of more than 64 kB.
+        npy.write_array_header_2_0(file, header)
+    for chunk in array.chunks():
+        file.write(chunk.data)
+
+
+def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    from numpy.lib import format as npy
+
+    version = npy.read_magic(file)
+    if version == (1, 0):
+        return npy.read_array_header_1_0(file)
+    if version == (2, 0):
+        return npy.read_array_header_2_0(file)
+    raise ValueError(f"version {version[0]}.{version[1]} of the npy format is not supported")
+
+
+def _check_name(name: str) -> None:
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UsageError(f"{name} is not UTF-8; an npz file cannot have such a name.") from None
+    if "\0" in name:
+        raise UsageError(f"{name!r} has a zero byte; an npz file cannot have such a name.")
+
+
+def _component(part: str) -> str:
+    """Returns a file name for one part of the name of a tensor."""
+    if part in {"", ".", ".."}:
+        return part.replace(".", "%2E") or "%"
+    data = part.encode("utf-8", "surrogateescape")
+    return quote(data, safe=" !#$&'()+,;=@[]^_`{}~-.:")

@@ -1,0 +1,129 @@
+"""The clock of a file system, and heartbeats of machines whose clocks differ from this one's.
+
+Clocks of machines differ, by minutes on some clusters. All machines see the same clock of the file
+system: the modification times of files.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from tfckpt_trainer.rundir.filesystems import is_network_file_system
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.processes import pid_is_visible
+from tfckpt_trainer.rundir.records.run import SupervisorStatus
+from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_trainer.rundir.statuses import load_status
+from tfckpt_trainer.rundir.storage.server_facts import modification_time
+
+TOLERANCE_SECONDS = 2.0
+"""Clocks that differ by less are used as they are. Some disks store times in whole seconds."""
+
+LONGEST_SECONDS = 3600.0
+"""If the times of a heartbeat differ by more, it was copied or is old, and is used as it is."""
+
+MEASURED_SECONDS = 60.0
+"""How long a measured difference between the clocks is used."""
+
+StatusT = TypeVar("StatusT", WorkerStatus, SupervisorStatus)
+
+_measured: dict[Path, tuple[float, float]] = {}
+
+
+def load_heartbeat(run: RunDirectory, path: Path, kind: type[StatusT]) -> StatusT | None:
+    """Reads a heartbeat, with its times by the clock of this machine; None if there is none.
+
+    Args:
+        run: The run directory.
+        path: The status file.
+        kind: Its type.
+
+    Raises:
+        DamagedFileError: The file is damaged.
+        OSError: The file cannot be read.
+    """
+    status = load_status(path, kind)
+    if status is None or pid_is_visible(status):
+        return status
+    try:
+        ahead = _seconds_ahead(run, path, status.updated_at)
+    except OSError:
+        # A directory that cannot be written does not tell the time.
+        return status
+    if abs(ahead) < TOLERANCE_SECONDS:
+        return status
+    times = ("updated_at", "last_step_at", "phase_since")
+    found = {name: getattr(status, name, None) for name in times}
+    changes = {name: value - ahead for name, value in found.items() if value is not None}
+    return msgspec.structs.replace(status, **changes)
+
+
+def _seconds_ahead(run: RunDirectory, path: Path, updated_at: float) -> float:
+    """Returns by how much the clock that stamped a heartbeat is ahead of this machine's clock."""
+    now = time.time()
+    written = file_time(path)
+    differences = (written - updated_at, now - updated_at)
+    plausible = all(abs(seconds) < TOLERANCE_SECONDS for seconds in differences)
+    too_old = any(abs(seconds) > LONGEST_SECONDS for seconds in differences)
+    if plausible or too_old or not is_network_file_system(path.parent):
+        return 0.0
+    return updated_at - (written - _clock_difference(run))
+
+
+def _clock_difference(run: RunDirectory) -> float:
+    """Returns by how much the clock of the file system is ahead of this machine's clock."""
+    difference, at = _measured.get(run.root, (0.0, -MEASURED_SECONDS))
+    if time.monotonic() - at >= MEASURED_SECONDS:
+        before = time.time()
+        there = file_system_time(run) / 1e9
+        difference = there - (before + time.time()) / 2
+        _measured[run.root] = difference, time.monotonic()
+    return difference
+
+
+def file_time(path: Path) -> float:
+    """Returns the modification time of a regular file, by the clock of its file system.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        return modification_time(descriptor) / 1e9
+    finally:
+        os.close(descriptor)
+
+
+def file_system_time(run: RunDirectory) -> int:
+    """Returns the time of the file system in nanoseconds since the epoch.
+
+    Raises:
+        OSError: The directory cannot be written.
+    """
+    probe = run.control / f".clock.{uuid4().hex}.tmp"
+    try:
+        descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        # A full disk takes no new file, but the time of an existing file can be updated.
+        return _touch_lock(run)
+    try:
+        os.utime(descriptor)
+        return modification_time(descriptor)
+    finally:
+        os.close(descriptor)
+        probe.unlink(missing_ok=True)
+
+
+def _touch_lock(run: RunDirectory) -> int:
+    descriptor = os.open(run.trainer_lock, os.O_WRONLY | os.O_NOFOLLOW)
+    try:
+        os.utime(descriptor)
+        return modification_time(descriptor)
+    finally:
+        os.close(descriptor)

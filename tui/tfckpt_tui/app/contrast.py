@@ -1,0 +1,62 @@
+"""The contrast of colours, by the Web Content Accessibility Guidelines 2.1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+from textual.color import BLACK, WHITE, Color
+
+TEXT_CONTRAST = 4.5
+"""Least contrast of text (level AA)."""
+
+FAINT_CONTRAST = 3.0
+"""Least contrast of times, ages and the parts of branches that training left."""
+
+_GROUNDS = ("background", "surface", "row", "row-focus")
+_TEXTS = ("primary", "accent", "success", "warning", "error", "foreground", "shade")
+_STEPS = 50
+
+
+def contrast(one: Color, other: Color) -> float:
+    """Returns the contrast ratio of two colours, from 1 to 21."""
+    darker, lighter = sorted((_luminance(one), _luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def with_contrast(variables: Mapping[str, str]) -> dict[str, str]:
+    """Returns the colours of a theme, with those of texts lightened or darkened until they stand
+    out from every background, also in the row of the cursor.
+    """
+    grounds = [Color.parse(variables[name]) for name in _GROUNDS]
+    if any(ground.ansi is not None for ground in grounds):
+        # The terminal chooses its sixteen colours.
+        return dict(variables)
+    branches = [name for name in variables if name.startswith("branch-")]
+    found = dict(variables)
+    for name in (*_TEXTS, "faint", *branches):
+        is_faint = name == "faint" or name.endswith("-past")
+        least = FAINT_CONTRAST if is_faint else TEXT_CONTRAST
+        colour = Color.parse(variables[name])
+        if colour.ansi is None:
+            found[name] = _standing_out(colour, grounds, least).hex
+    return found
+
+
+def _standing_out(colour: Color, grounds: Iterable[Color], least: float) -> Color:
+    grounds = tuple(grounds)
+
+    def worst(one: Color) -> float:
+        return min(contrast(one, ground) for ground in grounds)
+
+    towards = max((BLACK, WHITE), key=worst)
+    blends = (Color.parse(colour.blend(towards, step / _STEPS).hex) for step in range(_STEPS + 1))
+    return next((one for one in blends if worst(one) >= least), towards)
+
+
+@cache
+def _luminance(colour: Color) -> float:
+    red, green, blue = (
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour.normalized
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -1,0 +1,165 @@
+"""The commands `extract` and `convert`: tensors into files of other programs, and back."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from tfckpt_trainer.bundle.exchange.extract import ArrayFormat
+from tfckpt_trainer.errors import ExitCode, UsageError
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_message
+from tfckpt_tui.formats import units
+from tfckpt_tui.services.inspect import inspect
+from tfckpt_tui.services.report import look_up
+from tfckpt_tui.services.tensors.extract import Choice, choose_tensors
+from tfckpt_tui.services.tensors.extract import convert as write_checkpoint
+from tfckpt_tui.services.tensors.extract import extract as write_file
+
+_MOST_NAMED = 3
+"""Tensors that a message names."""
+
+_Path = click.Path(path_type=Path)
+
+
+@click.command()
+@RunArgument
+@click.argument("name", metavar="CKPT")
+@click.argument("tensors", nargs=-1, metavar="[TENSOR]...")
+@click.option(
+    "--to",
+    "kind",
+    type=click.Choice([kind.value for kind in ArrayFormat]),
+    required=True,
+    help="The format.",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=_Path,
+    metavar="PATH",
+    help="The new file, for npy the new directory. By default CKPT.npz, CKPT.safetensors or CKPT.",
+)
+@JsonOption
+@on_open_run
+def extract(
+    run: RunDirectory,
+    name: str,
+    tensors: tuple[str, ...],
+    kind: str,
+    output: Path | None,
+    as_json: bool,
+) -> int:
+    """Write tensors of a checkpoint into a file that NumPy or other frameworks read.
+
+    CKPT is a name or a step. TENSOR is a path or name as `inspect` shows it, or a pattern such as
+    'model/*'; by default all numeric tensors. Every tensor is checked against its checksum.
+    """
+    found = inspect(run, look_up(run, name))
+    choice = choose_tensors(found, tensors)
+    suffix = "" if kind == ArrayFormat.NPY else f".{kind}"
+    path = output if output is not None else Path(f"{found.checkpoint.name}{suffix}")
+    meter, done = ReadProgress("reading"), 0
+
+    def show(size: int) -> None:
+        nonlocal done
+        done += size
+        meter(done, choice.size)
+
+    try:
+        written = write_file(run, found, choice, path, ArrayFormat(kind), show)
+    finally:
+        meter.close()
+    if as_json:
+        print_json(
+            {
+                "checkpoint": found.checkpoint.name,
+                "path": str(path),
+                "format": kind,
+                "bytes": written.bytes,
+                "tensors": [
+                    {"name": tensor, "stored_as": stored, "widened_to": written.widened.get(tensor)}
+                    for tensor, stored in written.names.items()
+                ],
+                "left_out": [variable.entry.name for variable in choice.left_out],
+            }
+        )
+    else:
+        count = units.count(len(written.names), "tensor")
+        print_line(f"{path}: {count}, {units.size(written.bytes)}")
+        _print_changes(choice, written.widened, kind)
+    return int(ExitCode.DONE)
+
+
+@click.command()
+@click.argument("directory", type=_Path, metavar="RUN")
+@click.argument("name", metavar="CKPT")
+@click.argument("source", type=_Path, metavar="FILE")
+@click.option(
+    "--by-name",
+    is_flag=True,
+    help="Store the names alone, as TensorFlow 1 does, without an object graph.",
+)
+@click.option(
+    "--shard-size",
+    type=click.IntRange(min=1),
+    metavar="MB",
+    help="Begin a new data file after this many megabytes.",
+)
+@JsonOption
+def convert(
+    directory: Path, name: str, source: Path, by_name: bool, shard_size: int | None, as_json: bool
+) -> int:
+    """Write a TensorFlow checkpoint from an npz or a safetensors file.
+
+    The new checkpoint is CKPT in directory RUN. Names such as model/dense/kernel become paths of
+    objects, so `tf.train.Checkpoint(model=model)` restores it.
+    """
+    meter = ReadProgress("writing")
+    try:
+        written = write_checkpoint(
+            directory,
+            name,
+            source,
+            by_name=by_name,
+            shard_size=None if shard_size is None else shard_size * 1_000_000,
+            on_progress=meter,
+        )
+    except FileNotFoundError as error:
+        raise UsageError(f"{error.filename} does not exist.") from error
+    finally:
+        meter.close()
+    if as_json:
+        print_json(
+            {
+                "checkpoint": name,
+                "files": [str(path) for path in written.files],
+                "tensors": written.tensors,
+                "bytes": written.bytes,
+            }
+        )
+    else:
+        count = units.count(written.tensors, "tensor")
+        print_line(f"{name}: {count}, {units.size(written.bytes)}")
+        place = shlex.quote(str(directory))
+        print_message(f"Check it with `tfckpt-tui verify {place} {shlex.quote(name)}`.")
+    return int(ExitCode.DONE)
+
+
+def _print_changes(choice: Choice, widened: dict[str, str], kind: str) -> None:
+    if widened:
+        types = sorted({v.entry.dtype for v in choice.variables if v.entry.name in widened})
+        into = ", ".join(sorted(set(widened.values())))
+        count = units.count(len(widened), "tensor")
+        print_message(
+            f"{count} of type {', '.join(types)} became {into}, because {kind} does not have "
+            f"{'these types' if len(types) > 1 else 'this type'}. The values are the same."
+        )
+    if choice.left_out:
+        names = [variable.path for variable in choice.left_out]
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        shown = ", ".join(names[:_MOST_NAMED])
+        print_message(f"Left out, because they are not numeric: {shown}{more}.")
