@@ -89,6 +89,14 @@ STATEMENTS = {
         "training/test_training_ray.py::"
         "test_ray_train_runs_a_script_unmodified_and_restarts_it_from_the_newest_checkpoint",
     ),
+    "Ray announces that it drains a node, such as a spot instance. Save then:": (
+        "training/test_training_ray.py::"
+        "test_ray_train_runs_a_script_unmodified_and_restarts_it_from_the_newest_checkpoint",
+    ),
+    "After a preemption or a lost worker, Ray starts all workers again": (
+        "training/test_training_ray.py::"
+        "test_ray_train_runs_a_script_unmodified_and_restarts_it_from_the_newest_checkpoint",
+    ),
     "Call these methods instead, from any thread of any worker:": (
         "training/test_training_run.py::test_any_thread_can_ask_for_a_save",
         "training/test_training_run.py::test_any_thread_can_ask_for_a_stop",
@@ -104,7 +112,7 @@ STATEMENTS = {
     "One that was left open, such as by an interrupted `model.fit`, is closed then.": (
         "training/test_training_run.py::test_a_run_that_was_left_open_is_closed_by_the_next",
     ),
-    "but only once in each.": (
+    "Two threads of a process cannot train in one run directory.": (
         "training/test_training_run.py::test_two_threads_cannot_train_in_one_directory",
     ),
 }

@@ -39,7 +39,7 @@ class RayRun:
     def __init__(self, place: Path) -> None:
         self.run = RunDirectory(place / "run")
         self.log = place / "ray.log"
-        self.stop_file = place / "stop"
+        self.stop_file, self.drain_file = place / "stop", place / "drain"
         with open(self.log, "wb") as output:
             self.driver = subprocess.Popen(
                 [
@@ -48,6 +48,7 @@ class RayRun:
                     self.run.root,
                     place / "storage",
                     self.stop_file,
+                    self.drain_file,
                 ],
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -83,6 +84,11 @@ class RayRun:
         kinds = {JournalKind.START, JournalKind.RESTORE}
         entries = [entry for entry in read_entries(self.run) if entry.kind in kinds]
         return [entry.checkpoint for entry in entries if entry.checkpoint is not None]
+
+    def triggers(self) -> set[str]:
+        """What the saves were made for."""
+        paths = self.run.records_directory.glob("*.json")
+        return {load(path, CheckpointRecord).trigger for path in paths}
 
     def output(self) -> str:
         return self.log.read_text(errors="replace")[-4000:]
@@ -120,6 +126,9 @@ def test_ray_train_runs_a_script_unmodified_and_restarts_it_from_the_newest_chec
     os.kill(second[1], signal.SIGKILL)
     ray_run.wait_for_training()
     assert ray_run.restored()[-1] == saved
+
+    ray_run.drain_file.touch()
+    wait_until(lambda: "Ray drains a node" in ray_run.triggers(), 60, "a save before the drain")
 
     # A thread of worker 1 calls request_stop.
     ray_run.stop_file.touch()

@@ -23,11 +23,15 @@ pytestmark = pytest.mark.tensorflow
 SCRIPT = Path(__file__).parents[1] / "training" / "scripts" / "steered.py"
 
 
-def start(root, *arguments, workers=2):
+def start(root, *arguments, workers=2, **environment):
     command = [sys.executable, "-m", "tfckpt_tui.cli.main", "launch", root, "--foreground"]
     command += ["--workers", str(workers), "--", sys.executable, SCRIPT, *arguments]
     return subprocess.Popen(
-        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **environment},
     )
 
 
@@ -42,10 +46,19 @@ def workers_beyond(run, step, earlier=()):
     return wait_until(found, 90, f"step {step}")
 
 
-@pytest.mark.parametrize("whom", ["launch", "one worker", "all workers"])
-def test_a_preempted_job_saves_once_tells_its_scheduler_and_goes_on_where_it_was(tmp_path, whom):
+@pytest.mark.parametrize(
+    ("whom", "chosen", "status"),
+    [
+        ("launch", {}, 143),
+        ("one worker", {"TFCKPT_PREEMPTED_STATUS": "138"}, 138),
+        ("all workers", {}, 143),
+    ],
+)
+def test_a_preempted_job_saves_once_tells_its_scheduler_and_goes_on_where_it_was(
+    tmp_path, whom, chosen, status
+):
     run = RunDirectory(tmp_path / "run")
-    job = start(run.root)
+    job = start(run.root, **chosen)
     workers = workers_beyond(run, 5)
     victims = {
         "launch": [job.pid],
@@ -55,7 +68,7 @@ def test_a_preempted_job_saves_once_tells_its_scheduler_and_goes_on_where_it_was
     for victim in victims:
         os.kill(victim, signal.SIGTERM)
     output, _ = job.communicate(timeout=60)
-    assert job.returncode == 143, output
+    assert job.returncode == status, output
     (name,) = {path.stem for path in run.root.glob("*.index")}
     assert verify(run.root / name).ok
     saved = load(run.record(name), CheckpointRecord)
