@@ -170,17 +170,19 @@ def test_nothing_is_left_without_a_commit(tmp_path):
 
 
 LARGE = """
-import resource, sys
+import sys
 from pathlib import Path
 import numpy as np
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 
 chunk = np.ones(1 << 18, np.float32)
 with BundleWriter(Path(sys.argv[1])) as writer:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     writer.add("w", "float32", (1 << 26,), (chunk for _ in range(256)))
     writer.commit()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+
+# Not `ru_maxrss`, which a process inherits from the one that started it.
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM:"))
+print(peak.split()[1])
 """
 
 
@@ -188,5 +190,5 @@ def test_memory_does_not_depend_on_the_size_of_a_tensor(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", LARGE, tmp_path / "ckpt"], capture_output=True, text=True, check=True
     )
-    assert int(done.stdout) < 16 << 10
+    assert int(done.stdout) < 80 << 10
     assert (tmp_path / "ckpt.data-00000-of-00001").stat().st_size == 256 << 20
