@@ -16,6 +16,7 @@ from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import Attribute, Node, SlotVariable, read_object_graph
 from tfckpt_trainer.bundle.tensors import read_strings, read_tensor_bytes
 from tfckpt_trainer.bundle.verify import verify
+from tfckpt_trainer.bundle.writing import bundle_writer
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.errors import BundleError, RefusedError, UsageError
 
@@ -166,6 +167,42 @@ def test_wrong_tensors_are_refused(tmp_path, arguments, message):
 def test_nothing_is_left_without_a_commit(tmp_path):
     with BundleWriter(tmp_path / "ckpt") as writer:
         writer.add("w", "int8", (1,), [b"1"])
+    assert list(tmp_path.iterdir()) == []
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+try:
+    with BundleWriter(Path(sys.argv[1])) as writer:
+        writer.add("w", "int8", (3 << 20,), (bytes(1000 * n) for n in range(1, 200)))
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def test_nothing_is_left_where_a_file_cannot_be_written(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, tmp_path / "ckpt"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "File too large\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_that_was_moved_is_taken_back_if_the_index_cannot_be(tmp_path, monkeypatch):
+    def refuse(source, target, real=bundle_writer.move):
+        if target.name == "ckpt.index":
+            raise FileExistsError(target)
+        real(source, target)
+
+    monkeypatch.setattr(bundle_writer, "move", refuse)
+    with BundleWriter(tmp_path / "ckpt") as writer:
+        writer.add("w", "int8", (1,), [b"1"])
+        with pytest.raises(FileExistsError):
+            writer.commit()
     assert list(tmp_path.iterdir()) == []
 
 
