@@ -447,7 +447,8 @@ def test_a_tensor_that_is_cut_along_any_dimension_is_read(tf, tmp_path_factory, 
     assert keys == {slice_key(name, part) for part in entry.slices}
     read = [read_tensor_bytes(prefix, index.parts[name, part]) for part in entry.slices]
     assert sorted(read) == sorted(part.tobytes() for part in parts)
-    assert verify(prefix).findings == ()
+    # TensorFlow restores a name that is not UTF-8, and cannot list it.
+    assert [one for one in verify(prefix).findings if one.kind != "name"] == []
 
 
 def test_tensorflow_understands_our_state_file_and_we_its(tf, tmp_path):

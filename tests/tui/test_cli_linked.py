@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import time
 from pathlib import Path
 
@@ -36,6 +38,36 @@ def test_it_reads_as_its_target(tool: Tool, linked: Path) -> None:
     said = tool("compare", linked, "best", "ckpt-1", "--json")
     assert (said.code, said.words) == (0, "")
     assert said.json["problems"] == []
+
+
+def test_links_are_listed_with_their_targets(tool: Tool, linked: Path) -> None:
+    listed = {one["name"]: one for one in tool("ls", linked, "--json").json["checkpoints"]}
+    assert listed["best"]["links"] == [
+        {"name": f"best.{part}", "target": f"ckpt-1.{part}"}
+        for part in ("data-00000-of-00001", "index")
+    ]
+    assert listed["ckpt-1"]["links"] == []
+    assert "It is a symbolic link to ckpt-1." in tool("ls", linked).data
+
+
+@pytest.mark.parametrize("target", ["../{}", "{root}/{}"], ids=["relative", "absolute"])
+def test_the_target_of_a_link_in_a_subdirectory_is_in_use(
+    tool: Tool, linked: Path, target: str
+) -> None:
+    (linked / "best").mkdir()
+    for part in ("index", "data-00000-of-00001"):
+        place = target.format(f"ckpt-2.{part}", root=linked)
+        (linked / "best" / f"ckpt.{part}").symlink_to(place)
+    (linked / "best" / "elsewhere.index").symlink_to("/nowhere/ckpt-3.index")
+    said = tool("prune", linked, "ckpt-2", "--yes", "--beside-trainer")
+    assert said.code == 4
+    assert re.search(r"best/ckpt\.\S+ is a symbolic link to it", said.words)
+    said = tool("prune", linked, "--keep-last", "1", "--yes", "--beside-trainer")
+    assert said.code == 0
+    assert (linked / "ckpt-2.index").exists()
+    shutil.rmtree(linked / "best")
+    assert tool("prune", linked, "ckpt-2", "--yes", "--beside-trainer").code == 0
+    assert not (linked / "ckpt-2.index").exists()
 
 
 def test_no_command_moves_it_or_what_it_leads_to(tool: Tool, linked: Path) -> None:

@@ -61,6 +61,7 @@ def test_ls_json_is_newest_first_with_all_documented_fields(tool: Tool, tmp_path
         "not_finite_tensors": None,
         "pinned": False,
         "current": True,
+        "links": [],
         "problem": "",
     }
     assert [c["step"] for c in said.json["checkpoints"]] == [400, 500, 400, 300, 200, 100]

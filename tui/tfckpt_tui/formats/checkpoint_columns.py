@@ -454,6 +454,11 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         history=HistoryCell("took", 6, rank=10, style="muted"),
         sort=Sort(9),
     ),
+    CheckpointColumn(
+        key="links",
+        value=lambda c: [{"name": link.name, "target": link.target} for link in c.links],
+        json="links",
+    ),
     CheckpointColumn(key="problem", value=lambda c: c.problem, json="problem"),
     CheckpointColumn(key="path", value=lambda c: c.name, copied=checkpoint_path),
 )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters, foreign_writers
+from tfckpt_trainer.catalog.scan.symbolic_links import linked_from_below
 from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError
 from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
 from tfckpt_trainer.launch.stop import living_processes, stop_supervisor
@@ -145,19 +146,23 @@ class TrainerPresence:
         foreign: Evidence of a trainer that does not use this library; None if there is none.
         may_update_state_file: Whether this process may rewrite TensorFlow's state file. A trainer
             that does not use this library would overwrite it with its own list.
+        linked: Names of checkpoints that links in subdirectories lead to, each with the reason.
     """
 
     answers: bool
     foreign: ForeignWriters | None
     may_update_state_file: bool
+    linked: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def in_use(self) -> dict[str, str]:
-        """Names of checkpoints that a process may be reading or writing, each with the reason."""
+        """Names of checkpoints that other programs may use, each with the reason."""
+        linked = dict(self.linked)
         if self.foreign is None:
-            return {}
+            return linked
         changed = dict.fromkeys(self.foreign.fresh_checkpoints, "its files changed a moment ago")
-        return changed | dict.fromkeys(self.foreign.open_checkpoints, "open in another process")
+        opened = dict.fromkeys(self.foreign.open_checkpoints, "open in another process")
+        return linked | changed | opened
 
 
 def detect_trainer(run: RunDirectory, *, on_full_disk: bool = False) -> TrainerPresence:
@@ -171,8 +176,11 @@ def detect_trainer(run: RunDirectory, *, on_full_disk: bool = False) -> TrainerP
     Raises:
         OSError: The directory cannot be read.
     """
+    linked = linked_from_below(run.root)
     if trainer_answers(run, time.time()) or (on_full_disk and _answers_with_room(run)):
-        return TrainerPresence(answers=True, foreign=None, may_update_state_file=False)
+        return TrainerPresence(
+            answers=True, foreign=None, may_update_state_file=False, linked=linked
+        )
     found = foreign_writers(run, time.time())
     is_our_run = run.run_file.exists()
     # In a run of this library, a recent file is its own last save.
@@ -181,6 +189,7 @@ def detect_trainer(run: RunDirectory, *, on_full_disk: bool = False) -> TrainerP
         answers=False,
         foreign=found if is_evidence else None,
         may_update_state_file=is_our_run and not is_evidence,
+        linked=linked,
     )
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -77,6 +78,7 @@ class BundleWriter:
         self._entries: dict[bytes, TensorEntry] = {}
         self._files: list[BinaryIO] = []
         self._offset = 0
+        self._placed: list[Path] = []
         self._is_committed = False
 
     def __enter__(self) -> Self:
@@ -89,8 +91,12 @@ class BundleWriter:
         trace: TracebackType | None,
     ) -> None:
         for file in self._files:
-            file.close()
+            # What could not be written, because the disk is full, is not needed any more.
+            with suppress(OSError):
+                file.close()
         if not self._is_committed:
+            for path in self._placed:
+                path.unlink(missing_ok=True)
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     @property
@@ -234,6 +240,7 @@ class BundleWriter:
         places = [shard_path(self._prefix, number, count) for number in range(count)]
         for path, place in zip(written, places, strict=True):
             move(path, place)
+            self._placed.append(place)
         sync_directory(self._prefix.parent)
         # A checkpoint is complete with its index, so all data has to be in place before.
         move(index, index_path(self._prefix))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from tfckpt_trainer.bundle.links import LinkEnd
 from tfckpt_trainer.catalog.scan.checkpoint_files import CheckpointFiles, owner_of
@@ -81,6 +84,39 @@ def link_reasons(checkpoints: Sequence[Checkpoint]) -> Iterator[tuple[str, str]]
         target = owner_of(link.file)
         if target in there:
             yield target, f"{name} is a symbolic link to it"
+
+
+def linked_from_below(root: Path) -> dict[str, str]:
+    """Returns the checkpoints that symbolic links in subdirectories lead to, each with the reason.
+
+    Such a link, `best/ckpt.index -> ../ckpt-300.index`, may be how another program finds it.
+
+    Args:
+        root: The run directory.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
+    found: dict[str, str] = {}
+    real = os.path.realpath(root)
+    with os.scandir(root) as entries:
+        places = sorted(one.name for one in entries if one.is_dir(follow_symlinks=False))
+    for place in places:
+        with suppress(OSError), os.scandir(os.path.join(root, place)) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    target = _target_in(real, os.path.join(root, place), entry.name)
+                    if target:
+                        reason = f"{place}/{entry.name} is a symbolic link to it"
+                        found.setdefault(target, reason)
+    return found
+
+
+def _target_in(root: str, directory: str, name: str) -> str:
+    """Returns the checkpoint in `root` that a link elsewhere leads to; empty if none."""
+    target = os.path.join(directory, os.readlink(os.path.join(directory, name)))
+    place, file = os.path.split(os.path.normpath(target))
+    return owner_of(file) if os.path.realpath(place) == root else ""
 
 
 def shorten_target(target: str) -> str:

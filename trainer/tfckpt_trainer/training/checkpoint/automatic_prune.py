@@ -16,6 +16,7 @@ from tfckpt_trainer.catalog.retention.trash import RETENTION
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
+from tfckpt_trainer.catalog.scan.symbolic_links import linked_from_below
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -97,6 +98,7 @@ class AutomaticPruner:
             return
         # An evaluator may be reading one of them. This check takes milliseconds.
         opened = foreign_writers(self._run, now).open_checkpoints
+        in_use |= linked_from_below(self._run.root)
         in_use |= dict.fromkeys(opened, "open in another process")
         names = self._names_of(plan(checkpoints, policy, in_use=in_use))
         if not names:
