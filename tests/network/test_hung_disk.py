@@ -19,7 +19,7 @@ from terminal import Terminal
 from faulty_file_system import faulty_mounts
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.main import cli
+from tfckpt_tui.cli.main import cli, guarded_paths
 from waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -91,12 +91,19 @@ def test_a_hung_directory_of_the_recent_runs_is_named(hung, tmp_path, monkeypatc
     assert f"{hung} has not answered for " in words
 
 
+def test_the_job_of_a_scheduler_is_not_ended_by_a_disk_that_hangs(hung, monkeypatch):
+    monkeypatch.chdir("/")
+    assert guarded_paths(["launch", str(hung), "--detach"]) == [hung]
+    assert guarded_paths(["launch", str(hung), "--foreground"]) == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_on_a_hung_disk_can_be_interrupted(hung, number):
     process = start("--timeout", "600", "status", hung)
-    # It waits once it has a child process.
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    wait_until(lambda: children.read_text().strip(), 20, "a child process")
+    (child,) = wait_until(lambda: children.read_text().split(), 20, "a child process")
+    waits_in = Path(f"/proc/{child}/wchan")
+    wait_until(lambda: "wait_answer" in waits_in.read_text(), 20, "a wait for the disk")
     process.send_signal(number)
     _, words = process.communicate(timeout=60)
     assert process.returncode == 128 + number
@@ -124,7 +131,7 @@ def test_on_a_disk_that_answers_all_is_as_on_any_other(mount):
 
 
 def open_app(root: Path) -> Terminal:
-    return Terminal([*TOOL, str(root)], environment={"PYTHONPATH": os.environ["PYTHONPATH"]})
+    return Terminal([*TOOL, str(root)])
 
 
 def test_the_app_goes_on_while_the_disk_hangs_and_can_be_left(mount):

@@ -164,22 +164,33 @@ def main() -> None:
 def _run_guarded(arguments: list[str]) -> int:
     """Runs one command line; on network disks in a way that ends if they do not answer."""
     own = arguments[: arguments.index("--") if "--" in arguments else None]
-    command = next((word for word in own if word in _COMMAND_MODULES), "browse")
-    if command in _LISTING_COMMANDS:
-        from tfckpt_tui.settings.recent_runs import remembered_runs
-
-        others = remembered_runs()
-    else:
-        others = []
-    with suppress(OSError):
-        others.append(Path.cwd())
-    paths = network_paths([word for word in own if word != command], others)
+    paths = guarded_paths(own)
     if not paths:
         return run(arguments)
     try:
         return run_guarded(lambda: run(arguments), paths, _timeout(own))
     except NoAnswerError as error:
         return _report(error, "--json" in own)
+
+
+def guarded_paths(arguments: list[str]) -> list[Path]:
+    """Returns the paths on network disks that have to answer while a command runs.
+
+    Args:
+        arguments: The command line, without the command of a launch.
+    """
+    if "--foreground" in arguments:
+        # It is the job of a scheduler: training goes on while the disk hangs.
+        return []
+    command = next((word for word in arguments if word in _COMMAND_MODULES), "browse")
+    others: list[Path] = []
+    if command in _LISTING_COMMANDS:
+        from tfckpt_tui.settings.recent_runs import remembered_runs
+
+        others += remembered_runs()
+    with suppress(OSError):
+        others.append(Path.cwd())
+    return network_paths([word for word in arguments if word != command], others)
 
 
 def _timeout(arguments: list[str]) -> float:

@@ -74,15 +74,18 @@ def run_guarded(act: Callable[[], int], paths: Sequence[Path], seconds: float) -
     sys.stderr.flush()
     answers, line = os.pipe()
     output = RelayedOutput()
+    # Until this process can pass signals on, they wait.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     child = os.fork()
     if child == 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(answers)
         output.redirect()
         _be_child(act, paths, line)
     os.close(line)
     output.opened()
     try:
-        return _Guard(child, answers, output, paths, seconds).wait()
+        return _Guard(child, answers, output, paths, seconds).wait(before)
     finally:
         output.finish()
         output.close()
@@ -148,8 +151,12 @@ class _Guard:
         self._signal: tuple[int, float] | None = None
         self._signals = 0
 
-    def wait(self) -> int:
-        """Returns the exit code of the command. Raises the error of `run_guarded`."""
+    def wait(self, mask: set[signal.Signals | int]) -> int:
+        """Returns the exit code of the command. Raises the error of `run_guarded`.
+
+        Args:
+            mask: The signals to block meanwhile.
+        """
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         handlers = {
@@ -160,6 +167,7 @@ class _Guard:
         }
         before = {number: signal.signal(number, act) for number, act in handlers.items()}
         earlier = signal.set_wakeup_fd(wake)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         try:
             while True:
                 code = self._look(woken)
