@@ -23,6 +23,7 @@ from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.user_directories import state_directory
+from tfckpt_tui.cli.guard.answer_guard import app_opened
 from tfckpt_tui.cli.main import DirectoryArgument, DirectoryPath, JsonOption, RunArgument
 from tfckpt_tui.cli.output import app_unavailable_reason, print_json, print_line, print_message
 from tfckpt_tui.services.open_run import open_run
@@ -301,6 +302,7 @@ def browse(directory: Path | None) -> int:
     _check_terminal(detach=False)
     if directory is not None and not directory.is_dir():
         raise UsageError(f"{directory} is not a directory; name one that contains runs.")
+    app_opened()
     chosen = RunsApp(directory, read_config(DEFAULT_KEYS)).run()
     if isinstance(chosen, LaunchOptions):
         return _launch(chosen, detach=False, as_json=False)
@@ -413,6 +415,7 @@ def _open_app(run: RunDirectory, *, read_only: bool, poll: float | None) -> int:
     from tfckpt_tui.app.app import main as open_app
 
     remember_run(run.root)
+    app_opened()
     return open_app(run, read_only=read_only, poll=poll)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,12 @@ from tfckpt_trainer.errors import (
     describe_error,
 )
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
+from tfckpt_tui.cli.guard.answer_guard import (
+    DEFAULT_SECONDS,
+    NoAnswerError,
+    network_paths,
+    run_guarded,
+)
 from tfckpt_tui.cli.output import (
     app_unavailable_reason,
     discard_output,
@@ -120,26 +127,84 @@ _COMMAND_MODULES = {
 }
 
 
+_LISTING_COMMANDS = {"runs", "browse"}
+"""Commands that read the recent runs, which need not be named."""
+
+
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="tfckpt-tui")
-def cli() -> None:
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=DEFAULT_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a directory on a network disk may take to answer.",
+)
+def cli(timeout: float) -> None:
     """Watch and steer distributed TensorFlow training from the terminal.
 
     `tfckpt-tui RUN` opens a checkpoint directory in the app. `tfckpt-tui` alone shows recently
     opened runs. Every action of the app is also a command. Exit codes: 0 done, 1 a problem was
     found, 2 usage, 3 no trainer answers, 4 refused.
     """
+    # `_timeout` reads it earlier, in the process that waits.
+    del timeout
 
 
 def main() -> None:
     """Runs the command line and exits with its exit code."""
     prepare_streams()
-    code = run(sys.argv[1:])
+    code = _run_guarded(sys.argv[1:])
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         discard_output()
     sys.exit(code)
+
+
+def _run_guarded(arguments: list[str]) -> int:
+    """Runs one command line; on network disks in a way that ends if they do not answer."""
+    own = arguments[: arguments.index("--") if "--" in arguments else None]
+    paths = guarded_paths(own)
+    if not paths:
+        return run(arguments)
+    try:
+        return run_guarded(lambda: run(arguments), paths, _timeout(own))
+    except NoAnswerError as error:
+        return _report(error, "--json" in own)
+
+
+def guarded_paths(arguments: list[str]) -> list[Path]:
+    """Returns the paths on network disks that have to answer while a command runs.
+
+    Args:
+        arguments: The command line, without the command of a launch.
+    """
+    if "--foreground" in arguments:
+        # It is the job of a scheduler: training goes on while the disk hangs.
+        return []
+    command = next((word for word in arguments if word in _COMMAND_MODULES), "browse")
+    others: list[Path] = []
+    if command in _LISTING_COMMANDS:
+        from tfckpt_tui.settings.recent_runs import remembered_runs
+
+        others += remembered_runs()
+    with suppress(OSError):
+        others.append(Path.cwd())
+    return network_paths([word for word in arguments if word != command], others)
+
+
+def _timeout(arguments: list[str]) -> float:
+    """Returns the value of the global option `--timeout`, which click parses in the child only."""
+    for place, word in enumerate(arguments):
+        name, _, value = word.partition("=")
+        if name == "--timeout":
+            with suppress(ValueError, IndexError):
+                return float(value or arguments[place + 1])
+        if not word.startswith("-"):
+            break
+    return DEFAULT_SECONDS
 
 
 def run(arguments: list[str]) -> int:

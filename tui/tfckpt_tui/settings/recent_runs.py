@@ -94,11 +94,16 @@ def last_selection(root: Path) -> str | None:
     return None
 
 
+def remembered_runs() -> list[Path]:
+    """Returns the recent runs, newest first, without asking whether they still exist."""
+    with suppress(OSError, TfckptError):
+        return [Path(known) for known in _recent().directories]
+    return []
+
+
 def recent_runs() -> list[Path]:
     """Returns the recent runs that still exist, newest first."""
-    with suppress(OSError, TfckptError):
-        return [Path(known) for known in _recent().directories if os.path.isdir(known)]
-    return []
+    return [path for path in remembered_runs() if path.is_dir()]
 
 
 def runs_below(directory: Path) -> list[Path]:

@@ -1,0 +1,85 @@
+"""Waiting for changes of a directory on a local disk."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tfckpt_trainer.rundir.files import write_atomic
+from tfckpt_trainer.rundir.storage import directory_changes
+from tfckpt_trainer.rundir.storage.directory_changes import (
+    LOCAL_SECONDS,
+    DirectoryChanges,
+    DirectoryEvents,
+    PolledDirectory,
+    watch_directory,
+)
+
+LIMIT_SECONDS = 60.0
+
+
+@pytest.fixture(params=[DirectoryEvents, lambda path: PolledDirectory(path, LOCAL_SECONDS)])
+def changes(request, tmp_path: Path) -> DirectoryChanges:
+    watched: DirectoryChanges = request.param(tmp_path)
+    return watched
+
+
+def settle(changes: DirectoryChanges) -> None:
+    """Waits until what changed before is no longer reported."""
+    while changes.wait(0.1):
+        pass
+
+
+def test_a_local_directory_is_watched_by_events(tmp_path):
+    assert isinstance(watch_directory(tmp_path), DirectoryEvents)
+
+
+def test_without_events_it_is_looked_at(tmp_path, monkeypatch):
+    def refuse(_directory: Path) -> DirectoryEvents:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(directory_changes, "DirectoryEvents", refuse)
+    assert isinstance(watch_directory(tmp_path), PolledDirectory)
+
+
+def test_a_new_file_ends_the_wait(changes, tmp_path):
+    settle(changes)
+    began = time.monotonic()
+    threading.Timer(0.2, write_atomic, (tmp_path / "command.json", b"{}")).start()
+    assert changes.wait(LIMIT_SECONDS)
+    assert time.monotonic() - began < LIMIT_SECONDS
+    assert (tmp_path / "command.json").exists() or changes.wait(LIMIT_SECONDS)
+
+
+def test_without_a_change_it_ends_at_its_limit(changes):
+    settle(changes)
+    assert not changes.wait(0.1)
+
+
+def test_a_directory_that_was_replaced_is_watched_again(changes, tmp_path):
+    settle(changes)
+    tmp_path.rename(tmp_path.with_name(f"{tmp_path.name}-moved"))
+    tmp_path.mkdir()
+    changes.wait(0.1)
+    settle(changes)
+    write_atomic(tmp_path / "command.json", b"{}")
+    assert changes.wait(LIMIT_SECONDS)
+
+
+def test_a_stop_ends_all_waits(changes):
+    settle(changes)
+    threading.Timer(0.1, changes.stop).start()
+    began = time.monotonic()
+    changes.wait(LIMIT_SECONDS)
+    changes.wait(LIMIT_SECONDS)
+    assert time.monotonic() - began < LIMIT_SECONDS
+
+
+def test_a_directory_that_cannot_be_read_is_an_error(tmp_path):
+    changes = PolledDirectory(tmp_path / "gone", LOCAL_SECONDS)
+    with pytest.raises(FileNotFoundError):
+        changes.wait(1.0)
+    assert isinstance(watch_directory(tmp_path / "gone"), PolledDirectory)

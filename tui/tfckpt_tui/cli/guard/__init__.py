@@ -1,0 +1,4 @@
+"""Runs a command in a child process, and ends it if its directory does not answer.
+
+Commands themselves belong in `cli`.
+"""
