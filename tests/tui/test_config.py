@@ -220,7 +220,7 @@ async def test_keys_themes_and_the_bell_are_as_configured(
 def test_a_theme_that_is_not_there_is_told_of(home: Path, tmp_path: Path) -> None:
     home.write_text("[app]\ntheme = 'plaid'\n")
     with pytest.raises(
-        UsageError, match=r"Theme 'plaid' does not exist. Choose one of .*tfckpt-dark"
+        UsageError, match=r"config.toml: theme 'plaid' does not exist. Choose one of .*tfckpt-dark"
     ):
         TfckptApp(RunFactory(tmp_path).create().run, config=read_config(DEFAULT_KEYS))
 
