@@ -102,7 +102,7 @@ def test_reasons_come_in_order() -> None:
     snapshot = object()
     nothing = Selection()
     assert action.why_unavailable(snapshot, nothing, read_only=False) == "one"  # type: ignore[arg-type]
-    assert "--read-only" in action.why_unavailable(None, nothing, read_only=True)
+    assert "read only" in action.why_unavailable(None, nothing, read_only=True)
     assert "still being read" in action.why_unavailable(None, nothing, read_only=False)
 
 

@@ -74,5 +74,5 @@ async def test_nothing_is_ended_read_only(foreign) -> None:
     made, processes = foreign
     async with opened(made.run, read_only=True) as pilot:
         await pilot.press("X")
-        await until_shown(pilot, "--read-only")
+        await until_shown(pilot, "read only")
         assert all(process.poll() is None for process in processes)

@@ -295,7 +295,7 @@ async def test_read_only_changes_nothing_and_says_so(live: RunFactory, key: str)
     async with opened(live.run, read_only=True) as pilot:
         assert "read-only" in shown(pilot.app)
         await pilot.press(key)
-        await until_shown(pilot, "--read-only")
+        await until_shown(pilot, "read only")
         assert isinstance(pilot.app.screen, DashboardScreen)
         assert CommandQueue(live.run).pending() == []
 

@@ -262,7 +262,7 @@ async def test_with_read_only_no_page_offers_what_changes_the_run(tmp_path: Path
         assert "bring back" not in offered
         assert "delete" not in offered
         await pilot.press("T", "u", "E")
-        await until_shown(pilot, "opened with --read-only")
+        await until_shown(pilot, "opened to read only")
         assert len(list(made.run.trash.iterdir())) == 1
 
 

@@ -8,11 +8,14 @@ from pathlib import Path
 
 from app_driving import StillMonitor, opened, shown, top, until, until_shown
 from rundir_factory import RunFactory
+from textual.widgets import Input
 
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
+from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.worker import Activity
+from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.dialogs.prune import PruneDialog
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 
 
@@ -58,3 +61,42 @@ async def test_an_empty_directory_offers_to_launch(tmp_path: Path) -> None:
     async with opened(RunDirectory(tmp_path), read_only=True) as pilot:
         await until_shown(pilot, "no checkpoint in this directory")
         assert "press L" not in top(pilot.app)
+
+
+async def test_a_worker_that_exited_is_in_no_script(ended: RunFactory) -> None:
+    for index in range(2):
+        ended.worker(
+            index,
+            activity=Activity.EXITED,
+            ending=Ending.FINISHED,
+            phase=Phase.SCRIPT,
+            phase_since=ended.now,
+        )
+    async with opened(ended.run) as pilot:
+        await pilot.press("w")
+        await until_shown(pilot, "ended finished")
+        assert "in the script" not in top(pilot.app)
+
+
+async def test_a_message_of_several_lines_has_no_pictures_of_them(live: RunFactory) -> None:
+    def fail() -> None:
+        raise TfckptError("It failed:\n  first this,\n  then that.")
+
+    async with opened(live.run) as pilot:
+        assert isinstance(pilot.app, TfckptApp)
+        pilot.app.start_job("export", fail)
+        await until_shown(pilot, "It failed: first this, then that.")
+
+
+async def test_the_footer_of_a_run_that_ended_has_launch_and_events(ended: RunFactory) -> None:
+    async with opened(ended.run) as pilot:
+        await until_shown(pilot, "L launch")
+        assert "J events" in top(pilot.app)
+
+
+async def test_an_example_of_a_rule_does_not_look_like_a_value(ended: RunFactory) -> None:
+    async with opened(ended.run) as pilot:
+        await pilot.press("p")
+        await until(pilot, lambda: isinstance(pilot.app.screen, PruneDialog), "the dialog")
+        fields = pilot.app.screen.query(Input)
+        assert "e.g. loss:min:3" in {field.placeholder for field in fields}

@@ -352,3 +352,27 @@ def test_a_terminal_of_sixteen_colours_gets_no_others(
     assert terminal.end() == 0
     assert not re.search(rb"\x1b\[[0-9;]*[34]8;[25];", terminal.raw)
     assert re.search(rb"\x1b\[[0-9;]*(3|9)[0-7]", terminal.raw)
+
+
+@pytest.mark.parametrize(
+    ("terminal_type", "allowed"), [("linux", "─│┤├┼┴┬└┘┌┐█▄▀▌▐·"), ("vt100", "")]
+)
+def test_a_plain_terminal_gets_its_glyphs_and_eight_colours(
+    made: RunFactory, terminal_type: str, allowed: str
+) -> None:
+    code = f"import os; os.environ['TERM'] = {terminal_type!r}; del os.environ['COLORTERM']\n"
+    terminal = Terminal(str(made.run.root), code=code + _OPEN, width=120, height=40)
+    terminal.wait_for("ckpt-b1-400")
+    terminal.wait_for("throughput")
+    for key, words in {"?": "Keys of the dashboard", "r": "which checkpoint?"}.items():
+        terminal.press(key)
+        terminal.wait_for(words)
+        terminal.press("\x1b")
+        terminal.wait_until_gone(words)
+    terminal.press("q")
+    assert terminal.end() == 0
+    others = {one for one in terminal.raw.decode() if ord(one) > 126} - set(allowed)
+    assert others == set()
+    assert not re.search(rb"\x1b\[[0-9;]*[34]8;[25];", terminal.raw)
+    assert not re.search(rb"\x1b\[(?:[0-9;]*;)?(?:9[0-7]|10[0-7])[;m]", terminal.raw)
+    assert re.search(rb"\x1b\[(?:[0-9;]*;)?3[1-7][;m]", terminal.raw)

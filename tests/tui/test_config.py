@@ -19,7 +19,9 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.screens.settings import all_settings
 from tfckpt_tui.settings.config import (
+    AppSection,
     Config,
     Rules,
     config_path,
@@ -217,10 +219,33 @@ async def test_keys_themes_and_the_bell_are_as_configured(
         assert rung == [1]
 
 
+@pytest.mark.parametrize("text", ["", "[app]\nbell = []\n"])
+async def test_a_lost_worker_rings_unless_the_bell_is_switched_off(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    home.write_text(text)
+    made = RunFactory(tmp_path / "run").create()
+    rung: list[int] = []
+    monkeypatch.setattr(TfckptApp, "bell", lambda self: rung.append(1))
+    app = TfckptApp(made.run, config=read_config(DEFAULT_KEYS), poll=0.1)
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await until_shown(pilot, "no worker has written a heartbeat")
+        made.journal(JournalKind.WORKER_LOST, "Worker 1 is gone.", -5)
+        await until_shown(pilot, "Worker 1 is gone.")
+        assert rung == ([] if text else [1])
+
+
+def test_the_settings_say_whether_the_bell_is_as_usual() -> None:
+    for bell, differs in (([JournalKind.WORKER_LOST], False), ([], True)):
+        found = all_settings(Config(app=AppSection(bell=bell)), (), (), "tfckpt-dark")
+        (setting,) = (one for one in found if one.name == JournalKind.WORKER_LOST.value)
+        assert setting.is_own is differs
+
+
 def test_a_theme_that_is_not_there_is_told_of(home: Path, tmp_path: Path) -> None:
     home.write_text("[app]\ntheme = 'plaid'\n")
     with pytest.raises(
-        UsageError, match=r"Theme 'plaid' does not exist. Choose one of .*tfckpt-dark"
+        UsageError, match=r"config.toml: theme 'plaid' does not exist. Choose one of .*tfckpt-dark"
     ):
         TfckptApp(RunFactory(tmp_path).create().run, config=read_config(DEFAULT_KEYS))
 

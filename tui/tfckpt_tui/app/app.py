@@ -26,7 +26,7 @@ from tfckpt_tui.app.messages import JobDone, JobFailed, SnapshotTaken, Verificat
 from tfckpt_tui.app.protocols import ShowsFailures, ShowsSnapshots, ShowsVerifications
 from tfckpt_tui.app.screens.dashboard import DashboardScreen
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
-from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.text import clean_message
 from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome
 from tfckpt_tui.monitor.run_monitor import Monitor, SnapshotSource
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -242,7 +242,7 @@ class TfckptApp(BaseApp[int]):
             try:
                 result = work()
             except (TfckptError, OSError) as error:
-                self.post_message(JobFailed(what, clean(describe_error(error)), otherwise))
+                self.post_message(JobFailed(what, clean_message(describe_error(error)), otherwise))
             else:
                 self.post_message(JobDone(result, then))
 

@@ -24,9 +24,10 @@ from textual.theme import BUILTIN_THEMES
 from tfckpt_trainer.errors import UsageError
 from tfckpt_tui.app.contrast import with_contrast
 from tfckpt_tui.app.key_turns import KeyTurns
+from tfckpt_tui.app.plain_terminal import plain_text_filter
 from tfckpt_tui.app.themes import defaults_for, themes_with
 from tfckpt_tui.formats.text import UNSAFE
-from tfckpt_tui.settings.config import Config
+from tfckpt_tui.settings.config import Config, config_path
 
 if TYPE_CHECKING:
     from tfckpt_tui.app.crash import Crash
@@ -81,13 +82,15 @@ class BaseApp(App[ResultT]):
         self.crash: Crash | None = None
         self._key_turns = KeyTurns(self, super().on_event)
         self._unsafe_text_filter = UnsafeTextFilter()
+        self._plain_text_filter = plain_text_filter()
         for theme in themes_with(config.themes):
             self.register_theme(theme)
         self.theme = self._wanted_theme()
 
     def get_line_filters(self) -> list[LineFilter]:
         """Returns our filter, followed by those of Textual."""
-        return [self._unsafe_text_filter, *super().get_line_filters()]
+        plain = [self._plain_text_filter] if self._plain_text_filter is not None else []
+        return [self._unsafe_text_filter, *super().get_line_filters(), *plain]
 
     async def on_event(self, event: Event) -> None:
         """Handles an event; keys one after another, each once the screen before it is open."""
@@ -136,7 +139,9 @@ class BaseApp(App[ResultT]):
         wanted = self.config.app.theme
         if wanted not in self.available_themes:
             known = ", ".join(sorted(self.available_themes))
-            raise UsageError(f"Theme {wanted!r} does not exist. Choose one of {known}.")
+            raise UsageError(
+                f"{config_path()}: theme {wanted!r} does not exist. Choose one of {known}."
+            )
         return wanted
 
     def _fatal_error(self) -> None:

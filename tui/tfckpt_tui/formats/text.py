@@ -37,6 +37,11 @@ def clean(text: str) -> str:
     return _STACKED_MARKS.sub(lambda marks: marks[0][:3], text)
 
 
+def clean_message(text: str) -> str:
+    """Returns a message as one cleaned line; its lines are joined by blanks, not by pictures."""
+    return clean(" ".join(text.split()))
+
+
 def clean_lines(text: str) -> list[str]:
     """Returns the cleaned lines of `text`, with tabs expanded."""
     return [clean(line.expandtabs(4)) for line in text.splitlines()]

@@ -7,7 +7,7 @@ import re
 import sys
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from operator import attrgetter
 from pathlib import Path
@@ -21,6 +21,9 @@ from tfckpt_tui.formats.text import clean
 
 FIRST_BYTES = 1 << 20
 """Bytes at the end of a log that are read first."""
+
+LINE_BYTES = 4096
+"""A longer line is shown as several."""
 
 SUPERVISOR = "supervisor"
 """Name of the log of the supervisor."""
@@ -49,10 +52,12 @@ class LogLine:
         text: Its text, safe to show.
         at: Latest time at which it can have been printed, in seconds since the epoch; None if
             unknown.
+        place: Offset in the log, in bytes; -1 if unknown.
     """
 
     text: str
     at: float | None = None
+    place: int = field(default=-1, compare=False)
 
 
 class LogTail:
@@ -85,17 +90,22 @@ class LogTail:
                 self._rest = b""
                 file.seek(self._offset)
                 if self._offset:
-                    self._offset += len(file.readline())
+                    # The rest of a line; one of megabytes must not hide those before it.
+                    rest = file.readline(LINE_BYTES)
+                    self._offset += len(rest) if rest.endswith(b"\n") else 0
             file.seek(self._offset)
             data = self._rest + file.read(self._first_bytes)
             self._offset = file.tell()
+        start = self._offset - len(data)
         whole, separator, self._rest = data.rpartition(b"\n")
-        if not separator:
+        if not separator and len(data) < self._first_bytes:
             self._rest = data
             return []
-        return self._timed(whole, self._offset - len(self._rest), stats.st_mtime)
+        if not separator:
+            whole, self._rest = data, b""
+        return self._timed(whole, start, stats.st_mtime)
 
-    def _timed(self, whole: bytes, end: int, changed_at: float) -> list[LogLine]:
+    def _timed(self, whole: bytes, start: int, changed_at: float) -> list[LogLine]:
         """Returns lines with their recorded times; newer lines get the modification time."""
         # Lines added since the last read need no recorded times, which may be thousands.
         known = read_log_times(self._path) if self._needs_times else LogTimes()
@@ -105,18 +115,28 @@ class LogTail:
         # Without recorded times, only lines added after the first read have a time.
         newest = changed_at if self._has_read or known.sizes else None
         self._has_read = True
-        place = end - len(whole) - 1
-        lines = []
+        lines: list[LogLine] = []
         for raw in whole.split(b"\n"):
-            place += len(raw) + 1
-            at = known.printed_at(place)
-            lines.append(LogLine(_shown(raw), newest if at is None else at))
+            end = start + len(raw) + 1
+            at = known.printed_at(end)
+            lines += pieces(raw, newest if at is None else at, start)
+            start = end
         return lines
 
     @property
     def unfinished(self) -> LogLine | None:
         """The incomplete last line; None if the log ends with a complete one."""
-        return LogLine(_shown(self._rest)) if self._rest else None
+        return LogLine(shown_line(self._rest)) if self._rest else None
+
+
+def pieces(raw: bytes, at: float | None, place: int) -> list[LogLine]:
+    """Returns a line, or the pieces of a very long one, with their offsets from `place` on."""
+    if _CARRIAGE.encode() in raw.rstrip(b"\r"):
+        return [LogLine(shown_line(raw), at, place)]
+    return [
+        LogLine(shown_line(raw[start : start + LINE_BYTES]), at, place + start)
+        for start in range(0, max(1, len(raw)), LINE_BYTES)
+    ]
 
 
 def log_path(run: RunDirectory, log: str) -> Path:
@@ -126,7 +146,8 @@ def log_path(run: RunDirectory, log: str) -> Path:
     return run.worker_log(int(log.rsplit(" ", 1)[-1]))
 
 
-def _shown(line: bytes) -> str:
+def shown_line(line: bytes) -> str:
+    """Returns a line of a log, safe to show."""
     text = line.decode("utf-8", "replace").rstrip(_CARRIAGE)
     # A progress bar rewrites its line; a terminal would show its last state.
     return clean(text.rsplit(_CARRIAGE, 1)[-1].expandtabs(4))
@@ -150,6 +171,7 @@ class LogRow(NamedTuple):
             unknown.
         order: Sort key among the lines of several logs.
         level: Its severity.
+        place: Offset in the log, in bytes; -1 if unknown.
     """
 
     log: str
@@ -157,6 +179,7 @@ class LogRow(NamedTuple):
     at: float | None
     order: float
     level: Level
+    place: int = -1
 
 
 class MergedLogs:
@@ -180,7 +203,7 @@ class MergedLogs:
             at = _LONG_AGO if line.at is None else line.at
             order = max(at, before.order if before is not None else _LONG_AGO)
             level = level_of(line.text, before.level if before is not None else Level.ANY)
-            before = LogRow(log, line.text, line.at, order, level)
+            before = LogRow(log, line.text, line.at, order, level, line.place)
             new.append(before)
         together = self._rows[ALL]
         comes_late = bool(together) and together[-1].order > new[0].order
@@ -191,6 +214,15 @@ class MergedLogs:
         for rows in (own, together):
             del rows[: -self._most]
         self._shown = None
+
+    @property
+    def logs(self) -> Sequence[str]:
+        """The names of the logs."""
+        return [log for log in self._rows if log != ALL]
+
+    def rows_of(self, log: str) -> Sequence[LogRow]:
+        """Returns all lines of a log."""
+        return self._rows.get(log, [])
 
     def rows(self, log: str, least: Level = Level.ANY) -> Sequence[LogRow]:
         """Returns the lines of a log with at least the severity `least`, oldest first."""
@@ -218,6 +250,13 @@ def level_of(text: str, before: Level) -> Level:
     if _ERROR.search(head):
         return Level.ERROR
     return Level.WARNING if _WARNING.search(head) else Level.ANY
+
+
+def rows_of(log: str, lines: Sequence[LogLine]) -> list[LogRow]:
+    """Returns the rows of adjacent lines of one log."""
+    book = MergedLogs(sys.maxsize)
+    book.add(log, lines)
+    return list(book.rows(log))
 
 
 def merge_logs(logs: Mapping[str, Sequence[LogLine]]) -> list[LogRow]:

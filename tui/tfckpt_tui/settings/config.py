@@ -35,7 +35,7 @@ class AppSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     theme: str = "tfckpt-dark"
     poll: float | None = None
-    bell: list[JournalKind] = []
+    bell: list[JournalKind] = msgspec.field(default_factory=lambda: [JournalKind.WORKER_LOST])
 
 
 class ThemeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

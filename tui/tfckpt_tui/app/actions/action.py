@@ -34,6 +34,9 @@ class Selection:
         return (self.selected,)
 
 
+READ_ONLY = "The app was opened to read only. Open it without that option to change the run."
+"""Why actions that change the run are unavailable."""
+
 Predicate = Callable[["RunSnapshot", Selection], bool]
 Requirement = Callable[["RunSnapshot", Selection], str]
 """Returns why an action is unavailable, as a sentence; empty if it is available."""
@@ -87,7 +90,7 @@ class Action:
     ) -> str:
         """Returns why the action is unavailable now, as a sentence; empty if it is available."""
         if read_only and self.changes_run:
-            return "The app was opened with --read-only."
+            return READ_ONLY
         if run is None:
             return "" if self.before_first_snapshot else "The run directory is still being read."
         reasons = (requirement(run, selection) for requirement in self.requires)

@@ -21,7 +21,7 @@ from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.reserve import DiskFullError
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.text import clean_message
 from tfckpt_tui.services import export, prune
 from tfckpt_tui.services.compatibility import Compatibility, check_compatibility
 from tfckpt_tui.services.launch import form_of
@@ -328,7 +328,8 @@ class RunControl:
         """Shows a result and its warnings."""
         self._dashboard.tell(result.message)
         for warning in result.warnings:
-            self._dashboard.notify(clean(f"Done, but: {warning}"), severity="warning", markup=False)
+            warned = clean_message(f"Done, but: {warning}")
+            self._dashboard.notify(warned, severity="warning", markup=False)
 
     def _submit(self, kind: CommandKind, arguments: dict[str, object]) -> None:
         """Sends a command to the trainer; snapshots show its progress."""

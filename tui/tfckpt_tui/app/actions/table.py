@@ -284,7 +284,6 @@ ACTIONS = (
             ),
         ),
         changes_run=True,
-        in_footer=False,
     ),
     Action(
         name="tensorboard",
@@ -359,7 +358,6 @@ ACTIONS = (
         "full and, for a lost worker, the last lines of its log.",
         perform=views.open_event_log,
         command="journal",
-        in_footer=False,
     ),
     Action(
         name="trash",

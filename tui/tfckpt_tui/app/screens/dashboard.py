@@ -26,7 +26,7 @@ from tfckpt_tui.app.widgets.run.dashboard_panes import DashboardPanes
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import checkpoint_path, copied_row
 from tfckpt_tui.formats.checkpoint_filter import parse_filter
-from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.text import clean, clean_message
 from tfckpt_tui.monitor.background_verifier import VerificationOutcome
 from tfckpt_tui.monitor.snapshot import RunSnapshot, differs_only_in_time
 from tfckpt_tui.services.verify import can_be_verified
@@ -176,7 +176,7 @@ class DashboardScreen(Screen[None]):
 
     def tell(self, message: str) -> None:
         """Shows a message for a few seconds."""
-        self.notify(clean(message), markup=False)
+        self.notify(clean_message(message), markup=False)
 
     # -- keys --------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import ClassVar
 
 from textual import on
@@ -13,7 +14,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.screens.page import Page, is_open, search_binding
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.search_input import SearchInput
-from tfckpt_tui.app.widgets.run.log_view import LogTabs, LogView
+from tfckpt_tui.app.widgets.run.log_view import LogTabs, LogView, Wanted
+from tfckpt_tui.monitor.log_pages import LogPage, LogSearch, read_around
 from tfckpt_tui.monitor.logs import ALL, SUPERVISOR, LogLine, LogTail, log_path
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
@@ -42,6 +44,14 @@ class LogsScreen(Page):
         search_binding("search", "Highlights a text, and scrolls to its last match."),
         Binding("n", "match(1)", "next match", tooltip="Scrolls to the next match."),
         Binding("N", "match(-1)", "previous", tooltip="Scrolls to the previous match."),
+        Binding("w", "wrap", "wrap", tooltip="Wraps long lines, or cuts them at the edge."),
+        Binding(
+            "greater_than_sign",
+            "shift(1)",
+            "sideways",
+            tooltip="Scrolls cut lines to the right; < to the left.",
+        ),
+        Binding("less_than_sign", "shift(-1)", "Left", show=False),
         Binding("l", "close", "Back", show=False),
     ]
     caption = "the logs"
@@ -70,6 +80,11 @@ class LogsScreen(Page):
         first = f"worker {worker}"
         self._shown = first if first in self._names else self._names[0]
         self._at = at
+        self._needle = ""
+        self._is_match_held = False
+        self._searched: tuple[str, str] | None = None
+        self._searching: LogSearch | None = None
+        self._busy: set[LogSearch] = set()
 
     def compose(self) -> ComposeResult:
         """Makes the tabs, the log, the search line and the keys."""
@@ -115,10 +130,63 @@ class LogsScreen(Page):
         self.query_one(LogView).go_to_match(direction)
         self._update_tabs()
 
+    def action_wrap(self) -> None:
+        """Wraps long lines, or cuts them at the edge."""
+        self.query_one(LogView).turn_wrapping()
+        self._update_tabs()
+
+    def action_shift(self, steps: int) -> None:
+        """Scrolls sideways."""
+        self.query_one(LogView).shift(steps)
+        self._update_tabs()
+
     @on(SearchInput.Searched)
     def _search(self, event: SearchInput.Searched) -> None:
-        self.query_one(LogView).search(event.text)
+        self._needle = event.text
+        self._is_match_held = self.query_one(LogView).search(event.text)
         self._update_tabs()
+
+    def _choose_search(self) -> None:
+        """Searches the whole log that is shown, if something is searched and it is one log."""
+        log = self._shown
+        wanted = (log, self._needle) if self._needle and log != ALL else None
+        if wanted == self._searched:
+            return
+        if self._searching is not None:
+            self._searching.cancel()
+        self._searched = wanted
+        self._searching = LogSearch(log_path(self._run, log), self._needle) if wanted else None
+        self.query_one(LogView).show_search(self._searching)
+        self._search_on()
+
+    def _search_on(self) -> None:
+        """Searches what is new, in a thread."""
+        search = self._searching
+        if search is None or search in self._busy:
+            return
+        self._busy.add(search)
+        ended = partial(self._end_search, search, is_first=not search.done)
+        self.run_app.start_job("search logs", search.run, ended, ended)
+
+    def _end_search(self, search: LogSearch, _: object, *, is_first: bool) -> None:
+        self._busy.discard(search)
+        if not is_open(self):
+            return
+        view = self.query_one(LogView)
+        if is_first and search is self._searching and not self._is_match_held:
+            view.go_to_match(-1)
+        self._update_tabs()
+
+    @on(LogView.PageWanted)
+    def _read_page(self, event: LogView.PageWanted) -> None:
+        wanted = event.wanted
+        work = partial(read_around, log_path(self._run, wanted.log), wanted.place)
+        self.run_app.start_job("read logs", work, partial(self._show_page, wanted), self._fail)
+
+    def _show_page(self, wanted: Wanted, page: LogPage) -> None:
+        if is_open(self):
+            self.query_one(LogView).show_page(wanted, page)
+            self._update_tabs()
 
     @on(LogTabs.Chosen)
     def _choose(self, event: LogTabs.Chosen) -> None:
@@ -130,6 +198,7 @@ class LogsScreen(Page):
         self._update_tabs()
 
     def _poll(self) -> None:
+        self._search_on()
         if self._is_reading:
             return
         self._is_reading = True
@@ -162,6 +231,7 @@ class LogsScreen(Page):
     def _update_tabs(self) -> None:
         view = self.query_one(LogView)
         view.turn_to(self._shown)
+        self._choose_search()
         self.query_one(LogTabs).show_tabs(self._names, self._shown, view.describe())
 
 

@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_tui.app.actions.action import READ_ONLY
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.dialogs.undo import UndoDialog
 from tfckpt_tui.app.screens.page import Page
@@ -113,7 +114,7 @@ class TrashScreen(Page):
 
     def _refuse(self) -> bool:
         if self._read_only:
-            self.notify("The app was opened with --read-only.", severity="warning")
+            self.notify(READ_ONLY, severity="warning")
         return self._read_only
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from textual import events
 from textual.message import Message
@@ -12,15 +14,41 @@ from tfckpt_tui.app.widgets.base.pane import Pane, branch_style
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, spread
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.monitor.logs import ALL, Level, LogLine, LogRow, MergedLogs, row_at
+from tfckpt_tui.monitor.log_pages import LogPage, LogSearch
+from tfckpt_tui.monitor.logs import ALL, Level, LogLine, LogRow, MergedLogs, row_at, rows_of
 
 _TIMES_FROM = 100
 _STYLES = {Level.ANY: "value", Level.WARNING: "warn", Level.ERROR: "bad"}
+_NO_ROW = LogRow(ALL, "", None, 0.0, Level.ANY)
 _LEVELS = {Level.ANY: "", Level.WARNING: "warnings and errors", Level.ERROR: "errors"}
 
 
+_SIDEWAYS = 20
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A place of a log to show.
+
+    Attributes:
+        log: The log.
+        place: Offset of a line, in bytes.
+        row: Row of the screen for this line.
+        is_match: Whether the line is the match to highlight.
+    """
+
+    log: str
+    place: int
+    row: int
+    is_match: bool = False
+
+
 class LogView(ListPane):
-    """One log, or all logs ordered by time, with highlighted matches."""
+    """One log, or all logs ordered by time, with highlighted matches.
+
+    It holds the last lines of each log. One log can be read from anywhere: the view asks for a
+    page around a place, and shows it until it is scrolled to the end of the log.
+    """
 
     has_cursor = False
 
@@ -32,10 +60,22 @@ class LogView(ListPane):
         self._least = Level.ANY
         self._needle = ""
         self._marked: LogRow | None = None
+        self._page: tuple[LogPage, Sequence[LogRow]] | None = None
+        self._search: LogSearch | None = None
+        self._wraps = False
+        self._shift = 0
+        self._broken: tuple[Sequence[LogRow], int, int, Sequence[LogRow]] | None = None
         self.is_following = True
 
     class Scrolled(Message):
         """The user scrolled, which may start or end following."""
+
+    class PageWanted(Message):
+        """The user scrolled to a part of the log that the view does not hold."""
+
+        def __init__(self, wanted: Wanted) -> None:
+            super().__init__()
+            self.wanted = wanted
 
     def add(self, logs: Mapping[str, Sequence[LogLine] | None]) -> None:
         """Adds new lines of logs; None for a log that does not exist."""
@@ -48,30 +88,70 @@ class LogView(ListPane):
         """Shows the end of another log."""
         if log != self._log:
             self._log = log
-            self.is_following = True
-            self._follow_end()
+            self.follow(True)
 
     def follow(self, following: bool) -> None:
         """Starts or ends following."""
         self.is_following = following
         self._marked = None
+        if following:
+            self._page = None
         self._follow_end()
 
     def turn_level(self) -> None:
         """Switches between all lines, warnings and errors, and errors only."""
         self._least = Level((self._least + 1) % len(Level))
-        self.is_following = True
+        self.follow(True)
+
+    def turn_wrapping(self) -> None:
+        """Wraps long lines, or cuts them at the edge."""
+        self._wraps = not self._wraps
+        self._shift = 0
         self._follow_end()
 
-    def search(self, needle: str) -> None:
-        """Highlights `needle`, ignoring case, and scrolls to the last match."""
+    def shift(self, steps: int) -> None:
+        """Scrolls sideways."""
+        self._shift = 0 if self._wraps else max(0, self._shift + steps * _SIDEWAYS)
+        self.repaint()
+
+    def show_page(self, wanted: Wanted, page: LogPage) -> None:
+        """Shows a page that was asked for."""
+        if wanted.log != self._log:
+            return
+        self.is_following = False
+        self._page = page, rows_of(wanted.log, page.lines)
+        rows = self._rows
+        place = max(0, bisect_right(rows, wanted.place, key=lambda row: row.place) - 1)
+        place = min(place, max(0, len(rows) - 1))
+        if wanted.is_match and rows:
+            place = bisect_left(rows, rows[place].place, key=lambda row: row.place)
+            self._marked = rows[place]
+        self._top = max(0, min(place - wanted.row, len(rows) - self.visible_rows()))
+        self.repaint()
+        self.post_message(self.Scrolled())
+
+    def show_search(self, search: LogSearch | None) -> None:
+        """Takes the matches of a search of the whole log, which goes on meanwhile."""
+        self._search = search
+
+    def search(self, needle: str) -> bool:
+        """Highlights `needle`, ignoring case, and scrolls to the last match in the lines it holds.
+
+        Returns:
+            Whether there is one.
+        """
         self._needle = needle.casefold()
+        self._marked = None
         if self._needle:
             self.go_to_match(-1, from_end=True)
         self.repaint()
+        return self._marked is not None
 
     def go_to_match(self, direction: int, *, from_end: bool = False) -> None:
         """Scrolls to the next match in `direction`: 1 is down, -1 is up."""
+        if self._search is not None and self._search.places and not from_end:
+            self._go_to_place(self._search.places, direction)
+            return
         matches = self._matches()
         if not matches:
             return
@@ -96,7 +176,21 @@ class LogView(ListPane):
         """Returns the level, the number of matches and whether the view follows, for the tabs."""
         words = [_LEVELS[self._least]] if self._least else []
         if self._needle:
-            words.append(f"{len(self._matches()):,} matches")
+            words.append(self._describe_search())
+        rows, page = self._rows, self._page
+        if page is not None and rows:
+            at = rows[min(self._top, len(rows) - 1)].place
+            words.append(f"at {units.size(at)} of {units.size(page[0].size)}")
+        elif self._log != ALL and rows and rows[0].place > 0:
+            words.append("the end; ↑ reads on")
+        elif self._log == ALL and any(
+            one and one[0].place > 0 for one in map(self._book.rows_of, self._book.logs)
+        ):
+            words.append("the ends of the logs; → shows one in full")
+        if self._wraps:
+            words.append("wrapped")
+        elif self._shift:
+            words.append(f"from column {self._shift + 1}")
         words.append("following" if self.is_following else "held; f follows")
         return " · ".join(words)
 
@@ -127,13 +221,81 @@ class LogView(ListPane):
 
     def scroll_rows(self, rows: int) -> None:
         """Scrolls; following ends when the view leaves the end, and starts when it reaches it."""
+        before = self._top
         super().scroll_rows(rows)
-        self.is_following = self._top >= self.row_count() - self.visible_rows()
+        is_last = self._top >= self.row_count() - self.visible_rows()
+        if self._page is None:
+            self.is_following = is_last
+        self._read_on(rows - (self._top - before), is_last=is_last)
         self.post_message(self.Scrolled())
+
+    def action_edge(self, last: int) -> None:
+        """Scrolls to the beginning or the end of the log."""
+        if last:
+            self.follow(True)
+            self.post_message(self.Scrolled())
+        elif self._log == ALL:
+            super().action_edge(last)
+        else:
+            self.post_message(self.PageWanted(Wanted(self._log, 0, 0)))
+
+    def _read_on(self, missing: int, *, is_last: bool) -> None:
+        """Asks for a page if the view was scrolled `missing` rows beyond what it holds."""
+        rows, page = self._rows, self._page
+        if not missing or not rows or self._log == ALL:
+            return
+        if missing < 0 and rows[0].place > 0:
+            self.post_message(self.PageWanted(Wanted(self._log, rows[0].place, -missing)))
+        elif missing > 0 and page is not None and is_last:
+            if page[0].end >= page[0].size:
+                self.follow(True)
+            else:
+                row = self.visible_rows() - 1 - missing
+                self.post_message(self.PageWanted(Wanted(self._log, rows[-1].place, row)))
+
+    def _go_to_place(self, places: Sequence[int], direction: int) -> None:
+        marked = self._marked.place if self._marked is not None else None
+        if marked is None:
+            number = -1 if direction < 0 else 0
+        elif direction > 0:
+            number = bisect_right(places, marked) % len(places)
+        else:
+            number = bisect_left(places, marked) - 1
+        wanted = Wanted(self._log, places[number], self.visible_rows() // 2, is_match=True)
+        self.post_message(self.PageWanted(wanted))
+
+    def _describe_search(self) -> str:
+        search = self._search
+        if search is None:
+            return f"{units.count(len(self._matches()), 'match', 'matches')} in these lines"
+        found = units.count(len(search.places), "match", "matches")
+        if search.has_ended:
+            return found
+        return f"{found}, {search.done / max(1, search.size):.0%} searched"
 
     @property
     def _rows(self) -> Sequence[LogRow]:
-        return self._book.rows(self._log, self._least)
+        if self._page is None:
+            rows = self._book.rows(self._log, self._least)
+        elif self._least is Level.ANY:
+            rows = self._page[1]
+        else:
+            rows = [row for row in self._page[1] if row.level >= self._least]
+        return self._wrapped(rows) if self._wraps else rows
+
+    def _wrapped(self, rows: Sequence[LogRow]) -> Sequence[LogRow]:
+        """Returns rows broken at the width of the view."""
+        margin = sum(len(text) for text, _ in self._margin(_NO_ROW, self.inner_size[0]))
+        width = max(10, self.inner_size[0] - margin)
+        known = self._broken
+        if known is None or known[0] is not rows or known[1:3] != (len(rows), width):
+            broken = [
+                row._replace(text=row.text[start : start + width])
+                for row in rows
+                for start in range(0, max(1, len(row.text)), width)
+            ]
+            self._broken = known = rows, len(rows), width, broken
+        return known[3]
 
     def _margin(self, row: LogRow, width: int) -> list[Span]:
         """Returns the time and the process of a line, if there is room."""
@@ -147,7 +309,7 @@ class LogView(ListPane):
         return spans
 
     def _text(self, row: LogRow) -> list[Span]:
-        text, style = row.text, _STYLES[row.level]
+        text, style = row.text[self._shift :], _STYLES[row.level]
         if not self._needle:
             return [(text, style)]
         spans: list[Span] = []
@@ -174,7 +336,7 @@ class LogView(ListPane):
         self.repaint()
 
     def _follow_end(self) -> None:
-        if self.is_following:
+        if self.is_following and self._page is None:
             self._top = max(0, self.row_count() - self.visible_rows())
         self.repaint()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tfckpt_trainer.rundir.health import WorkerState
 from tfckpt_trainer.rundir.records.worker import Phase, WorkerStatus
 from tfckpt_tui.app.widgets.base.icons import WORKER
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
@@ -80,7 +81,8 @@ def _activity_line(view: WorkerView, at: float) -> Line:
     status = view.status
     spans: list[Span] = [("step ", "label"), (f"{status.step:,}", "value")]
     spans += _fact("branch", str(status.branch))
-    if status.phase is not None and status.phase_since is not None:
+    runs = view.state not in {WorkerState.EXITED, WorkerState.LOST}
+    if runs and status.phase is not None and status.phase_since is not None:
         seconds = units.duration(max(0.0, at - status.phase_since))
         spans += [_GAP, (f"{_PHASES[status.phase]} for {seconds}", "muted")]
     if status.last_step_at is not None:

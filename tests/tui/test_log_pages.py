@@ -1,0 +1,155 @@
+"""Logs of any size are read from anywhere, and searched in full."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from app_driving import opened, top, until
+from rundir_factory import RunFactory
+from textual.pilot import Pilot
+
+from tfckpt_tui.app.widgets.run.log_view import LogView
+from tfckpt_tui.monitor.log_pages import PAGE_BYTES, LogSearch, read_around
+from tfckpt_tui.monitor.logs import FIRST_BYTES, LINE_BYTES, LogTail
+
+LINES = 60_000
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A log of 2.6 MB: the first needle is far before its last megabyte."""
+    path = tmp_path / "worker-0.log"
+    write(path)
+    return path
+
+
+def write(path: Path) -> None:
+    lines = [f"line {number:06d} of a log that is long enough" for number in range(LINES)]
+    lines[100] = "the Needle is here"
+    lines[30_000] = "another needle"
+    path.write_text("\n".join(lines) + "\n")
+    assert path.stat().st_size > 2 * FIRST_BYTES
+
+
+def test_pages_around_all_places_are_the_whole_log(log: Path) -> None:
+    text, place, found = log.read_bytes(), 0, b""
+    while place < len(text):
+        page = read_around(log, place)
+        assert page.start <= place < page.end
+        assert page.end - page.start <= PAGE_BYTES + 2 * LINE_BYTES
+        new = [line for line in page.lines if line.place >= place]
+        assert new[0].place == place
+        found += b"".join(line.text.encode() + b"\n" for line in new)
+        place = page.end
+    assert found == text
+
+
+def test_a_line_of_megabytes_hides_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.log"
+    path.write_text("first\n" + "x" * (3 * FIRST_BYTES) + "\nlast\n")
+    read = LogTail(path).read_new()
+    assert read is not None
+    assert read[-1].text == "last"
+    assert all(len(line.text) <= LINE_BYTES for line in read)
+    assert max(len(line.text) for line in read_around(path, FIRST_BYTES).lines) == LINE_BYTES
+    assert read_around(path, 0).lines[0].text == "first"
+
+
+def test_a_log_without_line_ends_is_shown_in_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.log"
+    path.write_text("y" * (FIRST_BYTES + 5))
+    tail = LogTail(path)
+    read = tail.read_new()
+    assert read is not None
+    assert sum(len(line.text) for line in read) == FIRST_BYTES
+    assert tail.read_new() == []
+
+
+def test_a_search_finds_every_line_and_goes_on(log: Path) -> None:
+    search = LogSearch(log, "nEEdle")
+    search.run()
+    assert search.has_ended
+    lines = [read_around(log, place) for place in search.places]
+    texts = [
+        next(line.text for line in page.lines if line.place == place)
+        for page, place in zip(lines, search.places, strict=True)
+    ]
+    assert texts == ["the Needle is here", "another needle"]
+    with log.open("a") as file:
+        file.write("a third needle\n")
+    search.run()
+    assert len(search.places) == 3
+
+
+async def shows(pilot: Pilot[int], text: str) -> None:
+    await until(pilot, lambda: text in top(pilot.app), text)
+
+
+async def test_a_match_before_the_last_megabyte_is_found_and_shown(live: RunFactory) -> None:
+    write(live.run.worker_log(0))
+    async with opened(live.run) as pilot:
+        await pilot.press("l", "right")
+        await shows(pilot, "line 059999")
+        await pilot.press("/", *"the needle", "enter")
+        await shows(pilot, "1 match ")
+        await shows(pilot, "the Needle is here")
+
+
+async def test_the_app_reads_and_searches_all_of_a_log(live: RunFactory) -> None:
+    write(live.run.worker_log(0))
+    async with opened(live.run) as pilot:
+        await pilot.press("l")
+        await shows(pilot, "line 059999")
+        await shows(pilot, "the ends of the logs")
+        await pilot.press("right")
+        await shows(pilot, "the end; ↑ reads on")
+        await pilot.press("home")
+        await shows(pilot, "line 000000")
+        await shows(pilot, "at 0 B of 2.")
+        await pilot.press("/", *"needle", "enter")
+        await shows(pilot, "2 matches")
+        await shows(pilot, "the Needle is here")
+        await pilot.press("n")
+        await shows(pilot, "another needle")
+        await shows(pilot, "line 029999")
+        await pilot.press("pageup", "pageup")
+        await shows(pilot, "line 029930")
+        for _ in range(3):
+            await pilot.press("pagedown")
+        await shows(pilot, "line 030030")
+        await pilot.press("end")
+        await shows(pilot, "line 059999")
+        await shows(pilot, "following")
+
+
+async def test_scrolling_beyond_the_last_megabyte_reads_on(live: RunFactory) -> None:
+    write(live.run.worker_log(0))
+    async with opened(live.run) as pilot:
+        await pilot.press("l", "right")
+        await shows(pilot, "the end; ↑ reads on")
+        view = pilot.app.screen.query_one(LogView)
+        first = view._rows[0]
+        view.scroll_rows(-view.row_count())
+        await until(pilot, lambda: first.text in top(pilot.app), "the first row that is held")
+        await pilot.press("up", "up")
+        before = f"line {int(first.text.split()[1]) - 2:06d}"
+        await shows(pilot, before)
+        assert first.text in top(pilot.app)
+
+
+async def test_long_lines_are_wrapped_or_scrolled_sideways(live: RunFactory) -> None:
+    live.run.worker_log(0).write_text("start " + "x" * 150 + " the end of the line\n")
+    live.worker(0, updated_at=time.time())
+    async with opened(live.run) as pilot:
+        await pilot.press("l", "right")
+        await shows(pilot, "start xxx")
+        assert "end of the line" not in top(pilot.app)
+        await pilot.press("w")
+        await shows(pilot, "end of the line")
+        await pilot.press("w", ">", ">", ">", ">", ">")
+        await shows(pilot, "end of the line")
+        assert "start xxx" not in top(pilot.app)
+        await pilot.press("<", "<", "<", "<", "<")
+        await shows(pilot, "start xxx")
