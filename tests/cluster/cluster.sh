@@ -150,13 +150,14 @@ run)
   ;;
 crash)
   ip link set "v$prefix$2" down
-  # Every process of the host, which is known by its network.
+  # Every process of the host, which is known by its network; all at once, before any can react.
   own=$(readlink "/proc/$(holder "$2")/ns/net")
-  for p in /proc/[0-9]*; do
-    if [ "${p#/proc/}" != "$(holder "$2")" ] && [ "$(readlink "$p/ns/net" 2>/dev/null)" = "$own" ]; then
-      kill -9 "${p#/proc/}" 2>/dev/null || true
-    fi
+  pids=
+  for p in $(find /proc/[0-9]*/ns/net -lname "$own" 2>/dev/null | cut -d/ -f3); do
+    [ "$p" = "$(holder "$2")" ] || pids="$pids $p"
   done
+  # shellcheck disable=SC2086
+  kill -9 $pids 2>/dev/null || true
   ;;
 boot)
   ip link set "v$prefix$2" up

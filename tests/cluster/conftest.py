@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.slurm.controller import JobFacts, parse_job
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.journal import read_entries
@@ -124,6 +125,15 @@ class LaunchedRun:
         wait_until(
             lambda: all((self.root / name).exists() for name in names), 60, f"{names} {self.root}"
         )
+
+    def wait_for_processes(self, count: int) -> None:
+        """Waits until the supervisor knows the processes of all workers."""
+
+        def seen() -> bool:
+            status = read_supervisor(self.directory)
+            return status is not None and len(status.workers) == count
+
+        wait_until(seen, 60, f"{count} processes in the heartbeat of the supervisor")
 
 
 @pytest.fixture(scope="module")

@@ -117,6 +117,7 @@ def test_requeues_are_counted(run):
 def test_training_goes_on_without_a_dead_node(run):
     job = run.launch_worker(*TRAINS, options=("--nodes", "1-2", "--peer-seconds", "2"))
     run.wait_for_files("ready-0", "ready-1")
+    run.wait_for_processes(2)
     (run.root / "ready-0").unlink()
     host = run.job.nodes[1].removeprefix("tc")
     run.cluster.control("crash", host)
@@ -136,6 +137,7 @@ def test_training_goes_on_without_a_dead_node(run):
 def test_a_dead_node_is_replaced_if_it_is_needed(run, place, nodes):
     job = run.launch_worker(*TRAINS, options=("--nodes", nodes, "--peer-seconds", "2"))
     run.wait_for_files("ready-0", "ready-1")
+    run.wait_for_processes(2)
     for index in range(2):
         (run.root / f"ready-{index}").unlink()
     host = run.job.nodes[place].removeprefix("tc")
