@@ -149,13 +149,13 @@ run)
   on "$i" "$@"
   ;;
 crash)
-  ip link set "v$prefix$2" down
   # Every process of the host, which is known by its network; all at once, before any can react.
   own=$(readlink "/proc/$(holder "$2")/ns/net")
   pids=
   for p in $(find /proc/[0-9]*/ns/net -lname "$own" 2>/dev/null | cut -d/ -f3); do
     [ "$p" = "$(holder "$2")" ] || pids="$pids $p"
   done
+  ip link set "v$prefix$2" down
   # shellcheck disable=SC2086
   kill -9 $pids 2>/dev/null || true
   ;;
