@@ -182,24 +182,32 @@ def test_a_steered_and_requeued_run_ends_with_the_weights_of_a_plain_srun(cluste
     plain = tmp_path / "plain"
     command = [sys.executable, str(TRAIN), "--run-dir", str(plain)]
     # Both train at the same time; the job is slower, so that it can be steered.
-    other = subprocess.Popen(
+    with subprocess.Popen(
         ["srun", "--nodes=2", "--ntasks=2", *command], stdin=subprocess.DEVNULL
-    )
-    job = run.launch(sys.executable, str(TRAIN), "--step-seconds", "0.3", options=TWO_NODES)
-    run.wait_for_step(3)
-    assert len({worker.host for worker in read_workers(run.directory)}) == 2
-    cluster.app("save", run.root, timeout=120)
-    (saved,) = (entry.step for entry in read_entries(run.directory) if entry.kind == "save")
-    run.wait_for_step(saved + 3)
-    cluster.app("restore", run.root, "--step", str(saved), timeout=120)
-    cluster.call("scancel", "--batch", "--signal=USR1", job)
-    cluster.release(job)
-    run.wait_for_message("Finished after step 60", timeout=180)
-    assert cluster.wait_for_state(job, "COMPLETED").restarts == 1
-    assert other.wait(180) == 0
+    ) as other:
+        try:
+            job = run.launch(sys.executable, str(TRAIN), "--step-seconds", "0.3", options=TWO_NODES)
+            steer(run, job)
+            assert other.wait(180) == 0
+        finally:
+            other.terminate()
     assert (run.root / "digest").read_text() == (plain / "digest").read_text()
     cluster.app("prune", run.root, "--keep-last", "1", "--yes", timeout=120)
     assert len(list(run.root.glob("ckpt-*.index"))) < 3
+
+
+def steer(run, job):
+    """Saves and restores from the login host, and lets the job be requeued near its limit."""
+    run.wait_for_step(3)
+    assert len({worker.host for worker in read_workers(run.directory)}) == 2
+    run.cluster.app("save", run.root, timeout=120)
+    (saved,) = (entry.step for entry in read_entries(run.directory) if entry.kind == "save")
+    run.wait_for_step(saved + 3)
+    run.cluster.app("restore", run.root, "--step", str(saved), timeout=120)
+    run.cluster.call("scancel", "--batch", "--signal=USR1", job)
+    run.cluster.release(job)
+    run.wait_for_message("Finished after step 60", timeout=180)
+    assert run.cluster.wait_for_state(job, "COMPLETED").restarts == 1
 
 
 @pytest.mark.tensorflow

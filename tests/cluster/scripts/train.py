@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfckpt_trainer import TrainingRun, create_strategy
+from tfckpt_trainer.training import TrainingRun, create_strategy
 
 STEPS = 60
 
