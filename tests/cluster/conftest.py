@@ -128,6 +128,7 @@ class LaunchedRun:
         """Waits until all workers train and have made a step."""
 
         def reached() -> bool:
+            assert not self.messages(JournalKind.FAILED), self.messages()
             workers = read_workers(self.directory)
             return bool(workers) and all(
                 one.activity is Activity.TRAINING and one.step >= step for one in workers

@@ -61,8 +61,9 @@ def replica_step(batch):
     x, y = batch
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
+        scaled = loss / run.replica_count
     variables = model.trainable_variables
-    gradients = tape.gradient(loss / run.replica_count, variables)
+    gradients = tape.gradient(scaled, variables)
     optimizer.apply_gradients(zip(gradients, variables, strict=True))
     return loss
 
