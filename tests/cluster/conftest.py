@@ -86,7 +86,8 @@ class Cluster:
             return facts.state if facts.restarts and facts.state != "COMPLETING" else ""
 
         if wait_until(requeued, 60, f"requeue of job {job}") == "PENDING":
-            self.call("scontrol", "update", f"JobId={job}", "StartTime=now")
+            # In the same second, the nodes would take the new credential for the old one.
+            self.call("scontrol", "update", f"JobId={job}", "StartTime=now+2")
 
 
 class LaunchedRun:
