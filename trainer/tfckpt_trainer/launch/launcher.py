@@ -19,6 +19,7 @@ from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.preflight import (
     already_alive,
     check_directory,
+    check_no_job,
     check_no_orphans,
     check_options,
 )
@@ -65,6 +66,7 @@ def launch(options: LaunchOptions, by: str = "") -> SupervisorStatus | BatchJob:
     if lock is None:
         raise already_alive(run)
     try:
+        check_no_job(run)
         check_no_orphans(run)
         _write_run_file(run, options)
         store(run.launch_file, options)

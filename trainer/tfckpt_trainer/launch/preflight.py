@@ -12,8 +12,11 @@ from tfckpt_trainer.errors import LaunchError, UsageError
 from tfckpt_trainer.launch.cluster import check_ports
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
+from tfckpt_trainer.launch.slurm.controller import read_job
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
+from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.job import BatchJob
 
 
 def check_options(options: LaunchOptions) -> None:
@@ -121,6 +124,23 @@ def check_no_orphans(run: RunDirectory) -> None:
             f"{', '.join(map(str, alive))}. Watch them with `tfckpt-tui attach {run.root}`. End "
             f"them with `tfckpt-tui stop {run.root}`, or with "
             f"`tfckpt-tui stop --force {run.root}` if they do not answer."
+        )
+
+
+def check_no_job(run: RunDirectory) -> None:
+    """Checks that no batch job of this run waits or runs, on whatever machine.
+
+    Raises:
+        LaunchError: One does. The message says how to cancel it.
+    """
+    job = load_if_exists(run.job_file, BatchJob)
+    if job is None:
+        return
+    facts = read_job(job.id)
+    if not facts.has_ended:
+        raise LaunchError(
+            f"Job {job.id} of {run.root} is {facts.state.lower()}. Watch it with "
+            f"`tfckpt-tui attach {run.root}`, or cancel it with `scancel {job.id}`."
         )
 
 

@@ -18,6 +18,13 @@ _FIELD = re.compile(r"(?:^|\s)([A-Za-z/:]+)=(\S*)")
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
 
+_ENDED = {
+    "", "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
+    "PREEMPTED", "REVOKED", "TIMEOUT",
+}  # fmt: skip
+"""States of jobs that do not start again; the first is that of a job that Slurm has forgotten."""
+
+
 @dataclass(frozen=True)
 class JobFacts:
     """What Slurm says about a job.
@@ -35,6 +42,11 @@ class JobFacts:
     preempted: bool = False
     ends_at: float | None = None
     nodes: tuple[str, ...] = ()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job neither runs nor waits."""
+        return self.state in _ENDED
 
     @property
     def is_ending(self) -> bool:
