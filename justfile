@@ -12,7 +12,7 @@ setup:
 
 # Run the tests that start no TensorFlow and no other process: nine of ten.
 quick *arguments:
-    .venv/bin/pytest -m "not tensorflow and not e2e and not faults" {{ arguments }}
+    .venv/bin/pytest -m "not tensorflow and not e2e and not faults and not cluster" {{ arguments }}
 
 # Run all tests.
 test *arguments:

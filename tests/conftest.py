@@ -28,9 +28,9 @@ MOST_WORKERS = 16
 
 FIRST = "faults"
 """These fork for every fault. A fork is cheap while its process has not imported TensorFlow."""
-SLOWEST_FIRST = ("e2e", "tensorflow", "launch", "tui", "catalog", "rundir")
+SLOWEST_FIRST = ("cluster", "e2e", "tensorflow", "launch", "tui", "catalog", "rundir")
 """Folders, and those with TensorFlow, in the order in which they begin; others come last."""
-TENSORFLOW_PLACES = 2
+TENSORFLOW_PLACES = 3
 """How many of them start TensorFlow."""
 COMPUTING_SHARE = 0.8
 """The part of all tests among which those that start TensorFlow are distributed."""

@@ -57,7 +57,7 @@ SlurmctldPidFile=$dir/slurmctld.pid
 SlurmdPidFile=$dir/slurmd-%n.pid
 SlurmctldLogFile=$dir/log/slurmctld.log
 SlurmdLogFile=$dir/log/slurmd-%n.log
-SlurmdTimeout=${NODE_SECONDS:-10}
+SlurmdTimeout=${NODE_SECONDS:-5}
 SlurmctldTimeout=30
 MessageTimeout=5
 InactiveLimit=0
@@ -149,14 +149,15 @@ run)
   on "$i" "$@"
   ;;
 crash)
-  ip link set "v$prefix$2" down
-  # Every process of the host, which is known by its network.
+  # Every process of the host, which is known by its network; all at once, before any can react.
   own=$(readlink "/proc/$(holder "$2")/ns/net")
-  for p in /proc/[0-9]*; do
-    if [ "${p#/proc/}" != "$(holder "$2")" ] && [ "$(readlink "$p/ns/net" 2>/dev/null)" = "$own" ]; then
-      kill -9 "${p#/proc/}" 2>/dev/null || true
-    fi
+  pids=
+  for p in $(find /proc/[0-9]*/ns/net -lname "$own" 2>/dev/null | cut -d/ -f3); do
+    [ "$p" = "$(holder "$2")" ] || pids="$pids $p"
   done
+  ip link set "v$prefix$2" down
+  # shellcheck disable=SC2086
+  kill -9 $pids 2>/dev/null || true
   ;;
 boot)
   ip link set "v$prefix$2" up

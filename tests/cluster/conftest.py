@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.slurm.controller import JobFacts, parse_job
 from tfckpt_trainer.rundir.documents import load_if_exists
+from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.rundir.records.worker import Activity
 from waiting import wait_until
 
 SCRIPT = Path(__file__).parent / "cluster.sh"
@@ -58,6 +61,10 @@ class Cluster:
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout
 
+    def app(self, *words: str | Path, timeout: float = 60) -> str:
+        """Runs a command of the app on the login host."""
+        return self.call(APP, *words, timeout=timeout)
+
     def facts(self, job: str) -> JobFacts:
         """What Slurm says about a job."""
         return parse_job(self.call("scontrol", "--oneliner", "show", "job", job))
@@ -79,7 +86,8 @@ class Cluster:
             return facts.state if facts.restarts and facts.state != "COMPLETING" else ""
 
         if wait_until(requeued, 60, f"requeue of job {job}") == "PENDING":
-            self.call("scontrol", "update", f"JobId={job}", "StartTime=now")
+            # In the same second, the nodes would take the new credential for the old one.
+            self.call("scontrol", "update", f"JobId={job}", "StartTime=now+2")
 
 
 class LaunchedRun:
@@ -93,7 +101,7 @@ class LaunchedRun:
     def launch(self, *command: str, options: tuple[str, ...] = ()) -> str:
         """Launches a command; returns the ID of the job."""
         words = ["launch", str(self.root), "--slurm", "--detach", "--json", "--time", "10"]
-        answer = self.cluster.call(APP, *words, *options, "--", *command)
+        answer = self.cluster.app(*words, *options, "--", *command)
         return str(json.loads(answer)["job"])
 
     def launch_worker(self, *actions: str, options: tuple[str, ...] = ()) -> str:
@@ -111,19 +119,38 @@ class LaunchedRun:
         entries = read_entries(self.directory)
         return [entry.message for entry in entries if not kinds or entry.kind in kinds]
 
-    def wait_for_message(self, text: str, count: int = 1) -> None:
-        """Waits until `count` messages contain a text."""
+    def wait_for_message(self, text: str, timeout: float = 60) -> None:
+        """Waits until a message contains a text."""
+        wait_until(
+            lambda: any(text in message for message in self.messages()), timeout, f"{text!r}"
+        )
 
-        def seen() -> bool:
-            return sum(text in message for message in self.messages()) >= count
+    def wait_for_step(self, step: int) -> None:
+        """Waits until all workers train and have made a step."""
 
-        wait_until(seen, 60, lambda: f"{text!r} in {self.messages()}")
+        def reached() -> bool:
+            assert not self.messages(JournalKind.FAILED), self.messages()
+            workers = read_workers(self.directory)
+            return bool(workers) and all(
+                one.activity is Activity.TRAINING and one.step >= step for one in workers
+            )
+
+        wait_until(reached, 120, f"step {step} in {self.root}")
 
     def wait_for_files(self, *names: str) -> None:
         """Waits for files that workers write."""
         wait_until(
             lambda: all((self.root / name).exists() for name in names), 60, f"{names} {self.root}"
         )
+
+    def wait_for_processes(self, count: int) -> None:
+        """Waits until the supervisor knows the processes of all workers."""
+
+        def seen() -> bool:
+            status = read_supervisor(self.directory)
+            return status is not None and len(status.workers) == count
+
+        wait_until(seen, 60, f"{count} processes in the heartbeat of the supervisor")
 
 
 @pytest.fixture(scope="module")

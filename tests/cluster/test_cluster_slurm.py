@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from tfckpt_trainer.cluster.host_list import expand_hosts
 from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 
 pytestmark = pytest.mark.cluster
+
+TRAIN = Path(__file__).parent / "scripts" / "train.py"
 
 TRAINS = ("save-on-term", "beat", "step", "ready", "sleep=600")
 """Workers that train until they are told to save and exit."""
@@ -117,6 +124,7 @@ def test_requeues_are_counted(run):
 def test_training_goes_on_without_a_dead_node(run):
     job = run.launch_worker(*TRAINS, options=("--nodes", "1-2", "--peer-seconds", "2"))
     run.wait_for_files("ready-0", "ready-1")
+    run.wait_for_processes(2)
     (run.root / "ready-0").unlink()
     host = run.job.nodes[1].removeprefix("tc")
     run.cluster.control("crash", host)
@@ -136,6 +144,7 @@ def test_training_goes_on_without_a_dead_node(run):
 def test_a_dead_node_is_replaced_if_it_is_needed(run, place, nodes):
     job = run.launch_worker(*TRAINS, options=("--nodes", nodes, "--peer-seconds", "2"))
     run.wait_for_files("ready-0", "ready-1")
+    run.wait_for_processes(2)
     for index in range(2):
         (run.root / f"ready-{index}").unlink()
     host = run.job.nodes[place].removeprefix("tc")
@@ -168,18 +177,47 @@ def test_a_preempted_job_saves_within_the_grace_time_and_goes_on_later(run):
     assert run.job.requeues == 1
 
 
+@pytest.mark.tensorflow
+def test_a_steered_and_requeued_run_ends_with_the_weights_of_a_plain_srun(cluster, run, tmp_path):
+    plain = tmp_path / "plain"
+    command = [sys.executable, str(TRAIN), "--run-dir", str(plain)]
+    # Both train at the same time; the job is slower, so that it can be steered.
+    with subprocess.Popen(
+        ["srun", "--nodes=2", "--ntasks=2", *command], stdin=subprocess.DEVNULL
+    ) as other:
+        try:
+            job = run.launch(sys.executable, str(TRAIN), "--step-seconds", "0.3", options=TWO_NODES)
+            steer(run, job)
+            assert other.wait(180) == 0
+        finally:
+            other.terminate()
+    assert (run.root / "digest").read_text() == (plain / "digest").read_text()
+    cluster.app("prune", run.root, "--keep-last", "1", "--yes", timeout=120)
+    assert len(list(run.root.glob("ckpt-*.index"))) < 3
+
+
+def steer(run, job):
+    """Saves and restores from the login host, and lets the job be requeued near its limit."""
+    run.wait_for_step(3)
+    assert len({worker.host for worker in read_workers(run.directory)}) == 2
+    run.cluster.app("save", run.root, timeout=120)
+    (saved,) = (entry.step for entry in read_entries(run.directory) if entry.kind == "save")
+    run.wait_for_step(saved + 3)
+    run.cluster.app("restore", run.root, "--step", str(saved), timeout=120)
+    run.cluster.call("scancel", "--batch", "--signal=USR1", job)
+    run.cluster.release(job)
+    run.wait_for_message("Finished after step 60", timeout=180)
+    assert run.cluster.wait_for_state(job, "COMPLETED").restarts == 1
+
+
+@pytest.mark.tensorflow
 def test_srun_without_a_launcher_refuses_tasks_that_train_alone(cluster, tmp_path):
-    code = (
-        "import os; from tfckpt_trainer.cluster.slurm import refuse_several_tasks;"
-        "refuse_several_tasks(os.environ, 1)"
-    )
+    command = [sys.executable, str(TRAIN), "--run-dir", str(tmp_path / "run"), "--one-worker"]
     with pytest.raises(AssertionError, match="Slurm started 2 tasks"):
-        cluster.call("srun", "--ntasks=2", sys.executable, "-c", code)
+        cluster.call("srun", "--ntasks=2", *command, timeout=120)
 
 
 def test_hosts_are_expanded_as_scontrol_does(cluster):
-    from tfckpt_trainer.cluster.host_list import expand_hosts
-
     for text in ("tc[0-2]", "a[1-3,07-09]x[1-2],b,c[10,9]", "login", "n[008-011]"):
         shown = cluster.call("scontrol", "show", "hostnames", text).split()
         assert expand_hosts(text) == tuple(shown)

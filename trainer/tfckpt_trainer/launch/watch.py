@@ -81,6 +81,9 @@ class Watch:
         lines = last_lines(self._run.worker_log(worker.index), ERROR_LINES)
         own = status if status is not None and status.pid == worker.pid else None
         final = own if own is not None and own.activity is Activity.EXITED else None
+        if worker.is_silent:
+            # Cut off from the others, it may have been told to stop.
+            final = None
         cause = final.detail if final is not None else str(find_script_error(lines) or "")
         return Exit(
             index=worker.index,

@@ -91,8 +91,10 @@ class BatchStep:
             return ending.state
         if decision.requeue is Requeue.REFUSED:
             return self._fail(decision.reason)
-        words = f"{decision.reason} Job {self._job} is started again"
-        words += f" after {decision.pause_seconds:.0f} s." if decision.pause_seconds else "."
+        words = decision.reason
+        if decision.requeue is Requeue.REQUEUE:
+            words += f" Job {self._job} is started again"
+            words += f" after {decision.pause_seconds:.0f} s." if decision.pause_seconds else "."
         report.note(JournalKind.REQUEUE, words, {"job": self._job})
         report.enter(SupervisorState.STOPPED, words)
         store(

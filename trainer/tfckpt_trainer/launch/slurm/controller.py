@@ -9,13 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfckpt_trainer.cluster.host_list import expand_hosts
-from tfckpt_trainer.errors import LaunchError
+from tfckpt_trainer.errors import LaunchError, UsageError
 
 COMMAND_SECONDS = 20.0
 """Time limit for a command of Slurm; a busy controller takes seconds."""
 
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z/:]+)=(\S*)")
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
+
+
+_ENDED = {
+    "", "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
+    "PREEMPTED", "REVOKED", "TIMEOUT",
+}  # fmt: skip
+"""States of jobs that do not start again; the first is that of a job that Slurm has forgotten."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,11 @@ class JobFacts:
     nodes: tuple[str, ...] = ()
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the job neither runs nor waits."""
+        return self.state in _ENDED
+
+    @property
     def is_ending(self) -> bool:
         """Whether Slurm ends the job, for whatever reason."""
         return self.preempted or self.state not in {"", "RUNNING"}
@@ -56,13 +68,12 @@ def parse_job(text: str) -> JobFacts:
     fields: dict[str, str] = {}
     for name, value in _FIELD.findall(text):
         fields.setdefault(name, value)
-    nodes = fields.get("NodeList", "")
     return JobFacts(
         state=fields.get("JobState", ""),
         restarts=int(fields["Restarts"]) if fields.get("Restarts", "").isdigit() else 0,
         preempted=fields.get("PreemptTime", "None") not in {"None", "Unknown", ""},
         ends_at=_time(fields.get("EndTime", "")),
-        nodes=expand_hosts(nodes) if nodes not in {"", "(null)"} else (),
+        nodes=_hosts(fields.get("NodeList", "")),
     )
 
 
@@ -116,6 +127,13 @@ def run_command(command: Sequence[str]) -> str:
         said = getattr(error, "stderr", "") or str(error)
         raise LaunchError(f"`{command[0]}` failed: {' '.join(said.split())}") from None
     return done.stdout
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    try:
+        return expand_hosts(text) if text != "(null)" else ()
+    except UsageError:
+        return ()
 
 
 def _time(text: str) -> float | None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import msgspec
+
+ALIVE_SECONDS = 2.0
+"""Interval of the signs of life between the supervisor and the tasks."""
 
 CANCEL_SECONDS = 3.0
 """How long to wait for a cancelled step; one with a dead node takes longer."""
@@ -28,6 +32,7 @@ class JobStep:
         tasks: int,
         command: Sequence[str],
         environment: Mapping[str, str],
+        alive_word: str = "",
     ) -> None:
         """Starts it.
 
@@ -36,6 +41,8 @@ class JobStep:
             tasks: Number of tasks, the same on each node.
             command: The command of each task.
             environment: The environment of `srun` and of its tasks.
+            alive_word: A word that is sent to the tasks every `ALIVE_SECONDS`, so that they learn
+                of the death of this node; empty for none.
 
         Raises:
             OSError: `srun` cannot be run.
@@ -65,6 +72,10 @@ class JobStep:
         self._messages: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        self._sending = threading.Lock()
+        if alive_word:
+            # A thread, because the supervisor may wait for a slow file system.
+            threading.Thread(target=self._send_repeatedly, args=(alive_word,), daemon=True).start()
 
     @property
     def has_ended(self) -> bool:
@@ -86,8 +97,9 @@ class JobStep:
         pipe = self._process.stdin
         assert pipe is not None
         try:
-            pipe.write(f"{word}\n".encode())
-            pipe.flush()
+            with self._sending:
+                pipe.write(f"{word}\n".encode())
+                pipe.flush()
         except (OSError, ValueError):
             return
 
@@ -109,6 +121,11 @@ class JobStep:
             return False
         self._reader.join(seconds)
         return True
+
+    def _send_repeatedly(self, word: str) -> None:
+        while self._process.poll() is None:
+            self.send(word)
+            time.sleep(ALIVE_SECONDS)
 
     def _read(self) -> None:
         pipe = self._process.stdout

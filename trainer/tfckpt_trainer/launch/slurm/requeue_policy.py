@@ -72,7 +72,7 @@ def decide_requeue(ending: JobEnding, job: BatchJob) -> RequeueDecision:
     facts = ending.facts
     reason = _reason(ending)
     if facts.restarts > job.requeues:
-        return RequeueDecision(Requeue.BY_SLURM, reason or "Slurm starts the job again.")
+        return RequeueDecision(Requeue.BY_SLURM, reason or "Slurm requeues the job.")
     if not reason:
         return RequeueDecision(Requeue.NO)
     fruitless = 0 if ending.trained else job.fruitless + 1

@@ -16,7 +16,7 @@ from tfckpt_trainer.cluster.slurm import addresses
 from tfckpt_trainer.cluster.tasks import tasks
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.restart_policy import Next
-from tfckpt_trainer.launch.slurm.job_step import JobStep
+from tfckpt_trainer.launch.slurm.job_step import ALIVE_SECONDS, JobStep
 from tfckpt_trainer.launch.starters import CannotStartError, Placement
 from tfckpt_trainer.launch.workers import POLL_SECONDS
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -26,11 +26,10 @@ TASK_MODULE = "tfckpt_trainer.launch.slurm.task_process"
 
 PLACEMENT_VARIABLE = "TFCKPT_PLACEMENT"
 
+ALIVE_WORD = "ALIVE"
+
 KILL_SECONDS = 3.0
 """How long to wait until killed workers report their end; those of a dead node never do."""
-
-REPORT_SECONDS = 2.0
-"""Interval of the reports of a task, also if there is nothing new."""
 
 SILENT_INTERVALS = 3
 SILENT_PEERS = 3
@@ -84,9 +83,10 @@ class StepWorker:
 class _Workers(Sequence[StepWorker]):
     """The workers of a step; each look reads the reports that have come."""
 
-    def __init__(self, step: JobStep, count: int, silence: float) -> None:
+    def __init__(self, step: JobStep, count: int, options: LaunchOptions) -> None:
         self._step = step
-        self._silence = silence
+        self._silence = silence_seconds(options)
+        self._start_by = time.monotonic() + options.start_timeout
         self._workers = [StepWorker(index) for index in range(count)]
 
     def __len__(self) -> int:
@@ -101,9 +101,10 @@ class _Workers(Sequence[StepWorker]):
         ended = self._step.has_ended
         for message in self._step.messages():
             self._workers[message["index"]].take(message)
-        oldest = time.monotonic() - self._silence
+        now = time.monotonic()
         for worker in self._workers:
-            silent = worker.heard_at is not None and worker.heard_at < oldest
+            heard = worker.heard_at
+            silent = now > (self._start_by if heard is None else heard + self._silence)
             if worker.exit_code is None and (ended or silent):
                 worker.lose()
 
@@ -209,9 +210,8 @@ class StepStarter:
         whole[PLACEMENT_VARIABLE] = encode_placement(placement)
         command = [sys.executable, "-P", "-m", TASK_MODULE, str(self._run.root)]
         count = len(placement.tasks)
-        self._step = JobStep(self._nodes, count, command, whole)
-        silence = max(SILENT_INTERVALS * REPORT_SECONDS, SILENT_PEERS * self._options.peer_seconds)
-        self._workers = _Workers(self._step, count, silence)
+        self._step = JobStep(self._nodes, count, command, whole, ALIVE_WORD)
+        self._workers = _Workers(self._step, count, self._options)
 
     def prepare_restart(self, environment: Mapping[str, str]) -> None:
         """Does nothing: nodes differ from start to start."""
@@ -235,6 +235,11 @@ class StepStarter:
 
     def close(self) -> None:
         """Does nothing: there is no standby process."""
+
+
+def silence_seconds(options: LaunchOptions) -> float:
+    """Returns after which silence of a task or of the supervisor the other counts it as gone."""
+    return max(SILENT_INTERVALS * ALIVE_SECONDS, SILENT_PEERS * options.peer_seconds)
 
 
 def place_tasks(options: LaunchOptions, job: int, number: int, nodes: Sequence[str]) -> Placement:

@@ -28,10 +28,11 @@ from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_e
 from tfckpt_trainer.launch.logs import open_log
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.controller import read_job, requeue_job
+from tfckpt_trainer.launch.slurm.job_step import ALIVE_SECONDS
 from tfckpt_trainer.launch.slurm.step_starter import (
     PLACEMENT_VARIABLE,
-    REPORT_SECONDS,
     decode_placement,
+    silence_seconds,
 )
 from tfckpt_trainer.launch.workers import RunningWorker
 from tfckpt_trainer.rundir.documents import load
@@ -49,16 +50,16 @@ _PARENT_DEATH_SIGNAL = 1
 class TaskProcess:
     """One worker, and what is passed on to it."""
 
-    def __init__(self, run: RunDirectory, options: LaunchOptions, grace_seconds: float) -> None:
+    def __init__(self, run: RunDirectory, options: LaunchOptions) -> None:
         self._run = run
         self._options = options
-        self._grace_seconds = grace_seconds
         self._index = int(os.environ["SLURM_PROCID"])
         self._signals: list[int] = []
         self._kill_at = float("inf")
         self._reported_at = 0.0
         self._input = b""
-        self._input_open = True
+        self._heard_at = time.monotonic()
+        self._supervised = True
 
     def run(self) -> int:
         """Runs the worker to its end; returns its exit status as a shell does."""
@@ -75,7 +76,7 @@ class TaskProcess:
         code = worker.exit_code
         worker.kill()
         self._report(exit=code)
-        if not self._input_open:
+        if not self._supervised:
             self._requeue()
         return code if code >= 0 else 128 - code
 
@@ -107,13 +108,14 @@ class TaskProcess:
 
     def _look(self, worker: RunningWorker) -> None:
         """Waits for orders for a moment, passes on orders and signals, and gives a sign of life."""
-        if time.monotonic() - self._reported_at > REPORT_SECONDS:
+        if time.monotonic() - self._reported_at > ALIVE_SECONDS:
             self._report()
-        if self._input_open:
-            if select.select([0], [], [], LOOK_SECONDS)[0]:
-                self._read_orders()
-        else:
+        if not self._supervised:
             time.sleep(LOOK_SECONDS)
+        elif select.select([0], [], [], LOOK_SECONDS)[0]:
+            self._read_orders()
+        elif time.monotonic() - self._heard_at > silence_seconds(self._options):
+            self._lose_supervisor()
         while self._signals:
             worker.signal(signal.Signals(self._signals.pop(0)))
         if time.monotonic() > self._kill_at:
@@ -121,17 +123,21 @@ class TaskProcess:
 
     def _read_orders(self) -> None:
         data = os.read(0, 4096)
+        self._heard_at = time.monotonic()
         if not data:
-            # The supervisor or its node is gone; the worker must not train on without it.
-            self._input_open = False
-            self._signals.append(signal.SIGTERM)
-            self._kill_at = time.monotonic() + self._grace_seconds
+            self._lose_supervisor()
         *words, self._input = (self._input + data).split(b"\n")
         for word in words:
             if word == b"TERM":
                 self._signals.append(signal.SIGTERM)
             elif word == b"KILL":
                 self._kill_at = 0.0
+
+    def _lose_supervisor(self) -> None:
+        """Ends the worker, which must not train on without a supervisor."""
+        self._supervised = False
+        self._signals.append(signal.SIGTERM)
+        self._kill_at = time.monotonic() + self._options.grace_seconds
 
     def _requeue(self) -> None:
         """Starts the job again if the node of its supervisor is gone.
@@ -170,7 +176,7 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the worker of this task."""
     run = RunDirectory(Path(arguments[0]))
     options = load(run.launch_file, LaunchOptions)
-    return TaskProcess(run, options, options.grace_seconds).run()
+    return TaskProcess(run, options).run()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,127 @@
+"""`launch --slurm` on a machine whose sbatch is a script; tests/cluster has the real one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from command_running import Tool
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.job import BatchJob
+
+COMMAND = ["--", sys.executable, "train.py"]
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
+    return Tool(capsys)
+
+
+@pytest.fixture
+def sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An sbatch that a test writes; it is the only one in the path."""
+    program = tmp_path / "bin" / "sbatch"
+    program.parent.mkdir()
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    return program
+
+
+def answer(program: Path, shell: str) -> None:
+    program.write_text(f"#!/bin/sh\n{shell}\n")
+    program.chmod(0o755)
+
+
+def test_a_launch_submits_the_batch_script_of_the_run_directory(
+    tool: Tool, tmp_path: Path, sbatch: Path
+) -> None:
+    answer(sbatch, f'echo "$@" > {tmp_path}/told; echo "1234;west"')
+    run = RunDirectory(tmp_path / "run")
+    options = ["--slurm", "--detach", "--json", "--nodes", "2", "--time", "8:00:00"]
+    said = tool("launch", run.root, *options, *COMMAND)
+    assert said.code == 0
+    assert said.json == {
+        "schema": 1, "directory": str(run.root), "supervisor_pid": None, "job": "1234",
+    }  # fmt: skip
+    assert (tmp_path / "told").read_text() == f"--parsable {run.job_script}\n"
+    assert "#SBATCH --time=8:00:00\n" in run.job_script.read_text()
+    job = load(run.job_file, BatchJob)
+    assert (job.scheduler, job.id, job.cluster) == ("slurm", "1234", "west")
+    assert job.script == ".tfckpt/job.sbatch"
+    (entry,) = read_entries(run)
+    assert (entry.kind, entry.message) == ("submit", "Submitted as job 1234 on 2 nodes.")
+    launched = load(run.launch_file, LaunchOptions)
+    assert launched.slurm is not None
+    assert launched.workers == 2
+
+
+def test_a_second_launch_is_refused_while_the_job_waits(
+    tool: Tool, tmp_path: Path, sbatch: Path
+) -> None:
+    answer(sbatch, "echo 1234")
+    launch = ["launch", tmp_path / "run", "--slurm", "--detach", *COMMAND]
+    assert tool(*launch).code == 0
+    scontrol = sbatch.with_name("scontrol")
+    answer(scontrol, "echo JobId=1234 JobState=PENDING Restarts=0")
+    again = tool(*launch)
+    assert again.code == 1
+    assert "is pending" in again.words and "`scancel 1234`" in again.words
+    answer(scontrol, "echo JobId=1234 JobState=COMPLETED Restarts=0")
+    assert tool(*launch).code == 0
+
+
+def test_a_dry_run_prints_the_script_and_changes_nothing(tool: Tool, tmp_path: Path) -> None:
+    said = tool("launch", tmp_path / "run", "--slurm", "--dry-run", "--nodes", "1-4", *COMMAND)
+    assert said.code == 0
+    assert "#SBATCH --nodes=1-4\n" in said.data
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_refusal_of_slurm_is_shown(tool: Tool, tmp_path: Path, sbatch: Path) -> None:
+    answer(sbatch, 'echo "sbatch: error: invalid partition specified: gpu" >&2; exit 1')
+    said = tool("launch", tmp_path / "run", "--slurm", "--detach", *COMMAND)
+    assert said.code == 1
+    assert "invalid partition specified: gpu" in said.words
+    assert not RunDirectory(tmp_path / "run").job_file.exists()
+
+
+def test_an_answer_without_a_job_id_is_shown(tool: Tool, tmp_path: Path, sbatch: Path) -> None:
+    answer(sbatch, "echo welcome")
+    said = tool("launch", tmp_path / "run", "--slurm", "--detach", *COMMAND)
+    assert said.code == 1
+    assert "expected a job ID" in said.words
+
+
+def test_without_slurm_the_launch_says_where_to_go(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = tool("launch", tmp_path / "run", "--slurm", "--detach", *COMMAND)
+    assert said.code == 1
+    assert "`sbatch` is not installed here. Launch on a login node of the cluster." in said.words
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--nodes", "2"], "--nodes needs --slurm."),
+        (["--dry-run"], "--dry-run needs --slurm."),
+        (["--slurm", "--workers", "2"], "give --nodes and --tasks-per-node, not --workers"),
+        (["--slurm", "--foreground"], "either --slurm or --foreground"),
+        (["--slurm", "--detach", "--nodes", "0"], "--nodes is '0'"),
+        (["--slurm", "--detach", "--ports", "9001"], "--ports cannot be used with --slurm"),
+        (["--slurm", "--detach", "--sbatch-arg=--array=0-3"], "directory of its own"),
+        (["--slurm", "--detach", "--parameter-servers", "1"], "expected at least 3"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    tool: Tool, tmp_path: Path, options: list[str], why: str
+) -> None:
+    said = tool("launch", tmp_path / "run", *options, *COMMAND)
+    assert said.code == 2
+    assert why in said.words
+    assert not (tmp_path / "run").exists()
