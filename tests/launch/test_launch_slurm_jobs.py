@@ -1,0 +1,197 @@
+"""Questions to Slurm: recorded answers, hostile ones, and none at all."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recorded_slurm import RecordedSlurm, job_line
+from tfckpt_trainer.errors import LaunchError, UsageError
+from tfckpt_trainer.launch.slurm.jobs import (
+    MOST_NODES,
+    JobState,
+    cancel_job,
+    expand_nodes,
+    is_job_id,
+    parse_jobs,
+    read_jobs,
+    run_command,
+)
+
+
+def test_one_call_tells_all_jobs_of_a_user() -> None:
+    slurm = RecordedSlurm.recorded("waiting")
+    jobs = read_jobs(user="root", runner=slurm).jobs
+    assert [list(command[:5]) for command in slurm.commands] == [
+        ["squeue", "--noheader", "--array", "--states=all", "--user=root"]
+    ]
+    assert jobs["1"].name == "a|b name\nx JobState=FAILED"
+    assert (jobs["1"].state, jobs["1"].nodes) == (JobState.RUNNING, ("tn0", "tn1"))
+    assert (jobs["1"].started_at, jobs["1"].ends_at) == (1795341409.0, 1795343209.0)
+    assert (jobs["8"].state, jobs["8"].reason) == (JobState.QUEUED, "Resources")
+    assert (jobs["8"].expected_start, jobs["8"].started_at) == (1795343209.0, None)
+    assert jobs["12_4"].reason == "BeginTime"
+    assert (jobs["10"].state, jobs["10"].reason) == (JobState.FAILED, "NonZeroExitCode")
+    assert (jobs["11"].state, jobs["11"].name) == (
+        JobState.TIMEOUT,
+        'long name with ünïcode and "quotes"',
+    )
+    assert jobs["3_2"].state is JobState.FINISHED
+
+
+def test_a_preemption_is_told_from_a_requeue() -> None:
+    jobs = read_jobs(["1", "14", "15"], runner=RecordedSlurm.recorded("preempted")).jobs
+    assert jobs["15"].state is JobState.PREEMPTED
+    assert (jobs["1"].state, jobs["1"].reason) == (JobState.QUEUED, "BeginTime")
+    assert jobs["14"].state is JobState.COMPLETING
+    assert jobs["12_9"].state is JobState.CANCELLED
+
+
+def test_no_time_limit_is_no_end() -> None:
+    line = job_line(state="RUNNING", start="1795341409", end="1826877409", limit="UNLIMITED")
+    assert read_jobs(["1234"], runner=RecordedSlurm(line)).jobs["1234"].ends_at is None
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [
+        ("NODE_FAIL", JobState.NODE_FAILURE),
+        ("REQUEUE_HOLD", JobState.REQUEUED),
+        ("SPECIAL_EXIT", JobState.REQUEUED),
+        ("SUSPENDED", JobState.RUNNING),
+        ("A_WORD_OF_A_LATER_VERSION", JobState.UNKNOWN),
+    ],
+)
+def test_each_word_of_slurm_has_a_state(word: str, state: JobState) -> None:
+    jobs = read_jobs(["1234"], runner=RecordedSlurm(job_line(state=word))).jobs
+    assert (jobs["1234"].state, jobs["1234"].slurm_state) == (state, word)
+
+
+def test_only_ids_of_jobs_reach_the_command_line() -> None:
+    slurm = RecordedSlurm(job_line())
+    read_jobs(["1234", "77_3", "--help", "1 --user=eve", "", "1234", "१"], runner=slurm)
+    assert slurm.commands[0][4] == "--jobs=1234,77_3"
+    assert read_jobs(["--help"], runner=slurm).jobs == {}
+    assert len(slurm.commands) == 1
+
+
+def test_a_machine_without_slurm_is_an_answer() -> None:
+    slurm = RecordedSlurm()
+    slurm.raises = FileNotFoundError("squeue")
+    answer = read_jobs(["1"], runner=slurm)
+    assert (answer.jobs, answer.is_present, answer.problem) == ({}, False, "")
+
+
+def test_a_slurm_that_does_not_answer_is_an_answer() -> None:
+    slurm = RecordedSlurm()
+    slurm.raises = subprocess.TimeoutExpired("squeue", 10)
+    assert "within 10 s" in read_jobs(["1"], runner=slurm).problem
+    slurm.raises = PermissionError(13, "Permission denied")
+    assert "Permission denied" in read_jobs(["1"], runner=slurm).problem
+    down = RecordedSlurm(status=1, errors="slurm_load_jobs error: Unable to contact slurm\n")
+    answer = read_jobs(["1"], runner=down)
+    assert (answer.is_present, answer.jobs) == (True, {})
+    assert answer.problem == "squeue: slurm_load_jobs error: Unable to contact slurm"
+
+
+def test_a_job_that_slurm_forgot_is_no_problem() -> None:
+    gone = RecordedSlurm(status=1, errors="slurm_load_jobs error: Invalid job id specified\n")
+    answer = read_jobs(["1"], runner=gone)
+    assert (answer.jobs, answer.problem) == ({}, "")
+
+
+def test_commands_end_in_time_and_settings_of_the_user_do_not_apply(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
+    show = "import os; print('SQUEUE_STATES' in os.environ, os.environ['SLURM_TIME_FORMAT'])"
+    assert run_command([sys.executable, "-c", show], 60.0).output == "False %s\n"
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_command([sys.executable, "-c", "import time; time.sleep(600)"], 0.2)
+    with pytest.raises(FileNotFoundError):
+        run_command([str(Path(sys.executable).parent / "no-such-squeue")], 1.0)
+
+
+def test_a_cancel_takes_one_job_and_can_spare_one_that_started() -> None:
+    slurm = RecordedSlurm()
+    cancel_job("1234_5", runner=slurm)
+    cancel_job("7", only_waiting=True, runner=slurm)
+    assert slurm.commands == [("scancel", "1234_5"), ("scancel", "--state=PENDING", "7")]
+    with pytest.raises(UsageError, match="not an ID"):
+        cancel_job("--user=root", runner=slurm)
+
+
+def test_a_cancel_that_fails_says_what_slurm_said() -> None:
+    said = "scancel: error: Kill job error on job id 7: Access/permission denied\n"
+    with pytest.raises(LaunchError, match=r"Job 7 was not cancelled. scancel: .*denied"):
+        cancel_job("7", runner=RecordedSlurm(status=1, errors=said))
+    absent = RecordedSlurm()
+    absent.raises = FileNotFoundError("scancel")
+    with pytest.raises(LaunchError, match="`scancel 7`"):
+        cancel_job("7", runner=absent)
+
+
+hostile_text = st.text(max_size=60).filter(lambda text: "<S>" not in text)
+
+
+@given(
+    names=st.lists(hostile_text, max_size=5),
+    state=hostile_text,
+    reason=hostile_text,
+    directory=hostile_text,
+    times=st.lists(hostile_text, min_size=3, max_size=3),
+)
+def test_no_field_can_pass_for_another(
+    names: list[str], state: str, reason: str, directory: str, times: list[str]
+) -> None:
+    fields = {"state": state, "reason": reason, "directory": directory}
+    fields |= {"start": times[0], "end": times[1], "submitted": times[2]}
+    output = "".join(job_line(id=n + 1, name=name, **fields) for n, name in enumerate(names))
+    jobs = parse_jobs(output, "<S>")
+    assert [job.name for job in jobs.values()] == names
+    assert list(jobs) == [str(number + 1) for number in range(len(names))]
+    assert {job.slurm_state for job in jobs.values()} <= {state}
+
+
+@given(st.text(max_size=300))
+def test_any_output_is_parsed(output: str) -> None:
+    for separator in ("<S>", "a", "\n"):
+        for name, job in parse_jobs(output, separator).items():
+            assert is_job_id(name)
+            assert isinstance(job.nodes, tuple)
+
+
+def test_an_answer_that_was_cut_off_has_only_whole_jobs() -> None:
+    whole = job_line(id=1) + job_line(id=2)
+    assert list(parse_jobs(whole[: len(whole) - 40], "<S>")) == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", ()),
+        ("tn0", ("tn0",)),
+        ("tn[0-2,5],gpu07", ("tn0", "tn1", "tn2", "tn5", "gpu07")),
+        ("n[08-11]-ib", ("n08-ib", "n09-ib", "n10-ib", "n11-ib")),
+        ("r[1-2]n[1,3]", ("r1n1", "r1n3", "r2n1", "r2n3")),
+        ("a[", ("a",)),
+        ("a[1-x]", ("a1-x",)),
+    ],
+)
+def test_lists_of_nodes_keep_the_order_of_slurm(text: str, names: tuple[str, ...]) -> None:
+    assert expand_nodes(text) == names
+
+
+@given(st.text(alphabet="ab0129[],-", max_size=40))
+def test_any_list_of_nodes_is_bounded(text: str) -> None:
+    assert len(expand_nodes(text)) <= MOST_NODES
+
+
+def test_a_huge_list_of_nodes_is_cut() -> None:
+    assert len(expand_nodes("n[0-999999999]")) == MOST_NODES
+    assert len(expand_nodes("n[0-99999]m[0-99999]x[0-99999]")) == MOST_NODES

@@ -1,0 +1,61 @@
+"""Answers of a real Slurm 22.05, recorded in tests/data/slurm, in the place of its commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfckpt_trainer.launch.slurm.jobs import CommandOutput
+
+RECORDS = Path(__file__).parent / "data" / "slurm"
+
+LINE = "<S>{id}<S>{state}<S>{reason}<S>{start}<S>{end}<S>{limit}<S>{submitted}<S>{nodes}<S>{part}"
+LINE += "<S>{user}<S>{directory}<S>{name}\n"
+
+
+def job_line(**fields: object) -> str:
+    """One line as `squeue` prints it; a job that waits for nodes, but for `fields`."""
+    usual = {
+        "id": "1234",
+        "state": "PENDING",
+        "reason": "Resources",
+        "start": "N/A",
+        "end": "N/A",
+        "limit": "8:00:00",
+        "submitted": "1795341252",
+        "nodes": "",
+        "part": "batch",
+        "user": "ada",
+        "directory": "/home/ada",
+        "name": "language-model",
+    }
+    return LINE.format(**{**usual, **fields})
+
+
+class RecordedSlurm:
+    """Runs no command: hands over what was recorded or made, and keeps what it was asked."""
+
+    def __init__(self, output: str = "", *, status: int = 0, errors: str = "") -> None:
+        self.output, self.status, self.errors = output, status, errors
+        self.commands: list[Sequence[str]] = []
+        self.raises: Exception | None = None
+
+    @classmethod
+    def recorded(cls, name: str) -> RecordedSlurm:
+        return cls((RECORDS / f"{name}.txt").read_text())
+
+    def __call__(self, command: Sequence[str], seconds: float) -> CommandOutput:
+        self.commands.append(command)
+        if self.raises is not None:
+            raise self.raises
+        if command[0] != "squeue":
+            return CommandOutput(self.status, "", self.errors)
+        form = next(part for part in command if part.startswith("--format="))
+        separator = re.match(r"--format=(<[0-9a-f]+>)", form)
+        assert separator is not None
+        output = self.output.replace("<S>", separator[1])
+        return CommandOutput(self.status, output, self.errors)
+
+    def asked(self, program: str) -> int:
+        return sum(command[0] == program for command in self.commands)

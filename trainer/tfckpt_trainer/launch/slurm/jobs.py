@@ -1,0 +1,362 @@
+"""Asks Slurm about jobs, and cancels them, by the commands that Slurm's users have."""
+
+from __future__ import annotations
+
+import getpass
+import itertools
+import os
+import re
+import subprocess
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tfckpt_trainer.errors import LaunchError, UsageError
+
+QUERY_SECONDS = 10.0
+"""Time limit of a question to Slurm."""
+
+MOST_NODES = 10_000
+"""Most node names that `expand_nodes` returns."""
+
+_JOB_ID = re.compile(r"\d{1,18}([_+]\d{1,18})?", re.ASCII)
+_NO_TEXT = {"(null)", "N/A", "None"}
+_NO_SUCH_JOB = "Invalid job id"
+_BAD_JOB_ID = "is not an ID of a Slurm job: expected a number, or 1234_5 for a task of an array"
+
+
+class JobState(StrEnum):
+    """State of a batch job. `requeued` is a job that waits for a further start."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETING = "completing"
+    REQUEUED = "requeued"
+    PREEMPTED = "preempted"
+    NODE_FAILURE = "node failure"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    FINISHED = "finished"
+    UNKNOWN = "unknown"
+
+
+WAITING = frozenset({JobState.QUEUED, JobState.REQUEUED})
+"""States of a job that waits in the queue."""
+
+ENDED = frozenset(
+    {
+        JobState.PREEMPTED,
+        JobState.NODE_FAILURE,
+        JobState.TIMEOUT,
+        JobState.CANCELLED,
+        JobState.FAILED,
+        JobState.FINISHED,
+    }
+)
+"""States of a job that does not start again."""
+
+_STATES = {
+    "PENDING": JobState.QUEUED,
+    "CONFIGURING": JobState.QUEUED,
+    "POWER_UP_NODE": JobState.QUEUED,
+    "RUNNING": JobState.RUNNING,
+    "SUSPENDED": JobState.RUNNING,
+    "STOPPED": JobState.RUNNING,
+    "SIGNALING": JobState.RUNNING,
+    "RESIZING": JobState.RUNNING,
+    "COMPLETING": JobState.COMPLETING,
+    "STAGE_OUT": JobState.COMPLETING,
+    "REQUEUED": JobState.REQUEUED,
+    "REQUEUE_FED": JobState.REQUEUED,
+    "REQUEUE_HOLD": JobState.REQUEUED,
+    "RESV_DEL_HOLD": JobState.REQUEUED,
+    "SPECIAL_EXIT": JobState.REQUEUED,
+    "PREEMPTED": JobState.PREEMPTED,
+    "NODE_FAIL": JobState.NODE_FAILURE,
+    "TIMEOUT": JobState.TIMEOUT,
+    "DEADLINE": JobState.TIMEOUT,
+    "CANCELLED": JobState.CANCELLED,
+    "REVOKED": JobState.CANCELLED,
+    "FAILED": JobState.FAILED,
+    "BOOT_FAIL": JobState.FAILED,
+    "LAUNCH_FAILED": JobState.FAILED,
+    "OUT_OF_MEMORY": JobState.FAILED,
+    "RECONFIG_FAIL": JobState.FAILED,
+    "COMPLETED": JobState.FINISHED,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobReport:
+    """What Slurm says about one job. Texts are not cleaned; times are seconds since the epoch.
+
+    Attributes:
+        id: The job ID; `1234_5` for a task of an array.
+        reason: Why the job waits or ended, in Slurm's words; empty if Slurm gives no reason.
+        expected_start: When Slurm expects a waiting job to start; None if it does not know.
+        started_at: When the job started; None while it waits.
+        ends_at: When a running job reaches its time limit; None without a limit.
+        submitted_at: When it was submitted or requeued.
+        node_list: Its nodes as Slurm writes them: `tn[0-3]`.
+        slurm_state: Slurm's own word for the state: `PENDING`.
+    """
+
+    id: str
+    name: str
+    state: JobState
+    user: str
+    partition: str
+    working_directory: str
+    slurm_state: str
+    reason: str = ""
+    expected_start: float | None = None
+    started_at: float | None = None
+    ends_at: float | None = None
+    submitted_at: float | None = None
+    node_list: str = ""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of its nodes."""
+        return expand_nodes(self.node_list)
+
+
+@dataclass(frozen=True)
+class JobAnswer:
+    """Slurm's answer to a question about jobs.
+
+    Attributes:
+        jobs: The jobs that Slurm knows, by ID. It forgets a job minutes after its end.
+        is_present: Whether this machine has Slurm's commands.
+        problem: Why Slurm did not answer; empty if it did. Not cleaned.
+    """
+
+    jobs: Mapping[str, JobReport] = field(default_factory=dict)
+    is_present: bool = True
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class CommandOutput:
+    """The exit status of a command and what it printed."""
+
+    status: int
+    output: str
+    errors: str = ""
+
+
+Runner = Callable[[Sequence[str], float], CommandOutput]
+"""Runs a command with a time limit in seconds. Raises `OSError` or `subprocess.TimeoutExpired`."""
+
+
+def run_command(command: Sequence[str], seconds: float) -> CommandOutput:
+    """Runs a command of Slurm; options that users set in the environment do not apply.
+
+    Raises:
+        OSError: The command cannot be started.
+        subprocess.TimeoutExpired: It did not end in time, and was killed.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SQUEUE_", "SCANCEL_"))
+    }
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=seconds,
+        env=kept | {"SLURM_TIME_FORMAT": "%s"},
+        check=False,
+    )
+    return CommandOutput(
+        done.returncode,
+        done.stdout.decode(errors="replace"),
+        done.stderr.decode(errors="replace"),
+    )
+
+
+def is_job_id(text: str) -> bool:
+    """Whether `text` is an ID of a job or of a task of a job array."""
+    return _JOB_ID.fullmatch(text) is not None
+
+
+def read_jobs(
+    ids: Iterable[str] | None = None,
+    *,
+    user: str | None = None,
+    runner: Runner = run_command,
+    seconds: float = QUERY_SECONDS,
+) -> JobAnswer:
+    """Asks Slurm once about several jobs, or about all jobs of a user.
+
+    Never raises: a machine without Slurm and a Slurm that does not answer are answers too.
+
+    Args:
+        ids: The IDs of the jobs; others than IDs of Slurm are left out.
+        user: The user, if `ids` is None; by default the user of this process.
+        runner: Runs the command.
+        seconds: Time limit.
+    """
+    if ids is None:
+        try:
+            which = f"--user={user if user is not None else getpass.getuser()}"
+        except (KeyError, OSError):
+            return JobAnswer(problem="This process has no user name, and Slurm lists jobs by user.")
+    else:
+        known = sorted({one for one in ids if is_job_id(one)})
+        if not known:
+            return JobAnswer()
+        which = f"--jobs={','.join(known)}"
+    # A job's name may hold anything, also line ends; but not what this call chose at random.
+    separator = f"<{uuid.uuid4().hex}>"
+    form = "".join(f"{separator}%{letter}" for letter in _FIELDS)
+    # --array: one line for each task of an array.
+    command = ("squeue", "--noheader", "--array", "--states=all", which, f"--format={form}")
+    try:
+        done = runner(command, seconds)
+    except FileNotFoundError:
+        return JobAnswer(is_present=False)
+    except subprocess.TimeoutExpired:
+        return JobAnswer(problem=f"squeue did not answer within {seconds:g} s.")
+    except OSError as error:
+        return JobAnswer(problem=f"squeue cannot be started: {error.strerror or error}.")
+    if done.status != 0 and _NO_SUCH_JOB not in done.errors:
+        return JobAnswer(problem=f"squeue: {_last_line(done)}")
+    return JobAnswer(parse_jobs(done.output, separator))
+
+
+def cancel_job(
+    job_id: str,
+    *,
+    only_waiting: bool = False,
+    runner: Runner = run_command,
+    seconds: float = QUERY_SECONDS,
+) -> None:
+    """Cancels a job.
+
+    Args:
+        job_id: Its ID.
+        only_waiting: Whether to leave the job alone if it has started meanwhile.
+        runner: Runs the command.
+        seconds: Time limit.
+
+    Raises:
+        UsageError: The ID is invalid.
+        LaunchError: Slurm did not cancel it.
+    """
+    if not is_job_id(job_id):
+        raise UsageError(f"{job_id!r} {_BAD_JOB_ID}.")
+    command = ("scancel", *(("--state=PENDING",) if only_waiting else ()), job_id)
+    by_hand = f"Cancel it on a host with Slurm: `scancel {job_id}`."
+    try:
+        done = runner(command, seconds)
+    except FileNotFoundError:
+        raise LaunchError(
+            f"Job {job_id} was not cancelled: this machine has no Slurm commands. {by_hand}"
+        ) from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LaunchError(f"Job {job_id} may not be cancelled: {error}. {by_hand}") from error
+    if done.status != 0:
+        raise LaunchError(f"Job {job_id} was not cancelled. {_last_line(done)}")
+
+
+def parse_jobs(output: str, separator: str) -> dict[str, JobReport]:
+    """Parses what `squeue` prints; the separator precedes each field.
+
+    Jobs that are incomplete or have no valid ID are left out.
+    """
+    parts = output.split(separator)[1:]
+    size = len(_FIELDS)
+    complete = len(parts) - len(parts) % size
+    found = {}
+    for first in range(0, complete, size):
+        values = dict(zip(_FIELDS.values(), parts[first : first + size], strict=True))
+        values["name"] = values["name"].removesuffix("\n")
+        if is_job_id(values["id"]):
+            found[values["id"]] = _report(values)
+    return found
+
+
+_FIELDS = {
+    "i": "id",
+    "T": "state",
+    "r": "reason",
+    "S": "start",
+    "e": "end",
+    "l": "limit",
+    "V": "submitted",
+    "N": "nodes",
+    "P": "partition",
+    "u": "user",
+    "Z": "directory",
+    "j": "name",
+}
+"""Letters of `squeue --format`, which all versions of Slurm know; the name comes last."""
+
+
+def _report(values: Mapping[str, str]) -> JobReport:
+    state = _STATES.get(values["state"], JobState.UNKNOWN)
+    start = _time(values["start"])
+    is_limited = values["limit"] not in {"UNLIMITED", "INVALID", "NOT_SET"}
+    return JobReport(
+        id=values["id"],
+        name=values["name"],
+        state=state,
+        user=values["user"],
+        partition=values["partition"],
+        working_directory=_text(values["directory"]),
+        slurm_state=values["state"],
+        reason=_text(values["reason"]),
+        expected_start=start if state in WAITING else None,
+        started_at=None if state in WAITING else start,
+        ends_at=_time(values["end"]) if state is JobState.RUNNING and is_limited else None,
+        submitted_at=_time(values["submitted"]),
+        node_list=_text(values["nodes"]),
+    )
+
+
+def _text(value: str) -> str:
+    return "" if value in _NO_TEXT else value
+
+
+def _time(value: str) -> float | None:
+    return float(value) if re.fullmatch(r"[1-9]\d{0,11}", value, re.ASCII) else None
+
+
+def _last_line(done: CommandOutput) -> str:
+    lines = [line for line in (done.errors or done.output).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else f"It ended with status {done.status}."
+
+
+def expand_nodes(node_list: str) -> tuple[str, ...]:
+    """Returns the nodes of a list in Slurm's notation: `a[1-2],b` is `a1`, `a2`, `b`.
+
+    At most `MOST_NODES` are returned. A text in no such notation is returned as it is.
+    """
+    found = itertools.chain.from_iterable(
+        map("".join, itertools.product(*_alternatives(part)))
+        for part in re.findall(r"(?:\[[^\]]*\]|[^,\[])+", node_list)
+    )
+    return tuple(itertools.islice(found, MOST_NODES))
+
+
+def _alternatives(part: str) -> list[tuple[str, ...]]:
+    """Returns the alternatives of each piece: `a[1-2]b` is `(a,)`, `(1, 2)`, `(b,)`."""
+    pieces = re.findall(r"\[[^\]]*\]|[^\[]+", part)
+    return [_numbers(piece) if piece.startswith("[") else (piece,) for piece in pieces]
+
+
+def _numbers(piece: str) -> tuple[str, ...]:
+    numbers: list[str] = []
+    for one in piece[1:-1].split(","):
+        borders = re.fullmatch(r"(\d{1,9})-(\d{1,9})", one, re.ASCII)
+        if borders is None:
+            numbers.append(one)
+            continue
+        first, last = int(borders[1]), int(borders[2])
+        last = min(last, first + MOST_NODES - 1)
+        numbers += [str(number).zfill(len(borders[1])) for number in range(first, last + 1)]
+    return tuple(numbers[:MOST_NODES])
