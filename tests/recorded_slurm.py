@@ -11,7 +11,7 @@ from tfckpt_trainer.launch.slurm.jobs import CommandOutput
 RECORDS = Path(__file__).parent / "data" / "slurm"
 
 LINE = "<S>{id}<S>{state}<S>{reason}<S>{start}<S>{end}<S>{limit}<S>{submitted}<S>{nodes}<S>{part}"
-LINE += "<S>{user}<S>{directory}<S>{name}\n"
+LINE += "<S>{user}<S>{directory}<S>{script}<S>{name}\n"
 
 
 def job_line(**fields: object) -> str:
@@ -28,6 +28,7 @@ def job_line(**fields: object) -> str:
         "part": "batch",
         "user": "ada",
         "directory": "/home/ada",
+        "script": "/home/ada/run/.tfckpt/job.sbatch",
         "name": "language-model",
     }
     return LINE.format(**{**usual, **fields})

@@ -30,26 +30,41 @@ def test_one_call_tells_all_jobs_of_a_user() -> None:
     assert [list(command[:5]) for command in slurm.commands] == [
         ["squeue", "--noheader", "--array", "--states=all", "--user=root"]
     ]
-    assert jobs["1"].name == "a|b name\nx JobState=FAILED"
-    assert (jobs["1"].state, jobs["1"].nodes) == (JobState.RUNNING, ("tn0", "tn1"))
-    assert (jobs["1"].started_at, jobs["1"].ends_at) == (1795341409.0, 1795343209.0)
-    assert (jobs["8"].state, jobs["8"].reason) == (JobState.QUEUED, "Resources")
-    assert (jobs["8"].expected_start, jobs["8"].started_at) == (1795343209.0, None)
-    assert jobs["12_4"].reason == "BeginTime"
+    assert jobs["20"].name == "a|b name\nx JobState=FAILED"
+    assert (jobs["20"].state, jobs["20"].nodes) == (JobState.RUNNING, ("tn0", "tn1", "tn2"))
+    assert (jobs["20"].started_at, jobs["20"].ends_at) == (1795341875.0, 1795341995.0)
+    assert (jobs["21"].state, jobs["21"].reason) == (JobState.QUEUED, "Resources")
+    assert (jobs["21"].expected_start, jobs["21"].started_at) == (1795341995.0, None)
+    assert jobs["21"].script == "/home/ada/runs/digits/.tfckpt/job.sbatch"
+    assert (jobs["22"].reason, jobs["22"].expected_start) == ("Dependency", None)
+    assert (jobs["24"].reason, jobs["24"].script) == ("JobHeldUser", "")
+    assert jobs["23_4"].reason == "BeginTime"
+
+
+def test_each_way_to_end_has_a_state() -> None:
+    jobs = read_jobs(user="root", runner=RecordedSlurm.recorded("ended")).jobs
     assert (jobs["10"].state, jobs["10"].reason) == (JobState.FAILED, "NonZeroExitCode")
-    assert (jobs["11"].state, jobs["11"].name) == (
-        JobState.TIMEOUT,
-        'long name with ünïcode and "quotes"',
-    )
-    assert jobs["3_2"].state is JobState.FINISHED
-
-
-def test_a_preemption_is_told_from_a_requeue() -> None:
-    jobs = read_jobs(["1", "14", "15"], runner=RecordedSlurm.recorded("preempted")).jobs
-    assert jobs["15"].state is JobState.PREEMPTED
-    assert (jobs["1"].state, jobs["1"].reason) == (JobState.QUEUED, "BeginTime")
-    assert jobs["14"].state is JobState.COMPLETING
+    assert jobs["11"].state is JobState.TIMEOUT
+    assert jobs["11"].name == 'long name with ünïcode and "quotes"'
     assert jobs["12_9"].state is JobState.CANCELLED
+    assert jobs["15"].state is JobState.PREEMPTED
+    assert jobs["3_2"].state is JobState.FINISHED
+    assert jobs["1"].reason.startswith("Nodes required for job are DOWN, DRAINED or reserved")
+
+
+@pytest.mark.parametrize(
+    ("record", "state"),
+    [
+        ("waiting", JobState.QUEUED),
+        ("running", JobState.RUNNING),
+        ("completing", JobState.COMPLETING),
+        ("requeued", JobState.QUEUED),
+    ],
+)
+def test_a_job_that_is_requeued_waits_again(record: str, state: JobState) -> None:
+    job = read_jobs(["21"], runner=RecordedSlurm.recorded(record)).jobs["21"]
+    assert job.state is state
+    assert (job.reason == "BeginTime") == (record == "requeued")
 
 
 def test_no_time_limit_is_no_end() -> None:

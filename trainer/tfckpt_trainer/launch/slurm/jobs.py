@@ -94,6 +94,7 @@ class JobReport:
 
     Attributes:
         id: The job ID; `1234_5` for a task of an array.
+        script: Path of the batch script, as it was when the job was submitted; empty if unknown.
         reason: Why the job waits or ended, in Slurm's words; empty if Slurm gives no reason.
         expected_start: When Slurm expects a waiting job to start; None if it does not know.
         started_at: When the job started; None while it waits.
@@ -110,6 +111,7 @@ class JobReport:
     partition: str
     working_directory: str
     slurm_state: str
+    script: str = ""
     reason: str = ""
     expected_start: float | None = None
     started_at: float | None = None
@@ -292,6 +294,7 @@ _FIELDS = {
     "P": "partition",
     "u": "user",
     "Z": "directory",
+    "o": "script",
     "j": "name",
 }
 """Letters of `squeue --format`, which all versions of Slurm know; the name comes last."""
@@ -309,6 +312,7 @@ def _report(values: Mapping[str, str]) -> JobReport:
         partition=values["partition"],
         working_directory=_text(values["directory"]),
         slurm_state=values["state"],
+        script=_text(values["script"]),
         reason=_text(values["reason"]),
         expected_start=start if state in WAITING else None,
         started_at=None if state in WAITING else start,
