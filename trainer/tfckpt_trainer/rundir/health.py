@@ -40,8 +40,9 @@ class WorkerState(StrEnum):
 
 
 class RunState(StrEnum):
-    """State of a run, as seen from outside."""
+    """State of a run, as seen from outside. `queued` is known from its scheduler alone."""
 
+    QUEUED = "queued"
     STARTING = "starting"
     TRAINING = "training"
     PAUSED = "paused"

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from tfckpt_trainer.errors import ExitCode
+from tfckpt_trainer.launch.slurm.jobs import WAITING, JobState
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
@@ -17,6 +18,7 @@ from tfckpt_tui.cli.output import print_json, print_line, print_message, print_t
 from tfckpt_tui.formats import checkpoint_columns, units
 from tfckpt_tui.formats.checkpoint_columns import Row
 from tfckpt_tui.formats.checkpoint_filter import Filter, parse_filter
+from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.report import (
     checkpoints_report,
     has_problem,
@@ -25,6 +27,7 @@ from tfckpt_tui.services.report import (
 )
 
 WATCH_SECONDS = 2.0
+_NODES_SHOWN = 8
 
 
 @click.command()
@@ -34,8 +37,9 @@ WATCH_SECONDS = 2.0
 @on_open_run
 def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
     """Show the state of the run and its workers. Exits 1 if something is wrong."""
+    jobs = JobReader()
     while True:
-        report = status_report(run)
+        report = status_report(run, jobs=jobs)
         if as_json:
             print_json(report, one_line=watch)
         else:
@@ -112,6 +116,8 @@ def _print_status(report: dict[str, Any]) -> None:
         processes = units.processes(run["cluster"], run["worker_count"])
         print_line(f"strategy  {run['strategy']}, {processes}")
     print_line(f"step      {step} on branch {run['branch']}")
+    if report["job"] is not None:
+        print_line(f"job       {_job_text(report['job'])}")
     if run["exactness"] is not None:
         print_line(f"exact     {run['exactness']['words']}")
     current = f", current {run['checkpoint']}" if run["checkpoint"] else ""
@@ -137,6 +143,32 @@ def _print_status(report: dict[str, Any]) -> None:
     print_line()
     header = ("WORKER", "JOB", "HOST", "STATE", "STEP", "STEP TIME", "LOSS", "MEMORY", "HEARD")
     print_table(header, rows, right={0, 4, 5, 6, 7, 8})
+
+
+def _job_text(job: dict[str, Any]) -> str:
+    """Returns a job as one line: ID, state, what it waits for, its nodes and its time limit."""
+    now = time.time()
+    parts = [f"{job['id']} {job['state']}"]
+    if job["problem"]:
+        parts[0] += f" ({job['problem']})"
+    if job["reason"]:
+        parts.append(job["reason"])
+    if job["state"] in WAITING:
+        start = job["expected_start"]
+        if start is not None and start > now:
+            parts.append(
+                f"expected to start in {units.duration(start - now)} ({units.local_time(start)})"
+            )
+    elif job["state"] in {JobState.RUNNING, JobState.COMPLETING, JobState.UNKNOWN}:
+        nodes = job["nodes"]
+        if nodes:
+            names = ", ".join(nodes[:_NODES_SHOWN]) + (" …" if len(nodes) > _NODES_SHOWN else "")
+            parts.append(f"{units.count(len(nodes), 'node')} ({names})")
+        if job["ends_at"] is not None and job["ends_at"] > now:
+            parts.append(f"{units.duration(job['ends_at'] - now)} left of its time limit")
+    if job["requeues"]:
+        parts.append(f"requeued {units.count(job['requeues'], 'time')}")
+    return ", ".join(parts)
 
 
 def _without_schema(fields: dict[str, Any]) -> dict[str, Any]:

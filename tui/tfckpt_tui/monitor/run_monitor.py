@@ -12,8 +12,10 @@ from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.file_events import DirectoryWatcher, EventLossDetector
+from tfckpt_tui.monitor.job_watch import JobWatch
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
+from tfckpt_tui.services.batch.job_reader import JobReader
 
 POLL_SECONDS = 0.5
 """Seconds between reads without file events."""
@@ -59,6 +61,7 @@ class Monitor:
         run: RunDirectory,
         poll: float | None = None,
         clock: Callable[[], float] = time.time,
+        jobs: JobReader | None = None,
     ) -> None:
         """Creates a monitor; `start` starts it.
 
@@ -66,10 +69,11 @@ class Monitor:
             run: The run directory, which need not exist.
             poll: Seconds between reads. If it is given, file events are not used.
             clock: Returns seconds since the epoch.
+            jobs: Asks about the batch job of the run.
         """
         self._poll = poll if poll is not None else POLL_SECONDS
         self._clock = clock
-        self._reader = SnapshotReader(run)
+        self._reader = SnapshotReader(run, jobs=JobWatch(jobs or JobReader(), self.refresh))
         self._last = RunSnapshot(at=clock(), path=clean(str(run.root)))
         self._wake = threading.Event()
         self._stopped = threading.Event()

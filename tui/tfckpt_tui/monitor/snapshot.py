@@ -14,6 +14,7 @@ from tfckpt_trainer.rundir.records.event import JournalEntry, SeriesPoint
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_tui.services.batch.job_view import JobView
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class RunSnapshot:
         path: The run directory, safe to show.
         present: Whether the directory exists and can be read.
         tracked: Whether this library or its launcher was used in the directory.
+        job: The batch job that runs the supervisor; None without a scheduler.
         trainer_answers: Whether a live chief executes commands.
         checkpoints: All checkpoints, newest first.
         branch_tips: The tips of all branches; checkpoints in the trash count.
@@ -84,6 +86,7 @@ class RunSnapshot:
     tracked: bool = False
     info: RunInfo | None = None
     state: RunState = RunState.UNATTENDED
+    job: JobView | None = None
     trainer_answers: bool = False
     workers: tuple[WorkerView, ...] = ()
     supervisor: SupervisorStatus | None = None

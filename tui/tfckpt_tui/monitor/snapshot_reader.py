@@ -35,6 +35,7 @@ from tfckpt_trainer.rundir.journal import Tail
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalEntry, SeriesPoint
+from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
@@ -42,8 +43,11 @@ from tfckpt_trainer.rundir.statuses import load_status
 from tfckpt_trainer.rundir.stragglers import find_straggler
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.forecast import forecast
+from tfckpt_tui.monitor.job_watch import JobWatch
 from tfckpt_tui.monitor.series import Series
 from tfckpt_tui.monitor.snapshot import RunSnapshot, WorkerView
+from tfckpt_tui.services.batch.job_reader import JobReader
+from tfckpt_tui.services.batch.job_view import last_sign_at, state_with_job
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 
 JOURNAL_KEPT = 500
@@ -67,9 +71,22 @@ ResultT = TypeVar("ResultT")
 class SnapshotReader:
     """Reads one run directory repeatedly, and caches what has not changed."""
 
-    def __init__(self, run: RunDirectory, lives: ProcessProbe = process_lives) -> None:
+    def __init__(
+        self,
+        run: RunDirectory,
+        lives: ProcessProbe = process_lives,
+        jobs: JobWatch | None = None,
+    ) -> None:
+        """Creates a reader.
+
+        Args:
+            run: The run directory.
+            lives: Checks whether a process runs on this machine.
+            jobs: Asks about the batch job of the run.
+        """
         self._run = run
         self._lives = lives
+        self._jobs = jobs or JobWatch(JobReader(), _ignore)
         self._identity: tuple[int, int] | None = None
         self._described: tuple[RunInfo | None, RunInfo | None] = None, None
         self._problems: list[str] = []
@@ -105,6 +122,8 @@ class SnapshotReader:
         workers = self._workers(now, info.worker_count if info is not None else None)
         states = [(view.status, view.state) for view in workers]
         supervisor = self._load_status(run.supervisor_status, SupervisorStatus)
+        state = run_state(states, supervisor, now, self._lives)
+        job = self._jobs.look(self._load(run.job_file, BatchJob), state)
         self._journal.extend(self._journal_tail.read_new())
         self._series.add(self._series_tail.read_new())
         checkpoints, trash = self._checkpoints(now), self._trash(now)
@@ -118,7 +137,8 @@ class SnapshotReader:
             path=path,
             tracked=run.was_trained_here,
             info=info,
-            state=run_state(states, supervisor, now, self._lives),
+            state=state_with_job(state, job, last_sign_at(states, supervisor)),
+            job=job,
             trainer_answers=self._try(lambda: trainer_answers(run, now, self._lives), False),
             workers=workers,
             supervisor=supervisor,
@@ -271,6 +291,10 @@ class SnapshotReader:
         except (TfckptError, OSError, msgspec.MsgspecError) as error:
             self._problems.append(clean(describe_error(error)))
             return otherwise
+
+
+def _ignore() -> None:
+    return
 
 
 def _names(directory: Path) -> Sequence[str]:

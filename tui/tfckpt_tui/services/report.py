@@ -16,6 +16,7 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.history import ResumePoint, resume_point
 from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.launch.slurm.jobs import ENDED
 from tfckpt_trainer.rundir.documents import SCHEMA, load_if_exists
 from tfckpt_trainer.rundir.health import (
     RunState,
@@ -29,6 +30,8 @@ from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, Supervis
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.stragglers import describe_lost_worker, find_straggler
 from tfckpt_tui.formats import checkpoint_columns
+from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
+from tfckpt_tui.services.batch.job_view import JobView, last_sign_at, state_with_job
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 
 Json = dict[str, Any]
@@ -77,8 +80,17 @@ def checkpoints_report(
     }
 
 
-def status_report(run: RunDirectory, now: float | None = None) -> Json:
-    """Returns the report that `status --json` prints."""
+def status_report(
+    run: RunDirectory, now: float | None = None, jobs: JobReader | None = None
+) -> Json:
+    """Returns the report that `status --json` prints.
+
+    Args:
+        run: The run directory.
+        now: Seconds since the epoch; by default the time of this machine.
+        jobs: Asks about the batch job of the run; keep it for repeated reports, so that the
+            scheduler is asked less often.
+    """
     now = time.time() if now is None else now
     info = load_if_exists(run.run_file, RunInfo)
     supervisor = read_supervisor(run)
@@ -87,6 +99,8 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
         for status in read_workers(run, info.worker_count if info else None)
     ]
     state = run_state(workers, supervisor, now)
+    job = (jobs or JobReader()).read(read_job_record(run), state)
+    state = state_with_job(state, job, last_sign_at(workers, supervisor))
     chief = next((status for status, _ in workers if status.index == 0), None)
     resumed = resume_point(run)
     catalog = Catalog(run)
@@ -99,7 +113,8 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
             "id": info.id if info else None,
             "directory": str(run.root),
             "state": state.value,
-            "reason": _reason(state, [status for status, _ in workers], supervisor, now),
+            "reason": _job_reason(state, job)
+            or _reason(state, [status for status, _ in workers], supervisor, now),
             "exactness": _exactness(info),
             "strategy": info.strategy if info else "",
             "worker_count": info.worker_count if info else len(workers),
@@ -111,6 +126,7 @@ def status_report(run: RunDirectory, now: float | None = None) -> Json:
             "checkpoints": len(saved),
             "restarts": supervisor.attempt if supervisor else 0,
         },
+        "job": job.as_data() if job is not None else None,
         "alerts": [
             {"kind": alert.kind, "message": alert.message, "advice": alert.advice}
             for alert in find_alerts(run.root, workers, saved)
@@ -145,6 +161,19 @@ def has_problem(report: Json) -> bool:
     """Whether a status report shows a problem."""
     bad = {RunState.DEGRADED.value, RunState.FAILED.value, RunState.RESTARTING.value}
     return report["run"]["state"] in bad or bool(report["alerts"])
+
+
+def _job_reason(state: RunState, job: JobView | None) -> str:
+    """Returns why the run waits or was ended, if that is known from its batch job."""
+    if job is None:
+        return ""
+    if state is RunState.QUEUED:
+        why = f" ({job.explanation})" if job.explanation else ""
+        waits = f"Batch job {job.record.id} waits in the queue"
+        return f"{waits}: {job.reason}{why}." if job.reason else f"{waits}."
+    if state is RunState.FAILED and job.state in ENDED and job.word:
+        return f"Batch job {job.record.id} ended: {job.word}."
+    return ""
 
 
 def _reason(

@@ -32,6 +32,7 @@ class Icon:
 
 
 RUN: Mapping[RunState, Icon] = {
+    RunState.QUEUED: Icon("◷", "calm", "its batch job waits in the queue of the cluster"),
     RunState.STARTING: Icon("◌", "busy", "workers are starting"),
     RunState.TRAINING: Icon("●", "good", "all workers are training"),
     RunState.PAUSED: Icon("‖", "warn", "all workers are paused"),
@@ -95,6 +96,9 @@ JOURNAL: Mapping[JournalKind, Icon] = {
     JournalKind.NOT_FINITE: Icon("✗", "bad", "a metric became NaN or infinite"),
     JournalKind.WORKER_LOST: Icon("✗", "bad", "a worker ended or sent no heartbeat"),
     JournalKind.RESTART: Icon("↻", "busy", "the workers were restarted"),
+    JournalKind.SUBMIT: Icon("◷", "calm", "a batch job was submitted"),
+    JournalKind.REQUEUE: Icon("↻", "busy", "the batch job waits in the queue again"),
+    JournalKind.PREEMPT: Icon("↧", "warn", "the scheduler preempted the batch job"),
     JournalKind.PIN: Icon("★", "pin", "a checkpoint was pinned"),
     JournalKind.UNPIN: Icon("☆", "muted", "a checkpoint was unpinned"),
     JournalKind.NOTE: Icon("·", "calm", "a note from the training script"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfckpt_trainer.rundir.health import WorkerState
+from tfckpt_trainer.launch.slurm.jobs import JobState
+from tfckpt_trainer.rundir.health import HAS_ENDED, WorkerState
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
 from tfckpt_tui.app.widgets.base.icons import RUN
 from tfckpt_tui.app.widgets.base.pane import Pane, branch_style
@@ -18,8 +19,9 @@ from tfckpt_tui.app.widgets.base.styled_text import (
     spread,
 )
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.text import cell_width, clean
 from tfckpt_tui.monitor.snapshot import Forecast, RunSnapshot
+from tfckpt_tui.services.batch.job_view import JobView
 
 _LOW_DISK = 0.05
 _BAR_SHARE = 0.4
@@ -28,6 +30,15 @@ _FAR_FROM_BEST = 3.0
 _WIDE = 100
 _SOON = 7 * 86400.0
 _GAP = "   "
+_LEAST_REASON = 8
+_JOB = {
+    JobState.QUEUED: "value",
+    JobState.REQUEUED: "value",
+    JobState.PREEMPTED: "warn",
+    JobState.TIMEOUT: "warn",
+    JobState.NODE_FAILURE: "bad",
+    JobState.FAILED: "bad",
+}
 
 
 class RunHeader(Pane):
@@ -63,21 +74,30 @@ class RunHeader(Pane):
         right: list[Span] = []
         if self._read_only:
             right.append(("read-only", "warn"))
-        if self.size.height < 3:
+        job = snapshot.job
+        job_explains_state = job is not None and (job.is_waiting or bool(job.word))
+        if self.size.height < 3 and not job_explains_state:
             right = [*flow(_rates(snapshot, full=False), width // 2), *_with_gap(right)]
         left_width = width - sum(len(text) for text, _ in right) - 2
         state: list[Span] = [(f"{sign.glyph} ", sign.style), (snapshot.state.value, sign.style)]
         groups: list[list[Span]] = [
             state,
             _alerts(snapshot, left_width - Line(tuple(state)).width - len(_GAP)),
-            [(shorten(name, max(12, width // 4)), "strong")],
         ]
-        groups += [
+        title: list[Span] = [(shorten(name, max(12, width // 4)), "strong")]
+        titles: list[list[Span]] = [
+            title,
             *_exactness(snapshot, width),
             [("branch ", "label"), (str(snapshot.branch), branch_style(snapshot.branch))],
-            [(_strategy(snapshot), "muted")],
-            [(snapshot.path, "faint")],
         ]
+        if job is not None and job_explains_state:
+            room = left_width - _width([*groups, title])
+            groups += [_job(snapshot, job, room), *titles]
+        else:
+            groups += titles
+            if job is not None:
+                groups.append(_job(snapshot, job, left_width - _width(groups)))
+        groups += [[(_strategy(snapshot), "muted")], [(snapshot.path, "faint")]]
         return Line(spread(flow(groups, left_width, _GAP), right, width))
 
 
@@ -89,6 +109,27 @@ def _alerts(snapshot: RunSnapshot, width: int) -> list[Span]:
     # The name of a metric may be long; what is wrong with it comes last.
     title = shorten_middle(clean(snapshot.alerts[0].title), width - 2 - len(more))
     return [("✗ ", "bad"), (f"{title}{more}", "bad")]
+
+
+def _job(snapshot: RunSnapshot, job: JobView, width: int) -> list[Span]:
+    """Returns the batch job, with as many details as fit; the first one may be cut."""
+    name: list[Span] = [("job ", "label"), (clean(job.record.id), "value")]
+    details = job.details(snapshot.at, runs=snapshot.state not in HAS_ENDED)
+    left = width - Line(tuple(name)).width - 2
+    style = _JOB.get(job.state, "muted")
+    for count in range(len(details), 0, -1):
+        text = ", ".join(details[:count])
+        is_reason = count == 1 + bool(job.word) and bool(job.reason)
+        if is_reason and left >= _LEAST_REASON:
+            text = shorten(text, left)
+        if cell_width(text) <= left:
+            return [*name, (": ", "label"), (text, style)]
+    return name
+
+
+def _width(groups: Sequence[Sequence[Span]]) -> int:
+    """Returns the width of groups beside each other, each with a gap behind it."""
+    return sum(Line(tuple(group)).width + len(_GAP) for group in groups if group)
 
 
 def _with_gap(spans: list[Span]) -> list[Span]:

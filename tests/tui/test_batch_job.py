@@ -1,0 +1,354 @@
+"""The batch job of a run: what is asked, how often, and what is shown of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from app_driving import StillMonitor, shown, until, until_shown
+from batch_runs import SUBMITTED_AT, ended, runs, waits, with_job
+from rundir_factory import HOST, RunFactory, two_branches, without_heartbeats
+
+from command_running import Tool
+from recorded_slurm import RecordedSlurm
+from tfckpt_trainer.launch.slurm.jobs import JobState
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.health import RunState
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
+from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.monitor.job_watch import JobWatch
+from tfckpt_tui.monitor.run_monitor import Monitor
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
+from tfckpt_tui.services.batch.job_reader import (
+    ENDED_SECONDS,
+    LEAST_SECONDS,
+    LONGEST_SILENT_SECONDS,
+    RUNNING_SECONDS,
+    SILENT_SECONDS,
+    WAITING_SECONDS,
+    JobReader,
+)
+from tfckpt_tui.services.batch.job_view import state_with_job
+
+SIZES = [(60, 20), (80, 24), (120, 40), (200, 50)]
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
+    return Tool(capsys)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def record(**fields: Any) -> BatchJob:
+    usual: dict[str, Any] = {"user": "ada", "submitted_at": SUBMITTED_AT, "script": "job.sbatch"}
+    return BatchJob(**{"scheduler": "slurm", "id": "1234", **usual, **fields})
+
+
+def stopped_supervisor(made: RunFactory, state: SupervisorState, at: float) -> None:
+    status = SupervisorStatus(
+        pid=1,
+        host=HOST,
+        process_started_at=at - 100,
+        updated_at=at,
+        interval_seconds=1.0,
+        state=state,
+    )
+    store(made.run.supervisor_status, status)
+
+
+# -- how often Slurm is asked ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("slurm", "pause"),
+    [
+        (waits(), WAITING_SECONDS),
+        (runs(SUBMITTED_AT), RUNNING_SECONDS),
+        (ended("COMPLETING"), WAITING_SECONDS),
+        (ended("TIMEOUT"), ENDED_SECONDS),
+        (RecordedSlurm(), ENDED_SECONDS),
+    ],
+)
+def test_slurm_is_asked_at_a_gentle_rate(slurm: RecordedSlurm, pause: float) -> None:
+    clock, job = Clock(), record()
+    reader = JobReader(slurm, clock)
+    first = reader.read(job, RunState.TRAINING)
+    clock.now += pause - 0.1
+    assert reader.read(job, RunState.TRAINING) == first
+    assert slurm.asked("squeue") == 1
+    clock.now += 0.2
+    reader.read(job, RunState.TRAINING)
+    assert slurm.asked("squeue") == 2
+
+
+def test_a_new_start_and_an_end_are_asked_about_soon() -> None:
+    clock, slurm = Clock(), runs(SUBMITTED_AT)
+    reader = JobReader(slurm, clock)
+    reader.read(record(started_at=1.0), RunState.TRAINING)
+    clock.now += LEAST_SECONDS
+    reader.read(record(started_at=1.0), RunState.DEGRADED)
+    assert slurm.asked("squeue") == 1
+    reader.read(record(started_at=1.0), RunState.FAILED)
+    assert slurm.asked("squeue") == 2
+    clock.now += LEAST_SECONDS
+    reader.read(record(started_at=2.0, requeues=1), RunState.FAILED)
+    assert slurm.asked("squeue") == 3
+    reader.read(record(id="1235"), RunState.FAILED)
+    assert slurm.asked("squeue") == 3, "never more often than every LEAST_SECONDS"
+
+
+def test_a_silent_slurm_is_asked_less_and_less_often() -> None:
+    clock, slurm = Clock(), RecordedSlurm(status=1, errors="error: Unable to contact\n")
+    reader = JobReader(slurm, clock)
+    pauses = []
+    for _ in range(6):
+        view = reader.read(record())
+        assert view is not None and "Unable to contact" in view.problem
+        before = clock.now
+        while not reader.is_due(record()):
+            clock.now += 1
+        pauses.append(clock.now - before)
+    assert pauses[:2] == [SILENT_SECONDS, 2 * SILENT_SECONDS]
+    assert pauses[-1] == LONGEST_SILENT_SECONDS
+
+
+def test_a_run_without_a_job_and_one_of_another_scheduler_ask_nobody() -> None:
+    slurm = RecordedSlurm()
+    reader = JobReader(slurm)
+    assert reader.read(None) is None
+    view = reader.read(record(scheduler="later"))
+    assert view is not None and view.state is JobState.UNKNOWN
+    assert slurm.commands == []
+
+
+def test_a_snapshot_never_waits_for_slurm(tmp_path: Path) -> None:
+    made = without_heartbeats(two_branches(tmp_path / "run"))
+    with_job(made)
+    may_answer, answered = threading.Event(), threading.Event()
+    slurm = waits()
+
+    def slow(command: Any, seconds: float) -> Any:
+        assert may_answer.wait(60)
+        return slurm(command, seconds)
+
+    reader = SnapshotReader(made.run, jobs=JobWatch(JobReader(slow), answered.set))
+    before = reader.read(made.now)
+    assert before.state is RunState.UNATTENDED
+    assert before.job is not None and before.job.state is JobState.UNKNOWN
+    may_answer.set()
+    assert answered.wait(60)
+    assert reader.read(made.now).state is RunState.QUEUED
+    assert slurm.asked("squeue") == 1
+
+
+# -- what it means for the state of the run ----------------------------------------------------
+
+
+@pytest.mark.parametrize("state", [SupervisorState.STOPPED, SupervisorState.FAILED])
+def test_a_dead_run_whose_job_waits_is_queued(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: SupervisorState
+) -> None:
+    made = two_branches(tmp_path, now=time.time() - 600)
+    stopped_supervisor(made, state, made.now)
+    assert tool("status", tmp_path, "--json").json["run"]["state"] == state.value
+    with_job(made, started_at=made.now - 3600, requeues=1, nodes=["tn0", "tn1"])
+    slurm = waits(reason="BeginTime", start=int(time.time() + 725))
+    monkeypatch.setattr("tfckpt_tui.cli.status.JobReader", lambda: JobReader(slurm))
+    said = tool("status", tmp_path)
+    assert said.code == 0
+    assert "state     queued: Batch job 1234 waits in the queue: BeginTime (its" in said.data
+    assert "job       1234 requeued, BeginTime, expected to start in 12 min" in said.data
+    assert "requeued 1 time\n" in said.data
+
+
+def test_nothing_but_a_waiting_job_makes_a_run_queued() -> None:
+    clock = Clock()
+    view = JobReader(waits(), clock).read(record())
+    for state in RunState:
+        is_alive = state in {RunState.TRAINING, RunState.PAUSED, RunState.DEGRADED}
+        assert state_with_job(state, view, 0.0) is (state if is_alive else RunState.QUEUED)
+        assert state_with_job(state, None, 0.0) is state
+        unknown = replace(view, report=None) if view is not None else None
+        assert state_with_job(state, unknown, 0.0) is state
+
+
+def test_a_job_that_has_just_started_makes_a_run_starting() -> None:
+    view = JobReader(runs(SUBMITTED_AT + 720)).read(record())
+    assert view is not None and view.report is not None
+    assert view.report.started_at == SUBMITTED_AT
+    assert state_with_job(RunState.FAILED, view, SUBMITTED_AT - 60) is RunState.STARTING
+    assert state_with_job(RunState.FINISHED, view, SUBMITTED_AT + 60) is RunState.FINISHED
+    assert state_with_job(RunState.TRAINING, view, 0.0) is RunState.TRAINING
+
+
+@pytest.mark.parametrize(
+    "fields", [{"user": "eve"}, {"submitted": int(SUBMITTED_AT - 90_000)}, {"id": "1235"}]
+)
+def test_a_job_of_the_same_number_is_not_the_same_job(fields: dict[str, object]) -> None:
+    view = JobReader(waits(**fields)).read(record())
+    assert view is not None and view.state is JobState.UNKNOWN
+    assert "does not know" in view.problem
+
+
+def test_without_slurm_the_record_is_shown_and_says_so(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = two_branches(tmp_path)
+    with_job(made, nodes=["tn0", "tn1"], started_at=made.now - 60, ends_at=made.now + 7300)
+    absent = RecordedSlurm()
+    absent.raises = FileNotFoundError("squeue")
+    monkeypatch.setattr("tfckpt_tui.cli.status.JobReader", lambda: JobReader(absent))
+    data = tool("status", tmp_path).data
+    assert "state     training\n" in data
+    assert "job       1234 unknown (this machine has no Slurm commands), 2 nodes (tn0, tn1)" in data
+    assert "2 h 1 min left of its time limit" in data
+
+
+def test_a_damaged_record_is_no_job(tool: Tool, tmp_path: Path) -> None:
+    made = two_branches(tmp_path)
+    made.run.job_file.write_text("{")
+    assert tool("status", tmp_path, "--json").json["job"] is None
+    snapshot = SnapshotReader(made.run).read(made.now)
+    assert snapshot.job is None
+    assert any("job.json" in problem for problem in snapshot.problems)
+
+
+def test_status_prints_the_job_as_json(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = two_branches(tmp_path)
+    job = with_job(made, max_requeues=5)
+    slurm = runs(made.now)
+    monkeypatch.setattr("tfckpt_tui.cli.status.JobReader", lambda: JobReader(slurm))
+    found = tool("status", tmp_path, "--json").json["job"]
+    assert found == {
+        "scheduler": "slurm",
+        "id": "1234",
+        "name": "language-model",
+        "user": "ada",
+        "state": "running",
+        "reason": "",
+        "expected_start": None,
+        "started_at": float(int(made.now - 720)),
+        "ends_at": float(int(made.now + 12_000)),
+        "nodes": ["tn0", "tn1"],
+        "requeues": 0,
+        "max_requeues": 5,
+        "submitted_at": job.submitted_at,
+        "problem": "",
+    }
+
+
+# -- what the app shows ------------------------------------------------------------------------
+
+
+def header(app: TfckptApp) -> str:
+    return shown(app).splitlines()[0].strip()
+
+
+async def header_with(
+    made: RunFactory, slurm: RecordedSlurm, size: tuple[int, int], later: float = 0.0
+) -> str:
+    """The first line of the dashboard, some seconds after the heartbeats."""
+    answered = threading.Event()
+    reader = SnapshotReader(made.run, jobs=JobWatch(JobReader(slurm), answered.set))
+    reader.read(made.now + later)
+    assert answered.wait(60)
+    app = TfckptApp(made.run, monitor=StillMonitor(reader.read(made.now + later)))
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: app.snapshot, "a first snapshot")
+        await pilot.pause()
+        return header(app)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_queued_run_says_why_and_until_when(tmp_path: Path, size: tuple[int, int]) -> None:
+    made = without_heartbeats(two_branches(tmp_path / "language-model"))
+    with_job(made)
+    line = await header_with(made, waits(start=int(made.now + 725)), size)
+    assert line.startswith("◷ queued   job 1234: Resources")
+    assert "language-model" in line
+    assert ("starts in 12 min" in line) == (size[0] >= 80)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_long_reason_leaves_room_for_the_name(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    made = without_heartbeats(two_branches(tmp_path / "language-model"))
+    with_job(made, started_at=made.now - 60)
+    reason = "Nodes required for job are DOWN, \x1b[31mDRAINED\nor reserved"
+    line = await header_with(made, waits(reason=reason), size)
+    assert line.startswith("◷ queued   job 1234: requeued, Nodes r")
+    assert "language-model" in line
+    assert ("DOWN, ␛[31mDRAINED␊or reserved" in line) == (size[0] >= 120)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_header_of_a_running_job_keeps_what_it_had(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    made = two_branches(tmp_path / "language-model")
+    without = await header_with_no_job(made, size)
+    with_job(made, started_at=made.now - 60)
+    line = await header_with(made, runs(made.now), size)
+    for part in ("● training", "language-model", "branch 1", "loss 2.144"):
+        assert (part in line) == (part in without)
+    assert ("job 1234" in line) == (size[0] >= 80)
+    assert ("job 1234: 3 h 20 min left, tn[0-1]" in line) == (size[0] >= 120)
+
+
+async def header_with_no_job(made: RunFactory, size: tuple[int, int]) -> str:
+    app = TfckptApp(made.run, monitor=StillMonitor(SnapshotReader(made.run).read(made.now)))
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: app.snapshot, "a first snapshot")
+        await pilot.pause()
+        return header(app)
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("NODE_FAIL", "job 1234: node failure"),
+        ("PREEMPTED", "job 1234: preempted"),
+        ("TIMEOUT", "job 1234: time limit reached"),
+        ("COMPLETING", "job 1234: completing"),
+    ],
+)
+async def test_the_end_of_a_job_stands_beside_the_state(
+    tmp_path: Path, state: str, words: str
+) -> None:
+    made = two_branches(tmp_path / "language-model", now=time.time() - 600)
+    with_job(made, started_at=made.now - 60)
+    line = await header_with(made, ended(state), (80, 24), later=600)
+    assert line.startswith(f"✗ failed   {words}   language-model")
+
+
+async def test_the_app_follows_the_job_from_the_queue_to_its_nodes(tmp_path: Path) -> None:
+    made = without_heartbeats(two_branches(tmp_path / "language-model"))
+    with_job(made)
+    made.journal(JournalKind.SUBMIT, "Submitted job 1234.")
+    slurm, clock = waits(), Clock()
+    monitor = Monitor(made.run, poll=0.1, jobs=JobReader(slurm, clock))
+    app = TfckptApp(made.run, monitor=monitor)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until_shown(pilot, "◷ queued   job 1234: Resources")
+        await until_shown(pilot, "Submitted job 1234.")
+        slurm.output = runs(time.time()).output
+        clock.now += WAITING_SECONDS
+        await until_shown(pilot, "◌ starting")
+        await until_shown(pilot, "left, tn[0-1]")
+        assert slurm.asked("squeue") == 2

@@ -1,0 +1,46 @@
+"""Asks Slurm about the job of a run in a thread, so that snapshots never wait for Slurm."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from tfckpt_trainer.rundir.health import RunState
+from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_tui.services.batch.job_reader import JobReader
+from tfckpt_tui.services.batch.job_view import JobView
+
+
+class JobWatch:
+    """Returns what is known about a job at once, and asks in the background when it is time."""
+
+    def __init__(self, reader: JobReader, on_answer: Callable[[], None]) -> None:
+        """Creates a watch.
+
+        Args:
+            reader: Asks Slurm.
+            on_answer: Called after each answer, in the thread that asked.
+        """
+        self._reader = reader
+        self._on_answer = on_answer
+        self._asking: threading.Thread | None = None
+
+    def look(self, record: BatchJob | None, state: RunState) -> JobView | None:
+        """Returns what is known about the job.
+
+        Args:
+            record: The job of the run, if it has one.
+            state: The state of the run, by heartbeats.
+        """
+        is_asking = self._asking is not None and self._asking.is_alive()
+        if not is_asking and self._reader.is_due(record, state):
+            # A daemon: closing the app does not wait for Slurm.
+            self._asking = threading.Thread(
+                target=self._ask, args=(record, state), name="batch job", daemon=True
+            )
+            self._asking.start()
+        return self._reader.known(record)
+
+    def _ask(self, record: BatchJob | None, state: RunState) -> None:
+        self._reader.read(record, state)
+        self._on_answer()

@@ -1,0 +1,127 @@
+"""Asks Slurm about the job of a run, at a rate that its controller can bear."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.launch.slurm.jobs import (
+    ENDED,
+    WAITING,
+    JobState,
+    Runner,
+    read_jobs,
+    run_command,
+)
+from tfckpt_trainer.rundir.documents import load_if_exists
+from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.services.batch.job_view import JobView, is_same_job
+
+WAITING_SECONDS = 10.0
+"""Seconds between two questions about a job that waits, or that starts or ends."""
+
+RUNNING_SECONDS = 30.0
+"""Seconds between two questions about a job that runs."""
+
+ENDED_SECONDS = 300.0
+"""Seconds between two questions about a job that has ended."""
+
+SILENT_SECONDS = 60.0
+LONGEST_SILENT_SECONDS = 600.0
+"""Seconds between two questions after one without an answer; they double up to the longest."""
+
+LEAST_SECONDS = 3.0
+"""Least time between two questions, whatever happens."""
+
+SLURM = "slurm"
+"""The scheduler that can be asked."""
+
+_ABSENT = "this machine has no Slurm commands"
+_FORGOTTEN = "Slurm does not know the job any more"
+
+
+def read_job_record(run: RunDirectory) -> BatchJob | None:
+    """Returns the record of the batch job of a run; None if there is none or it is damaged."""
+    try:
+        return load_if_exists(run.job_file, BatchJob)
+    except (DamagedFileError, OSError):
+        return None
+
+
+class JobReader:
+    """Reads the state of one job, and remembers it until it is time to ask again."""
+
+    def __init__(
+        self, runner: Runner = run_command, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Creates a reader.
+
+        Args:
+            runner: Runs the commands of Slurm.
+            clock: Returns seconds; never goes back.
+        """
+        self._runner = runner
+        self._clock = clock
+        self._known: JobView | None = None
+        self._asked_about: tuple[object, ...] = ()
+        self._asked_at = float("-inf")
+        self._pause = 0.0
+        self._silences = 0
+
+    def known(self, record: BatchJob | None) -> JobView | None:
+        """Returns what is known about the job, without a question."""
+        if record is None:
+            return None
+        known = self._known
+        if known is None or known.record.id != record.id:
+            return JobView(record)
+        restarted = known.record.started_at != record.started_at
+        return JobView(record, None if restarted else known.report, known.problem)
+
+    def is_due(self, record: BatchJob | None, state: RunState | None = None) -> bool:
+        """Whether it is time to ask: at intervals, and soon after something has changed.
+
+        Args:
+            record: The job.
+            state: The state of its run, by heartbeats.
+        """
+        if record is None or record.scheduler != SLURM:
+            return False
+        since = self._clock() - self._asked_at
+        if self._topic(record, state) != self._asked_about:
+            return since >= LEAST_SECONDS
+        return since >= self._pause
+
+    def read(self, record: BatchJob | None, state: RunState | None = None) -> JobView | None:
+        """Returns the job of a run; asks Slurm if it is time to. Takes seconds at worst."""
+        if record is None or not self.is_due(record, state):
+            return self.known(record)
+        topic = self._topic(record, state)
+        answer = read_jobs([record.id], runner=self._runner)
+        report = answer.jobs.get(record.id)
+        if report is not None and not is_same_job(record, report):
+            report = None
+        problem = clean(answer.problem) if answer.is_present else _ABSENT
+        if report is None and not problem:
+            problem = _FORGOTTEN
+        view = JobView(record, report, problem)
+        is_silent = not answer.is_present or bool(answer.problem)
+        self._silences = self._silences + 1 if is_silent else 0
+        self._known, self._asked_about, self._asked_at = view, topic, self._clock()
+        self._pause = self._pause_after(view.state)
+        return view
+
+    def _pause_after(self, state: JobState) -> float:
+        if self._silences:
+            return min(SILENT_SECONDS * 2.0 ** min(self._silences - 1, 10), LONGEST_SILENT_SECONDS)
+        if state in WAITING or state is JobState.COMPLETING:
+            return WAITING_SECONDS
+        return ENDED_SECONDS if state in ENDED or state is JobState.UNKNOWN else RUNNING_SECONDS
+
+    @staticmethod
+    def _topic(record: BatchJob, state: RunState | None) -> tuple[object, ...]:
+        return record.id, record.started_at, record.requeues, state in HAS_ENDED

@@ -1,0 +1,187 @@
+"""The batch job of a run: its record, joined with what Slurm says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfckpt_trainer.launch.slurm.jobs import WAITING, JobReport, JobState
+from tfckpt_trainer.rundir.health import HAS_ENDED, RunState, WorkerState
+from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.rundir.records.run import SupervisorStatus
+from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+
+_CLOCK_SECONDS = 3600.0
+"""How much the clocks of two machines may differ before a job is taken for another one."""
+
+_EXACT_BELOW = 90.0
+"""Seconds below which a duration is shown with its seconds."""
+
+_TRAINS = frozenset({RunState.TRAINING, RunState.PAUSED, RunState.DEGRADED})
+
+_IMPLIED = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.FINISHED, JobState.UNKNOWN})
+"""States of a job that the state of its run shows already, or that say nothing."""
+
+_WORDS = {JobState.TIMEOUT: "time limit reached"}
+
+_REASONS = {
+    "Resources": "it waits for free nodes",
+    "Priority": "jobs with a higher priority come first",
+    "BeginTime": "its earliest start is still to come",
+    "Dependency": "it waits for another job",
+    "DependencyNeverSatisfied": "the job that it waits for failed, so it never starts",
+    "JobHeldUser": "it is held; release it with `scontrol release {id}`",
+    "JobHeldAdmin": "an administrator holds it",
+    "BadConstraints": "no node can fulfil its options, so it never starts",
+    "PartitionDown": "its partition is down",
+    "PartitionInactive": "its partition is inactive",
+    "PartitionTimeLimit": "its time limit is above the limit of the partition",
+    "PartitionNodeLimit": "it asks for more nodes than the partition allows",
+}
+
+
+@dataclass(frozen=True)
+class JobView:
+    """The batch job of a run.
+
+    Attributes:
+        record: The job, as the launch and the supervisor recorded it.
+        report: What Slurm says; None if it did not answer or does not know the job.
+        problem: Why Slurm says nothing; safe to show.
+    """
+
+    record: BatchJob
+    report: JobReport | None = None
+    problem: str = ""
+
+    @property
+    def state(self) -> JobState:
+        """The state of the job; one that has started before waits as `requeued`."""
+        if self.report is None:
+            return JobState.UNKNOWN
+        if self.report.state is JobState.QUEUED and self.record.started_at is not None:
+            return JobState.REQUEUED
+        return self.report.state
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the job waits in the queue."""
+        return self.state in WAITING
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes of the current start, or of the last one."""
+        reported = self.report.nodes if self.report is not None else ()
+        return reported or tuple(self.record.nodes)
+
+    @property
+    def node_list(self) -> str:
+        """The nodes in few characters; safe to show."""
+        if self.report is not None and self.report.node_list:
+            return clean(self.report.node_list)
+        first = self.record.nodes[:1]
+        more = len(self.record.nodes) - 1
+        return clean(f"{first[0]} and {more} more" if more > 0 else "".join(first))
+
+    @property
+    def ends_at(self) -> float | None:
+        """When a running job reaches its time limit; None if unknown or without a limit."""
+        if self.state is JobState.RUNNING and self.report is not None:
+            return self.report.ends_at
+        return self.record.ends_at if self.state is JobState.UNKNOWN else None
+
+    @property
+    def reason(self) -> str:
+        """Why the job waits, in Slurm's words; safe to show."""
+        return clean(self.report.reason) if self.report is not None and self.is_waiting else ""
+
+    @property
+    def explanation(self) -> str:
+        """The reason in plain words, if it is a common one; safe to show."""
+        return _REASONS.get(self.reason, "").format(id=clean(self.record.id))
+
+    @property
+    def word(self) -> str:
+        """The state of the job, unless the state of its run says as much; else empty."""
+        return "" if self.state in _IMPLIED else _WORDS.get(self.state, self.state.value)
+
+    def details(self, now: float, *, runs: bool) -> tuple[str, ...]:
+        """Returns what is worth knowing about the job, the most important first; safe to show.
+
+        Args:
+            now: Seconds since the epoch.
+            runs: Whether processes of the run live, by their heartbeats.
+        """
+        found = [self.word, self.reason]
+        if self.is_waiting:
+            expected = self.report.expected_start if self.report is not None else None
+            if expected is not None and expected > now:
+                found.append(f"starts in {_about(expected - now)}")
+        elif self.state is JobState.RUNNING or (runs and not self.word):
+            if self.ends_at is not None:
+                left = self.ends_at - now
+                found.append(f"{_about(left)} left" if left > 0 else "at its time limit")
+            found.append(self.node_list)
+        return tuple(part for part in found if part)
+
+    def as_data(self) -> dict[str, Any]:
+        """Returns the job as `status --json` prints it."""
+        record, report = self.record, self.report
+        return {
+            "scheduler": record.scheduler,
+            "id": record.id,
+            "name": record.name,
+            "user": record.user,
+            "state": self.state.value,
+            "reason": report.reason if report is not None and self.is_waiting else "",
+            "expected_start": report.expected_start if report is not None else None,
+            "started_at": record.started_at if report is None else report.started_at,
+            "ends_at": self.ends_at,
+            "nodes": list(self.nodes),
+            "requeues": record.requeues,
+            "max_requeues": record.max_requeues,
+            "submitted_at": record.submitted_at,
+            "problem": self.problem,
+        }
+
+
+def _about(seconds: float) -> str:
+    """Returns a duration, in whole minutes unless it is short."""
+    return units.duration(round(seconds / 60) * 60 if seconds > _EXACT_BELOW else seconds)
+
+
+def is_same_job(record: BatchJob, report: JobReport) -> bool:
+    """Whether Slurm's job is the recorded one: an ID may come back on another cluster."""
+    if record.id != report.id or (record.user and record.user != report.user):
+        return False
+    submitted = report.submitted_at
+    return submitted is None or submitted > record.submitted_at - _CLOCK_SECONDS
+
+
+def last_sign_at(
+    workers: Sequence[tuple[WorkerStatus, WorkerState]], supervisor: SupervisorStatus | None
+) -> float:
+    """Returns the time of the newest heartbeat, in seconds since the epoch; 0 without one."""
+    signs = [status.updated_at for status, _ in workers]
+    signs += [supervisor.updated_at] if supervisor is not None else []
+    return max(signs, default=0.0)
+
+
+def state_with_job(state: RunState, job: JobView | None, last_sign_at: float) -> RunState:
+    """Returns the state of a run, given the state by its heartbeats alone and its job.
+
+    Args:
+        state: The state of the run by its heartbeats.
+        job: Its batch job, if it has one.
+        last_sign_at: The newest heartbeat, in seconds since the epoch; 0 if there is none.
+    """
+    if job is None or job.report is None:
+        return state
+    if job.is_waiting:
+        return state if state in _TRAINS else RunState.QUEUED
+    started = job.report.started_at
+    begins = job.state is JobState.RUNNING and started is not None and started > last_sign_at
+    return RunState.STARTING if begins and state in HAS_ENDED else state
