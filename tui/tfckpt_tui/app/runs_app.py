@@ -17,9 +17,10 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.base_app import BaseApp
 from tfckpt_tui.app.widgets.base.keybar import KeyBar, KeyHint
 from tfckpt_tui.app.widgets.run.run_list import RunList
+from tfckpt_tui.services.batch.job_list import JobList
 from tfckpt_tui.services.launch import form_like
 from tfckpt_tui.settings.config import Config
-from tfckpt_tui.settings.recent_runs import RunSummary, recent_runs, runs_below, summarize_runs
+from tfckpt_tui.settings.recent_runs import RunSummary, recent_runs, runs_below
 
 _POLL_SECONDS = 2.0
 
@@ -43,15 +44,17 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         Binding("q,escape,ctrl+c", "leave", "Leave", show=False),
     ]
 
-    def __init__(self, below: Path | None, config: Config) -> None:
+    def __init__(self, below: Path | None, config: Config, jobs: JobList | None = None) -> None:
         """Makes the app.
 
         Args:
             below: A directory to search for runs, in addition to those opened recently.
             config: The configuration of the user.
+            jobs: Adds the batch jobs of the user.
         """
         super().__init__(config)
         self._below = below
+        self._jobs = jobs or JobList()
         self._stopped = threading.Event()
 
     def compose(self) -> ComposeResult:
@@ -106,11 +109,19 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         self.exit()
 
     def _read_runs(self) -> None:
+        # Without Slurm, which may take seconds to answer.
+        self._read_once(ask=False)
         while not self._stopped.is_set():
-            now = time.time()
-            below = runs_below(self._below) if self._below is not None else []
-            self.post_message(RunsRead(summarize_runs([*recent_runs(), *below], now), now))
+            self._read_once(ask=True)
             self._stopped.wait(_POLL_SECONDS)
+
+    def _read_once(self, *, ask: bool) -> None:
+        now = time.time()
+        below = runs_below(self._below) if self._below is not None else []
+        roots = [*recent_runs(), *below]
+        self.post_message(
+            RunsRead(self._jobs.summarize(roots, now, with_others=True, ask=ask), now)
+        )
 
 
 _HINTS = (

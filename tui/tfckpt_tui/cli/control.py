@@ -10,11 +10,19 @@ import click
 import msgspec
 
 from tfckpt_trainer.errors import LaunchError, NoTrainerError, RefusedError, TfckptError
+from tfckpt_trainer.launch.slurm.jobs import cancel_job
 from tfckpt_trainer.rundir.command_queue import requester
+from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
+from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import CommandProgress, print_json, print_line, print_message
+from tfckpt_tui.services.batch.job_control import (
+    cancel_waiting_job,
+    find_active_job,
+    find_waiting_job,
+)
 from tfckpt_tui.services.request import DEFAULT_TIMEOUT, FrontEnd, ask, require_trainer
 from tfckpt_tui.services.restore import describe_plan, plan_restore_of
 
@@ -119,7 +127,13 @@ def stop(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Stop the run on all workers, and wait until it can be launched again."""
+    """Stop the run on all workers, and wait until it can be launched again.
+
+    If the batch job of the run waits in the queue of a cluster, cancels the job.
+    """
+    if not trainer_answers(run, time.time()) and find_waiting_job(run) is not None:
+        _cancel(run, as_json)
+        return
     deadline = time.monotonic() + timeout
 
     def await_end(stopped: Command) -> None:
@@ -134,6 +148,14 @@ def stop(
         if not force:
             raise
         _force(run, str(error), as_json)
+
+
+def _cancel(run: RunDirectory, as_json: bool) -> None:
+    message = cancel_waiting_job(run, through=FrontEnd.COMMAND_LINE)
+    if as_json:
+        print_json({"stopped": True, "message": message, "warnings": []})
+    else:
+        print_line(message)
 
 
 def _ask(
@@ -200,10 +222,25 @@ def _as_data(command: Command) -> dict[str, Any]:
     return fields
 
 
+def _force_job(job: BatchJob, reason: str, as_json: bool) -> None:
+    """Cancels a batch job: its processes run on other machines."""
+    print_message(f"{reason} Cancelling its batch job.")
+    cancel_job(job.id)
+    message = f"Cancelled batch job {job.id}. Slurm ends its processes; they may save first."
+    if as_json:
+        print_json({"stopped": True, "message": message, "warnings": []})
+    else:
+        print_line(message)
+
+
 def _force(run: RunDirectory, reason: str, as_json: bool) -> None:
     from tfckpt_trainer.launch.stop import stop_supervisor
 
     began = time.monotonic()
+    job = find_active_job(run)
+    if job is not None:
+        _force_job(job, reason, as_json)
+        return
     print_message(f"{reason} Ending its processes.")
     warnings: list[str] = []
     by = requester(FrontEnd.COMMAND_LINE)

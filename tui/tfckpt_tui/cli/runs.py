@@ -11,8 +11,9 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_tui.cli.main import DirectoryArgument, JsonOption
 from tfckpt_tui.cli.output import print_json, print_line, print_table
 from tfckpt_tui.formats import units
+from tfckpt_tui.services.batch.job_list import JobList
 from tfckpt_tui.services.report import Json
-from tfckpt_tui.settings.recent_runs import RunSummary, recent_runs, runs_below, summarize_runs
+from tfckpt_tui.settings.recent_runs import RunSummary, recent_runs, runs_below
 
 
 @click.command()
@@ -23,7 +24,8 @@ def runs(directory: Path | None, as_json: bool) -> None:
     if directory is not None and not directory.is_dir():
         raise UsageError(f"{directory} is not a directory; name one that contains runs.")
     now = time.time()
-    found = summarize_runs(runs_below(directory) if directory is not None else recent_runs(), now)
+    roots = runs_below(directory) if directory is not None else recent_runs()
+    found = JobList().summarize(roots, now, with_others=directory is None)
     if as_json:
         print_json({"runs": [_data(one) for one in found]})
         return
@@ -33,7 +35,7 @@ def runs(directory: Path | None, as_json: bool) -> None:
         return
     rows = [
         (
-            f"{one.state.value}: {', '.join(one.alerts)}" if one.alerts else one.state.value,
+            _state(one),
             "–" if one.step is None else f"{one.step:,}",
             "–" if one.total_steps is None else f"{one.total_steps:,}",
             "–" if one.loss is None else units.metric(one.loss),
@@ -43,6 +45,14 @@ def runs(directory: Path | None, as_json: bool) -> None:
         for one in found
     ]
     print_table(("STATE", "STEP", "OF", "LOSS", "ACTIVE", "DIRECTORY"), rows, right={1, 2, 3, 4})
+
+
+def _state(one: RunSummary) -> str:
+    """Returns the state with the alerts or the batch job."""
+    state = one.state.value
+    if one.alerts:
+        return f"{state}: {', '.join(one.alerts)}"
+    return f"{state}: job {one.job}" if one.job else state
 
 
 def _data(one: RunSummary) -> Json:
@@ -55,4 +65,5 @@ def _data(one: RunSummary) -> Json:
         "strategy": one.strategy,
         "active_at": one.active_at,
         "alerts": list(one.alerts),
+        "job": one.job,
     }

@@ -25,22 +25,25 @@ class JobWatch:
         self._on_answer = on_answer
         self._asking: threading.Thread | None = None
 
-    def look(self, record: BatchJob | None, state: RunState) -> JobView | None:
+    def look(
+        self, record: BatchJob | None, state: RunState, told_at: float = 0.0
+    ) -> JobView | None:
         """Returns what is known about the job.
 
         Args:
             record: The job of the run, if it has one.
             state: The state of the run, by heartbeats.
+            told_at: Time of the newest entry about the job in the event log; 0 without one.
         """
         is_asking = self._asking is not None and self._asking.is_alive()
-        if not is_asking and self._reader.is_due(record, state):
+        if not is_asking and self._reader.is_due(record, state, told_at):
             # A daemon: closing the app does not wait for Slurm.
             self._asking = threading.Thread(
-                target=self._ask, args=(record, state), name="batch job", daemon=True
+                target=self._ask, args=(record, state, told_at), name="batch job", daemon=True
             )
             self._asking.start()
         return self._reader.known(record)
 
-    def _ask(self, record: BatchJob | None, state: RunState) -> None:
-        self._reader.read(record, state)
+    def _ask(self, record: BatchJob | None, state: RunState, told_at: float) -> None:
+        self._reader.read(record, state, told_at)
         self._on_answer()

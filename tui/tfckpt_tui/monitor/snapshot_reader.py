@@ -34,7 +34,7 @@ from tfckpt_trainer.rundir.health import (
 from tfckpt_trainer.rundir.journal import Tail
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.command import Command
-from tfckpt_trainer.rundir.records.event import JournalEntry, SeriesPoint
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind, SeriesPoint
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.rundir.records.trash import TrashManifest
@@ -64,6 +64,10 @@ DIAGNOSTIC_SECONDS = 3.0
 
 RACY_SECONDS = 2.0
 """A directory changed this recently may change again without a new modification time."""
+
+_ABOUT_JOB = frozenset(
+    {JournalKind.SUBMIT, JournalKind.STOP, JournalKind.REQUEUE, JournalKind.PREEMPT}
+)
 
 ResultT = TypeVar("ResultT")
 
@@ -123,9 +127,9 @@ class SnapshotReader:
         states = [(view.status, view.state) for view in workers]
         supervisor = self._load_status(run.supervisor_status, SupervisorStatus)
         state = run_state(states, supervisor, now, self._lives)
-        job = self._jobs.look(self._load(run.job_file, BatchJob), state)
         self._journal.extend(self._journal_tail.read_new())
         self._series.add(self._series_tail.read_new())
+        job = self._jobs.look(self._load(run.job_file, BatchJob), state, self._job_told_at())
         checkpoints, trash = self._checkpoints(now), self._trash(now)
         queue = CommandQueue(run)
         none: list[Command] = []
@@ -158,6 +162,10 @@ class SnapshotReader:
             alerts=find_alerts(run.root, states, checkpoints),
             problems=tuple(self._problems),
         )
+
+    def _job_told_at(self) -> float:
+        """Returns the time of the newest event that may have changed the batch job."""
+        return max((entry.at for entry in self._journal if entry.kind in _ABOUT_JOB), default=0.0)
 
     def _forget(self) -> None:
         run = self._run

@@ -49,6 +49,8 @@ class RunSummary:
         step: The step in the chief's last heartbeat, or else of the newest checkpoint.
         active_at: Time of the last heartbeat or save, in seconds since the epoch.
         alerts: The alerts of the run in a few words each, the most urgent first.
+        heard_at: Time of the last heartbeat; 0 if there was none.
+        job: The batch job in a few words, not cleaned; empty without one.
     """
 
     root: Path
@@ -59,6 +61,8 @@ class RunSummary:
     strategy: str
     active_at: float
     alerts: tuple[str, ...] = ()
+    heard_at: float = 0.0
+    job: str = ""
 
 
 def remember_run(root: Path) -> None:
@@ -130,6 +134,8 @@ def summarize_run(root: Path, now: float) -> RunSummary:
     states = [(worker, worker_state(worker, now)) for worker in workers]
     state = run_state(states, supervisor, now)
     chief = next((worker for worker in workers if worker.index == 0), None)
+    signs = [worker.updated_at for worker in workers]
+    signs += [supervisor.updated_at] if supervisor is not None else []
     return RunSummary(
         root=root,
         state=state,
@@ -141,6 +147,7 @@ def summarize_run(root: Path, now: float) -> RunSummary:
             _modified_at(run.state_file), *(worker.updated_at for worker in workers), 0.0
         ),
         alerts=tuple(alert.title for alert in find_alerts(root, states, ())),
+        heard_at=max(signs, default=0.0),
     )
 
 

@@ -148,6 +148,12 @@ class CommandOutput:
     output: str
     errors: str = ""
 
+    @property
+    def last_line(self) -> str:
+        """The last line that it printed, preferably an error."""
+        lines = [line for line in (self.errors or self.output).splitlines() if line.strip()]
+        return lines[-1].strip() if lines else f"It ended with status {self.status}."
+
 
 Runner = Callable[[Sequence[str], float], CommandOutput]
 """Runs a command with a time limit in seconds. Raises `OSError` or `subprocess.TimeoutExpired`."""
@@ -160,17 +166,20 @@ def run_command(command: Sequence[str], seconds: float) -> CommandOutput:
         OSError: The command cannot be started.
         subprocess.TimeoutExpired: It did not end in time, and was killed.
     """
-    kept = {
+    environment = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("SQUEUE_", "SCANCEL_"))
     }
+    if command[0] == "squeue":
+        # Not for sbatch, which hands its environment to the job.
+        environment["SLURM_TIME_FORMAT"] = "%s"
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=seconds,
-        env=kept | {"SLURM_TIME_FORMAT": "%s"},
+        env=environment,
         check=False,
     )
     return CommandOutput(
@@ -226,7 +235,7 @@ def read_jobs(
     except OSError as error:
         return JobAnswer(problem=f"squeue cannot be started: {error.strerror or error}.")
     if done.status != 0 and _NO_SUCH_JOB not in done.errors:
-        return JobAnswer(problem=f"squeue: {_last_line(done)}")
+        return JobAnswer(problem=f"squeue: {done.last_line}")
     return JobAnswer(parse_jobs(done.output, separator))
 
 
@@ -262,7 +271,7 @@ def cancel_job(
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LaunchError(f"Job {job_id} may not be cancelled: {error}. {by_hand}") from error
     if done.status != 0:
-        raise LaunchError(f"Job {job_id} was not cancelled. {_last_line(done)}")
+        raise LaunchError(f"Job {job_id} was not cancelled. {done.last_line}")
 
 
 def parse_jobs(output: str, separator: str) -> dict[str, JobReport]:
@@ -328,11 +337,6 @@ def _text(value: str) -> str:
 
 def _time(value: str) -> float | None:
     return float(value) if re.fullmatch(r"[1-9]\d{0,11}", value, re.ASCII) else None
-
-
-def _last_line(done: CommandOutput) -> str:
-    lines = [line for line in (done.errors or done.output).splitlines() if line.strip()]
-    return lines[-1].strip() if lines else f"It ended with status {done.status}."
 
 
 def expand_nodes(node_list: str) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
+from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.reserve import DiskFullError
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
@@ -159,8 +160,13 @@ class RunControl:
         self._submit(CommandKind.RESUME if paused else CommandKind.PAUSE, {})
 
     def stop(self) -> None:
-        """Stops the run, after confirmation."""
+        """Stops the run, or cancels its batch job if that waits, after confirmation."""
         from tfckpt_tui.app.dialogs.stop import StopDialog
+
+        snapshot = self._dashboard.loaded_snapshot
+        if snapshot.job is not None and snapshot.job.is_waiting and not snapshot.trainer_answers:
+            self._cancel_job()
+            return
 
         def answered(save: bool | None) -> None:
             if save is not None:
@@ -168,11 +174,49 @@ class RunControl:
 
         self._dashboard.app.push_screen(StopDialog(self._dashboard.loaded_snapshot), answered)
 
+    def _cancel_job(self) -> None:
+        """Cancels the batch job of the run, after confirmation."""
+        from tfckpt_tui.app.dialogs.batch_job import CancelJobDialog
+        from tfckpt_tui.services.batch.job_control import cancel_waiting_job
+
+        dashboard = self._dashboard
+
+        def answered(agreed: bool | None) -> None:
+            if agreed:
+                dashboard.run_app.start_job(
+                    "cancel",
+                    partial(cancel_waiting_job, self._run, through=FrontEnd.APP),
+                    dashboard.tell,
+                )
+
+        dashboard.app.push_screen(CancelJobDialog(dashboard.loaded_snapshot), answered)
+
+    def _submit_job(self, job: BatchJob) -> None:
+        """Submits the batch job of the run again, after confirmation."""
+        from tfckpt_tui.app.dialogs.batch_job import SubmitJobDialog
+        from tfckpt_tui.services.batch.job_control import script_of, submit_again
+
+        dashboard = self._dashboard
+
+        def answered(agreed: bool | None) -> None:
+            if agreed:
+                dashboard.run_app.start_job(
+                    "submit",
+                    partial(submit_again, self._run, through=FrontEnd.APP),
+                    lambda done: dashboard.tell(done[1]),
+                )
+
+        script = script_of(self._run, job)
+        dashboard.app.push_screen(SubmitJobDialog(dashboard.loaded_snapshot, script), answered)
+
     def launch(self) -> None:
-        """Launches training in this directory with the options of a form."""
+        """Launches training again: by the batch job of the run, or by the options of a form."""
         from tfckpt_tui.app.dialogs.launch import LaunchDialog
 
         dashboard = self._dashboard
+        if dashboard.loaded_snapshot.job is not None:
+            self._submit_job(dashboard.loaded_snapshot.job.record)
+            return
 
         def answered(options: LaunchOptions | None) -> None:
             if options is not None:

@@ -42,6 +42,18 @@ def _can_export(run: RunSnapshot, selection: Selection) -> str:
     return ""
 
 
+def _can_stop(run: RunSnapshot, selection: Selection) -> str:
+    if _has_waiting_job(run, selection):
+        return ""
+    return _TRAINER(run, selection)
+
+
+def _has_waiting_job(run: RunSnapshot, selection: Selection) -> bool:
+    del selection
+    # A trainer that answers is stopped, whatever waits.
+    return run.job is not None and run.job.is_waiting and not run.trainer_answers
+
+
 _TRAINER = require(
     lambda run, selection: run.trainer_answers,
     "No trainer answers. This action needs a running trainer.",
@@ -222,11 +234,13 @@ ACTIONS = (
         key="x",
         label="stop",
         title="Stop the run",
-        help="Ends training on all workers, with a last save or without. Asks first.",
+        help="Ends training on all workers, with a last save or without. Cancels the batch job of "
+        "a run that waits in the queue. Asks first.",
         perform=lambda dashboard: dashboard.run_control.stop(),
         command="stop",
-        requires=(_TRAINER,),
+        requires=(_can_stop,),
         changes_run=True,
+        other_label=("cancel", _has_waiting_job),
     ),
     Action(
         name="launch",
@@ -234,10 +248,15 @@ ACTIONS = (
         label="launch",
         title="Launch training here, or launch it again",
         help="Opens a form with the command, the number of workers and the options of the last "
-        "launch. Training continues from the newest restorable checkpoint.",
+        "launch; on a cluster, submits the batch job again. Training continues from the newest "
+        "restorable checkpoint.",
         perform=lambda dashboard: dashboard.run_control.launch(),
         command="launch",
         requires=(
+            require(
+                lambda run, selection: run.state is not RunState.QUEUED,
+                "The batch job of the run waits in the queue. Cancel it first.",
+            ),
             require(
                 lambda run, selection: run.state in HAS_ENDED,
                 "The run is active. Stop it first.",

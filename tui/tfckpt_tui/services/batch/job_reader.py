@@ -82,25 +82,30 @@ class JobReader:
         restarted = known.record.started_at != record.started_at
         return JobView(record, None if restarted else known.report, known.problem)
 
-    def is_due(self, record: BatchJob | None, state: RunState | None = None) -> bool:
+    def is_due(
+        self, record: BatchJob | None, state: RunState | None = None, told_at: float = 0.0
+    ) -> bool:
         """Whether it is time to ask: at intervals, and soon after something has changed.
 
         Args:
             record: The job.
             state: The state of its run, by heartbeats.
+            told_at: Time of the newest entry about the job in the event log; 0 without one.
         """
         if record is None or record.scheduler != SLURM:
             return False
         since = self._clock() - self._asked_at
-        if self._topic(record, state) != self._asked_about:
+        if self._topic(record, state, told_at) != self._asked_about:
             return since >= LEAST_SECONDS
         return since >= self._pause
 
-    def read(self, record: BatchJob | None, state: RunState | None = None) -> JobView | None:
-        """Returns the job of a run; asks Slurm if it is time to. Takes seconds at worst."""
-        if record is None or not self.is_due(record, state):
+    def read(
+        self, record: BatchJob | None, state: RunState | None = None, told_at: float = 0.0
+    ) -> JobView | None:
+        """Returns the job of a run; asks Slurm if `is_due`. Takes seconds at worst."""
+        if record is None or not self.is_due(record, state, told_at):
             return self.known(record)
-        topic = self._topic(record, state)
+        topic = self._topic(record, state, told_at)
         answer = read_jobs([record.id], runner=self._runner)
         report = answer.jobs.get(record.id)
         if report is not None and not is_same_job(record, report):
@@ -123,5 +128,5 @@ class JobReader:
         return ENDED_SECONDS if state in ENDED or state is JobState.UNKNOWN else RUNNING_SECONDS
 
     @staticmethod
-    def _topic(record: BatchJob, state: RunState | None) -> tuple[object, ...]:
-        return record.id, record.started_at, record.requeues, state in HAS_ENDED
+    def _topic(record: BatchJob, state: RunState | None, told_at: float) -> tuple[object, ...]:
+        return record.id, record.started_at, record.requeues, state in HAS_ENDED, told_at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfckpt_tui.app.widgets.base.columns import Column, choose
+from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.icons import RUN, Icon
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten, shorten_middle
@@ -21,6 +21,8 @@ _COLUMNS = (
     Column("strategy", "strategy", 18, rank=3, align="<", stretch=1),
     Column("path", "run", 24, align="<", stretch=3),
 )
+_JOB = Column("job", "batch job", 16, rank=1, align="<", stretch=1)
+"""Only in lists in which a run has a batch job."""
 
 
 class RunList(ListPane):
@@ -61,7 +63,7 @@ class RunList(ListPane):
 
     def head_lines(self, width: int) -> Sequence[Line]:
         """Returns the titles of the columns."""
-        return (choose(_COLUMNS, width).head(),) if self._runs else ()
+        return (self._layout(width).head(),) if self._runs else ()
 
     def empty_lines(self, width: int) -> Sequence[Line]:
         """Returns how to open a first run."""
@@ -72,10 +74,15 @@ class RunList(ListPane):
         )
         return (line((shorten(words, width), "muted")),)
 
+    def _layout(self, width: int) -> Layout:
+        *columns, path = _COLUMNS
+        has_job = any(one.job for one in self._runs)
+        return choose((*columns, _JOB, path) if has_job else _COLUMNS, width)
+
     def row_line(self, row: int, width: int) -> Line:
         """Returns one run."""
         one = self._runs[row]
-        layout = choose(_COLUMNS, width)
+        layout = self._layout(width)
         room = next(size for column, size in layout.columns if column.key == "path")
         share = "–"
         if one.step is not None and one.total_steps:
@@ -90,6 +97,7 @@ class RunList(ListPane):
                 "share": ((share, "value"),),
                 "loss": (("–" if one.loss is None else units.metric(one.loss), "value"),),
                 "age": ((age, "muted"),),
+                "job": ((clean(one.job), "muted"),),
                 "strategy": ((alerts, "bad") if alerts else (clean(one.strategy), "muted"),),
                 "path": ((shorten_middle(clean(str(one.root)), room), "strong"),),
             }

@@ -1,0 +1,274 @@
+"""Cancelling the batch job of a run, and submitting it again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+from app_driving import top, until, until_jobs_are_shown, until_shown
+from batch_runs import runs, waits, with_job
+from json_reference import check
+from rundir_factory import RunFactory, two_branches, without_heartbeats
+
+from command_running import Tool
+from recorded_slurm import RecordedSlurm
+from tfckpt_trainer.errors import ExitCode, LaunchError, RefusedError, UsageError
+from tfckpt_trainer.launch.slurm.jobs import CommandOutput
+from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.monitor.run_monitor import Monitor
+from tfckpt_tui.services.batch import job_control
+from tfckpt_tui.services.batch.job_control import (
+    cancel_waiting_job,
+    find_active_job,
+    find_waiting_job,
+    script_of,
+    submit_again,
+)
+from tfckpt_tui.services.batch.job_reader import JobReader
+from tfckpt_tui.services.request import FrontEnd
+
+SCRIPT = """#!/bin/bash
+#SBATCH --nodes=2
+#SBATCH --time=8:00:00
+#SBATCH --job-name=a\x1b[31mb
+srun true
+"""
+
+
+class Queue(RecordedSlurm):
+    """A queue that takes one job, and lets it be cancelled."""
+
+    submitted = "1235;tn\n"
+
+    def __call__(self, command: Sequence[str], seconds: float) -> CommandOutput:
+        found = super().__call__(command, seconds)
+        if command[0] == "scancel" and self.status == 0:
+            self.output = self.output.replace("<S>PENDING<S>", "<S>CANCELLED<S>")
+        if command[0] == "sbatch" and self.status == 0:
+            self.output = waits(id=self.submitted.split(";")[0], submitted=int(time.time())).output
+            return CommandOutput(0, self.submitted)
+        return found
+
+
+def never(_seconds: float) -> None:
+    raise AssertionError("it waited")
+
+
+@pytest.fixture
+def queued(tmp_path: Path) -> RunFactory:
+    """A run whose job waits in the queue."""
+    made = without_heartbeats(two_branches(tmp_path / "language-model"))
+    with_job(made, max_requeues=5, started_at=1.0, requeues=2, nodes=["tn0"])
+    made.run.job_script.write_text(SCRIPT)
+    return made
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
+    return Tool(capsys)
+
+
+cancel = partial(cancel_waiting_job, through=FrontEnd.APP, sleep=never)
+submit = partial(submit_again, through=FrontEnd.APP)
+
+
+def test_a_waiting_job_is_cancelled_and_the_event_log_says_so(queued: RunFactory) -> None:
+    slurm = Queue(waits().output)
+    message = cancel(queued.run, runner=slurm)
+    assert message == "Cancelled batch job 1234, which waited in the queue."
+    assert ("scancel", "--state=PENDING", "1234") in slurm.commands
+    entry = read_entries(queued.run)[-1]
+    assert (entry.kind, entry.message) == (JournalKind.STOP, message)
+    assert entry.by.endswith("terminal app")
+
+
+def test_a_job_that_has_started_meanwhile_is_left_alone(queued: RunFactory) -> None:
+    before = read_entries(queued.run)
+    with pytest.raises(RefusedError, match=r"it has started on tn\[0-1\]. Stop the run with `tf"):
+        cancel(queued.run, runner=runs(time.time()))
+    assert read_entries(queued.run) == before
+
+
+def test_a_job_that_slurm_does_not_cancel_is_told(
+    queued: RunFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(job_control, "CANCEL_SECONDS", -1.0)
+    with pytest.raises(LaunchError, match=r"1234 still waits .* `scancel --verbose 1234`"):
+        cancel_waiting_job(queued.run, through=FrontEnd.APP, runner=waits(), sleep=slept.append)
+    with pytest.raises(LaunchError, match="denied"):
+        cancel(queued.run, runner=Queue(waits().output, status=1, errors="error: denied"))
+    queued.run.job_file.unlink()
+    with pytest.raises(UsageError, match="no batch job"):
+        cancel(queued.run, runner=waits())
+
+
+def test_the_kept_script_is_submitted_again(queued: RunFactory) -> None:
+    slurm = Queue()
+    job, message = submit(queued.run, runner=slurm)
+    assert ("sbatch", "--parsable", str(queued.run.job_script)) in slurm.commands
+    assert message == "Submitted batch job 1235, with the options of job 1234."
+    assert job == load(queued.run.job_file, BatchJob)
+    assert (job.id, job.cluster, job.requeues, job.max_requeues) == ("1235", "tn", 0, 5)
+    assert (job.nodes, job.started_at, job.user) == ([], None, "ada")
+    assert read_entries(queued.run)[-1].kind is JournalKind.SUBMIT
+
+
+def test_a_job_that_started_at_once_keeps_its_own_record(queued: RunFactory) -> None:
+    slurm = Queue()
+
+    def starts_at_once(command: Sequence[str], seconds: float) -> CommandOutput:
+        found = slurm(command, seconds)
+        if command[0] == "sbatch":
+            with_job(queued, id="1235", started_at=5.0, nodes=["tn2"])
+        return found
+
+    submit(queued.run, runner=starts_at_once)
+    assert load(queued.run.job_file, BatchJob).nodes == ["tn2"]
+
+
+@pytest.mark.parametrize("slurm", [waits(), runs(time.time())])
+def test_an_active_job_is_not_submitted_again(queued: RunFactory, slurm: RecordedSlurm) -> None:
+    with pytest.raises(RefusedError, match=r"Job 1234 of this run is .* Stop it first"):
+        submit(queued.run, runner=slurm)
+    assert slurm.asked("sbatch") == 0
+
+
+def test_a_job_that_cannot_be_submitted_changes_nothing(queued: RunFactory) -> None:
+    before = queued.run.job_file.read_bytes()
+    refusing = RecordedSlurm(status=1, errors="sbatch: error: invalid partition: gpu\n")
+    with pytest.raises(LaunchError, match="invalid partition: gpu"):
+        submit(queued.run, runner=refusing)
+    absent = RecordedSlurm()
+    absent.raises = FileNotFoundError("sbatch")
+    with pytest.raises(
+        LaunchError, match=r"no Slurm commands. Submit it on a host with Slurm: `sb"
+    ):
+        submit(queued.run, runner=absent)
+    odd = Queue()
+    odd.submitted = "hello"
+    with pytest.raises(LaunchError, match="expected the ID"):
+        submit(queued.run, runner=odd)
+    assert queued.run.job_file.read_bytes() == before
+    queued.run.job_script.unlink()
+    with pytest.raises(UsageError, match=r"no batch script. Launch it with `tfckpt-tui launch --s"):
+        submit(queued.run, runner=odd)
+
+
+@pytest.mark.parametrize("script", ["", "/etc/passwd", "../../evil", ".tfckpt/../../../evil"])
+def test_a_record_cannot_name_a_script_elsewhere(queued: RunFactory, script: str) -> None:
+    assert script_of(queued.run, with_job(queued, script=script)) == queued.run.job_script
+
+
+# -- the commands ------------------------------------------------------------------------------
+
+
+def commands_with(monkeypatch: pytest.MonkeyPatch, slurm: RecordedSlurm) -> None:
+    for function in (find_waiting_job, find_active_job, cancel_waiting_job):
+        changed: Callable[..., object] = partial(function, runner=slurm)
+        monkeypatch.setattr(f"tfckpt_tui.cli.control.{function.__name__}", changed)
+    monkeypatch.setattr(
+        "tfckpt_tui.cli.control.cancel_job", partial(job_control.cancel_job, runner=slurm)
+    )
+
+
+def test_stop_cancels_a_job_that_waits(
+    queued: RunFactory, tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm = Queue(waits().output)
+    commands_with(monkeypatch, slurm)
+    said = tool("stop", queued.run.root, "--json")
+    check("`stop --force`", said.json)
+    assert said.json["message"].startswith("Cancelled batch job 1234")
+    assert tool("stop", queued.run.root).code == ExitCode.NO_TRAINER
+
+
+def test_stop_by_force_cancels_a_job_whose_trainer_does_not_answer(
+    queued: RunFactory, tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm = runs(time.time())
+    commands_with(monkeypatch, slurm)
+    assert tool("stop", queued.run.root).code == ExitCode.NO_TRAINER
+    assert slurm.asked("scancel") == 0
+    said = tool("stop", queued.run.root, "--force")
+    assert said.data.startswith("Cancelled batch job 1234.")
+    assert slurm.commands[-1] == ("scancel", "1234")
+
+
+# -- the app -----------------------------------------------------------------------------------
+
+
+def app_on(made: RunFactory, slurm: RecordedSlurm, *, read_only: bool = False) -> TfckptApp:
+    monitor = Monitor(made.run, poll=0.1, jobs=JobReader(slurm))
+    return TfckptApp(made.run, monitor=monitor, read_only=read_only)
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40)])
+async def test_x_cancels_and_L_submits_again(
+    queued: RunFactory, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    slurm = Queue(waits(reason="JobHeldUser").output)
+    for function in (cancel_waiting_job, submit_again):
+        changed: Callable[..., object] = partial(function, runner=slurm)
+        monkeypatch.setattr(job_control, function.__name__, changed)
+    app = app_on(queued, slurm)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await until_shown(pilot, "◷ queued   job 1234")
+        if size[0] >= 80:
+            await until_shown(pilot, "x cancel")
+        await pilot.press("L")
+        await until_shown(pilot, "Not now: launch")
+        await pilot.press("x")
+        await until_shown(pilot, "Only its place")
+        await until_shown(pilot, "scontrol release")
+        assert slurm.asked("scancel") == 0
+        await pilot.press("y")
+        await until_jobs_are_shown(pilot)
+        await until_shown(pilot, "○ unattended   job 1234: cancelled")
+        await pilot.press("L")
+        await until_shown(pilot, "--nodes=2")
+        assert "--job-name=a␛[31mb" in top(app)
+        assert "ckpt-b1-400" in top(app)
+        await pilot.press("y")
+        await until_jobs_are_shown(pilot)
+        await until_shown(pilot, "◷ queued   job 1235")
+    assert (slurm.asked("scancel"), slurm.asked("sbatch")) == (1, 1)
+
+
+async def test_a_dialog_notices_that_the_job_has_started(queued: RunFactory) -> None:
+    slurm = waits()
+    app = app_on(queued, slurm)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "◷ queued")
+        await pilot.press("x")
+        await until_shown(pilot, "Only its place")
+        slurm.output = runs(time.time()).output
+        with_job(queued, started_at=time.time(), nodes=["tn0", "tn1"])
+        await until_shown(pilot, "✗ The job does not wait")
+        await pilot.press("y", "n")
+        await until(pilot, lambda: "Only its place" not in top(app), "a closed dialog")
+    assert slurm.asked("scancel") == 0
+
+
+async def test_a_missing_script_is_told_before_anything_happens(queued: RunFactory) -> None:
+    queued.run.job_script.unlink()
+    app = app_on(queued, Queue(waits(state="CANCELLED").output))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "cancelled")
+        await pilot.press("L")
+        await until_shown(pilot, "✗ The batch script is")
+
+
+async def test_nothing_is_cancelled_read_only(queued: RunFactory) -> None:
+    app = app_on(queued, waits(), read_only=True)
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await until_shown(pilot, "◷ queued")
+        await pilot.press("x")
+        await until_shown(pilot, "--read-only")

@@ -1,0 +1,109 @@
+"""The dialogs of a batch job: cancel it while it waits, and submit it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.rundir.files import read_bounded
+from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
+from tfckpt_tui.app.widgets.base.styled_text import Span
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+
+_MOST_OPTIONS = 10
+_MOST_BYTES = 1 << 20
+
+
+class CancelJobDialog(Dialog[bool]):
+    """Asks whether to cancel the batch job of the run, which waits in the queue."""
+
+    caption = " cancel the job? "
+
+    def text(self) -> Iterable[Iterable[Span]]:
+        """Returns which job it is, and what is lost."""
+        job = self.snapshot.job
+        assert job is not None
+        yield (
+            ("Batch job ", ""),
+            (clean(job.record.id), "strong"),
+            (" waits in the queue", ""),
+            (f": {job.reason}." if job.reason else ".", ""),
+        )
+        if job.explanation:
+            yield ((f"{job.explanation[0].upper()}{job.explanation[1:]}.", "muted"),)
+        yield (("Only its place in the queue is lost. All checkpoints are kept.", ""),)
+        yield (("L submits the job again with the same options.", "muted"),)
+
+    def refusal(self) -> str:
+        """Returns that the job has started, if it has since the dialog was opened."""
+        job = self.snapshot.job
+        if job is not None and job.is_waiting:
+            return ""
+        return "The job does not wait in the queue any more."
+
+    def choices(self) -> list[Choice[bool]]:
+        """Returns keep and cancel."""
+        return [Choice("n", "keep it", None), Choice("y", "cancel the job", True, "warning")]
+
+
+class SubmitJobDialog(Dialog[bool]):
+    """Asks whether to submit the kept batch script of the run again."""
+
+    caption = " submit the job again? "
+
+    def __init__(self, snapshot: RunSnapshot, script: Path) -> None:
+        """Creates the dialog.
+
+        Args:
+            snapshot: Of the run, which has a batch job.
+            script: The batch script.
+        """
+        super().__init__(snapshot)
+        self._script = script
+        self._options = _options(script)
+
+    def text(self) -> Iterable[Iterable[Span]]:
+        """Returns what is submitted, and where training continues."""
+        job = self.snapshot.job
+        assert job is not None
+        head = self.snapshot.head
+        start = f"continues from {clean(head.name)}" if head is not None else "starts at step 0"
+        yield (
+            ("Submits the batch script of job ", ""),
+            (clean(job.record.id), "strong"),
+            (" to Slurm again.", ""),
+        )
+        yield ((f"Training {start}.", ""),)
+        yield ((clean(str(self._script)), "muted"),)
+        for option in self._options[:_MOST_OPTIONS]:
+            yield ((f"  {option}", "value"),)
+        more = len(self._options) - _MOST_OPTIONS
+        if more > 0:
+            yield ((f"  and {units.count(more, 'more option')}", "muted"),)
+
+    def refusal(self) -> str:
+        """Returns why the script cannot be submitted."""
+        if self._script.is_file():
+            return ""
+        return "The batch script is missing. Launch the run with `tfckpt-tui launch --slurm`."
+
+    def choices(self) -> list[Choice[bool]]:
+        """Returns cancel and submit."""
+        return [Choice("n", "cancel", None), Choice("y", "submit", True, "primary")]
+
+
+def _options(script: Path) -> list[str]:
+    """Returns the options of Slurm in a batch script; safe to show."""
+    try:
+        text = read_bounded(script, _MOST_BYTES).decode(errors="replace")
+    except (OSError, DamagedFileError):
+        return []
+    marker = "#SBATCH "
+    return [
+        clean(line.removeprefix(marker).strip())
+        for line in text.splitlines()
+        if line.startswith(marker)
+    ]

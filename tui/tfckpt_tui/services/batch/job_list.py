@@ -1,0 +1,144 @@
+"""The runs of a list with their batch jobs, and jobs of the user whose runs are not in the list."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tfckpt_trainer.launch.slurm.jobs import (
+    ENDED,
+    JobAnswer,
+    JobReport,
+    Runner,
+    read_jobs,
+    run_command,
+)
+from tfckpt_trainer.rundir.health import HAS_ENDED
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_tui.services.batch.job_reader import (
+    LONGEST_SILENT_SECONDS,
+    SILENT_SECONDS,
+    SLURM,
+    WAITING_SECONDS,
+    read_job_record,
+)
+from tfckpt_tui.services.batch.job_view import JobView, is_same_job, state_with_job
+from tfckpt_tui.settings.recent_runs import RunSummary, summarize_runs
+
+
+class JobList:
+    """Adds batch jobs to lists of runs; asks Slurm once for all jobs of the user."""
+
+    def __init__(
+        self, runner: Runner = run_command, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Creates a list.
+
+        Args:
+            runner: Runs the commands of Slurm.
+            clock: Returns seconds; never goes back.
+        """
+        self._runner = runner
+        self._clock = clock
+        self._answer = JobAnswer()
+        self._asked_at = float("-inf")
+        self._pause = 0.0
+
+    def summarize(
+        self, roots: Iterable[Path], now: float, *, with_others: bool, ask: bool = True
+    ) -> list[RunSummary]:
+        """Summarizes runs, the one with the latest activity first.
+
+        Args:
+            roots: The run directories.
+            now: Seconds since the epoch.
+            with_others: Whether to add the runs of all other jobs of the user.
+            ask: Whether to ask Slurm if it is time to, which takes seconds at worst.
+        """
+        answer = self._ask() if ask else self._answer
+        more = roots_of_jobs(answer.jobs.values()) if with_others else []
+        return [_with_job(one, answer) for one in summarize_runs([*roots, *more], now)]
+
+    def _ask(self) -> JobAnswer:
+        """Returns the jobs of the user, not older than the pause after the last question."""
+        if self._clock() - self._asked_at >= self._pause:
+            self._answer = read_jobs(runner=self._runner)
+            self._asked_at = self._clock()
+            self._pause = _pause_after(self._answer)
+        return self._answer
+
+
+def _with_job(summary: RunSummary, answer: JobAnswer) -> RunSummary:
+    record = read_job_record(RunDirectory(summary.root))
+    if record is None:
+        return summary
+    view = _newest_view(summary.root, record, answer)
+    state = state_with_job(summary.state, view, summary.heard_at)
+    return replace(summary, state=state, job=_short(view, runs=state not in HAS_ENDED))
+
+
+def roots_of_jobs(jobs: Iterable[JobReport]) -> list[Path]:
+    """Returns the run directories whose kept batch scripts are waiting or running jobs.
+
+    Slurm knows the path of each script. Only directories with the record of a job count.
+    """
+    found = []
+    for job in jobs:
+        root = _root_of(job)
+        if root is not None and job.state not in ENDED and root.is_absolute():
+            run = RunDirectory(root)
+            if read_job_record(run) is not None:
+                found.append(root)
+    return list(dict.fromkeys(found))
+
+
+def _root_of(job: JobReport) -> Path | None:
+    """Returns the run directory of which a job runs the kept batch script."""
+    script = Path(job.script)
+    root = script.parent.parent
+    return root if job.script and script == RunDirectory(root).job_script else None
+
+
+def _newest_view(root: Path, record: BatchJob, answer: JobAnswer) -> JobView:
+    """Returns the recorded job, or a later one that somebody submitted with the same script."""
+    report = answer.jobs.get(record.id)
+    if report is not None and not is_same_job(record, report):
+        report = None
+    if report is None or report.state in ENDED:
+        later = _active_job_of(root, answer.jobs.values())
+        if later is not None:
+            return JobView(_record_of(later), later)
+    return JobView(record, report)
+
+
+def _active_job_of(root: Path, jobs: Iterable[JobReport]) -> JobReport | None:
+    return next((j for j in jobs if _root_of(j) == root and j.state not in ENDED), None)
+
+
+def _record_of(report: JobReport) -> BatchJob:
+    return BatchJob(
+        scheduler=SLURM,
+        id=report.id,
+        user=report.user,
+        name=report.name,
+        submitted_at=report.submitted_at or 0.0,
+        script=report.script,
+    )
+
+
+def _short(view: JobView, *, runs: bool) -> str:
+    """Returns the job in a few words: its ID, and why it waits or how it ended."""
+    words: Sequence[str] = [view.word, view.reason]
+    told = ", ".join(word for word in words if word)
+    if told:
+        return f"{view.record.id} {told}"
+    return view.record.id if runs else ""
+
+
+def _pause_after(answer: JobAnswer) -> float:
+    if not answer.is_present:
+        return LONGEST_SILENT_SECONDS
+    return SILENT_SECONDS if answer.problem else WAITING_SECONDS
