@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 from tfckpt_trainer.errors import LaunchError, RefusedError, UsageError
 from tfckpt_trainer.launch.orphans import living_supervisor
 from tfckpt_trainer.launch.slurm.jobs import (
@@ -197,13 +195,14 @@ def _sbatch(script: Path, runner: Runner) -> tuple[str, str]:
 
 
 def _new_record(before: BatchJob, job_id: str, cluster: str) -> BatchJob:
-    return msgspec.structs.replace(
-        before,
+    """Returns the record of a new job; what earlier starts recorded does not apply."""
+    return BatchJob(
+        scheduler=before.scheduler,
         id=job_id,
         cluster=cluster or before.cluster,
+        user=before.user,
+        name=before.name,
         submitted_at=time.time(),
-        requeues=0,
-        nodes=[],
-        started_at=None,
-        ends_at=None,
+        script=before.script,
+        max_requeues=before.max_requeues,
     )
