@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from recorded_slurm import RecordedSlurm, job_line
 from tfckpt_trainer.errors import LaunchError, UsageError
 from tfckpt_trainer.launch.slurm.jobs import (
-    MOST_NODES,
     JobState,
     cancel_job,
-    expand_nodes,
     is_job_id,
     parse_jobs,
     read_jobs,
@@ -186,27 +184,7 @@ def test_an_answer_that_was_cut_off_has_only_whole_jobs() -> None:
     assert list(parse_jobs(whole[: len(whole) - 40], "<S>")) == ["1"]
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("", ()),
-        ("tn0", ("tn0",)),
-        ("tn[0-2,5],gpu07", ("tn0", "tn1", "tn2", "tn5", "gpu07")),
-        ("n[08-11]-ib", ("n08-ib", "n09-ib", "n10-ib", "n11-ib")),
-        ("r[1-2]n[1,3]", ("r1n1", "r1n3", "r2n1", "r2n3")),
-        ("a[", ("a",)),
-        ("a[1-x]", ("a1-x",)),
-    ],
-)
-def test_lists_of_nodes_keep_the_order_of_slurm(text: str, names: tuple[str, ...]) -> None:
-    assert expand_nodes(text) == names
-
-
-@given(st.text(alphabet="ab0129[],-", max_size=40))
-def test_any_list_of_nodes_is_bounded(text: str) -> None:
-    assert len(expand_nodes(text)) <= MOST_NODES
-
-
-def test_a_huge_list_of_nodes_is_cut() -> None:
-    assert len(expand_nodes("n[0-999999999]")) == MOST_NODES
-    assert len(expand_nodes("n[0-99999]m[0-99999]x[0-99999]")) == MOST_NODES
+def test_a_list_of_nodes_in_another_notation_is_one_name() -> None:
+    for nodes, names in (("tn[0-1],b", ("tn0", "tn1", "b")), ("a[1-x]", ("a[1-x]",)), ("", ())):
+        slurm = RecordedSlurm(job_line(state="RUNNING", nodes=nodes))
+        assert read_jobs(["1234"], runner=slurm).jobs["1234"].nodes == names

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import itertools
 import os
 import re
 import subprocess
@@ -12,13 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tfckpt_trainer.cluster.host_list import expand_hosts
 from tfckpt_trainer.errors import LaunchError, UsageError
 
 QUERY_SECONDS = 10.0
 """Time limit of a question to Slurm."""
-
-MOST_NODES = 10_000
-"""Most node names that `expand_nodes` returns."""
 
 _JOB_ID = re.compile(r"\d{1,18}([_+]\d{1,18})?", re.ASCII)
 _NO_TEXT = {"(null)", "N/A", "None"}
@@ -121,8 +118,11 @@ class JobReport:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The names of its nodes."""
-        return expand_nodes(self.node_list)
+        """The names of its nodes, in Slurm's order."""
+        try:
+            return expand_hosts(self.node_list) if self.node_list else ()
+        except UsageError:
+            return (self.node_list,)
 
 
 @dataclass(frozen=True)
@@ -337,34 +337,3 @@ def _text(value: str) -> str:
 
 def _time(value: str) -> float | None:
     return float(value) if re.fullmatch(r"[1-9]\d{0,11}", value, re.ASCII) else None
-
-
-def expand_nodes(node_list: str) -> tuple[str, ...]:
-    """Returns the nodes of a list in Slurm's notation: `a[1-2],b` is `a1`, `a2`, `b`.
-
-    At most `MOST_NODES` are returned. A text in no such notation is returned as it is.
-    """
-    found = itertools.chain.from_iterable(
-        map("".join, itertools.product(*_alternatives(part)))
-        for part in re.findall(r"(?:\[[^\]]*\]|[^,\[])+", node_list)
-    )
-    return tuple(itertools.islice(found, MOST_NODES))
-
-
-def _alternatives(part: str) -> list[tuple[str, ...]]:
-    """Returns the alternatives of each piece: `a[1-2]b` is `(a,)`, `(1, 2)`, `(b,)`."""
-    pieces = re.findall(r"\[[^\]]*\]|[^\[]+", part)
-    return [_numbers(piece) if piece.startswith("[") else (piece,) for piece in pieces]
-
-
-def _numbers(piece: str) -> tuple[str, ...]:
-    numbers: list[str] = []
-    for one in piece[1:-1].split(","):
-        borders = re.fullmatch(r"(\d{1,9})-(\d{1,9})", one, re.ASCII)
-        if borders is None:
-            numbers.append(one)
-            continue
-        first, last = int(borders[1]), int(borders[2])
-        last = min(last, first + MOST_NODES - 1)
-        numbers += [str(number).zfill(len(borders[1])) for number in range(first, last + 1)]
-    return tuple(numbers[:MOST_NODES])
