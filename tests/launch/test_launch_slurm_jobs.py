@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from hypothesis import strategies as st
 
 from recorded_slurm import RecordedSlurm, job_line
 from tfckpt_trainer.errors import LaunchError, UsageError
+from tfckpt_trainer.launch import preflight
+from tfckpt_trainer.launch.launcher import launch
+from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.jobs import (
     JobState,
     cancel_job,
@@ -20,6 +24,9 @@ from tfckpt_trainer.launch.slurm.jobs import (
     read_jobs,
     run_command,
 )
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.job import BatchJob
 
 
 def test_one_call_tells_all_jobs_of_a_user() -> None:
@@ -188,3 +195,47 @@ def test_a_list_of_nodes_in_another_notation_is_one_name() -> None:
     for nodes, names in (("tn[0-1],b", ("tn0", "tn1", "b")), ("a[1-x]", ("a[1-x]",)), ("", ())):
         slurm = RecordedSlurm(job_line(state="RUNNING", nodes=nodes))
         assert read_jobs(["1234"], runner=slurm).jobs["1234"].nodes == names
+
+
+# -- a launch beside a batch job ---------------------------------------------------------------
+
+
+def run_with_job(tmp_path: Path) -> tuple[RunDirectory, LaunchOptions]:
+    run = RunDirectory(tmp_path / "run")
+    run.create()
+    job = BatchJob(
+        scheduler="slurm", id="1234", user="ada", submitted_at=1795341252.0, script="job.sbatch"
+    )
+    store(run.job_file, job)
+    options = LaunchOptions(
+        run_directory=str(run.root),
+        command=(sys.executable, "-c", "pass"),
+        working_directory=str(tmp_path),
+        standby=False,
+    )
+    return run, options
+
+
+@pytest.mark.parametrize(
+    ("state", "words"), [("PENDING", "waits in the queue"), ("RUNNING", "runs")]
+)
+def test_no_run_is_launched_beside_its_batch_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, words: str
+) -> None:
+    run, options = run_with_job(tmp_path)
+    slurm = RecordedSlurm(job_line(state=state))
+    monkeypatch.setattr(preflight, "read_jobs", partial(read_jobs, runner=slurm))
+    with pytest.raises(LaunchError, match=rf"Batch job 1234 of this run {words}\. .* `tfckpt-tui"):
+        launch(options)
+    assert run.job_file.exists()
+
+
+def test_a_launch_on_this_machine_ends_the_story_of_an_earlier_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, options = run_with_job(tmp_path)
+    slurm = RecordedSlurm(job_line(state="CANCELLED"))
+    monkeypatch.setattr(preflight, "read_jobs", partial(read_jobs, runner=slurm))
+    launch(options)
+    assert slurm.asked("squeue") == 1
+    assert not run.job_file.exists()

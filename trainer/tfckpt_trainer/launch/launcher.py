@@ -66,6 +66,8 @@ def launch(options: LaunchOptions, by: str = "") -> SupervisorStatus | BatchJob:
         raise already_alive(run)
     try:
         check_no_orphans(run)
+        # Of an earlier launch: the app must not take it for the job of this one.
+        run.job_file.unlink(missing_ok=True)
         _write_run_file(run, options)
         store(run.launch_file, options)
         run.supervisor_status.unlink(missing_ok=True)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import time
 from pathlib import Path
 
 from tfckpt_trainer.catalog.scan.checkpoint_files import scan_files
-from tfckpt_trainer.errors import LaunchError, UsageError
+from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError
 from tfckpt_trainer.launch.cluster import check_ports
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
+from tfckpt_trainer.launch.slurm.jobs import ACTIVE, WAITING, is_same_job, read_jobs
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
+from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.job import BatchJob
 
 
 def check_options(options: LaunchOptions) -> None:
@@ -109,11 +113,12 @@ def already_alive(run: RunDirectory) -> LaunchError:
 
 
 def check_no_orphans(run: RunDirectory) -> None:
-    """Checks that no worker trains here without a supervisor.
+    """Checks that no worker trains here without a supervisor, and that no batch job will.
 
     Raises:
         LaunchError: Some do. The message names their processes and how to end them.
     """
+    _check_no_batch_job(run)
     alive = orphan_processes(run, time.time())
     if alive:
         raise LaunchError(
@@ -121,6 +126,23 @@ def check_no_orphans(run: RunDirectory) -> None:
             f"{', '.join(map(str, alive))}. Watch them with `tfckpt-tui attach {run.root}`. End "
             f"them with `tfckpt-tui stop {run.root}`, or with "
             f"`tfckpt-tui stop --force {run.root}` if they do not answer."
+        )
+
+
+def _check_no_batch_job(run: RunDirectory) -> None:
+    try:
+        job = load_if_exists(run.job_file, BatchJob)
+    except DamagedFileError:
+        return
+    report = read_jobs([job.id]).jobs.get(job.id) if job is not None else None
+    if job is None or report is None or not is_same_job(job, report):
+        return
+    if report.state in ACTIVE:
+        verb = "waits in the queue" if report.state in WAITING else "runs"
+        root = shlex.quote(str(run.root))
+        raise LaunchError(
+            f"Batch job {job.id} of this run {verb}. Watch it with `tfckpt-tui attach {root}`, or "
+            f"end it with `tfckpt-tui stop {root}`."
         )
 
 

@@ -13,9 +13,13 @@ from enum import StrEnum
 
 from tfckpt_trainer.cluster.host_list import expand_hosts
 from tfckpt_trainer.errors import LaunchError, UsageError
+from tfckpt_trainer.rundir.records.job import BatchJob
 
 QUERY_SECONDS = 10.0
 """Time limit of a question to Slurm."""
+
+_CLOCK_SECONDS = 3600.0
+"""How much the clocks of two machines may differ before a job is taken for another one."""
 
 _JOB_ID = re.compile(r"\d{1,18}([_+]\d{1,18})?", re.ASCII)
 _NO_TEXT = {"(null)", "N/A", "None"}
@@ -41,6 +45,9 @@ class JobState(StrEnum):
 
 WAITING = frozenset({JobState.QUEUED, JobState.REQUEUED})
 """States of a job that waits in the queue."""
+
+ACTIVE = WAITING | {JobState.RUNNING, JobState.COMPLETING}
+"""States of a job that runs, or will run."""
 
 ENDED = frozenset(
     {
@@ -237,6 +244,14 @@ def read_jobs(
     if done.status != 0 and _NO_SUCH_JOB not in done.errors:
         return JobAnswer(problem=f"squeue: {done.last_line}")
     return JobAnswer(parse_jobs(done.output, separator))
+
+
+def is_same_job(record: BatchJob, report: JobReport) -> bool:
+    """Whether Slurm's job is the recorded one: an ID may come back on another cluster."""
+    if record.id != report.id or (record.user and record.user != report.user):
+        return False
+    submitted = report.submitted_at
+    return submitted is None or submitted > record.submitted_at - _CLOCK_SECONDS
 
 
 def cancel_job(

@@ -11,6 +11,7 @@ from pathlib import Path
 from tfckpt_trainer.errors import LaunchError, RefusedError, UsageError
 from tfckpt_trainer.launch.orphans import living_supervisor
 from tfckpt_trainer.launch.slurm.jobs import (
+    ACTIVE,
     WAITING,
     JobAnswer,
     JobReport,
@@ -18,6 +19,7 @@ from tfckpt_trainer.launch.slurm.jobs import (
     Runner,
     cancel_job,
     is_job_id,
+    is_same_job,
     read_jobs,
     run_command,
 )
@@ -28,7 +30,6 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
-from tfckpt_tui.services.batch.job_view import is_same_job
 from tfckpt_tui.services.request import FrontEnd
 
 SUBMIT_SECONDS = 30.0
@@ -38,7 +39,6 @@ CANCEL_SECONDS = 10.0
 """How long to wait until Slurm shows that a job is cancelled."""
 
 _POLL_SECONDS = 1.0
-_ACTIVE = WAITING | {JobState.RUNNING, JobState.COMPLETING}
 
 
 def find_waiting_job(run: RunDirectory, runner: Runner = run_command) -> BatchJob | None:
@@ -50,7 +50,7 @@ def find_waiting_job(run: RunDirectory, runner: Runner = run_command) -> BatchJo
 def find_active_job(run: RunDirectory, runner: Runner = run_command) -> BatchJob | None:
     """Returns the batch job of a run if it waits or runs."""
     view = JobReader(runner).read(read_job_record(run))
-    return view.record if view is not None and view.state in _ACTIVE else None
+    return view.record if view is not None and view.state in ACTIVE else None
 
 
 def cancel_waiting_job(
@@ -170,7 +170,7 @@ def _refuse_active(run: RunDirectory, job: BatchJob, answer: JobAnswer) -> None:
             f"{supervisor.pid}). Stop it first with `tfckpt-tui stop {root}`."
         )
     report = answer.jobs.get(job.id)
-    if report is not None and is_same_job(job, report) and report.state in _ACTIVE:
+    if report is not None and is_same_job(job, report) and report.state in ACTIVE:
         raise RefusedError(
             f"Job {job.id} of this run is {report.state.value}. Stop it first with "
             f"`tfckpt-tui stop {root}`."

@@ -12,6 +12,7 @@ from tfckpt_trainer.launch.slurm.jobs import (
     JobAnswer,
     JobReport,
     Runner,
+    is_same_job,
     read_jobs,
     run_command,
 )
@@ -25,7 +26,7 @@ from tfckpt_tui.services.batch.job_reader import (
     WAITING_SECONDS,
     read_job_record,
 )
-from tfckpt_tui.services.batch.job_view import JobView, is_same_job, state_with_job
+from tfckpt_tui.services.batch.job_view import JobView, state_with_job
 from tfckpt_tui.settings.recent_runs import RunSummary, summarize_runs
 
 

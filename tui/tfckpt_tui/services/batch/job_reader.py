@@ -11,6 +11,7 @@ from tfckpt_trainer.launch.slurm.jobs import (
     WAITING,
     JobState,
     Runner,
+    is_same_job,
     read_jobs,
     run_command,
 )
@@ -19,7 +20,7 @@ from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.services.batch.job_view import JobView, is_same_job
+from tfckpt_tui.services.batch.job_view import JobView
 
 WAITING_SECONDS = 10.0
 """Seconds between two questions about a job that waits, or that starts or ends."""

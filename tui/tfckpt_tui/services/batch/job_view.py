@@ -14,9 +14,6 @@ from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 
-_CLOCK_SECONDS = 3600.0
-"""How much the clocks of two machines may differ before a job is taken for another one."""
-
 _EXACT_BELOW = 90.0
 """Seconds below which a duration is shown with its seconds."""
 
@@ -151,14 +148,6 @@ class JobView:
 def _about(seconds: float) -> str:
     """Returns a duration, in whole minutes unless it is short."""
     return units.duration(round(seconds / 60) * 60 if seconds > _EXACT_BELOW else seconds)
-
-
-def is_same_job(record: BatchJob, report: JobReport) -> bool:
-    """Whether Slurm's job is the recorded one: an ID may come back on another cluster."""
-    if record.id != report.id or (record.user and record.user != report.user):
-        return False
-    submitted = report.submitted_at
-    return submitted is None or submitted > record.submitted_at - _CLOCK_SECONDS
 
 
 def last_sign_at(
