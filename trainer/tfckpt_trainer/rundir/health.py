@@ -54,7 +54,15 @@ class RunState(StrEnum):
     UNATTENDED = "unattended"
 
 
-HAS_ENDED = frozenset({RunState.UNATTENDED, RunState.FINISHED, RunState.STOPPED, RunState.FAILED})
+HAS_ENDED = frozenset(
+    {
+        RunState.UNATTENDED,
+        RunState.QUEUED,
+        RunState.FINISHED,
+        RunState.STOPPED,
+        RunState.FAILED,
+    }
+)
 """States of a run without running processes."""
 
 ProcessProbe = Callable[[int, float], bool]

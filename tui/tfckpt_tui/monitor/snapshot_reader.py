@@ -47,7 +47,7 @@ from tfckpt_tui.monitor.job_watch import JobWatch
 from tfckpt_tui.monitor.series import Series
 from tfckpt_tui.monitor.snapshot import RunSnapshot, WorkerView
 from tfckpt_tui.services.batch.job_reader import JobReader
-from tfckpt_tui.services.batch.job_view import last_sign_at, state_with_job
+from tfckpt_tui.services.batch.job_view import last_sign_at, state_with_job, with_events
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 
 JOURNAL_KEPT = 500
@@ -129,7 +129,8 @@ class SnapshotReader:
         state = run_state(states, supervisor, now, self._lives)
         self._journal.extend(self._journal_tail.read_new())
         self._series.add(self._series_tail.read_new())
-        job = self._jobs.look(self._load(run.job_file, BatchJob), state, self._job_told_at())
+        known = self._jobs.look(self._load(run.job_file, BatchJob), state, self._job_told_at())
+        job = with_events(known, reversed(self._journal))
         checkpoints, trash = self._checkpoints(now), self._trash(now)
         queue = CommandQueue(run)
         none: list[Command] = []

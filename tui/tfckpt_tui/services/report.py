@@ -25,13 +25,19 @@ from tfckpt_trainer.rundir.health import (
     run_state,
     worker_state,
 )
+from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.stragglers import describe_lost_worker, find_straggler
 from tfckpt_tui.formats import checkpoint_columns
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
-from tfckpt_tui.services.batch.job_view import JobView, last_sign_at, state_with_job
+from tfckpt_tui.services.batch.job_view import (
+    JobView,
+    last_sign_at,
+    state_with_job,
+    with_events,
+)
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 
 Json = dict[str, Any]
@@ -100,6 +106,7 @@ def status_report(
     ]
     state = run_state(workers, supervisor, now)
     job = (jobs or JobReader()).read(read_job_record(run), state)
+    job = with_events(job, reversed(read_entries(run))) if job is not None else None
     state = state_with_job(state, job, last_sign_at(workers, supervisor))
     chief = next((status for status, _ in workers if status.index == 0), None)
     resumed = resume_point(run)

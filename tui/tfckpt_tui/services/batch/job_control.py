@@ -81,7 +81,12 @@ def cancel_waiting_job(
         raise UsageError(f"{run.root} has no batch job; there is nothing to cancel.")
     cancel_job(job.id, only_waiting=True, runner=runner)
     report = _await_cancel(job, runner, sleep)
-    if report is not None and report.state in {JobState.RUNNING, JobState.COMPLETING}:
+    if report is not None and report.state is JobState.COMPLETING:
+        raise RefusedError(
+            f"Job {job.id} was not cancelled: the processes of its last start are still leaving. "
+            "Try again in a moment."
+        )
+    if report is not None and report.state is JobState.RUNNING:
         root = shlex.quote(str(run.root))
         raise RefusedError(
             f"Job {job.id} was not cancelled: it has started on {report.node_list}. Stop the run "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tfckpt_trainer.launch.slurm.jobs import WAITING, JobReport, JobState
 from tfckpt_trainer.rundir.health import HAS_ENDED, RunState, WorkerState
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
@@ -48,25 +49,35 @@ class JobView:
         record: The job, as the launch and the supervisor recorded it.
         report: What Slurm says; None if it did not answer or does not know the job.
         problem: Why Slurm says nothing; safe to show.
+        told: Kinds of events since the last start, by the event log: whether the job was
+            preempted or requeued.
     """
 
     record: BatchJob
     report: JobReport | None = None
     problem: str = ""
+    told: frozenset[JournalKind] = frozenset()
 
     @property
     def state(self) -> JobState:
         """The state of the job; one that has started before waits as `requeued`."""
         if self.report is None:
             return JobState.UNKNOWN
-        if self.report.state is JobState.QUEUED and self.record.started_at is not None:
-            return JobState.REQUEUED
-        return self.report.state
+        state = self.report.state
+        waits_again = state is JobState.QUEUED and self.record.started_at is not None
+        # The processes of the last start leave first.
+        will_wait = state is JobState.COMPLETING and JournalKind.REQUEUE in self.told
+        return JobState.REQUEUED if waits_again or will_wait else state
 
     @property
     def is_waiting(self) -> bool:
         """Whether the job waits in the queue."""
         return self.state in WAITING
+
+    @property
+    def was_preempted(self) -> bool:
+        """Whether Slurm preempted the last start of the job."""
+        return self.state is JobState.PREEMPTED or JournalKind.PREEMPT in self.told
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -103,6 +114,8 @@ class JobView:
     @property
     def word(self) -> str:
         """The state of the job, unless the state of its run says as much; else empty."""
+        if self.state is JobState.REQUEUED and self.was_preempted:
+            return JobState.PREEMPTED.value
         return "" if self.state in _IMPLIED else _WORDS.get(self.state, self.state.value)
 
     def details(self, now: float, *, runs: bool) -> tuple[str, ...]:
@@ -140,6 +153,7 @@ class JobView:
             "nodes": list(self.nodes),
             "requeues": record.requeues,
             "max_requeues": record.max_requeues,
+            "preempted": self.was_preempted,
             "submitted_at": record.submitted_at,
             "problem": self.problem,
         }
@@ -148,6 +162,24 @@ class JobView:
 def _about(seconds: float) -> str:
     """Returns a duration, in whole minutes unless it is short."""
     return units.duration(round(seconds / 60) * 60 if seconds > _EXACT_BELOW else seconds)
+
+
+def with_events(job: JobView | None, entries: Iterable[JournalEntry]) -> JobView | None:
+    """Adds what the event log says about a job since its last start.
+
+    Args:
+        job: The job.
+        entries: The event log, newest first.
+    """
+    if job is None:
+        return None
+    told = set()
+    for entry in entries:
+        if entry.kind is JournalKind.START:
+            break
+        if entry.kind in {JournalKind.PREEMPT, JournalKind.REQUEUE}:
+            told.add(entry.kind)
+    return replace(job, told=frozenset(told))
 
 
 def last_sign_at(

@@ -33,7 +33,7 @@ _COLUMNS = (
     Column("detail", "", 16, rank=11, align="<", stretch=4),
 )
 _STALE = 3.0
-_ENDED = {RunState.STOPPED, RunState.FINISHED}
+_ENDED = {RunState.QUEUED, RunState.STOPPED, RunState.FINISHED}
 
 
 class Workers(ListPane):
