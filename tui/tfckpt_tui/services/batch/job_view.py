@@ -23,6 +23,9 @@ _TRAINS = frozenset({RunState.TRAINING, RunState.PAUSED, RunState.DEGRADED})
 _IMPLIED = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.FINISHED, JobState.UNKNOWN})
 """States of a job that the state of its run shows already, or that say nothing."""
 
+_LEAVING = frozenset({JobState.RUNNING, JobState.COMPLETING})
+"""States of a job whose processes leave, after the supervisor has requeued it."""
+
 _WORDS = {JobState.TIMEOUT: "time limit reached"}
 
 _REASONS = {
@@ -66,7 +69,7 @@ class JobView:
         state = self.report.state
         waits_again = state is JobState.QUEUED and self.record.started_at is not None
         # The processes of the last start leave first.
-        will_wait = state is JobState.COMPLETING and JournalKind.REQUEUE in self.told
+        will_wait = state in _LEAVING and JournalKind.REQUEUE in self.told
         return JobState.REQUEUED if waits_again or will_wait else state
 
     @property
@@ -175,7 +178,7 @@ def with_events(job: JobView | None, entries: Iterable[JournalEntry]) -> JobView
         return None
     told = set()
     for entry in entries:
-        if entry.kind is JournalKind.START:
+        if entry.kind is JournalKind.START or entry.at <= (job.record.started_at or 0.0):
             break
         if entry.kind in {JournalKind.PREEMPT, JournalKind.REQUEUE}:
             told.add(entry.kind)
