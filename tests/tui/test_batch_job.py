@@ -203,6 +203,16 @@ def test_a_job_of_the_same_number_is_not_the_same_job(fields: dict[str, object])
     assert "does not know" in view.problem
 
 
+@pytest.mark.parametrize(
+    ("reason", "is_stuck"),
+    [("Resources", False), ("JobHeldUser", True), ("DependencyNeverSatisfied", True)],
+)
+def test_a_job_that_waits_for_a_person_is_told_from_others(reason: str, is_stuck: bool) -> None:
+    view = JobReader(waits(reason=reason)).read(record())
+    assert view is not None and view.explanation
+    assert view.is_stuck == is_stuck
+
+
 def test_without_slurm_the_record_is_shown_and_says_so(
     tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

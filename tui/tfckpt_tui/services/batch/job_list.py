@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tfckpt_trainer.launch.slurm.jobs import (
     ENDED,
+    WAITING,
     JobAnswer,
     JobReport,
     Runner,
@@ -21,6 +22,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_tui.services.batch.job_reader import (
     LONGEST_SILENT_SECONDS,
+    RUNNING_SECONDS,
     SILENT_SECONDS,
     SLURM,
     WAITING_SECONDS,
@@ -142,4 +144,7 @@ def _short(view: JobView, *, runs: bool) -> str:
 def _pause_after(answer: JobAnswer) -> float:
     if not answer.is_present:
         return LONGEST_SILENT_SECONDS
-    return SILENT_SECONDS if answer.problem else WAITING_SECONDS
+    if answer.problem:
+        return SILENT_SECONDS
+    waits = any(job.state in WAITING for job in answer.jobs.values())
+    return WAITING_SECONDS if waits else RUNNING_SECONDS

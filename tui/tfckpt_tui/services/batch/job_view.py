@@ -33,15 +33,21 @@ _REASONS = {
     "Priority": "jobs with a higher priority come first",
     "BeginTime": "its earliest start is still to come",
     "Dependency": "it waits for another job",
+}
+"""Common reasons for which a job waits, in plain words."""
+
+_STUCK_REASONS = {
     "DependencyNeverSatisfied": "the job that it waits for failed, so it never starts",
     "JobHeldUser": "it is held; release it with `scontrol release {id}`",
     "JobHeldAdmin": "an administrator holds it",
+    "JobHoldMaxRequeue": "it was requeued too often; release it with `scontrol release {id}`",
     "BadConstraints": "no node can fulfil its options, so it never starts",
     "PartitionDown": "its partition is down",
     "PartitionInactive": "its partition is inactive",
     "PartitionTimeLimit": "its time limit is above the limit of the partition",
     "PartitionNodeLimit": "it asks for more nodes than the partition allows",
 }
+"""Reasons for which a job does not start until somebody acts, in plain words."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,13 @@ class JobView:
     @property
     def explanation(self) -> str:
         """The reason in plain words, if it is a common one; safe to show."""
-        return _REASONS.get(self.reason, "").format(id=clean(self.record.id))
+        known = {**_REASONS, **_STUCK_REASONS}
+        return known.get(self.reason, "").format(id=clean(self.record.id))
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the job does not start until somebody acts."""
+        return self.reason in _STUCK_REASONS
 
     @property
     def word(self) -> str:
