@@ -190,6 +190,16 @@ def test_stop_cancels_a_job_that_waits(
     assert tool("stop", queued.run.root).code == ExitCode.NO_TRAINER
 
 
+def test_a_command_for_a_trainer_says_that_the_job_waits(
+    queued: RunFactory, tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm = waits(reason="JobHeldUser")
+    monkeypatch.setattr("tfckpt_tui.services.request.JobReader", lambda: JobReader(slurm))
+    said = tool("save", queued.run.root)
+    assert said.code == ExitCode.NO_TRAINER
+    assert "its batch job 1234 waits in the queue: it is held; release it" in said.words
+
+
 def test_stop_by_force_cancels_a_job_whose_trainer_does_not_answer(
     queued: RunFactory, tool: Tool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

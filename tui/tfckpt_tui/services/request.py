@@ -23,6 +23,7 @@ from tfckpt_trainer.rundir.reserve import (
     replace_advice,
     retry_with_reserve,
 )
+from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
 
 DEFAULT_TIMEOUT = 120.0
 """Seconds to wait for an outcome by default."""
@@ -96,6 +97,14 @@ def require_trainer(run: RunDirectory) -> None:
     supervisor = living_supervisor(run, now)
     alive = [] if supervisor is None else [f"supervisor (process {supervisor.pid})"]
     alive += map(str, orphan_processes(run, now))
+    job = None if alive else JobReader().read(read_job_record(run))
+    if job is not None and job.is_waiting:
+        why = f": {job.explanation or job.reason}" if job.reason else ""
+        raise NoTrainerError(
+            f"No trainer answers in {run.root}: its batch job {job.record.id} waits in the queue"
+            f"{why}. See when it starts with `tfckpt-tui status {run.root}`, or cancel it with "
+            f"`tfckpt-tui stop {run.root}`."
+        )
     if not alive:
         raise NoTrainerError(
             f"No trainer answers in {run.root}. Start one with `tfckpt-tui launch {run.root} "

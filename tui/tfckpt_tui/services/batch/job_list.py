@@ -63,7 +63,8 @@ class JobList:
         """
         answer = self._ask() if ask else self._answer
         more = roots_of_jobs(answer.jobs.values()) if with_others else []
-        return [_with_job(one, answer) for one in summarize_runs([*roots, *more], now)]
+        found = [_with_job(one, answer) for one in summarize_runs([*roots, *more], now)]
+        return sorted(found, key=lambda one: -one.active_at)
 
     def _ask(self) -> JobAnswer:
         """Returns the jobs of the user, not older than the pause after the last question."""
@@ -80,7 +81,12 @@ def _with_job(summary: RunSummary, answer: JobAnswer) -> RunSummary:
         return summary
     view = _newest_view(summary.root, record, answer)
     state = state_with_job(summary.state, view, summary.heard_at)
-    return replace(summary, state=state, job=_short(view, runs=state not in HAS_ENDED))
+    return replace(
+        summary,
+        state=state,
+        job=_short(view, runs=state not in HAS_ENDED),
+        active_at=max(summary.active_at, record.submitted_at),
+    )
 
 
 def roots_of_jobs(jobs: Iterable[JobReport]) -> list[Path]:
