@@ -255,7 +255,7 @@ async def test_x_cancels_and_L_submits_again(
 async def test_a_dialog_notices_that_the_job_has_started(queued: RunFactory) -> None:
     slurm = waits()
     app = app_on(queued, slurm)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await until_shown(pilot, "◷ queued")
         await pilot.press("x")
         await until_shown(pilot, "Only its place")
@@ -264,6 +264,15 @@ async def test_a_dialog_notices_that_the_job_has_started(queued: RunFactory) -> 
         await until_shown(pilot, "✗ The job does not wait")
         await pilot.press("y", "n")
         await until(pilot, lambda: "Only its place" not in top(app), "a closed dialog")
+        await pilot.press("x")
+        await until_shown(pilot, "Not now: stop")
+        slurm.output = waits().output
+        with_job(queued, id="1234", started_at=time.time(), requeues=3)
+        await until_shown(pilot, "◷ queued")
+        await pilot.press("x")
+        await until_shown(pilot, "Only its place")
+        queued.run.job_file.unlink()
+        await until_shown(pilot, "✗ The job does not wait")
     assert slurm.asked("scancel") == 0
 
 
