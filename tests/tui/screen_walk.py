@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,11 +34,15 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Static, Tooltip
 from textual.widgets._toast import ToastRack
 
+from recorded_slurm import RecordedSlurm, job_line
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.slurm.jobs import read_jobs
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.health import RunState
+from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.dialogs.batch_job import CancelJobDialog, SubmitJobDialog
 from tfckpt_tui.app.dialogs.delete import DeleteForGoodDialog
 from tfckpt_tui.app.dialogs.force_stop import ForceStopDialog
 from tfckpt_tui.app.dialogs.foreign_trainer import BesideTrainerDialog
@@ -45,6 +50,7 @@ from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.run.dashboard_panes import DashboardPanes
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
+from tfckpt_tui.services.batch.job_view import JobView
 
 SIZES = ((60, 20), (80, 24), (120, 40), (200, 50))
 """Smallest, default, large and largest terminal."""
@@ -83,12 +89,27 @@ class Stop:
         open: The keys that open it from the dashboard, or what makes it, if keys cannot.
         shows: A text that is on it once it has loaded.
         state: The state of the run.
+        job: The batch job of the run.
     """
 
     name: str
     open: Open
     shows: str
     state: RunState = RunState.TRAINING
+    job: JobView | None = None
+
+
+def waiting_job() -> JobView:
+    """A job that is held in the queue."""
+    slurm = RecordedSlurm(job_line(reason="JobHeldUser"))
+    record = BatchJob(
+        scheduler="slurm", id="1234", user="ada", submitted_at=1795341252.0, script="job.sbatch"
+    )
+    return JobView(record, read_jobs(["1234"], runner=slurm).jobs["1234"])
+
+
+JOB = waiting_job()
+SCRIPT = Path("/data/runs/language-model/.tfckpt/job.sbatch")
 
 
 STOPS = (
@@ -121,6 +142,13 @@ STOPS = (
         lambda run: ForceStopDialog(run, [f"worker {n} (process {4711 + n})" for n in range(9)]),
         "and 1 more",
     ),
+    Stop("queued", (), "JobHeld", RunState.QUEUED, JOB),
+    Stop(
+        "cancel the job",
+        lambda run: CancelJobDialog(replace(run, job=JOB), JOB),
+        "place in the queue",
+    ),
+    Stop("submit the job", lambda run: SubmitJobDialog(run, JOB, SCRIPT), "submit the job again"),
     Stop("disk full", lambda run: DeleteForGoodDialog(run, names_of(run)), "disk is full"),
     Stop(
         "beside another trainer",
@@ -176,7 +204,7 @@ class Walk:
     async def screens(self) -> AsyncIterator[str]:
         """Opens each screen, yields its name, and closes it."""
         for stop in STOPS:
-            await self._show(stop.state)
+            await self._show(stop)
             if callable(stop.open):
                 self.app.push_screen(stop.open(self._snapshot))
             else:
@@ -214,8 +242,8 @@ class Walk:
             await self._pilot.pause(0.02)
         return found
 
-    async def _show(self, state: RunState) -> None:
-        self._monitor.give(replace(self._snapshot, state=state))
+    async def _show(self, stop: Stop) -> None:
+        self._monitor.give(replace(self._snapshot, state=stop.state, job=stop.job))
         await self._pilot.pause()
 
 

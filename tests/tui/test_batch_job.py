@@ -203,6 +203,16 @@ def test_a_job_of_the_same_number_is_not_the_same_job(fields: dict[str, object])
     assert "does not know" in view.problem
 
 
+@pytest.mark.parametrize(
+    ("reason", "is_stuck"),
+    [("Resources", False), ("JobHeldUser", True), ("DependencyNeverSatisfied", True)],
+)
+def test_a_job_that_waits_for_a_person_is_told_from_others(reason: str, is_stuck: bool) -> None:
+    view = JobReader(waits(reason=reason)).read(record())
+    assert view is not None and view.explanation
+    assert view.is_stuck == is_stuck
+
+
 def test_without_slurm_the_record_is_shown_and_says_so(
     tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,24 +348,25 @@ async def test_the_end_of_a_job_stands_beside_the_state(
     assert line.startswith(f"✗ failed   {words}   language-model")
 
 
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETING"])
 @pytest.mark.parametrize(
     ("kinds", "words"),
     [
         ([JournalKind.PREEMPT, JournalKind.REQUEUE], "◷ queued   job 1234: preempted"),
         ([JournalKind.REQUEUE], "◷ queued   job 1234: requeued"),
-        ([JournalKind.REQUEUE, JournalKind.START], "■ stopped   job 1234: completing"),
-        ([], "■ stopped   job 1234: completing"),
+        ([JournalKind.REQUEUE, JournalKind.START], "■ stopped"),
+        ([], "■ stopped"),
     ],
 )
 async def test_a_job_whose_processes_leave_waits_if_it_is_requeued(
-    tmp_path: Path, kinds: list[JournalKind], words: str
+    tmp_path: Path, kinds: list[JournalKind], words: str, state: str
 ) -> None:
     made = two_branches(tmp_path / "language-model", now=time.time() - 600)
     with_job(made, started_at=made.now - 60)
     stopped_supervisor(made, SupervisorState.STOPPED, made.now)
     for kind in kinds:
         made.journal(kind, "It happened.")
-    line = await header_with(made, ended("COMPLETING"), (80, 24), later=600)
+    line = await header_with(made, ended(state), (80, 24), later=600)
     assert line.startswith(words)
 
 

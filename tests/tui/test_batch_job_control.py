@@ -190,6 +190,16 @@ def test_stop_cancels_a_job_that_waits(
     assert tool("stop", queued.run.root).code == ExitCode.NO_TRAINER
 
 
+def test_a_command_for_a_trainer_says_that_the_job_waits(
+    queued: RunFactory, tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm = waits(reason="JobHeldUser")
+    monkeypatch.setattr("tfckpt_tui.services.request.JobReader", lambda: JobReader(slurm))
+    said = tool("save", queued.run.root)
+    assert said.code == ExitCode.NO_TRAINER
+    assert "its batch job 1234 waits in the queue: it is held; release it" in said.words
+
+
 def test_stop_by_force_cancels_a_job_whose_trainer_does_not_answer(
     queued: RunFactory, tool: Tool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,7 +255,7 @@ async def test_x_cancels_and_L_submits_again(
 async def test_a_dialog_notices_that_the_job_has_started(queued: RunFactory) -> None:
     slurm = waits()
     app = app_on(queued, slurm)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await until_shown(pilot, "◷ queued")
         await pilot.press("x")
         await until_shown(pilot, "Only its place")
@@ -254,6 +264,15 @@ async def test_a_dialog_notices_that_the_job_has_started(queued: RunFactory) -> 
         await until_shown(pilot, "✗ The job does not wait")
         await pilot.press("y", "n")
         await until(pilot, lambda: "Only its place" not in top(app), "a closed dialog")
+        await pilot.press("x")
+        await until_shown(pilot, "Not now: stop")
+        slurm.output = waits().output
+        with_job(queued, id="1234", started_at=time.time(), requeues=3)
+        await until_shown(pilot, "◷ queued")
+        await pilot.press("x")
+        await until_shown(pilot, "Only its place")
+        queued.run.job_file.unlink()
+        await until_shown(pilot, "✗ The job does not wait")
     assert slurm.asked("scancel") == 0
 
 

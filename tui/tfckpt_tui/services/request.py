@@ -25,6 +25,7 @@ from tfckpt_trainer.rundir.reserve import (
     replace_advice,
     retry_with_reserve,
 )
+from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
 
 FORCE_SECONDS = 60.0
 """Seconds that the processes have to save and exit before they are killed."""
@@ -101,6 +102,14 @@ def require_trainer(run: RunDirectory) -> None:
     supervisor = living_supervisor(run, now)
     alive = [] if supervisor is None else [f"supervisor (process {supervisor.pid})"]
     alive += map(str, orphan_processes(run, now))
+    job = None if alive else JobReader().read(read_job_record(run))
+    if job is not None and job.is_waiting:
+        why = f": {job.explanation or job.reason}" if job.reason else ""
+        raise NoTrainerError(
+            f"No trainer answers in {run.root}: its batch job {job.record.id} waits in the queue"
+            f"{why}. See when it starts with `tfckpt-tui status {run.root}`, or cancel it with "
+            f"`tfckpt-tui stop {run.root}`."
+        )
     if not alive:
         raise NoTrainerError(
             f"No trainer answers in {run.root}. Start one with `tfckpt-tui launch {run.root} "

@@ -18,7 +18,6 @@ from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
-from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.reserve import DiskFullError
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean_message
@@ -30,6 +29,7 @@ from tfckpt_tui.settings.config import default_rules
 
 if TYPE_CHECKING:
     from tfckpt_tui.app.screens.dashboard import DashboardScreen
+    from tfckpt_tui.services.batch.job_view import JobView
 
 _FOLLOW_SECONDS = 3600.0
 _POLL_SECONDS = 1.0
@@ -165,7 +165,7 @@ class RunControl:
 
         snapshot = self._dashboard.loaded_snapshot
         if snapshot.job is not None and snapshot.job.is_waiting and not snapshot.trainer_answers:
-            self._cancel_job()
+            self._cancel_job(snapshot.job)
             return
 
         def answered(save: bool | None) -> None:
@@ -174,7 +174,7 @@ class RunControl:
 
         self._dashboard.app.push_screen(StopDialog(self._dashboard.loaded_snapshot), answered)
 
-    def _cancel_job(self) -> None:
+    def _cancel_job(self, job: JobView) -> None:
         """Cancels the batch job of the run, after confirmation."""
         from tfckpt_tui.app.dialogs.batch_job import CancelJobDialog
         from tfckpt_tui.services.batch.job_control import cancel_waiting_job
@@ -189,9 +189,9 @@ class RunControl:
                     dashboard.tell,
                 )
 
-        dashboard.app.push_screen(CancelJobDialog(dashboard.loaded_snapshot), answered)
+        dashboard.app.push_screen(CancelJobDialog(dashboard.loaded_snapshot, job), answered)
 
-    def _submit_job(self, job: BatchJob) -> None:
+    def _submit_job(self, job: JobView) -> None:
         """Submits the batch job of the run again, after confirmation."""
         from tfckpt_tui.app.dialogs.batch_job import SubmitJobDialog
         from tfckpt_tui.services.batch.job_control import script_of, submit_again
@@ -206,8 +206,9 @@ class RunControl:
                     lambda done: dashboard.tell(done[1]),
                 )
 
-        script = script_of(self._run, job)
-        dashboard.app.push_screen(SubmitJobDialog(dashboard.loaded_snapshot, script), answered)
+        script = script_of(self._run, job.record)
+        dialog = SubmitJobDialog(dashboard.loaded_snapshot, job, script)
+        dashboard.app.push_screen(dialog, answered)
 
     def force_stop(self) -> None:
         """Ends the processes of the run, after a confirmation that names them."""
@@ -233,8 +234,9 @@ class RunControl:
         from tfckpt_tui.app.dialogs.launch import LaunchDialog
 
         dashboard = self._dashboard
-        if dashboard.loaded_snapshot.job is not None:
-            self._submit_job(dashboard.loaded_snapshot.job.record)
+        job = dashboard.loaded_snapshot.job
+        if job is not None:
+            self._submit_job(job)
             return
 
         def answered(options: LaunchOptions | None) -> None:

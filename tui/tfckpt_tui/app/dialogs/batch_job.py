@@ -12,6 +12,7 @@ from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.services.batch.job_view import JobView
 
 _MOST_OPTIONS = 10
 _MOST_BYTES = 1 << 20
@@ -22,10 +23,19 @@ class CancelJobDialog(Dialog[bool]):
 
     caption = " cancel the job? "
 
+    def __init__(self, snapshot: RunSnapshot, job: JobView) -> None:
+        """Creates the dialog.
+
+        Args:
+            snapshot: Of the run.
+            job: Its batch job.
+        """
+        super().__init__(snapshot)
+        self._job = job
+
     def text(self) -> Iterable[Iterable[Span]]:
         """Returns which job it is, and what is lost."""
-        job = self.snapshot.job
-        assert job is not None
+        job = self._job
         yield (
             ("Batch job ", ""),
             (clean(job.record.id), "strong"),
@@ -40,7 +50,7 @@ class CancelJobDialog(Dialog[bool]):
     def refusal(self) -> str:
         """Returns that the job has started, if it has since the dialog was opened."""
         job = self.snapshot.job
-        if job is not None and job.is_waiting:
+        if job is not None and job.is_waiting and job.record.id == self._job.record.id:
             return ""
         return "The job does not wait in the queue any more."
 
@@ -54,26 +64,26 @@ class SubmitJobDialog(Dialog[bool]):
 
     caption = " submit the job again? "
 
-    def __init__(self, snapshot: RunSnapshot, script: Path) -> None:
+    def __init__(self, snapshot: RunSnapshot, job: JobView, script: Path) -> None:
         """Creates the dialog.
 
         Args:
-            snapshot: Of the run, which has a batch job.
-            script: The batch script.
+            snapshot: Of the run.
+            job: Its batch job.
+            script: The batch script of the job.
         """
         super().__init__(snapshot)
+        self._job = job
         self._script = script
         self._options = _options(script)
 
     def text(self) -> Iterable[Iterable[Span]]:
         """Returns what is submitted, and where training continues."""
-        job = self.snapshot.job
-        assert job is not None
         head = self.snapshot.head
         start = f"continues from {clean(head.name)}" if head is not None else "starts at step 0"
         yield (
             ("Submits the batch script of job ", ""),
-            (clean(job.record.id), "strong"),
+            (clean(self._job.record.id), "strong"),
             (" to Slurm again.", ""),
         )
         yield ((f"Training {start}.", ""),)

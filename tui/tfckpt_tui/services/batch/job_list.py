@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tfckpt_trainer.launch.slurm.jobs import (
     ENDED,
+    WAITING,
     JobAnswer,
     JobReport,
     Runner,
@@ -21,6 +22,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_tui.services.batch.job_reader import (
     LONGEST_SILENT_SECONDS,
+    RUNNING_SECONDS,
     SILENT_SECONDS,
     SLURM,
     WAITING_SECONDS,
@@ -61,7 +63,8 @@ class JobList:
         """
         answer = self._ask() if ask else self._answer
         more = roots_of_jobs(answer.jobs.values()) if with_others else []
-        return [_with_job(one, answer) for one in summarize_runs([*roots, *more], now)]
+        found = [_with_job(one, answer) for one in summarize_runs([*roots, *more], now)]
+        return sorted(found, key=lambda one: -one.active_at)
 
     def _ask(self) -> JobAnswer:
         """Returns the jobs of the user, not older than the pause after the last question."""
@@ -78,7 +81,12 @@ def _with_job(summary: RunSummary, answer: JobAnswer) -> RunSummary:
         return summary
     view = _newest_view(summary.root, record, answer)
     state = state_with_job(summary.state, view, summary.heard_at)
-    return replace(summary, state=state, job=_short(view, runs=state not in HAS_ENDED))
+    return replace(
+        summary,
+        state=state,
+        job=_short(view, runs=state not in HAS_ENDED),
+        active_at=max(summary.active_at, record.submitted_at),
+    )
 
 
 def roots_of_jobs(jobs: Iterable[JobReport]) -> list[Path]:
@@ -142,4 +150,7 @@ def _short(view: JobView, *, runs: bool) -> str:
 def _pause_after(answer: JobAnswer) -> float:
     if not answer.is_present:
         return LONGEST_SILENT_SECONDS
-    return SILENT_SECONDS if answer.problem else WAITING_SECONDS
+    if answer.problem:
+        return SILENT_SECONDS
+    waits = any(job.state in WAITING for job in answer.jobs.values())
+    return WAITING_SECONDS if waits else RUNNING_SECONDS

@@ -23,6 +23,9 @@ _TRAINS = frozenset({RunState.TRAINING, RunState.PAUSED, RunState.DEGRADED})
 _IMPLIED = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.FINISHED, JobState.UNKNOWN})
 """States of a job that the state of its run shows already, or that say nothing."""
 
+_LEAVING = frozenset({JobState.RUNNING, JobState.COMPLETING})
+"""States of a job whose processes leave, after the supervisor has requeued it."""
+
 _WORDS = {JobState.TIMEOUT: "time limit reached"}
 
 _REASONS = {
@@ -30,15 +33,21 @@ _REASONS = {
     "Priority": "jobs with a higher priority come first",
     "BeginTime": "its earliest start is still to come",
     "Dependency": "it waits for another job",
+}
+"""Common reasons for which a job waits, in plain words."""
+
+_STUCK_REASONS = {
     "DependencyNeverSatisfied": "the job that it waits for failed, so it never starts",
     "JobHeldUser": "it is held; release it with `scontrol release {id}`",
     "JobHeldAdmin": "an administrator holds it",
+    "JobHoldMaxRequeue": "it was requeued too often; release it with `scontrol release {id}`",
     "BadConstraints": "no node can fulfil its options, so it never starts",
     "PartitionDown": "its partition is down",
     "PartitionInactive": "its partition is inactive",
     "PartitionTimeLimit": "its time limit is above the limit of the partition",
     "PartitionNodeLimit": "it asks for more nodes than the partition allows",
 }
+"""Reasons for which a job does not start until somebody acts, in plain words."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,7 @@ class JobView:
         state = self.report.state
         waits_again = state is JobState.QUEUED and self.record.started_at is not None
         # The processes of the last start leave first.
-        will_wait = state is JobState.COMPLETING and JournalKind.REQUEUE in self.told
+        will_wait = state in _LEAVING and JournalKind.REQUEUE in self.told
         return JobState.REQUEUED if waits_again or will_wait else state
 
     @property
@@ -109,7 +118,13 @@ class JobView:
     @property
     def explanation(self) -> str:
         """The reason in plain words, if it is a common one; safe to show."""
-        return _REASONS.get(self.reason, "").format(id=clean(self.record.id))
+        known = {**_REASONS, **_STUCK_REASONS}
+        return known.get(self.reason, "").format(id=clean(self.record.id))
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the job does not start until somebody acts."""
+        return self.reason in _STUCK_REASONS
 
     @property
     def word(self) -> str:
@@ -175,7 +190,7 @@ def with_events(job: JobView | None, entries: Iterable[JournalEntry]) -> JobView
         return None
     told = set()
     for entry in entries:
-        if entry.kind is JournalKind.START:
+        if entry.kind is JournalKind.START or entry.at <= (job.record.started_at or 0.0):
             break
         if entry.kind in {JournalKind.PREEMPT, JournalKind.REQUEUE}:
             told.add(entry.kind)

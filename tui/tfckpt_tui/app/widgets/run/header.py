@@ -116,7 +116,7 @@ def _job(snapshot: RunSnapshot, job: JobView, width: int) -> list[Span]:
     name: list[Span] = [("job ", "label"), (clean(job.record.id), "value")]
     details = job.details(snapshot.at, runs=snapshot.state not in HAS_ENDED)
     left = width - Line(tuple(name)).width - 2
-    style = _JOB.get(job.state, "muted")
+    style = "warn" if job.is_stuck else _JOB.get(job.state, "muted")
     for count in range(len(details), 0, -1):
         text = ", ".join(details[:count])
         is_reason = count == 1 + bool(job.word) and bool(job.reason)
