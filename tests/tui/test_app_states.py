@@ -99,5 +99,4 @@ async def test_an_example_of_a_rule_does_not_look_like_a_value(ended: RunFactory
         await pilot.press("p")
         await until(pilot, lambda: isinstance(pilot.app.screen, PruneDialog), "the dialog")
         fields = pilot.app.screen.query(Input)
-        assert all(field.placeholder[:5] in ("", "e.g. ") for field in fields)
-        assert any("loss:min:3" in field.placeholder for field in fields)
+        assert "e.g. loss:min:3" in {field.placeholder for field in fields}

@@ -19,7 +19,9 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.screens.settings import all_settings
 from tfckpt_tui.settings.config import (
+    AppSection,
     Config,
     Rules,
     config_path,
@@ -231,6 +233,13 @@ async def test_a_lost_worker_rings_unless_the_bell_is_switched_off(
         made.journal(JournalKind.WORKER_LOST, "Worker 1 is gone.", -5)
         await until_shown(pilot, "Worker 1 is gone.")
         assert rung == ([] if text else [1])
+
+
+def test_the_settings_say_whether_the_bell_is_as_usual() -> None:
+    for bell, differs in (([JournalKind.WORKER_LOST], False), ([], True)):
+        found = all_settings(Config(app=AppSection(bell=bell)), (), (), "tfckpt-dark")
+        (setting,) = (one for one in found if one.name == JournalKind.WORKER_LOST.value)
+        assert setting.is_own is differs
 
 
 def test_a_theme_that_is_not_there_is_told_of(home: Path, tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ class PruneDialog(PlanDialog):
         for rule in rule_fields():
             field = Input(
                 self._texts[rule.key],
-                placeholder=f"e.g. {rule.example}" if rule.example else "",
+                placeholder=f"e.g. {rule.example}" if ":" in rule.example else rule.example,
                 id=_field_id(rule),
                 select_on_focus=True,
             )

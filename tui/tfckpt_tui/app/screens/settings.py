@@ -119,7 +119,7 @@ def all_settings(
                 f"ring the bell: {kind.value}",
                 (False, True),
                 kind in app.bell,
-                kind in app.bell,
+                (kind in app.bell) != (kind in usual.bell),
             )
             for kind in JournalKind
         ),
