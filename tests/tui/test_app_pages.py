@@ -171,11 +171,15 @@ async def test_settings_are_in_force_at_once_and_kept(ended: RunFactory) -> None
         await pilot.press("comma", "right")
         await until(pilot, lambda: pilot.app.theme != before, "another theme")
         await pilot.press("down", "right", "down", "right")
-        await until(pilot, lambda: read_config(DEFAULT_KEYS).app.bell, "the bell is kept")
+        await until(
+            pilot,
+            lambda: JournalKind.START in read_config(DEFAULT_KEYS).app.bell,
+            "the bell is kept",
+        )
     config = read_config(DEFAULT_KEYS)
     assert config.app.theme == pilot.app.theme
     assert config.app.poll == 0.5
-    assert config.app.bell == [JournalKind.START]
+    assert config.app.bell == [JournalKind.START, JournalKind.WORKER_LOST]
     assert path.read_text().startswith("# mine\n[retention]  # rules\nkeep_last = 7\n")
 
 
