@@ -290,4 +290,4 @@ async def test_nothing_is_cancelled_read_only(queued: RunFactory) -> None:
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await until_shown(pilot, "◷ queued")
         await pilot.press("x")
-        await until_shown(pilot, "--read-only")
+        await until_shown(pilot, "opened to read only")

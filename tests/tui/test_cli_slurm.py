@@ -59,21 +59,6 @@ def test_a_launch_submits_the_batch_script_of_the_run_directory(
     assert launched.workers == 2
 
 
-def test_a_second_launch_is_refused_while_the_job_waits(
-    tool: Tool, tmp_path: Path, sbatch: Path
-) -> None:
-    answer(sbatch, "echo 1234")
-    launch = ["launch", tmp_path / "run", "--slurm", "--detach", *COMMAND]
-    assert tool(*launch).code == 0
-    scontrol = sbatch.with_name("scontrol")
-    answer(scontrol, "echo JobId=1234 JobState=PENDING Restarts=0")
-    again = tool(*launch)
-    assert again.code == 1
-    assert "is pending" in again.words and "`scancel 1234`" in again.words
-    answer(scontrol, "echo JobId=1234 JobState=COMPLETED Restarts=0")
-    assert tool(*launch).code == 0
-
-
 def test_a_dry_run_prints_the_script_and_changes_nothing(tool: Tool, tmp_path: Path) -> None:
     said = tool("launch", tmp_path / "run", "--slurm", "--dry-run", "--nodes", "1-4", *COMMAND)
     assert said.code == 0
