@@ -21,8 +21,8 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "training")]
 from steered import SteeredRun
+from training_cluster import Cluster
 
-from cluster import Cluster
 from faulty_file_system import faulty_mounts
 from tfckpt_trainer.rundir.records.command import CommandKind
 

@@ -6,8 +6,8 @@ import resource
 
 import pytest
 from steered import SteeredRun
+from training_cluster import Cluster
 
-from cluster import Cluster
 from command_running import run_binary
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.records.event import JournalKind

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from steered import SteeredRun
+from training_cluster import SCRIPTS, Cluster
 
-from cluster import SCRIPTS, Cluster
 from command_running import run_binary
 from real_file_systems import fill, is_full, small_tmpfs
 from tensorflow_processes import run_with_tensorflow

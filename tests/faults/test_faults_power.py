@@ -6,8 +6,8 @@ import time
 
 import pytest
 from steered import SteeredRun
+from training_cluster import Cluster
 
-from cluster import Cluster
 from real_file_systems import power_cut_disk
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.commit import finish_interrupted_saves

@@ -6,8 +6,8 @@ import signal
 import time
 
 import pytest
+from training_cluster import Cluster
 
-from cluster import Cluster
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.commit import finish_interrupted_saves
 from tfckpt_trainer.catalog.scan.catalog import Catalog

@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 from network_disks import short_directory
 from steered import SteeredRun
+from training_cluster import Cluster
 
-from cluster import Cluster
 from faulty_file_system import faulty_mounts
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.journal import read_entries

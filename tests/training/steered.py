@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster import Cluster
+from training_cluster import Cluster
+
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.health import read_workers

@@ -6,8 +6,8 @@ import json
 import os
 
 import pytest
+from training_cluster import SCRIPTS
 
-from cluster import SCRIPTS
 from reserved_ports import reserved_ports
 from tensorflow_processes import TensorFlowProcess, run_with_tensorflow
 from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from training_cluster import SCRIPTS
 
-from cluster import SCRIPTS
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.rundir.records.check import CheckOrder, Pass, StateKind
 from tfckpt_tui.services.exactness.check import read_traces

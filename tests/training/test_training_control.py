@@ -10,8 +10,8 @@ from itertools import pairwise
 import msgspec
 import pytest
 from steered import SteeredRun
+from training_cluster import SCRIPTS, Cluster
 
-from cluster import SCRIPTS, Cluster
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.scan.catalog import Catalog

@@ -6,8 +6,8 @@ import json
 import signal
 
 import pytest
+from training_cluster import Cluster
 
-from cluster import Cluster
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 

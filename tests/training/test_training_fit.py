@@ -7,8 +7,8 @@ import signal
 
 import pytest
 from steered import SteeredRun
+from training_cluster import Cluster
 
-from cluster import Cluster
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.worker import Ending
 

@@ -6,8 +6,8 @@ import ast
 import json
 
 import pytest
+from training_cluster import SCRIPTS
 
-from cluster import SCRIPTS
 from tensorflow_processes import run_with_tensorflow
 
 pytestmark = pytest.mark.tensorflow

@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from steered import SteeredRun
+from training_cluster import SCRIPTS, Cluster
 
-from cluster import SCRIPTS, Cluster
 from documentation import DOCS
 from tensorflow_processes import run_with_tensorflow
 

@@ -6,8 +6,8 @@ import json
 from itertools import chain
 
 import pytest
+from training_cluster import SCRIPTS
 
-from cluster import SCRIPTS
 from tensorflow_processes import run_with_tensorflow
 
 pytestmark = pytest.mark.tensorflow

@@ -7,8 +7,8 @@ import os
 
 import pytest
 from steered import SteeredRun
+from training_cluster import Cluster
 
-from cluster import Cluster
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.journal import read_entries

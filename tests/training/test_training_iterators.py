@@ -9,8 +9,8 @@ import weakref
 import msgspec
 import pytest
 from steered import SteeredRun
+from training_cluster import Cluster
 
-from cluster import Cluster
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind

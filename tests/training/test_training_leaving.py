@@ -6,8 +6,8 @@ import contextlib
 import time
 
 import pytest
+from training_cluster import Cluster
 
-from cluster import Cluster
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow

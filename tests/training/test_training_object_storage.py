@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from training_cluster import SCRIPTS
 
-from cluster import SCRIPTS
 from tensorflow_processes import run_with_tensorflow
 
 pytestmark = pytest.mark.tensorflow

@@ -9,8 +9,8 @@ import sys
 import pytest
 from steered import SteeredRun
 from test_training_exact import steps_of
+from training_cluster import SCRIPTS, Cluster
 
-from cluster import SCRIPTS, Cluster
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import read_supervisor

@@ -9,8 +9,8 @@ import time
 import pytest
 from separate_hosts import SeparateHosts, why_no_hosts
 from steered import SteeredRun
+from training_cluster import SCRIPTS, Cluster
 
-from cluster import SCRIPTS, Cluster
 from tensorflow_processes import TensorFlowProcess
 from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config
 from tfckpt_trainer.rundir.journal import read_entries

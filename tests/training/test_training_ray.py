@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from training_cluster import SCRIPTS
 
-from cluster import SCRIPTS
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.health import read_workers

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from steered import SteeredRun
+from training_cluster import Cluster
 
-from cluster import Cluster
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.catalog.retention.prune import undo

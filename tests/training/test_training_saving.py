@@ -9,8 +9,8 @@ import sys
 
 import pytest
 from steered import SteeredRun
+from training_cluster import Cluster
 
-from cluster import Cluster
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.scan.history import Records
 from tfckpt_trainer.rundir.documents import load

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
+from training_cluster import SCRIPTS, Cluster
 
-from cluster import SCRIPTS, Cluster
 from reserved_ports import reserved_ports
 from tensorflow_processes import TensorFlowProcess, run_with_tensorflow
 from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config

@@ -6,8 +6,8 @@ import json
 
 import numpy as np
 import pytest
+from training_cluster import Cluster
 
-from cluster import Cluster
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Ending, WorkerStatus

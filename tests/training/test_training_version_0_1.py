@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from steered import SteeredRun
+from training_cluster import Cluster
 
-from cluster import Cluster
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
