@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfckpt_trainer.launch.slurm.jobs import CommandOutput
+from tfckpt_trainer.launch.slurm.commands import CommandOutput
 
 RECORDS = Path(__file__).parent / "data" / "slurm"
 

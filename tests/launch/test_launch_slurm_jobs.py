@@ -16,14 +16,8 @@ from tfckpt_trainer.errors import LaunchError, UsageError
 from tfckpt_trainer.launch import preflight
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.slurm.jobs import (
-    JobState,
-    cancel_job,
-    is_job_id,
-    parse_jobs,
-    read_jobs,
-    run_command,
-)
+from tfckpt_trainer.launch.slurm.commands import run_command
+from tfckpt_trainer.launch.slurm.jobs import JobState, cancel_job, is_job_id, parse_jobs, read_jobs
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob

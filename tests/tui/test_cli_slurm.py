@@ -78,7 +78,7 @@ def test_an_answer_without_a_job_id_is_shown(tool: Tool, tmp_path: Path, sbatch:
     answer(sbatch, "echo welcome")
     said = tool("launch", tmp_path / "run", "--slurm", "--detach", *COMMAND)
     assert said.code == 1
-    assert "expected a job ID" in said.words
+    assert "expected the ID of a job" in said.words
 
 
 def test_without_slurm_the_launch_says_where_to_go(
@@ -87,7 +87,7 @@ def test_without_slurm_the_launch_says_where_to_go(
     monkeypatch.setenv("PATH", str(tmp_path))
     said = tool("launch", tmp_path / "run", "--slurm", "--detach", *COMMAND)
     assert said.code == 1
-    assert "`sbatch` is not installed here. Launch on a login node of the cluster." in said.words
+    assert "This machine has no `sbatch`. Use a login node of the cluster." in said.words
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import product
+from itertools import islice, product
 
 from tfckpt_trainer.errors import UsageError
 
@@ -33,7 +33,8 @@ def expand_hosts(text: str) -> tuple[str, ...]:
             choices.append([match[2]] if match[2] else _numbers(match[1], text))
         if position != len(entry) or not choices:
             raise _invalid(text)
-        hosts += ("".join(parts) for parts in product(*choices))
+        # No more than it takes to see that the list is too long.
+        hosts += islice(map("".join, product(*choices)), MOST_HOSTS + 1)
         if len(hosts) > MOST_HOSTS:
             raise _invalid(text)
     return tuple(hosts)

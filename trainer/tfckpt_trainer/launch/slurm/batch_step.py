@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import signal
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+import psutil
 
 from tfckpt_trainer.cluster.slurm import show_hostnames
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
@@ -157,7 +157,7 @@ class BatchStep:
             known = BatchJob(
                 scheduler="slurm",
                 id=self._job,
-                user=getpass.getuser(),
+                user=psutil.Process().username(),
                 submitted_at=time.time(),
                 script=str(self._run.job_script.relative_to(self._run.root)),
             )

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfckpt_trainer.cluster.host_list import expand_hosts
 from tfckpt_trainer.errors import LaunchError, UsageError
-
-COMMAND_SECONDS = 20.0
-"""Time limit for a command of Slurm; a busy controller takes seconds."""
+from tfckpt_trainer.launch.slurm.commands import ask_slurm
 
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z/:]+)=(\S*)")
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
@@ -57,7 +53,7 @@ class JobFacts:
 def read_job(job: str) -> JobFacts:
     """Asks Slurm about a job; the facts are empty if it does not answer."""
     try:
-        shown = run_command(["scontrol", "--oneliner", "show", "job", job])
+        shown = ask_slurm(["scontrol", "--oneliner", "show", "job", job])
     except LaunchError:
         return JobFacts()
     return parse_job(shown)
@@ -83,7 +79,7 @@ def requeue_job(job: str) -> None:
     Raises:
         LaunchError: Slurm refuses, or it does not answer.
     """
-    run_command(["scontrol", "requeue", job])
+    ask_slurm(["scontrol", "requeue", job])
 
 
 def delay_job(job: str, seconds: float) -> None:
@@ -93,40 +89,7 @@ def delay_job(job: str, seconds: float) -> None:
         LaunchError: Slurm refuses, or it does not answer.
     """
     start = time.strftime(_TIME_FORMAT, time.localtime(time.time() + seconds))
-    run_command(["scontrol", "update", f"JobId={job}", f"StartTime={start}"])
-
-
-def run_command(command: Sequence[str]) -> str:
-    """Runs a command of Slurm and returns its output.
-
-    Raises:
-        LaunchError: It is missing, it failed, or it took too long.
-    """
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=COMMAND_SECONDS,
-            check=True,
-            stdin=subprocess.DEVNULL,
-            # Slurm signals the process group of a batch script when it ends the job.
-            start_new_session=True,
-        )
-    except FileNotFoundError:
-        raise LaunchError(
-            f"`{command[0]}` is not installed here. Launch on a login node of the cluster."
-        ) from None
-    except subprocess.TimeoutExpired:
-        raise LaunchError(
-            f"`{command[0]}` did not answer in {COMMAND_SECONDS:g} s. Check with `sinfo` whether "
-            "Slurm works."
-        ) from None
-    except (OSError, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", "") or str(error)
-        raise LaunchError(f"`{command[0]}` failed: {' '.join(said.split())}") from None
-    return done.stdout
+    ask_slurm(["scontrol", "update", f"JobId={job}", f"StartTime={start}"])
 
 
 def _hosts(text: str) -> tuple[str, ...]:

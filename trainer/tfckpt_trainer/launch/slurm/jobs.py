@@ -6,12 +6,13 @@ import os
 import re
 import subprocess
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tfckpt_trainer.cluster.host_list import expand_hosts
 from tfckpt_trainer.errors import LaunchError, UsageError
+from tfckpt_trainer.launch.slurm.commands import Runner, run_command
 from tfckpt_trainer.rundir.records.job import BatchJob
 
 QUERY_SECONDS = 10.0
@@ -144,55 +145,6 @@ class JobAnswer:
     jobs: Mapping[str, JobReport] = field(default_factory=dict)
     is_present: bool = True
     problem: str = ""
-
-
-@dataclass(frozen=True)
-class CommandOutput:
-    """The exit status of a command and what it printed."""
-
-    status: int
-    output: str
-    errors: str = ""
-
-    @property
-    def last_line(self) -> str:
-        """The last line that it printed, preferably an error."""
-        lines = [line for line in (self.errors or self.output).splitlines() if line.strip()]
-        return lines[-1].strip() if lines else f"It ended with status {self.status}."
-
-
-Runner = Callable[[Sequence[str], float], CommandOutput]
-"""Runs a command with a time limit in seconds. Raises `OSError` or `subprocess.TimeoutExpired`."""
-
-
-def run_command(command: Sequence[str], seconds: float) -> CommandOutput:
-    """Runs a command of Slurm; options that users set in the environment do not apply.
-
-    Raises:
-        OSError: The command cannot be started.
-        subprocess.TimeoutExpired: It did not end in time, and was killed.
-    """
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SQUEUE_", "SCANCEL_"))
-    }
-    if command[0] == "squeue":
-        # Not for sbatch, which hands its environment to the job.
-        environment["SLURM_TIME_FORMAT"] = "%s"
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=seconds,
-        env=environment,
-        check=False,
-    )
-    return CommandOutput(
-        done.returncode,
-        done.stdout.decode(errors="replace"),
-        done.stderr.decode(errors="replace"),
-    )
 
 
 def is_job_id(text: str) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import getpass
 import re
 import time
+from pathlib import Path
+
+import psutil
 
 from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.batch_script import batch_script, store_batch_script
-from tfckpt_trainer.launch.slurm.controller import run_command
+from tfckpt_trainer.launch.slurm.commands import Runner, ask_slurm, run_command
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.journal import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -33,15 +35,12 @@ def submit(run: RunDirectory, options: LaunchOptions, by: str = "") -> BatchJob:
     """
     assert options.slurm is not None
     script = store_batch_script(run, batch_script(run, options))
-    answer = run_command(["sbatch", "--parsable", str(script)])
-    match = _ID.fullmatch(answer.strip().splitlines()[-1] if answer.strip() else "")
-    if match is None:
-        raise LaunchError(f"sbatch answered {answer!r}; expected a job ID.")
+    job_id, cluster = submit_script(script)
     job = BatchJob(
         scheduler="slurm",
-        id=match[1],
-        cluster=match[2] or "",
-        user=getpass.getuser(),
+        id=job_id,
+        cluster=cluster,
+        user=psutil.Process().username(),
         name=run.root.name,
         submitted_at=time.time(),
         script=str(script.relative_to(run.root)),
@@ -61,3 +60,16 @@ def submit(run: RunDirectory, options: LaunchOptions, by: str = "") -> BatchJob:
         ),
     )
     return job
+
+
+def submit_script(script: Path, runner: Runner = run_command) -> tuple[str, str]:
+    """Submits a batch script; returns the ID of the job and the name of its cluster, if it has one.
+
+    Raises:
+        LaunchError: Slurm refuses the job, or it does not answer.
+    """
+    answer = ask_slurm(("sbatch", "--parsable", str(script)), runner=runner).strip()
+    match = _ID.fullmatch(answer.splitlines()[-1] if answer else "")
+    if match is None:
+        raise LaunchError(f"sbatch answered {answer!r}; expected the ID of a job.")
+    return match[1], match[2] or ""

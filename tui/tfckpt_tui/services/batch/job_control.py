@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from tfckpt_trainer.errors import LaunchError, RefusedError, UsageError
 from tfckpt_trainer.launch.orphans import living_supervisor
+from tfckpt_trainer.launch.slurm.commands import Runner, run_command
 from tfckpt_trainer.launch.slurm.jobs import (
     ACTIVE,
     WAITING,
     JobAnswer,
     JobReport,
     JobState,
-    Runner,
     cancel_job,
-    is_job_id,
     is_same_job,
     read_jobs,
-    run_command,
 )
+from tfckpt_trainer.launch.slurm.submission import submit_script
 from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.journal import try_write_entry
@@ -31,9 +29,6 @@ from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
 from tfckpt_tui.services.request import FrontEnd
-
-SUBMIT_SECONDS = 30.0
-"""Time limit of `sbatch`."""
 
 CANCEL_SECONDS = 10.0
 """How long to wait until Slurm shows that a job is cancelled."""
@@ -132,7 +127,7 @@ def submit_again(
         )
     _refuse_active(run, before, read_jobs([before.id], runner=runner))
     script = script_of(run, before)
-    job_id, cluster = _sbatch(script, runner)
+    job_id, cluster = submit_script(script, runner)
     job = _new_record(before, job_id, cluster)
     current = read_job_record(run)
     if current is None or current.id != job_id:
@@ -180,23 +175,6 @@ def _refuse_active(run: RunDirectory, job: BatchJob, answer: JobAnswer) -> None:
             f"Job {job.id} of this run is {report.state.value}. Stop it first with "
             f"`tfckpt-tui stop {root}`."
         )
-
-
-def _sbatch(script: Path, runner: Runner) -> tuple[str, str]:
-    """Submits a script; returns the ID of the job and the name of its cluster."""
-    by_hand = f"Submit it on a host with Slurm: `sbatch {shlex.quote(str(script))}`."
-    try:
-        done = runner(("sbatch", "--parsable", str(script)), SUBMIT_SECONDS)
-    except FileNotFoundError:
-        raise LaunchError(f"This machine has no Slurm commands. {by_hand}") from None
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise LaunchError(f"The job may not be submitted: {error}. {by_hand}") from error
-    if done.status != 0:
-        raise LaunchError(f"Slurm did not accept the job. {done.last_line}")
-    job_id, _, cluster = done.output.strip().partition(";")
-    if not is_job_id(job_id):
-        raise LaunchError(f"sbatch printed {done.output.strip()!r}; expected the ID of a job.")
-    return job_id, cluster
 
 
 def _new_record(before: BatchJob, job_id: str, cluster: str) -> BatchJob:

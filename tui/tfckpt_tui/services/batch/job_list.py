@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tfckpt_trainer.launch.slurm.commands import Runner, run_command
 from tfckpt_trainer.launch.slurm.jobs import (
     ENDED,
     WAITING,
     JobAnswer,
     JobReport,
-    Runner,
     is_same_job,
     read_jobs,
-    run_command,
 )
 from tfckpt_trainer.rundir.health import HAS_ENDED
 from tfckpt_trainer.rundir.paths import RunDirectory

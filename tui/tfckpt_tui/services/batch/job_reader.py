@@ -6,15 +6,8 @@ import time
 from collections.abc import Callable
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.launch.slurm.jobs import (
-    ENDED,
-    WAITING,
-    JobState,
-    Runner,
-    is_same_job,
-    read_jobs,
-    run_command,
-)
+from tfckpt_trainer.launch.slurm.commands import Runner, run_command
+from tfckpt_trainer.launch.slurm.jobs import ENDED, WAITING, JobState, is_same_job, read_jobs
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.paths import RunDirectory

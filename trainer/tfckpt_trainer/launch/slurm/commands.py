@@ -1,0 +1,88 @@
+"""Runs the commands of Slurm, and says what went wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tfckpt_trainer.errors import LaunchError
+
+COMMAND_SECONDS = 20.0
+"""Time limit for a command of Slurm; a busy controller takes seconds."""
+
+
+@dataclass(frozen=True)
+class CommandOutput:
+    """The exit status of a command and what it printed."""
+
+    status: int
+    output: str
+    errors: str = ""
+
+    @property
+    def last_line(self) -> str:
+        """The last line that it printed, preferably an error."""
+        lines = [line for line in (self.errors or self.output).splitlines() if line.strip()]
+        return lines[-1].strip() if lines else f"It ended with status {self.status}."
+
+
+Runner = Callable[[Sequence[str], float], CommandOutput]
+"""Runs a command with a time limit in seconds. Raises `OSError` or `subprocess.TimeoutExpired`."""
+
+
+def run_command(command: Sequence[str], seconds: float) -> CommandOutput:
+    """Runs a command of Slurm; options that users set in the environment do not apply.
+
+    Raises:
+        OSError: The command cannot be started.
+        subprocess.TimeoutExpired: It did not end in time, and was killed.
+    """
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SQUEUE_", "SCANCEL_"))
+    }
+    if command[0] == "squeue":
+        # Not for sbatch, which hands its environment to the job.
+        environment["SLURM_TIME_FORMAT"] = "%s"
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        timeout=seconds,
+        env=environment,
+        check=False,
+        # Slurm signals the process group of a batch script when it ends the job.
+        start_new_session=True,
+    )
+    return CommandOutput(done.returncode, done.stdout, done.stderr)
+
+
+def ask_slurm(
+    command: Sequence[str], *, runner: Runner = run_command, seconds: float = COMMAND_SECONDS
+) -> str:
+    """Runs a command of Slurm that has to succeed, and returns its output.
+
+    Raises:
+        LaunchError: It is missing, it failed, or it took too long.
+    """
+    name = command[0]
+    try:
+        done = runner(command, seconds)
+    except FileNotFoundError:
+        raise LaunchError(
+            f"This machine has no `{name}`. Use a login node of the cluster."
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise LaunchError(
+            f"`{name}` did not answer within {seconds:g} s. Check with `sinfo` whether Slurm works."
+        ) from None
+    except OSError as error:
+        raise LaunchError(f"`{name}` cannot be started: {error.strerror or error}.") from None
+    if done.status != 0:
+        raise LaunchError(f"`{name}` failed: {done.last_line}")
+    return done.output
