@@ -3,7 +3,7 @@
 # host name and address; all share the file system and the process IDs. Needs root and
 #   apt-get install slurm-wlm munge iproute2
 #
-#   cluster.sh up [N]        start N hosts (default 3): tc0, tc1, …
+#   cluster.sh up [N]        start N hosts (default 3): tc0n0, tc0n1, …
 #   cluster.sh down          end everything that `up` started
 #   cluster.sh conf          print the path of slurm.conf: export SLURM_CONF=$(cluster.sh conf)
 #   cluster.sh run I CMD…    run CMD on host I
@@ -14,7 +14,27 @@
 # State is in $CLUSTER_DIR. Partition `urgent` preempts partition `batch`.
 set -euo pipefail
 dir=${CLUSTER_DIR:-${TMPDIR:-/tmp}/tfckpt-cluster}
-bridge=tcbr net=10.79.0 prefix=tc control_port=27617 node_port=27618 step_ports=27700-27799
+
+# Several clusters may run on this machine. A cluster has a number from 0 to 9, and owns the bridge.
+name_parts() {
+  local number
+  number=$(cat "$dir/number")
+  bridge=tcbr$number net=10.79.$number prefix=tc${number}n
+  control_port=$((27610 + number)) node_port=$((27630 + number))
+  step_ports=$((28000 + number * 100))-$((28099 + number * 100))
+}
+claim_number() {
+  local number
+  for number in $(seq 0 9); do
+    if ip link add "tcbr$number" type bridge 2>/dev/null; then
+      echo "$number" >"$dir/number"
+      return
+    fi
+  done
+  echo "All ten clusters of this machine are in use." >&2
+  exit 1
+}
+[ -s "$dir/number" ] && name_parts
 
 holder() { cat "$dir/$prefix$1.holder"; }
 on() {
@@ -27,15 +47,14 @@ start_node() { on "$1" slurmd -f "$dir/slurm.conf" -N "$prefix$1"; }
 
 write_conf() {
   local last=$(($1 - 1))
-  # Credentials expire soon, because a requeued job waits until its old ones have expired.
   cat >"$dir/slurm.conf" <<C
-ClusterName=tc
+ClusterName=$prefix
 SlurmctldHost=$(hostname -s)($net.1)
 SlurmctldPort=$control_port
 SlurmdPort=$node_port
 SrunPortRange=$step_ports
 AuthType=auth/munge
-AuthInfo=socket=$dir/munge.sock,cred_expire=2
+AuthInfo=socket=$dir/munge.sock
 CryptoType=crypto/munge
 MpiDefault=none
 ProctrackType=proctrack/pgid
@@ -75,21 +94,22 @@ up)
   n=${2:-3}
   mkdir -p "$dir"/{state,log,spool}
   chmod 755 "$dir"
+  claim_number
+  name_parts
   echo "$n" >"$dir/hosts"
-  ip link add $bridge type bridge
-  ip addr add $net.1/24 dev $bridge
-  ip link set $bridge up
+  ip addr add "$net.1/24" dev "$bridge"
+  ip link set "$bridge" up
   for i in $(hosts); do
     h=$prefix$i
     mkdir -p "$dir/spool/$h"
     ip netns add "$h"
     ip link add "v$h" type veth peer name eth0 netns "$h"
-    ip link set "v$h" master $bridge
+    ip link set "v$h" master "$bridge"
     ip link set "v$h" up
     ip netns exec "$h" ip addr add "$net.1$i/24" dev eth0
     ip netns exec "$h" ip link set eth0 up
     ip netns exec "$h" ip link set lo up
-    ip netns exec "$h" ip route add default via $net.1
+    ip netns exec "$h" ip route add default via "$net.1"
     ip netns exec "$h" unshare --uts sh -c "hostname $h; exec sleep infinity" \
       </dev/null >/dev/null 2>&1 &
     echo $! >"$dir/$h.holder"
@@ -112,7 +132,7 @@ up)
   exit 1
   ;;
 down)
-  [ -d "$dir" ] || exit 0
+  [ -s "$dir/hosts" ] || exit 0
   export SLURM_CONF="$dir/slurm.conf"
   timeout 10 scancel --full -u "$(id -un)" 2>/dev/null || true
   for _ in $(seq 75); do
@@ -137,7 +157,7 @@ down)
     ip link del "v$prefix$i" 2>/dev/null || true
     ip netns del "$prefix$i" 2>/dev/null || true
   done
-  ip link del $bridge 2>/dev/null || true
+  ip link del "$bridge" 2>/dev/null || true
   # Docker mounts /etc/hosts, so it is rewritten in place.
   grep -v -E " $prefix[0-9]+\$" /etc/hosts >"$dir/hosts.new" && cat "$dir/hosts.new" >/etc/hosts
   rm -rf "$dir"
@@ -150,9 +170,9 @@ run)
   ;;
 crash)
   # Every process of the host, which is known by its network; all at once, before any can react.
-  own=$(readlink "/proc/$(holder "$2")/ns/net")
+  own=$(readlink "/proc/$(holder "$2")/ns/net" | tr -d -c 0-9)
   pids=
-  for p in $(find /proc/[0-9]*/ns/net -lname "$own" 2>/dev/null | cut -d/ -f3); do
+  for p in $(find /proc/[0-9]*/ns/net -lname "*$own*" 2>/dev/null | cut -d/ -f3); do
     [ "$p" = "$(holder "$2")" ] || pids="$pids $p"
   done
   ip link set "v$prefix$2" down

@@ -36,6 +36,10 @@ class Cluster:
         self.directory = directory
         self._environment = {**os.environ, "CLUSTER_DIR": str(directory)}
 
+    def number(self, node: str) -> str:
+        """The number by which the script knows a node."""
+        return node.rpartition("n")[2]
+
     def control(self, *words: str) -> None:
         """Runs the script of the cluster."""
         subprocess.run(

@@ -126,10 +126,11 @@ def test_training_goes_on_without_a_dead_node(run):
     run.wait_for_files("ready-0", "ready-1")
     run.wait_for_processes(2)
     (run.root / "ready-0").unlink()
-    host = run.job.nodes[1].removeprefix("tc")
+    node = run.job.nodes[1]
+    host = run.cluster.number(node)
     run.cluster.control("crash", host)
     try:
-        run.wait_for_message(f"tc{host} is gone; training goes on without it.")
+        run.wait_for_message(f"{node} is gone; training goes on without it.")
         run.wait_for_files("ready-0")
         assert run.cluster.facts(job).restarts == 0
     finally:
@@ -138,8 +139,8 @@ def test_training_goes_on_without_a_dead_node(run):
 
 @pytest.mark.parametrize(
     ("place", "nodes"),
-    [(0, "2"), (1, "2"), (0, "1-2")],
-    ids=["of the supervisor", "of a worker", "of the supervisor, of a range"],
+    [(1, "2"), (0, "1-2")],
+    ids=["of a worker", "of the supervisor"],
 )
 def test_a_dead_node_is_replaced_if_it_is_needed(run, place, nodes):
     job = run.launch_worker(*TRAINS, options=("--nodes", nodes, "--peer-seconds", "2"))
@@ -147,13 +148,14 @@ def test_a_dead_node_is_replaced_if_it_is_needed(run, place, nodes):
     run.wait_for_processes(2)
     for index in range(2):
         (run.root / f"ready-{index}").unlink()
-    host = run.job.nodes[place].removeprefix("tc")
+    node = run.job.nodes[place]
+    host = run.cluster.number(node)
     run.cluster.control("crash", host)
     try:
         run.cluster.release(job)
         run.wait_for_files("ready-0", "ready-1")
         assert run.job.requeues == 1
-        assert f"tc{host}" not in run.job.nodes
+        assert node not in run.job.nodes
     finally:
         run.cluster.control("boot", host)
 

@@ -227,6 +227,7 @@ def test_what_training_can_live_with_is_a_warning(changes, unseen, warning):
 def test_a_node_that_does_not_answer_is_left_out():
     survey = judge(["a", "b"], {"a": report("a")})
     assert (survey.nodes, survey.silent) == (("a",), ("b",))
+    assert judge(["a"], {}).summary == ""
 
 
 def test_all_workers_start_again_when_one_is_silent():

@@ -53,9 +53,8 @@ class Allocation:
         if survey.refusals:
             raise CannotStartError(" ".join(survey.refusals), Next.FAIL)
         if not survey.nodes:
-            raise CannotStartError(
-                f"No node answered the check; read {self._run.job_log}.", Next.FAIL
-            )
+            self.lost_nodes = f"No node answered the check; read {self._run.job_log}."
+            raise CannotStartError(self.lost_nodes, Next.STOP)
         self._check_count(survey.nodes)
         self._checked = True
         self._nodes = survey.nodes
@@ -90,7 +89,8 @@ class Allocation:
 
     def _tell(self, survey: Survey) -> None:
         for line in (survey.summary, *survey.warnings):
-            self._note(line)
+            if line:
+                self._note(line)
 
     def _note(self, line: str) -> None:
         if self.reporter is not None:

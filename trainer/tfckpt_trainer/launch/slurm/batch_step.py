@@ -38,8 +38,8 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
 
-LOCK_SECONDS = 60.0
-"""How long to wait for the lock of an earlier start, which a file system may keep for a while."""
+LOCK_SECONDS = 600.0
+"""How long to wait for the lock of an earlier start, whose node may be cut off but still run."""
 
 ANSWER_SECONDS = 30.0
 """How long to ask Slurm why it ends the workers, if it does not answer."""

@@ -69,10 +69,11 @@ class Survey:
 
     @property
     def summary(self) -> str:
-        """One line for the event log."""
-        versions = ", ".join(f"{name} {number}" for name, number in self.versions)
-        told = f"Checked {', '.join(self.nodes)}: same run directory" if self.nodes else ""
-        return f"{told}, {versions}." if versions else f"{told}."
+        """One line for the event log; empty if no node answered."""
+        if not self.nodes or self.refusals:
+            return ""
+        versions = "".join(f", {name} {number}" for name, number in self.versions)
+        return f"Checked {', '.join(self.nodes)}: same run directory{versions}."
 
 
 def survey_nodes(

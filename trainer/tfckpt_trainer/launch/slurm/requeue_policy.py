@@ -15,7 +15,7 @@ FIRST_PAUSE_SECONDS = 240.0
 LONGEST_PAUSE_SECONDS = 3600.0
 
 MOST_FRUITLESS_STARTS = 3
-"""After this many starts in a row without a step, a time limit is too short."""
+"""After this many starts in a row without a step, only a preempted job is started again."""
 
 
 class Requeue(Enum):
@@ -83,11 +83,10 @@ def decide_requeue(ending: JobEnding, job: BatchJob) -> RequeueDecision:
             else "No requeue is allowed."
         )
         return RequeueDecision(Requeue.REFUSED, f"{reason} {used}")
-    if fruitless >= MOST_FRUITLESS_STARTS and ending.near_limit:
+    if fruitless >= MOST_FRUITLESS_STARTS and not facts.preempted:
+        advice = " Launch again with a longer --time." if ending.near_limit else ""
         return RequeueDecision(
-            Requeue.REFUSED,
-            f"{reason} {fruitless} starts in a row ended before a step. Launch again with a longer "
-            "--time.",
+            Requeue.REFUSED, f"{reason} {fruitless} starts in a row ended before a step.{advice}"
         )
     return RequeueDecision(Requeue.REQUEUE, reason, pause_after(fruitless), fruitless)
 
