@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -126,7 +127,7 @@ def test_a_job_from_the_queue_to_its_end(slurm: None, run: RunDirectory) -> None
     assert list(running.nodes) == scontrol("show", "hostnames", running.node_list).split()
     assert len(running.nodes) == 2
     assert running.ends_at is not None and 0 < running.ends_at - time.time() < 1860
-    with pytest.raises(RefusedError, match="it has started on tn"):
+    with pytest.raises(RefusedError, match="it has started on"):
         cancel(run)
     with pytest.raises(RefusedError, match=r"is running. Stop it first"):
         submit(run)
@@ -166,7 +167,7 @@ def test_a_run_on_another_host_is_steered_from_here(
 
     wait_until(is_training, 180, "a run that trains")
     [worker] = read_workers(run)
-    assert worker.host.startswith("tn")
+    assert worker.host != socket.gethostname()
     assert not pid_is_visible(worker)
     assert worker.pid < 100, "its number in its own namespace"
     nodes = tool("status", run.root, "--json").json["job"]["nodes"]
