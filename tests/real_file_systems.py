@@ -44,7 +44,8 @@ def small_tmpfs(place: Path, *, megabytes: int = 2, inodes: int = 0) -> Iterator
     try:
         yield place
     finally:
-        _unmount(place)
+        # Its files may carry a disk that another mount namespace keeps for a while.
+        subprocess.run(["umount", "--lazy", str(place)], check=True, capture_output=True)
 
 
 @contextmanager

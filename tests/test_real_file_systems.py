@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -57,3 +57,12 @@ def test_power_comes_back_where_another_namespace_keeps_the_disk_that_was_cut_of
             disk.cut_power()
             disk.restore_power()
             assert [path.name for path in disk.root.iterdir()] == ["flushed"]
+
+
+def test_a_disk_that_another_namespace_keeps_goes_away_all_the_same(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        with power_cut_disk(tmp_path / "disk") as disk:
+            stack.enter_context(seen_elsewhere())
+            place = disk.root.parent
+        assert not place.is_mount()
+        assert not (tmp_path / "disk-image").is_mount()

@@ -110,7 +110,8 @@ up)
     ip netns exec "$h" ip link set eth0 up
     ip netns exec "$h" ip link set lo up
     ip netns exec "$h" ip route add default via "$net.1"
-    ip netns exec "$h" unshare --uts sh -c "hostname $h; exec sleep infinity" \
+    # `ip netns exec` would keep what other tests have mounted, in a mount namespace of its own.
+    nsenter --net="/run/netns/$h" unshare --uts sh -c "hostname $h; exec sleep infinity" \
       </dev/null >/dev/null 2>&1 &
     echo $! >"$dir/$h.holder"
     grep -q " $h\$" /etc/hosts || echo "$net.1$i $h" >>/etc/hosts
