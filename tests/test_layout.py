@@ -22,6 +22,7 @@ SHARED_NAMES = {
         "trash.py": SAME_SUBJECT,
     },
     "tfckpt_tui": {
+        "average.py": SAME_VERB,
         "check.py": SAME_VERB,
         "compare.py": SAME_VERB,
         "config.py": SAME_SUBJECT,

@@ -17,7 +17,7 @@ from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.errors import BundleError, ExitCode, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_table
 from tfckpt_tui.formats import units
@@ -142,6 +142,8 @@ def _print_inspection(
         print_line(f"problem     {problem}")
     print_line(f"step        {step} on branch {checkpoint.branch}")
     print_line(f"saved       {units.local_time(checkpoint.saved_at)} {checkpoint.trigger}".rstrip())
+    if checkpoint.record is not None and checkpoint.record.derived is not None:
+        _print_derivation(checkpoint.record.derived)
     for key in checkpoint.metrics:
         print_line(f"{key:<11} {metric_text(checkpoint, key)}")
     files = units.count(checkpoint.shards, "data file")
@@ -165,6 +167,16 @@ def _print_inspection(
     print_table(("RESUMING BRINGS BACK", "", ""), back, right=set())
     if checkpoint.record is not None:
         _print_workers(checkpoint.record)
+
+
+def _print_derivation(made: Derivation) -> None:
+    """Prints from which checkpoints this one was made."""
+    sources = (
+        one.name if one.weight is None else f"{one.name} ({one.weight:.4g})" for one in made.sources
+    )
+    print_line(f"made by     {made.operation} of {', '.join(sources)}")
+    for change in made.changes:
+        print_line(f"            {change}")
 
 
 def _print_workers(record: CheckpointRecord) -> None:

@@ -110,6 +110,7 @@ _COMMAND_MODULES = {
     "export": "export",
     "extract": "tensors.extract",
     "convert": "tensors.extract",
+    "average": "tensors.average",
     "logs": "logs",
     "save": "control",
     "restore": "control",
