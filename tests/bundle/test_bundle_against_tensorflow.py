@@ -10,7 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tfckpt_trainer.bundle.analysis.contents import describe_tensors
 from tfckpt_trainer.bundle.deriving.average import AverageSource, write_average
+from tfckpt_trainer.bundle.deriving.edit import Edit, EditSource, write_edit
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES
 from tfckpt_trainer.bundle.exchange.convert import write_checkpoint
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, extract_tensors
@@ -361,6 +363,46 @@ def test_tensorflow_restores_an_average(tf, tmp_path):
         assert found.tobytes() == wide.astype(found.dtype).tobytes(), variable.path
     reader = tf.train.load_checkpoint(str(tmp_path / "mean"))
     assert set(reader.get_variable_to_shape_map()) == set(read_index(tmp_path / "second").entries)
+
+
+def test_tensorflow_restores_an_edited_checkpoint(tf, tmp_path):
+    """Into objects with the new names, all of them, and nothing else."""
+
+    def saved(name, value):
+        net = tf.train.Checkpoint(kernel=tf.Variable([value, 2.0]), bias=tf.Variable([3.0]))
+        table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
+        table.insert(["a"], [7])
+        root = tf.train.Checkpoint(net=net, same=net, old=tf.Variable(1), table=table)
+        root.write(str(tmp_path / name))
+        index = read_index(tmp_path / name)
+        nodes = read_object_graph(tmp_path / name)
+        return EditSource(tmp_path / name, index, describe_tensors(index, nodes)), nodes
+
+    source, nodes = saved("first", 1.0)
+    other, _ = saved("second", 10.0)
+    edit = Edit(source, nodes)
+    edit.copy(other, "net/kernel", "net/kernel")
+    edit.cast("net/bias", "bfloat16")
+    edit.drop("old")
+    edit.rename("net/kernel", "net/weights")
+    edit.rename("net", "encoder")
+    edit.rename("table", "words")
+    with BundleWriter(tmp_path / "new") as writer:
+        assert write_edit(writer, edit, source, lambda size: None) == 0
+        writer.commit()
+    assert verify(tmp_path / "new").findings == ()
+    table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
+    encoder = tf.train.Checkpoint(
+        weights=tf.Variable([0.0, 0.0]), bias=tf.Variable(tf.zeros([1], tf.bfloat16))
+    )
+    root = tf.train.Checkpoint(encoder=encoder, same=encoder, words=table)
+    root.read(str(tmp_path / "new")).assert_consumed()
+    assert encoder.weights.numpy().tolist() == [10.0, 2.0]
+    assert encoder.bias.numpy().tolist() == [3.0]
+    assert table.lookup(tf.constant(["a"])).numpy().tolist() == [7]
+    reader = tf.train.load_checkpoint(str(tmp_path / "new"))
+    name = "encoder/weights/.ATTRIBUTES/VARIABLE_VALUE"
+    assert reader.get_tensor(name).tolist() == [10.0, 2.0]
 
 
 def test_ten_thousand_variables_take_several_blocks(checkpoints):

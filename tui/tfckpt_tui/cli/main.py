@@ -111,6 +111,7 @@ _COMMAND_MODULES = {
     "extract": "tensors.extract",
     "convert": "tensors.extract",
     "average": "tensors.average",
+    "edit": "tensors.edit",
     "logs": "logs",
     "save": "control",
     "restore": "control",
