@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, numpy_dtype
+from tfckpt_trainer.bundle.exchange.whole_tensors import in_step, row_major_chunks
 from tfckpt_trainer.bundle.index import Index, TensorEntry
-from tfckpt_trainer.bundle.tensors import numeric_chunks, stored_chunks
+from tfckpt_trainer.bundle.tensors import numeric_chunks, stored_chunks, to_double
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,14 +79,52 @@ def statistics(
     item = ITEM_SIZES.get(entry.dtype, 0)
     if item in (1, 2):
         return _from_counts(*_counted(prefix, index, entry, on_read))
+
+    def values() -> Iterator[NDArray[np.float64]]:
+        for chunk in numeric_chunks(prefix, index, entry):
+            yield _real(chunk)
+            on_read(len(chunk) * item // 2)
+
+    return _of_values(values)
+
+
+def difference_statistics(
+    prefixes: tuple[Path, Path], indexes: tuple[Index, Index], name: str
+) -> Statistics:
+    """Computes the statistics of the difference between a tensor in two checkpoints.
+
+    It is the second minus the first, read twice, in bounded memory. An element that is not
+    finite in one of them has a difference that is not finite.
+
+    Args:
+        prefixes: The checkpoints.
+        indexes: Their indexes.
+        name: A numeric tensor that has the same shape in both.
+
+    Raises:
+        BundleError: The tensor is damaged.
+        FileNotFoundError: A data file is missing.
+    """
+    import numpy as np
+
+    def values() -> Iterator[NDArray[np.float64]]:
+        streams = [
+            row_major_chunks(prefix, index, index.entries[name])
+            for prefix, index in zip(prefixes, indexes, strict=True)
+        ]
+        for left, right in in_step(streams):
+            with np.errstate(over="ignore", invalid="ignore"):
+                yield _real(to_double(right) - to_double(left))
+
+    return _of_values(values)
+
+
+def _of_values(values: Callable[[], Iterator[NDArray[np.float64]]]) -> Statistics:
+    """Goes through values that can be read twice."""
     moments = _Moments()
-    for chunk in numeric_chunks(prefix, index, entry):
-        moments.add(_real(chunk))
-        on_read(len(chunk) * item // 2)
-    histogram = None
-    if moments.count:
-        histogram = _histogram(prefix, index, entry, moments.low, moments.high, on_read)
-    return moments.result(histogram)
+    for chunk in values():
+        moments.add(chunk)
+    return moments.result(_histogram(values, moments.low, moments.high) if moments.count else None)
 
 
 def _counted(
@@ -197,12 +236,7 @@ class _Moments:
 
 
 def _histogram(
-    prefix: Path,
-    index: Index,
-    entry: TensorEntry,
-    low: float,
-    high: float,
-    on_read: Callable[[int], None],
+    values: Callable[[], Iterator[NDArray[np.float64]]], low: float, high: float
 ) -> Histogram | None:
     import numpy as np
 
@@ -210,10 +244,8 @@ def _histogram(
     if not 0 < high - low < math.inf:
         return None
     counts = np.zeros(BINS, np.int64)
-    for chunk in numeric_chunks(prefix, index, entry):
-        values = _real(chunk)
-        counts += np.bincount(_bins(values[np.isfinite(values)], low, high), minlength=BINS)
-        on_read(len(chunk) * ITEM_SIZES[entry.dtype] // 2)
+    for chunk in values():
+        counts += np.bincount(_bins(chunk[np.isfinite(chunk)], low, high), minlength=BINS)
     return Histogram(low, high, tuple(int(count) for count in counts))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfckpt_trainer.bundle.dtypes import format_tensor, is_inexact, numpy_dtype
-from tfckpt_trainer.bundle.exchange.whole_tensors import BAND, row_major_chunks
+from tfckpt_trainer.bundle.exchange.whole_tensors import BAND, in_step, row_major_chunks
 from tfckpt_trainer.bundle.index import Index, TensorEntry
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
@@ -105,7 +105,7 @@ def _averaged_chunks(
         for one in sources
     ]
     weights = [source.weight for source in sources]
-    for chunks in _in_step(streams):
+    for chunks in in_step(streams):
         # Values that are not finite, or too large for the type, stay so in the average.
         with np.errstate(all="ignore"):
             total = chunks[0].astype(wide) * weights[0]
@@ -113,18 +113,3 @@ def _averaged_chunks(
                 total += chunk.astype(wide) * weight
             yield total.astype(dtype)
         on_read(sum(chunk.nbytes for chunk in chunks))
-
-
-def _in_step(streams: Sequence[Iterator[NDArray[Any]]]) -> Iterator[list[NDArray[Any]]]:
-    """Splits streams of equal total length into chunks of equal length."""
-    rest = [next(stream, None) for stream in streams]
-    while True:
-        chunks = [chunk for chunk in rest if chunk is not None]
-        if len(chunks) < len(streams):
-            return
-        count = min(map(len, chunks))
-        yield [chunk[:count] for chunk in chunks]
-        rest = [
-            chunk[count:] if count < len(chunk) else next(stream, None)
-            for chunk, stream in zip(chunks, streams, strict=True)
-        ]
