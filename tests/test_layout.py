@@ -35,6 +35,7 @@ SHARED_NAMES = {
         "prune.py": SAME_VERB,
         "restore.py": SAME_VERB,
         "tensorboard.py": SAME_VERB,
+        "track.py": SAME_VERB,
         "trash.py": SAME_SUBJECT,
         "verify.py": SAME_VERB,
     },

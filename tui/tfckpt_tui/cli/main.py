@@ -112,6 +112,7 @@ _COMMAND_MODULES = {
     "convert": "tensors.extract",
     "average": "tensors.average",
     "edit": "tensors.edit",
+    "track": "tensors.track",
     "logs": "logs",
     "save": "control",
     "restore": "control",

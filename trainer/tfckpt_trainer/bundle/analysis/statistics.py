@@ -60,17 +60,20 @@ def statistics(
     index: Index,
     entry: TensorEntry,
     on_read: Callable[[int], None] = lambda size: None,
+    *,
+    histogram: bool = True,
 ) -> Statistics:
     """Computes the statistics of a numeric tensor, in bounded memory.
 
-    Types of one and two bytes are read once, all others twice.
+    Types of one and two bytes are read once, all others twice if a histogram is made.
 
     Args:
         prefix: The checkpoint.
         index: Its index.
         entry: The tensor.
         on_read: Called after each chunk with the bytes of the tensor that are done since the last
-            call. They add up to its size.
+            call. They add up to its size, with a histogram.
+        histogram: Whether to make a histogram. Types of one and two bytes always have one.
 
     Raises:
         BundleError: The tensor is not numeric, or it is damaged.
@@ -85,21 +88,26 @@ def statistics(
             yield _real(chunk)
             on_read(len(chunk) * item // 2)
 
-    return _of_values(values)
+    return _of_values(values, histogram=histogram)
 
 
 def difference_statistics(
-    prefixes: tuple[Path, Path], indexes: tuple[Index, Index], name: str
+    prefixes: tuple[Path, Path],
+    indexes: tuple[Index, Index],
+    name: str,
+    *,
+    histogram: bool = True,
 ) -> Statistics:
     """Computes the statistics of the difference between a tensor in two checkpoints.
 
-    It is the second minus the first, read twice, in bounded memory. An element that is not
-    finite in one of them has a difference that is not finite.
+    It is the second minus the first, in bounded memory. A histogram takes a second pass. An
+    element that is not finite in one of them has a difference that is not finite.
 
     Args:
         prefixes: The checkpoints.
         indexes: Their indexes.
         name: A numeric tensor that has the same shape in both.
+        histogram: Whether to make a histogram.
 
     Raises:
         BundleError: The tensor is damaged.
@@ -116,15 +124,20 @@ def difference_statistics(
             with np.errstate(over="ignore", invalid="ignore"):
                 yield _real(to_double(right) - to_double(left))
 
-    return _of_values(values)
+    return _of_values(values, histogram=histogram)
 
 
-def _of_values(values: Callable[[], Iterator[NDArray[np.float64]]]) -> Statistics:
+def _of_values(
+    values: Callable[[], Iterator[NDArray[np.float64]]], *, histogram: bool
+) -> Statistics:
     """Goes through values that can be read twice."""
     moments = _Moments()
     for chunk in values():
         moments.add(chunk)
-    return moments.result(_histogram(values, moments.low, moments.high) if moments.count else None)
+    found = None
+    if histogram and moments.count:
+        found = _histogram(values, moments.low, moments.high)
+    return moments.result(found)
 
 
 def _counted(
