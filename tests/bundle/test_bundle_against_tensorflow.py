@@ -10,6 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tfckpt_trainer.bundle.analysis.contents import describe_tensors
+from tfckpt_trainer.bundle.deriving.average import AverageSource, write_average
+from tfckpt_trainer.bundle.deriving.edit import Edit, EditSource, write_edit
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES
 from tfckpt_trainer.bundle.exchange.convert import write_checkpoint
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, extract_tensors
@@ -322,6 +325,84 @@ def test_tensorflow_restores_what_was_converted(tf, tmp_path, by_name):
     assert step.numpy() == 7
     assert layer.kernel.numpy().tobytes() == kernel.tobytes()
     assert layer.bias.numpy().tobytes() == bias.tobytes()
+
+
+def test_tensorflow_restores_an_average(tf, tmp_path):
+    """A Keras model with its optimizer: floats are the mean, integers those of the newest."""
+    import keras
+    import numpy as np
+
+    def saved(name, steps):
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(5)])
+        model.add(keras.layers.BatchNormalization())
+        model.compile(keras.optimizers.Adam(1e-2), "mse")
+        inputs = np.random.RandomState(0).randn(8, 4)
+        model.fit(inputs, np.ones((8, 5)), epochs=steps, batch_size=8, verbose=0)
+        tf.train.Checkpoint(model=model).write(str(tmp_path / name))
+        return model, [one.numpy().copy() for one in (*model.variables, *model.optimizer.variables)]
+
+    _, first = saved("first", 2)
+    model, second = saved("second", 5)
+    weights = {"first": 0.25, "second": 0.75}
+    sources = [
+        AverageSource(tmp_path / name, read_index(tmp_path / name), weight)
+        for name, weight in weights.items()
+    ]
+    with BundleWriter(tmp_path / "mean") as writer:
+        write_average(writer, sources)
+        writer.commit()
+    tf.train.Checkpoint(model=model).read(str(tmp_path / "mean")).assert_existing_objects_matched()
+    variables = (*model.variables, *model.optimizer.variables)
+    for variable, one, other in zip(variables, first, second, strict=True):
+        found = variable.numpy()
+        if not np.issubdtype(found.dtype, np.floating):
+            assert np.array_equal(found, other)
+            continue
+        wide = one.astype(np.float64) * 0.25 + other.astype(np.float64) * 0.75
+        assert found.tobytes() == wide.astype(found.dtype).tobytes(), variable.path
+    reader = tf.train.load_checkpoint(str(tmp_path / "mean"))
+    assert set(reader.get_variable_to_shape_map()) == set(read_index(tmp_path / "second").entries)
+
+
+def test_tensorflow_restores_an_edited_checkpoint(tf, tmp_path):
+    """Into objects with the new names, all of them, and nothing else."""
+
+    def saved(name, value):
+        net = tf.train.Checkpoint(kernel=tf.Variable([value, 2.0]), bias=tf.Variable([3.0]))
+        table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
+        table.insert(["a"], [7])
+        root = tf.train.Checkpoint(net=net, same=net, old=tf.Variable(1), table=table)
+        root.write(str(tmp_path / name))
+        index = read_index(tmp_path / name)
+        nodes = read_object_graph(tmp_path / name)
+        return EditSource(tmp_path / name, index, describe_tensors(index, nodes)), nodes
+
+    source, nodes = saved("first", 1.0)
+    other, _ = saved("second", 10.0)
+    edit = Edit(source, nodes)
+    edit.copy(other, "net/kernel", "net/kernel")
+    edit.cast("net/bias", "bfloat16")
+    edit.drop("old")
+    edit.rename("net/kernel", "net/weights")
+    edit.rename("net", "encoder")
+    edit.rename("table", "words")
+    with BundleWriter(tmp_path / "new") as writer:
+        assert write_edit(writer, edit, source, lambda size: None) == 0
+        writer.commit()
+    assert verify(tmp_path / "new").findings == ()
+    table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
+    encoder = tf.train.Checkpoint(
+        weights=tf.Variable([0.0, 0.0]), bias=tf.Variable(tf.zeros([1], tf.bfloat16))
+    )
+    root = tf.train.Checkpoint(encoder=encoder, same=encoder, words=table)
+    root.read(str(tmp_path / "new")).assert_consumed()
+    assert encoder.weights.numpy().tolist() == [10.0, 2.0]
+    assert encoder.bias.numpy().tolist() == [3.0]
+    assert table.lookup(tf.constant(["a"])).numpy().tolist() == [7]
+    reader = tf.train.load_checkpoint(str(tmp_path / "new"))
+    name = "encoder/weights/.ATTRIBUTES/VARIABLE_VALUE"
+    assert reader.get_tensor(name).tolist() == [10.0, 2.0]
 
 
 def test_ten_thousand_variables_take_several_blocks(checkpoints):

@@ -17,6 +17,9 @@ VALUE_ATTRIBUTE = "VARIABLE_VALUE"
 SIZE_LIMIT = 256 << 20
 """Largest object graph that is read, in bytes. 10,000 variables need 1 to 2 MB."""
 
+_REGISTERED_SAVER = 4
+"""Number of that field in `TrackableObject`."""
+
 _Values = dict[int, tuple[int, int, bytes]]
 """The fields of a message: wire type, integer value and bytes by field number."""
 
@@ -98,6 +101,22 @@ def read_object_graph(prefix: Path, index: Index | None = None) -> tuple[Node, .
                 problem = f"object graph refers to object {number} of {len(nodes)}"
                 raise BundleError(file, entry.offset, problem)
     return nodes
+
+
+def has_registered_savers(prefix: Path, index: Index) -> bool:
+    """Whether an object has a saver of its own, which `Node` does not keep.
+
+    Args:
+        prefix: The checkpoint, whose object graph can be read.
+        index: Its index.
+    """
+    return any(
+        field == _REGISTERED_SAVER
+        for text in read_strings(prefix, index.entries[KEY])
+        for number, kind, _, content in fields(text)
+        if number == 1 and kind == BYTES
+        for field, *_ in fields(content)
+    )
 
 
 def _references(node: Node) -> Iterator[int]:

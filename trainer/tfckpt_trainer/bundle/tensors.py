@@ -87,7 +87,7 @@ def is_numeric(entry: TensorEntry) -> bool:
 def numeric_chunks(prefix: Path, index: Index, entry: TensorEntry) -> Iterator[Numbers]:
     """Yields all elements of a numeric tensor in double precision; see `stored_chunks`."""
     for values in stored_chunks(prefix, index, entry):
-        yield _to_double(values)
+        yield to_double(values)
 
 
 def stored_chunks(prefix: Path, index: Index, entry: TensorEntry) -> Iterator[NDArray[np.generic]]:
@@ -130,7 +130,8 @@ def part_chunks(prefix: Path, stored: TensorEntry) -> Iterator[NDArray[np.generi
             raise _checksum_error(shard, stored)
 
 
-def _to_double(values: NDArray[np.generic]) -> Numbers:
+def to_double(values: NDArray[np.generic]) -> Numbers:
+    """Returns numbers in double precision."""
     import numpy as np
 
     # NumPy warns when it converts a signalling NaN to a quiet one.

@@ -17,12 +17,19 @@ from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.errors import BundleError, ExitCode, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_table
+from tfckpt_tui.cli.tensors.difference_lines import print_differences
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import metric_text
-from tfckpt_tui.services.compare import Comparison, compare_checkpoints, measure, worst_first
+from tfckpt_tui.services.compare import (
+    Comparison,
+    compare_checkpoints,
+    difference_of_each,
+    measure,
+    worst_first,
+)
 from tfckpt_tui.services.inspect import (
     GROUPS,
     Inspection,
@@ -78,14 +85,29 @@ def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_js
     "--norms", is_flag=True, help="Read the changed tensors, and print by how much they changed."
 )
 @click.option("--all", "everything", is_flag=True, help="List equal tensors too.")
+@click.option(
+    "--histogram",
+    "pattern",
+    is_flag=False,
+    flag_value="*",
+    metavar="[TENSOR]",
+    help="Read the changed tensors, or those that match, and print histograms of B minus A.",
+)
 @JsonOption
 @on_open_run
 def compare(
-    run: RunDirectory, before: str, after: str, norms: bool, everything: bool, as_json: bool
+    run: RunDirectory,
+    before: str,
+    after: str,
+    norms: bool,
+    everything: bool,
+    pattern: str | None,
+    as_json: bool,
 ) -> int:
     """Show what changed from checkpoint A to checkpoint B; each is a name or a step.
 
-    Without --norms only the indexes are read, which is fast for any size. Exits 1 if one of them
+    Without --norms and --histogram only the indexes are read, which is fast for any size. Put
+    --histogram last, so that A or B is not taken for its tensor. Exits 1 if one of them
     cannot be restored, or if a tensor is damaged or cannot be read.
     """
     found = compare_checkpoints(run, look_up(run, before), look_up(run, after))
@@ -95,10 +117,17 @@ def compare(
         measured = {one.name: one.change for one in read if one.change is not None}
         unread = {one.name: one.problem for one in read if one.problem}
         found = replace(found, damage={**found.damage, **unread})
+    differences = [] if pattern is None else list(difference_of_each(run, found, pattern))
+    unread = {one.name: one.problem for one in differences if one.problem}
+    found = replace(found, damage={**found.damage, **unread})
     if as_json:
-        print_json(_comparison_data(found, measured))
+        figures = None if pattern is None else {one.name: one.statistics for one in differences}
+        print_json(_comparison_data(found, measured, figures))
     else:
         _print_comparison(found, measured, everything)
+    if pattern is not None and not as_json:
+        print_line()
+        print_differences(found, differences)
     return int(ExitCode.PROBLEM if found.problems or found.damage else ExitCode.DONE)
 
 
@@ -142,6 +171,8 @@ def _print_inspection(
         print_line(f"problem     {problem}")
     print_line(f"step        {step} on branch {checkpoint.branch}")
     print_line(f"saved       {units.local_time(checkpoint.saved_at)} {checkpoint.trigger}".rstrip())
+    if checkpoint.record is not None and checkpoint.record.derived is not None:
+        _print_derivation(checkpoint.record.derived)
     for key in checkpoint.metrics:
         print_line(f"{key:<11} {metric_text(checkpoint, key)}")
     files = units.count(checkpoint.shards, "data file")
@@ -165,6 +196,16 @@ def _print_inspection(
     print_table(("RESUMING BRINGS BACK", "", ""), back, right=set())
     if checkpoint.record is not None:
         _print_workers(checkpoint.record)
+
+
+def _print_derivation(made: Derivation) -> None:
+    """Prints from which checkpoints this one was made."""
+    sources = (
+        one.name if one.weight is None else f"{one.name} ({one.weight:.4g})" for one in made.sources
+    )
+    print_line(f"made by     {made.operation} of {', '.join(sources)}")
+    for change in made.changes:
+        print_line(f"            {change}")
 
 
 def _print_workers(record: CheckpointRecord) -> None:
@@ -366,13 +407,18 @@ def _change_words(change: TensorChange | None) -> tuple[str, str, str]:
     return relative, units.metric(change.norm_before), units.metric(change.norm_after)
 
 
-def _comparison_data(found: Comparison, measured: dict[str, TensorChange] | None) -> Json:
+def _comparison_data(
+    found: Comparison, measured: dict[str, TensorChange] | None, figures: Figures | None
+) -> Json:
     tensors = []
     for one in found.tensors:
         data = {**_compared_data(one), "problem": found.damage.get(one.name, "")}
         if measured is not None:
             change = measured.get(one.name)
             data["change"] = None if change is None else _change_data(change)
+        if figures is not None:
+            read = figures.get(one.name)
+            data["difference_statistics"] = None if read is None else statistics_data(read)
         tensors.append(data)
     return {
         "before": found.before.name,

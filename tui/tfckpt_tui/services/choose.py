@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tfckpt_trainer.catalog.lineage import BranchStep, lineage_at, lineage_of
 from tfckpt_trainer.catalog.retention.rules import is_number
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, is_derived
 from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError, UsageError
 from tfckpt_tui.services.verify import can_be_verified
 
@@ -38,7 +38,7 @@ def find_checkpoint(checkpoints: Sequence[Checkpoint], text: str | None) -> Chec
     named = next((c for c in checkpoints if c.name == text), None)
     if named is not None:
         return named
-    with_step = [c for c in checkpoints if str(c.step) == text]
+    with_step = _trained_first([c for c in checkpoints if str(c.step) == text])
     if len(with_step) == 1:
         return with_step[0]
     if with_step:
@@ -75,7 +75,7 @@ def find_by_step(
         UsageError: There is none.
         RefusedError: Several branches have the step, and ancestry does not decide.
     """
-    found = [c for c in checkpoints if c.step == step]
+    found = _trained_first([c for c in checkpoints if c.step == step])
     if not found:
         near = _near(checkpoints, step)
         raise UnknownCheckpointError(
@@ -178,6 +178,11 @@ def pair_to_compare(
         return "Mark two checkpoints with space first."
     pair.sort(key=lambda checkpoint: -rows[checkpoint.name])
     return pair[0], pair[1]
+
+
+def _trained_first(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Leaves out checkpoints made from others, unless there are no others: they have names."""
+    return [c for c in checkpoints if not is_derived(c)] or list(checkpoints)
 
 
 def _best_by(checkpoints: Sequence[Checkpoint], metric: str, *, largest: bool) -> Checkpoint:

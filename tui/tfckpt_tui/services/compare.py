@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from tfckpt_trainer.bundle.analysis.compare import (
     Difference,
@@ -13,9 +14,12 @@ from tfckpt_trainer.bundle.analysis.compare import (
     measure_change,
 )
 from tfckpt_trainer.bundle.analysis.contents import Role
+from tfckpt_trainer.bundle.analysis.statistics import Statistics, difference_statistics
 from tfckpt_trainer.bundle.index import Index, read_index
+from tfckpt_trainer.bundle.tensors import is_numeric
+from tfckpt_trainer.bundle.writing.object_graph_builder import variable_path
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.errors import BundleError, TfckptError, describe_error
+from tfckpt_trainer.errors import BundleError, TfckptError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services.inspect import describe_damage, variables_of
 
@@ -64,6 +68,20 @@ class Measured:
     problem: str = ""
 
 
+@dataclass(frozen=True)
+class MeasuredDifference:
+    """The difference of a tensor.
+
+    Attributes:
+        statistics: Of the second minus the first; None if it could not be read.
+        problem: Why it could not be read; empty if it could.
+    """
+
+    name: str
+    statistics: Statistics | None
+    problem: str = ""
+
+
 def compare_checkpoints(run: RunDirectory, before: Checkpoint, after: Checkpoint) -> Comparison:
     """Compares two checkpoints; reads only their indexes and object graphs.
 
@@ -102,6 +120,45 @@ def measure(run: RunDirectory, compared: Comparison) -> Iterator[Measured]:
                 yield Measured(one.name, measure_change(prefixes, compared.indexes, one))
             except (BundleError, OSError) as error:
                 yield Measured(one.name, None, describe_error(error))
+
+
+def difference_of_each(
+    run: RunDirectory, compared: Comparison, pattern: str
+) -> Iterator[MeasuredDifference]:
+    """Reads tensors with numbers and one shape, and yields statistics of their differences.
+
+    Args:
+        run: The run directory.
+        compared: The comparison.
+        pattern: The tensors, by name or path, as in `model/*`. Equal ones are left out unless
+            they are named.
+
+    Raises:
+        UsageError: No such tensor can be compared.
+    """
+    prefixes = run.root / compared.before.name, run.root / compared.after.name
+    found = list(_with_difference(compared, pattern))
+    if not found:
+        raise UsageError(
+            f"No tensor that matches {pattern!r} differs and has numbers of the same shape in both."
+        )
+    for name in found:
+        try:
+            yield MeasuredDifference(name, difference_statistics(prefixes, compared.indexes, name))
+        except (BundleError, OSError) as error:
+            yield MeasuredDifference(name, None, describe_error(error))
+
+
+def _with_difference(compared: Comparison, pattern: str) -> Iterator[str]:
+    for one in compared.tensors:
+        before, after = one.before, one.after
+        if before is None or after is None or before.shape != after.shape:
+            continue
+        names = {one.name, variable_path(one.name), compared.titles.get(one.name, one.name)}
+        is_wanted = any(fnmatchcase(name, pattern) for name in names)
+        differs = one.difference is not Difference.EQUAL or pattern in names
+        if is_numeric(before) and is_numeric(after) and differs and (is_wanted or pattern in names):
+            yield one.name
 
 
 def worst_first(

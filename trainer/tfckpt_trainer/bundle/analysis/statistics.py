@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, numpy_dtype
+from tfckpt_trainer.bundle.exchange.whole_tensors import in_step, row_major_chunks
 from tfckpt_trainer.bundle.index import Index, TensorEntry
-from tfckpt_trainer.bundle.tensors import numeric_chunks, stored_chunks
+from tfckpt_trainer.bundle.tensors import numeric_chunks, stored_chunks, to_double
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,17 +60,20 @@ def statistics(
     index: Index,
     entry: TensorEntry,
     on_read: Callable[[int], None] = lambda size: None,
+    *,
+    histogram: bool = True,
 ) -> Statistics:
     """Computes the statistics of a numeric tensor, in bounded memory.
 
-    Types of one and two bytes are read once, all others twice.
+    Types of one and two bytes are read once, all others twice if a histogram is made.
 
     Args:
         prefix: The checkpoint.
         index: Its index.
         entry: The tensor.
         on_read: Called after each chunk with the bytes of the tensor that are done since the last
-            call. They add up to its size.
+            call. They add up to its size, with a histogram.
+        histogram: Whether to make a histogram. Types of one and two bytes always have one.
 
     Raises:
         BundleError: The tensor is not numeric, or it is damaged.
@@ -78,14 +82,62 @@ def statistics(
     item = ITEM_SIZES.get(entry.dtype, 0)
     if item in (1, 2):
         return _from_counts(*_counted(prefix, index, entry, on_read))
+
+    def values() -> Iterator[NDArray[np.float64]]:
+        for chunk in numeric_chunks(prefix, index, entry):
+            yield _real(chunk)
+            on_read(len(chunk) * item // 2)
+
+    return _of_values(values, histogram=histogram)
+
+
+def difference_statistics(
+    prefixes: tuple[Path, Path],
+    indexes: tuple[Index, Index],
+    name: str,
+    *,
+    histogram: bool = True,
+) -> Statistics:
+    """Computes the statistics of the difference between a tensor in two checkpoints.
+
+    It is the second minus the first, in bounded memory. A histogram takes a second pass. An
+    element that is not finite in one of them has a difference that is not finite.
+
+    Args:
+        prefixes: The checkpoints.
+        indexes: Their indexes.
+        name: A numeric tensor that has the same shape in both.
+        histogram: Whether to make a histogram.
+
+    Raises:
+        BundleError: The tensor is damaged.
+        FileNotFoundError: A data file is missing.
+    """
+    import numpy as np
+
+    def values() -> Iterator[NDArray[np.float64]]:
+        streams = [
+            row_major_chunks(prefix, index, index.entries[name])
+            for prefix, index in zip(prefixes, indexes, strict=True)
+        ]
+        for left, right in in_step(streams):
+            with np.errstate(over="ignore", invalid="ignore"):
+                yield _real(to_double(right) - to_double(left))
+
+    return _of_values(values, histogram=histogram)
+
+
+def _of_values(
+    values: Callable[[], Iterator[NDArray[np.float64]]], *, histogram: bool
+) -> Statistics:
+    """Goes through values that can be read twice."""
     moments = _Moments()
-    for chunk in numeric_chunks(prefix, index, entry):
-        moments.add(_real(chunk))
-        on_read(len(chunk) * item // 2)
-    histogram = None
-    if moments.count:
-        histogram = _histogram(prefix, index, entry, moments.low, moments.high, on_read)
-    return moments.result(histogram)
+    for chunk in values():
+        moments.add(chunk)
+    found = None
+    if histogram and moments.count:
+        found = _histogram(values, moments.low, moments.high)
+    return moments.result(found)
 
 
 def _counted(
@@ -197,12 +249,7 @@ class _Moments:
 
 
 def _histogram(
-    prefix: Path,
-    index: Index,
-    entry: TensorEntry,
-    low: float,
-    high: float,
-    on_read: Callable[[int], None],
+    values: Callable[[], Iterator[NDArray[np.float64]]], low: float, high: float
 ) -> Histogram | None:
     import numpy as np
 
@@ -210,10 +257,8 @@ def _histogram(
     if not 0 < high - low < math.inf:
         return None
     counts = np.zeros(BINS, np.int64)
-    for chunk in numeric_chunks(prefix, index, entry):
-        values = _real(chunk)
-        counts += np.bincount(_bins(values[np.isfinite(values)], low, high), minlength=BINS)
-        on_read(len(chunk) * ITEM_SIZES[entry.dtype] // 2)
+    for chunk in values():
+        counts += np.bincount(_bins(chunk[np.isfinite(chunk)], low, high), minlength=BINS)
     return Histogram(low, high, tuple(int(count) for count in counts))
 
 

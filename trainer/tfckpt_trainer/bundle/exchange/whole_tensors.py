@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
@@ -62,6 +62,21 @@ def row_major_chunks(
             )
             parts.append(_Part(stored, box, shards[stored.shard]))
         yield from _put_together(entry, parts, band)
+
+
+def in_step(streams: Sequence[Iterator[NDArray[Any]]]) -> Iterator[list[NDArray[Any]]]:
+    """Splits streams of equal total length into chunks of equal length."""
+    rest = [next(stream, None) for stream in streams]
+    while True:
+        chunks = [chunk for chunk in rest if chunk is not None]
+        if len(chunks) < len(streams):
+            return
+        count = min(map(len, chunks))
+        yield [chunk[:count] for chunk in chunks]
+        rest = [
+            chunk[count:] if count < len(chunk) else next(stream, None)
+            for chunk, stream in zip(chunks, streams, strict=True)
+        ]
 
 
 @dataclass

@@ -9,7 +9,7 @@ import msgspec
 
 from tfckpt_trainer.catalog.lineage import BranchTips, find_branch_tips
 from tfckpt_trainer.catalog.scan.annotations import Annotations
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, is_derived
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic, diagnostics
 from tfckpt_trainer.catalog.scan.evidence_reader import EvidenceReader
 from tfckpt_trainer.catalog.scan.history import (
@@ -351,18 +351,25 @@ def _in_order(checkpoints: Iterable[Checkpoint], listed: Mapping[str, int]) -> S
     """Sorts newest first; a recorded order is never reversed by clock errors."""
     by_name = {checkpoint.name: checkpoint for checkpoint in checkpoints}
     times = {name: checkpoint.saved_at for name, checkpoint in by_name.items()}
-    recorded = [(c.sequence, c.name) for c in by_name.values() if c.sequence is not None]
+    recorded = [
+        (c.sequence, is_derived(c), c.name) for c in by_name.values() if c.sequence is not None
+    ]
     recorded.sort()
     only_listed = [n for n in listed if n in by_name and by_name[n].sequence is None]
-    for known_order in ([name for _, name in recorded], only_listed):
+    for known_order in ([name for *_, name in recorded], only_listed):
         latest = float("-inf")
         for name in known_order:
-            latest = times[name] = max(latest, times[name])
+            if latest > float("-inf") and is_derived(by_name[name]):
+                # It belongs beside its newest source, whenever it was made.
+                times[name] = latest
+            else:
+                latest = times[name] = max(latest, times[name])
     keys = []
     for name, checkpoint in by_name.items():
         sequence = -1 if checkpoint.sequence is None else checkpoint.sequence
         writing = checkpoint.state is CheckpointState.WRITING
-        keys.append((writing, times[name], sequence, listed.get(name, -1), name))
+        trained = not is_derived(checkpoint)
+        keys.append((writing, times[name], sequence, trained, listed.get(name, -1), name))
     keys.sort(reverse=True)
     return [by_name[key[-1]] for key in keys]
 

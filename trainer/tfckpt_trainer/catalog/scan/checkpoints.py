@@ -90,6 +90,11 @@ class Checkpoint:
         }
 
 
+def is_derived(checkpoint: Checkpoint) -> bool:
+    """Whether it was made from other checkpoints, without training."""
+    return checkpoint.record is not None and checkpoint.record.derived is not None
+
+
 def _known_value(recorded: str | None) -> str:
     """Returns a recorded value that is not finite; records of version 0.1 do not have it."""
     return recorded if recorded in {"inf", "-inf"} else "nan"

@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Iterator
 
 from tfckpt_trainer.bundle.links import Link, LinkEnd
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState, is_derived
 from tfckpt_trainer.catalog.scan.diagnostics_state_file import StateFileDiagnostics
 from tfckpt_trainer.catalog.scan.directory_listing import FileFact
 from tfckpt_trainer.catalog.scan.observation import (
@@ -92,7 +92,7 @@ def _two_prefixes(observed: Observation) -> Iterator[Diagnostic]:
     first: dict[str, str] = {}
     for checkpoint in observed.checkpoints:
         parsed = parse_checkpoint_name(checkpoint.name)
-        if parsed is not None and checkpoint.restorable:
+        if parsed is not None and checkpoint.restorable and not is_derived(checkpoint):
             first.setdefault(parsed.prefix, checkpoint.name)
     if len(first) > 1:
         message = (
@@ -107,7 +107,7 @@ def _two_prefixes(observed: Observation) -> Iterator[Diagnostic]:
 def _same_step(observed: Observation) -> Iterator[Diagnostic]:
     by_step: dict[tuple[int, int], list[str]] = {}
     for checkpoint in observed.restorable:
-        if checkpoint.step is not None:
+        if checkpoint.step is not None and not is_derived(checkpoint):
             by_step.setdefault((checkpoint.branch, checkpoint.step), []).append(checkpoint.name)
     several = {place: names for place, names in by_step.items() if len(names) > 1}
     if several:

@@ -141,19 +141,28 @@ def resume_point_from(history: History, committed: Container[str]) -> ResumePoin
         parsed = parse_checkpoint_name(history.latest)
         branch = parsed.branch if parsed else 0
         return ResumePoint(history.latest, branch, _highest_sequence(history))
-    return None
+    return _newest_derived(history, committed)
 
 
 def _used_last(history: History, committed: Container[str]) -> ResumePoint | None:
     """Returns what was saved or restored last, according to the readable records."""
     head, records, highest = history.head, history.records, _highest_sequence(history)
-    saves = [record for record in records.values() if record.name in committed]
+    saves = [one for one in records.values() if one.name in committed and one.derived is None]
     newest = max(saves, key=lambda record: (record.sequence, record.name), default=None)
     if head is not None and (newest is None or head.sequence > newest.sequence):
         return ResumePoint(head.checkpoint, head.branch, highest)
     if newest is not None:
         return ResumePoint(newest.name, newest.branch, highest)
     return None
+
+
+def _newest_derived(history: History, committed: Container[str]) -> ResumePoint | None:
+    """Returns the newest checkpoint made from others; a start uses it if there is nothing else."""
+    made = [record for record in history.records.values() if record.name in committed]
+    newest = max(made, key=lambda record: (record.step, record.name), default=None)
+    if newest is None:
+        return None
+    return ResumePoint(newest.name, newest.branch, _highest_sequence(history))
 
 
 def _highest_sequence(history: History) -> int:

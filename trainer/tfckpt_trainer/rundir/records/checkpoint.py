@@ -62,6 +62,34 @@ class SaveCost(msgspec.Struct, frozen=True, kw_only=True):
     slowing_steps: int = 0
 
 
+class SourceFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint that another one was made from.
+
+    Attributes:
+        weight: Its weight in an average; None in other operations.
+        index_crc32c: CRC32C of its index at that time.
+    """
+
+    name: str
+    step: int | None = None
+    weight: float | None = None
+    index_crc32c: int | None = None
+
+
+class Derivation(msgspec.Struct, frozen=True, kw_only=True):
+    """How a checkpoint was made from others, without training.
+
+    Attributes:
+        operation: `average` or `edit`.
+        sources: The checkpoints that it was made from, the newest last.
+        changes: What was done to single tensors, a sentence each.
+    """
+
+    operation: str
+    sources: list[SourceFacts]
+    changes: list[str] = []
+
+
 class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
     """`records/NAME.json`: what TensorFlow does not record about a checkpoint. Never modified.
 
@@ -85,6 +113,8 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
             earlier versions.
         per_worker: Paths of the values that each worker stored because they were not equal on
             all replicas; None in records of earlier versions.
+        derived: How it was made from other checkpoints; None if training saved it. A start
+            resumes from such a checkpoint only after it was restored.
     """
 
     has_copy: ClassVar[bool] = True
@@ -109,6 +139,7 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
     exactness: Exactness | None = None
     per_worker: list[str] | None = None
     not_finite: dict[str, str] = {}
+    derived: Derivation | None = None
 
     def has_file(self, prefix: str) -> bool:
         """Whether files of the workers with this prefix were written."""

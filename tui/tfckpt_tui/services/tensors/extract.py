@@ -10,13 +10,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
+from tfckpt_trainer.bundle.deriving.edit import names_of
 from tfckpt_trainer.bundle.exchange.convert import Conversion, write_checkpoint
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, Extraction, extract_tensors
 from tfckpt_trainer.bundle.tensors import is_numeric
-from tfckpt_trainer.bundle.writing.object_graph_builder import variable_path
-from tfckpt_trainer.catalog.retention.trash import list_trash
-from tfckpt_trainer.errors import RefusedError, UsageError
-from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
+from tfckpt_trainer.catalog.derived import require_free_name
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services.inspect import Inspection
 
 
@@ -50,7 +50,7 @@ def choose_tensors(found: Inspection, wanted: Sequence[str]) -> Choice:
     chosen: dict[str, Variable] = {}
     left_out: dict[str, Variable] = {}
     for text in wanted:
-        exact = [v for v in found.variables if text in _names(v)]
+        exact = [v for v in found.variables if text in names_of(v)]
         matched = exact or [v for v in found.variables if _matches(v, text)]
         if not matched:
             name = found.checkpoint.name
@@ -111,16 +111,8 @@ def convert(
         TfckptError: The file is damaged.
         OSError: A file cannot be read or written.
     """
-    if not is_plain_name(name) or name.startswith("-"):
-        raise UsageError(f"{name!r} is not a valid checkpoint name; use one such as ckpt-0.")
     root = Path(os.path.realpath(directory.expanduser()))
-    run = RunDirectory(root)
-    taken = {trashed.name for manifest in list_trash(run) for trashed in manifest.checkpoints}
-    if name in taken or run.record(name).exists():
-        raise RefusedError(
-            f"{name} is the name of a checkpoint of this run that is in the trash or was deleted; "
-            "choose another name."
-        )
+    require_free_name(RunDirectory(root), name)
     if not source.is_file():
         raise UsageError(f"{source} is not a file; name an npz or a safetensors file.")
     root.mkdir(parents=True, exist_ok=True)
@@ -130,8 +122,4 @@ def convert(
 
 
 def _matches(variable: Variable, pattern: str) -> bool:
-    return any(fnmatchcase(name, pattern) for name in _names(variable))
-
-
-def _names(variable: Variable) -> set[str]:
-    return {variable.path, variable.entry.name, variable_path(variable.entry.name)}
+    return any(fnmatchcase(name, pattern) for name in names_of(variable))

@@ -1,0 +1,145 @@
+"""Checkpoints made from others: added whole or not at all, and never where a start resumes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bundle_writing import array, write
+from tfckpt_trainer.bundle.state_file import StateFile, write_state_file
+from tfckpt_trainer.bundle.verify import verify
+from tfckpt_trainer.catalog import derived
+from tfckpt_trainer.catalog.derived import add_derived_checkpoint, require_free_name
+from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.history import resume_point
+from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.rundir.documents import load, store
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
+
+
+def record(name: str, step: int = 5, sequence: int = 5, made: bool = True) -> CheckpointRecord:
+    source = SourceFacts(name=f"ckpt-{step}", step=step, weight=1.0)
+    return CheckpointRecord(
+        name=name,
+        step=step,
+        branch=0,
+        sequence=sequence,
+        saved_at=1e9,
+        trigger="average",
+        derived=Derivation(operation="average", sources=[source]) if made else None,
+    )
+
+
+def one(writer, touch):
+    writer.add("w", "float32", (3,), [np.ones(3, np.float32)])
+    touch()
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDirectory(tmp_path)
+
+
+def names(run):
+    return [checkpoint.name for checkpoint in Catalog(run).scan(2e9)]
+
+
+def test_the_record_has_all_files(run):
+    run.create()
+    own = run.worker_state_directory("ckpt-5")
+    own.mkdir()
+    (own / "worker-0.json").write_bytes(b"12345")
+    stored = add_derived_checkpoint(run, record("mean"), one, workers_of="ckpt-5")
+    assert load(run.record("mean"), CheckpointRecord).files == stored.files
+    assert {facts.name: facts.size for facts in stored.files} == {
+        "mean.data-00000-of-00001": 12,
+        "mean.index": (run.root / "mean.index").stat().st_size,
+        ".tfckpt/workers/mean/worker-0.json": 5,
+    }
+    assert verify(run.root / "mean").findings == ()
+    assert not (run.root / "mean_temp").exists()
+
+
+@pytest.mark.parametrize("when", range(5))
+def test_nothing_is_left_if_any_step_fails(run, monkeypatch, when):
+    """The moves of workers' files, of data and of the index, the record, and the last flush."""
+    run.create()
+    own = run.worker_state_directory("ckpt-5")
+    own.mkdir()
+    (own / "worker-0.json").write_bytes(b"1")
+    before = sorted(run.root.rglob("*"))
+    calls = 0
+
+    def failing(act):
+        def run_or_fail(*arguments):
+            nonlocal calls
+            calls += 1
+            if calls == when + 1:
+                raise OSError(28, "No space left on device", "x")
+            return act(*arguments)
+
+        return run_or_fail
+
+    for name in ("move", "store"):
+        monkeypatch.setattr(derived, name, failing(getattr(derived, name)))
+    if when == 4:
+        add_derived_checkpoint(run, record("mean"), one, workers_of="ckpt-5")
+        assert names(run) == ["mean"]
+        return
+    with pytest.raises(OSError, match="No space left"):
+        add_derived_checkpoint(run, record("mean"), one, workers_of="ckpt-5")
+    assert sorted(run.root.rglob("*")) == before
+
+
+def test_a_name_that_is_taken_in_the_meantime_is_refused(run):
+    def write_other(writer, touch):
+        one(writer, touch)
+        write(run.root / "mean", {"other": array([1.0])})
+
+    with pytest.raises(RefusedError, match="choose another name"):
+        add_derived_checkpoint(run, record("mean"), write_other)
+    assert verify(run.root / "mean").ok
+    assert not run.record("mean").exists()
+    assert not (run.root / "mean_temp").exists()
+
+
+@pytest.mark.parametrize("name", ["ckpt-1", "cut", "known", "graph"])
+def test_names_of_anything_are_taken(run, name):
+    run.create()
+    write(run.root / "ckpt-1", {"a": array([1.0])})
+    (run.root / "cut_temp").mkdir()
+    (run.root / "graph.meta").touch()
+    store(run.record("known"), record("known"))
+    with pytest.raises(RefusedError, match="choose another name"):
+        require_free_name(run, name)
+    require_free_name(run, "ckpt")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "-x", "x" * 300])
+def test_names_that_are_no_file_names_are_refused(run, name):
+    with pytest.raises(UsageError, match="not a valid checkpoint name"):
+        require_free_name(run, name)
+
+
+def test_a_start_resumes_from_what_training_saved(run):
+    run.create()
+    for step in (3, 5):
+        write(run.root / f"ckpt-{step}", {"a": array([1.0])})
+        store(run.record(f"ckpt-{step}"), record(f"ckpt-{step}", step, step, made=False))
+    add_derived_checkpoint(run, record("zzz"), one)
+    add_derived_checkpoint(run, record("average-3", 3, 3), one)
+    assert resume_point(run).checkpoint == "ckpt-5"
+    assert names(run) == ["ckpt-5", "zzz", "ckpt-3", "average-3"]
+
+
+def test_a_start_in_a_directory_of_another_program_resumes_from_its_state_file(run):
+    write(run.root / "model-5", {"a": array([1.0])})
+    write_state_file(run.state_file, StateFile("model-5", ("model-5",), (1.0,), None))
+    add_derived_checkpoint(run, record("average-5", sequence=0), one)
+    assert resume_point(run).checkpoint == "model-5"
+
+
+def test_a_start_resumes_from_an_average_if_there_is_nothing_else(run):
+    add_derived_checkpoint(run, record("average-5"), one)
+    assert resume_point(run).checkpoint == "average-5"

@@ -1,0 +1,254 @@
+"""The command `edit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from json_reference import check
+
+from bundle_writing import GRAPH_KEY, Object, array, graph, in_parts, key_of, strings, write
+from bundle_writing import variable as attribute
+from command_running import Tool
+from tfckpt_trainer.bundle.dtypes import numpy_dtype
+from tfckpt_trainer.bundle.index import read_index
+from tfckpt_trainer.bundle.object_graph import read_object_graph
+from tfckpt_trainer.bundle.tensors import read_tensor_bytes
+from tfckpt_trainer.bundle.verify import verify
+
+KERNEL = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
+    return Tool(capsys)
+
+
+def saved(root: Path, step: int, kernel: np.ndarray = KERNEL) -> None:
+    """Two objects that share a kernel, an optimizer with a slot of it, and a step."""
+    nodes = [
+        Object({"model": 1, "optimizer": 4, "step": 6}),
+        Object({"dense": 2, "alias": 3}),
+        Object({"kernel": 3, "bias": 7}),
+        Object(attributes=[attribute("model/dense/kernel", "kernel")]),
+        Object({"m": 5}, slots=[(3, "momentum", 5)]),
+        Object(attributes=[attribute("optimizer/m")]),
+        Object(attributes=[attribute("step")]),
+        Object(attributes=[attribute("model/dense/bias", "bias")]),
+    ]
+    write(
+        root / f"ckpt-{step}",
+        {
+            key_of("model/dense/kernel"): array(kernel),
+            key_of("model/dense/bias"): array(kernel[0]),
+            key_of("optimizer/m"): array(kernel * 2),
+            key_of("step"): array(np.int64(step)),
+            GRAPH_KEY: graph(nodes),
+        },
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    saved(tmp_path, 5)
+    saved(tmp_path, 9, KERNEL + 100)
+    return tmp_path
+
+
+def value(prefix: Path, name: str) -> np.ndarray:
+    entry = read_index(prefix).entries[name]
+    data = read_tensor_bytes(prefix, entry)
+    return np.frombuffer(data, numpy_dtype(entry.dtype)).reshape(entry.shape)
+
+
+def keys(prefix: Path) -> set[str]:
+    return set(read_index(prefix).entries) - {GRAPH_KEY}
+
+
+def test_a_plan_comes_first_and_changes_nothing(tool, run):
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    words = ("edit", run, "5", "--drop", "optimizer/*", "--cast", "model/dense/bias", "float16")
+    said = tool(*words, "--dry-run")
+    assert said.code == 0
+    assert said.data == ("model/dense/bias: float32 becomes float16\noptimizer/m is dropped\n")
+    found = tool(*words, "--dry-run", "--json").json
+    check("`edit`", found)
+    assert found["checkpoint"] == "edited-5"
+    assert (found["written"], found["tensors"]) == (False, 3)
+    said = tool(*words)
+    assert said.code == 4
+    assert "Give --yes." in said.words
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+def test_a_renamed_variable_keeps_its_value_and_its_other_paths(tool, run):
+    arguments = ("--rename", "model/dense/kernel", "model/dense/weights", "--yes", "--json")
+    said = tool("edit", run, "5", *arguments)
+    assert said.code == 0
+    check("`edit`", said.json)
+    prefix = run / "edited-5"
+    assert verify(prefix).findings == ()
+    key = key_of("model/dense/weights")
+    assert np.array_equal(value(prefix, key), KERNEL)
+    assert key_of("model/dense/kernel") not in keys(prefix)
+    nodes = read_object_graph(prefix)
+    model = nodes[nodes[0].children["model"]]
+    dense = nodes[model.children["dense"]]
+    assert set(dense.children) == {"weights", "bias"}
+    assert dense.children["weights"] == model.children["alias"]
+    assert nodes[dense.children["weights"]].checkpoint_key == key
+    slot = nodes[nodes[0].children["optimizer"]].slot_variables[0]
+    assert slot.variable_node == model.children["alias"]
+
+
+def test_an_object_is_moved_with_all_below_it(tool, run):
+    assert tool("edit", run, "5", "--rename", "model/dense", "encoder", "--yes").code == 0
+    prefix = run / "edited-5"
+    assert verify(prefix).findings == ()
+    assert keys(prefix) == {
+        key_of(path) for path in ("encoder/kernel", "encoder/bias", "optimizer/m", "step")
+    }
+    nodes = read_object_graph(prefix)
+    assert set(nodes[0].children) == {"model", "encoder", "optimizer", "step"}
+    assert set(nodes[nodes[0].children["model"]].children) == {"alias"}
+
+
+def test_dropped_variables_leave_the_graph_with_their_slots(tool, run):
+    assert tool("edit", run, "5", "--drop", "model/*/kernel", "--yes").code == 0
+    prefix = run / "edited-5"
+    assert verify(prefix).findings == ()
+    nodes = read_object_graph(prefix)
+    model = nodes[nodes[0].children["model"]]
+    assert "alias" not in model.children
+    assert set(nodes[model.children["dense"]].children) == {"bias"}
+    assert nodes[nodes[0].children["optimizer"]].slot_variables == ()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_types_are_cast(tool, run, dtype):
+    said = tool("edit", run, "5", "--cast", "*", dtype, "--yes")
+    assert said.code == 4
+    assert "step is int64, which cannot become" in said.words
+    said = tool("edit", run, "5", "--cast", "model/*", dtype, "--yes")
+    assert said.code == 0
+    found = value(run / "edited-5", key_of("model/dense/kernel"))
+    assert found.dtype == numpy_dtype(dtype)
+    assert found.tobytes() == KERNEL.astype(numpy_dtype(dtype)).tobytes()
+    assert verify(run / "edited-5").findings == ()
+
+
+def test_values_that_do_not_fit_are_said(tool, tmp_path):
+    large = np.array([[1e6, 1.0], [np.inf, 2.0]], np.float32)
+    parts = in_parts(large, [((0, 1), (0, 2)), ((1, 1), (0, 2))])
+    write(tmp_path / "ckpt-1", {"a": parts, "n": array(np.array([1, 300]))})
+    said = tool("edit", tmp_path, "1", "--cast", "a", "float16", "--yes")
+    assert said.code == 0
+    assert "Done, but: 1 value became infinite: too large for the new type." in said.words
+    assert value(tmp_path / "edited-1", "a").tolist() == [[np.inf, 1.0], [np.inf, 2.0]]
+    said = tool("edit", tmp_path, "1", "--cast", "n", "int8", "--yes")
+    assert said.code == 4
+    assert "n has values that do not fit into int8." in said.words
+    assert not list(tmp_path.glob("edited2*"))
+    assert tool("edit", tmp_path, "ckpt-1", "--cast", "n", "int16", "--yes").code == 0
+    assert value(tmp_path / "edited2-1", "n").tolist() == [1, 300]
+
+
+def test_a_tensor_is_taken_from_another_checkpoint(tool, run):
+    arguments = ["--copy", "9:model/dense/kernel", "model/dense/kernel", "--name", "mixed"]
+    arguments += ["--copy", "ckpt-9:step", "model/count"]
+    assert tool("edit", run, "5", *arguments, "--yes").code == 0
+    prefix = run / "mixed"
+    assert verify(prefix).findings == ()
+    assert np.array_equal(value(prefix, key_of("model/dense/kernel")), KERNEL + 100)
+    assert np.array_equal(value(prefix, key_of("model/dense/bias")), KERNEL[0])
+    assert value(prefix, key_of("model/count")) == 9
+    nodes = read_object_graph(prefix)
+    count = nodes[nodes[nodes[0].children["model"]].children["count"]]
+    assert count.checkpoint_key == key_of("model/count")
+    said = tool("inspect", run, "mixed")
+    assert "made by     edit of ckpt-9, ckpt-5\n" in said.data
+    assert "model/dense/kernel becomes model/dense/kernel of ckpt-9" in said.data
+
+
+def test_a_checkpoint_without_an_object_graph_is_edited_by_names(tool, tmp_path):
+    write(
+        tmp_path / "model.ckpt-3",
+        {"layer/w": array([1.0]), "layer/w/Adam": array([2.0]), "text": strings([b"a"])},
+    )
+    words = ("--rename", "layer/w", "dense/kernel", "--drop", "text", "--yes")
+    assert tool("edit", tmp_path, "3", *words).code == 0
+    assert keys(tmp_path / "edited-3") == {"dense/kernel", "dense/kernel/Adam"}
+    assert GRAPH_KEY not in read_index(tmp_path / "edited-3").entries
+
+
+def test_a_table_is_dropped_and_renamed_as_a_whole(tool, tmp_path):
+    place = "words/.ATTRIBUTES/table"
+    nodes = [
+        Object({"words": 1, "w": 2}),
+        Object(attributes=[("table", "words", place)]),
+        Object(attributes=[attribute("w")]),
+    ]
+    tensors = {f"{place}-keys": strings([b"a"]), f"{place}-values": array(np.array([1]))}
+    write(tmp_path / "ckpt-1", {**tensors, key_of("w"): array([1.0]), GRAPH_KEY: graph(nodes)})
+    said = tool("edit", tmp_path, "1", "--drop", f"{place}-keys", "--yes")
+    assert said.code == 4
+    assert f"{place}-keys is a part of {place}; drop all of it." in said.words
+    assert tool("edit", tmp_path, "1", "--drop", "words*", "--yes").code == 0
+    assert keys(tmp_path / "edited-1") == {key_of("w")}
+    assert len(read_object_graph(tmp_path / "edited-1")) == 2
+    assert tool("edit", tmp_path, "ckpt-1", "--rename", "words", "terms", "--yes").code == 0
+    assert verify(tmp_path / "edited2-1").findings == ()
+    assert "terms/.ATTRIBUTES/table-keys" in keys(tmp_path / "edited2-1")
+
+
+def test_objects_with_savers_of_their_own_allow_casts_only(tool, tmp_path):
+    """The field `registered_saver` of a node, empty, in a root that has nothing else."""
+    root = strings([b"\x0a\x02\x22\x00"], shape=())
+    write(tmp_path / "ckpt-1", {"w": array([1.0]), "v": array([1.0]), GRAPH_KEY: root})
+    said = tool("edit", tmp_path, "1", "--drop", "w", "--yes")
+    assert said.code == 4
+    assert "Only --cast is possible." in said.words
+    assert tool("edit", tmp_path, "1", "--cast", "w", "float16", "--yes").code == 0
+    stored = [
+        read_tensor_bytes(tmp_path / n, read_index(tmp_path / n).entries[GRAPH_KEY])
+        for n in ("ckpt-1", "edited-1")
+    ]
+    assert stored[0] == stored[1]
+
+
+def test_everything_together_refers_to_names_before_the_edit(tool, run):
+    words = ["--rename", "model/dense", "model/layer", "--cast", "model/dense/*", "float16"]
+    assert tool("edit", run, "5", *words, "--drop", "model/dense/bias", "--yes").code == 0
+    found = value(run / "edited-5", key_of("model/layer/kernel"))
+    assert found.dtype == np.float16
+    assert key_of("model/layer/bias") not in keys(run / "edited-5")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ([], 2, "Nothing to change: give --rename, --drop, --cast or --copy."),
+        (["--drop", "nothing"], 2, "ckpt-5 has no tensor 'nothing'."),
+        (["--drop", "*"], 4, "No tensor would be left."),
+        (["--cast", "model/*", "float99"], 2, "float99 is no numeric type of TensorFlow"),
+        (["--cast", "model/*", "int32"], 4, "float32, which cannot become int32"),
+        (["--cast", "model/*", "float32"], 2, "Nothing would change"),
+        (["--rename", "no/such", "a"], 2, "ckpt-5 has no object or variable at no/such."),
+        (["--rename", "model/dense", "step"], 4, "There is an object at step already."),
+        (["--rename", "model/dense", "a/b"], 4, "There is no object at a to hold b;"),
+        (["--rename", "model", "model/dense/x"], 4, "model cannot be moved into itself"),
+        (["--rename", "model", "model"], 2, "model cannot be renamed to model."),
+        (["--copy", "9", "step"], 2, "write it as CKPT:TENSOR"),
+        (["--copy", "9:nothing", "step"], 2, "ckpt-9 has no tensor 'nothing'."),
+        (["--copy", "9:step", "model/dense/bias"], 4, "step of ckpt-9 is int64 scalar; expected"),
+        (["--copy", "9:step", "a/b"], 4, "There is no object at a to hold b;"),
+        (["--drop", "step", "--name", "ckpt-9"], 4, "choose another name"),
+    ],
+)
+def test_what_is_not_possible_is_refused(tool, run, words, code, message):
+    before = sorted(run.rglob("*"))
+    said = tool("edit", run, "5", *words, "--yes")
+    assert said.code == code
+    assert message in said.words
+    assert sorted(run.rglob("*")) == before

@@ -1,0 +1,299 @@
+"""Renames, drops, casts and copies tensors of a checkpoint, into a new one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfckpt_trainer.bundle.analysis.contents import Variable
+from tfckpt_trainer.bundle.deriving.graph_editor import GraphEditor
+from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, format_tensor, numpy_dtype
+from tfckpt_trainer.bundle.exchange.whole_tensors import row_major_chunks
+from tfckpt_trainer.bundle.index import Index, TensorEntry
+from tfckpt_trainer.bundle.object_graph import KEY, Node
+from tfckpt_trainer.bundle.structure import component_keys
+from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
+from tfckpt_trainer.bundle.writing.object_graph_builder import tensor_name, variable_path
+from tfckpt_trainer.errors import RefusedError, UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class EditSource:
+    """A checkpoint that tensors are taken from, with its variables."""
+
+    prefix: Path
+    index: Index
+    variables: tuple[Variable, ...]
+
+
+@dataclass(frozen=True)
+class EditedTensor:
+    """A tensor of the new checkpoint.
+
+    Attributes:
+        source: The checkpoint that it comes from.
+        entry: The tensor there.
+        dtype: Its new type.
+    """
+
+    source: EditSource
+    entry: TensorEntry
+    dtype: str
+
+
+class Edit:
+    """A planned edit. All names are those before the edit.
+
+    Call `copy`, `cast`, `drop` and `rename` in this order; `changes` says what they do.
+    """
+
+    def __init__(self, source: EditSource, nodes: tuple[Node, ...] | None) -> None:
+        """Begins with everything as it is.
+
+        Args:
+            source: The checkpoint.
+            nodes: Its object graph; None if it was saved by name.
+        """
+        self._source = source
+        self._graph = None if nodes is None else GraphEditor(nodes)
+        self._graph_changed = False
+        self.tensors = {
+            name: EditedTensor(source, entry, entry.dtype)
+            for name, entry in source.index.entries.items()
+            if name != KEY
+        }
+        self.changes: list[str] = []
+
+    @property
+    def nodes(self) -> tuple[Node, ...] | None:
+        """The new object graph; None if it did not change."""
+        return self._graph.result() if self._graph is not None and self._graph_changed else None
+
+    @property
+    def size(self) -> int:
+        """Bytes to read."""
+        return sum(
+            ITEM_SIZES.get(one.entry.dtype, 0) * one.entry.element_count
+            if one.entry.slices
+            else one.entry.size
+            for one in self.tensors.values()
+        )
+
+    def copy(self, other: EditSource, wanted: str, name: str) -> None:
+        """Takes a tensor from another checkpoint.
+
+        Raises:
+            UsageError: The other checkpoint does not have it.
+            RefusedError: There is a tensor of another type or shape, or no object to hold it.
+        """
+        entry = _exactly_one(other, wanted)
+        said = f"{variable_path(entry.name)} of {other.prefix.name}"
+        own = [one for one in self._source.variables if name in names_of(one)]
+        if own:
+            old = own[0].entry
+            if (old.dtype, old.shape) != (entry.dtype, entry.shape):
+                raise RefusedError(
+                    f"{said} is {format_tensor(entry.dtype, entry.shape)}; expected "
+                    f"{format_tensor(old.dtype, old.shape)}, as {name} is."
+                )
+            self.tensors[old.name] = EditedTensor(other, entry, entry.dtype)
+            self.changes.append(f"{name} becomes {said}")
+            return
+        key = name
+        if self._graph is not None:
+            key = tensor_name(name)
+            self._graph.add(variable_path(key), key)
+            self._graph_changed = True
+        self.tensors[key] = EditedTensor(other, entry, entry.dtype)
+        self.changes.append(f"{name} is added: {said}")
+
+    def cast(self, pattern: str, dtype: str) -> None:
+        """Changes the type of the tensors that match.
+
+        Raises:
+            UsageError: None matches, or the type is unknown.
+            RefusedError: The values of one cannot be of this type.
+        """
+        if dtype not in ITEM_SIZES:
+            raise UsageError(f"{dtype} is no numeric type of TensorFlow; use one such as float16.")
+        for variable in self._matching(pattern):
+            known = self.tensors[variable.entry.name]
+            if not _can_be_cast(known.entry.dtype, dtype):
+                raise RefusedError(
+                    f"{variable.path} is {known.entry.dtype}, which cannot become {dtype}: only "
+                    "floating-point types into each other, and integers into each other."
+                )
+            if known.entry.dtype != dtype:
+                self.tensors[variable.entry.name] = replace(known, dtype=dtype)
+                self.changes.append(f"{variable.path}: {known.entry.dtype} becomes {dtype}")
+
+    def drop(self, pattern: str) -> None:
+        """Leaves out the tensors that match.
+
+        Raises:
+            UsageError: None matches.
+            RefusedError: None would be left, or one is part of a table that is kept.
+        """
+        keys = set()
+        for variable in self._matching(pattern):
+            keys.add(variable.entry.name)
+            self.changes.append(f"{variable.path} is dropped")
+        left = sorted(self.tensors.keys() - keys)
+        if not left:
+            raise RefusedError("No tensor would be left.")
+        if self._graph is not None:
+            self._graph.drop_tensors(keys | self._emptied(keys, left))
+            self._graph_changed = True
+        for key in keys:
+            del self.tensors[key]
+
+    def rename(self, old: str, new: str) -> None:
+        """Gives a variable, or an object with all below it, another path or name.
+
+        Raises:
+            UsageError: There is nothing of that name.
+            RefusedError: The new name is taken, or no object can hold it.
+        """
+        old, new = variable_path(old), variable_path(new)
+        if not new or new == old:
+            raise UsageError(f"{old} cannot be renamed to {new or 'nothing'}.")
+
+        def renamed(name: str) -> str:
+            inside = name == old or name.startswith(f"{old}/")
+            return f"{new}{name.removeprefix(old)}" if inside else name
+
+        if self._graph is not None:
+            self._require_object(old)
+            self._graph.move(old, new)
+            self._graph.rename_tensors(renamed)
+            self._graph_changed = True
+        elif not any(renamed(name) != name for name in self.tensors):
+            raise UsageError(f"There is no tensor {old}.")
+        names = [renamed(name) for name in self.tensors]
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
+        if twice:
+            raise RefusedError(f"There is a tensor {twice[0]} already.")
+        count = sum(one != name for one, name in zip(names, self.tensors, strict=True))
+        self.tensors = dict(zip(names, self.tensors.values(), strict=True))
+        what = "1 tensor" if count == 1 else f"{count} tensors"
+        self.changes.append(f"{old} becomes {new} ({what})")
+
+    def _matching(self, pattern: str) -> list[Variable]:
+        known = [one for one in self._source.variables if one.entry.name in self.tensors]
+        found = [one for one in known if pattern in names_of(one)] or [
+            one for one in known if any(fnmatchcase(name, pattern) for name in names_of(one))
+        ]
+        if not found:
+            raise UsageError(f"{self._source.prefix.name} has no tensor {pattern!r}.")
+        return found
+
+    def _emptied(self, keys: set[str], left: list[str]) -> set[str]:
+        """Returns the attributes that are stored as several tensors of which none is left."""
+        assert self._graph is not None
+        attributes, names = self._graph.attribute_keys, sorted([*keys, *left])
+        emptied = set()
+        for key in sorted(keys - attributes):
+            owners = {key.rpartition("-")[0], key.rpartition("_")[0]} & attributes
+            for owner in owners:
+                if not keys.issuperset(component_keys(owner, names)):
+                    raise RefusedError(f"{key} is a part of {owner}; drop all of it.")
+            emptied |= owners
+        return emptied
+
+    def _require_object(self, path: str) -> None:
+        """Raises an error if a path is only what Keras calls a variable."""
+        assert self._graph is not None
+        if self._graph.has(path):
+            return
+        for variable in self._source.variables:
+            if variable.path == path:
+                raise RefusedError(
+                    f"{path} is the name that Keras gave to "
+                    f"{variable_path(variable.entry.name)}. Rename that path instead."
+                )
+        raise UsageError(f"{self._source.prefix.name} has no object or variable at {path}.")
+
+
+def names_of(variable: Variable) -> set[str]:
+    """Returns the texts by which a variable can be named."""
+    return {variable.path, variable.entry.name, variable_path(variable.entry.name)}
+
+
+def write_edit(
+    writer: BundleWriter, edit: Edit, source: EditSource, on_read: Callable[[int], None]
+) -> int:
+    """Writes the tensors of a planned edit, in bounded memory.
+
+    Args:
+        writer: The new checkpoint.
+        edit: The plan.
+        source: The checkpoint that is edited.
+        on_read: Called after each chunk with its size in bytes.
+
+    Returns:
+        Number of finite elements that became infinite in a smaller type.
+
+    Raises:
+        RefusedError: An integer does not fit into its new type.
+        BundleError: A tensor is damaged.
+        OSError: A file cannot be read or written.
+    """
+    overflown = 0
+
+    def note(count: int) -> None:
+        nonlocal overflown
+        overflown += count
+
+    for name, one in edit.tensors.items():
+        prefix, index = one.source.prefix, one.source.index
+        if one.dtype == one.entry.dtype:
+            writer.copy(prefix, index, one.entry, name=name, on_chunk=on_read)
+        else:
+            writer.add(name, one.dtype, one.entry.shape, _cast_chunks(one, on_read, note))
+    if edit.nodes is not None:
+        writer.add_object_graph(edit.nodes)
+    elif KEY in source.index.entries:
+        writer.copy(source.prefix, source.index, source.index.entries[KEY])
+    return overflown
+
+
+def _cast_chunks(
+    one: EditedTensor, on_read: Callable[[int], None], on_overflow: Callable[[int], None]
+) -> Iterator[NDArray[Any]]:
+    import numpy as np
+
+    dtype = numpy_dtype(one.dtype)
+    for chunk in row_major_chunks(one.source.prefix, one.source.index, one.entry):
+        with np.errstate(all="ignore"):
+            values = chunk.astype(dtype)
+            if _is_real(one.dtype):
+                was_finite = np.isfinite(chunk.astype(np.float64))
+                on_overflow(int((was_finite & ~np.isfinite(values.astype(np.float64))).sum()))
+            elif not np.array_equal(values.astype(chunk.dtype), chunk):
+                raise RefusedError(f"{one.entry.name} has values that do not fit into {one.dtype}.")
+        yield values
+        on_read(chunk.nbytes)
+
+
+def _is_real(dtype: str) -> bool:
+    return dtype.startswith(("float", "bfloat"))
+
+
+def _can_be_cast(old: str, new: str) -> bool:
+    if _is_real(old) and _is_real(new):
+        return True
+    return all(dtype.startswith(("int", "uint")) for dtype in (old, new))
+
+
+def _exactly_one(source: EditSource, wanted: str) -> TensorEntry:
+    found = [one for one in source.variables if wanted in names_of(one)]
+    if not found:
+        raise UsageError(f"{source.prefix.name} has no tensor {wanted!r}.")
+    return found[0].entry

@@ -1,0 +1,125 @@
+"""Changes an object graph along with the names of the tensors that it refers to."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from tfckpt_trainer.bundle.object_graph import VALUE_ATTRIBUTE, Attribute, Node, SlotVariable
+from tfckpt_trainer.errors import RefusedError, UsageError
+
+
+class GraphEditor:
+    """A copy of an object graph that can be changed; node 0 is the root."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = [replace(node, children=dict(node.children)) for node in nodes]
+
+    def has(self, path: str) -> bool:
+        """Whether an object is at this path from the root."""
+        return self._find(path) is not None
+
+    @property
+    def attribute_keys(self) -> set[str]:
+        """The tensors that objects refer to; a table refers to the start of several names."""
+        return {one.checkpoint_key for node in self._nodes for one in node.attributes}
+
+    def move(self, old: str, new: str) -> None:
+        """Gives the object at path `old`, with all below it, the path `new`.
+
+        Raises:
+            UsageError: There is no object at `old`.
+            RefusedError: There is one at `new`, or none to hold it.
+        """
+        child = self._find(old)
+        if child is None or not old:
+            raise UsageError(f"There is no object at {old}.")
+        if new.startswith(f"{old}/"):
+            raise RefusedError(f"{old} cannot be moved into itself, to {new}.")
+        parent, name = self._free_place(new)
+        before, _, last = old.rpartition("/")
+        origin = self._find(before)
+        assert origin is not None
+        del self._nodes[origin].children[last]
+        self._nodes[parent].children[name] = child
+
+    def rename_tensors(self, renamed: Callable[[str], str]) -> None:
+        """Replaces the names of tensors."""
+        for number, node in enumerate(self._nodes):
+            attributes = tuple(
+                replace(one, checkpoint_key=renamed(one.checkpoint_key)) for one in node.attributes
+            )
+            self._nodes[number] = replace(node, attributes=attributes)
+
+    def add(self, path: str, key: str) -> None:
+        """Adds a variable.
+
+        Raises:
+            RefusedError: There is an object at `path`, or none to hold it.
+        """
+        parent, name = self._free_place(path)
+        self._nodes[parent].children[name] = len(self._nodes)
+        self._nodes.append(Node({}, (Attribute(VALUE_ATTRIBUTE, name, key),), ()))
+
+    def drop_tensors(self, dropped: Collection[str]) -> None:
+        """Removes tensors, and the objects that had nothing else."""
+        emptied = set()
+        for number, node in enumerate(self._nodes):
+            left = tuple(one for one in node.attributes if one.checkpoint_key not in dropped)
+            if len(left) < len(node.attributes):
+                self._nodes[number] = replace(node, attributes=left)
+                if not left and not node.children and not node.slot_variables:
+                    emptied.add(number)
+        for number, node in enumerate(self._nodes):
+            children = {name: n for name, n in node.children.items() if n not in emptied}
+            slots = tuple(one for one in node.slot_variables if not _uses(one, emptied))
+            self._nodes[number] = replace(node, children=children, slot_variables=slots)
+
+    def result(self) -> tuple[Node, ...]:
+        """Returns the graph, without objects that nothing refers to."""
+        order, waiting = {0: 0}, deque([0])
+        while waiting:
+            node = self._nodes[waiting.popleft()]
+            slots = (n for one in node.slot_variables for n in (one.variable_node, one.slot_node))
+            for number in (*node.children.values(), *slots):
+                if number not in order:
+                    order[number] = len(order)
+                    waiting.append(number)
+        return tuple(
+            Node(
+                {name: order[n] for name, n in self._nodes[number].children.items()},
+                self._nodes[number].attributes,
+                tuple(
+                    replace(
+                        one,
+                        variable_node=order[one.variable_node],
+                        slot_node=order[one.slot_node],
+                    )
+                    for one in self._nodes[number].slot_variables
+                ),
+            )
+            for number in order
+        )
+
+    def _find(self, path: str) -> int | None:
+        number: int | None = 0
+        for part in path.split("/") if path else ():
+            number = None if number is None else self._nodes[number].children.get(part)
+        return number
+
+    def _free_place(self, path: str) -> tuple[int, str]:
+        """Returns the node that holds an object at `path`, and the name of that object in it."""
+        before, _, name = path.rpartition("/")
+        parent = self._find(before)
+        if parent is None:
+            raise RefusedError(
+                f"There is no object at {before} to hold {name}; only objects that were saved can."
+            )
+        if not name or name in self._nodes[parent].children:
+            raise RefusedError(f"There is an object at {path} already.")
+        return parent, name
+
+
+def _uses(slot: SlotVariable, gone: Collection[int]) -> bool:
+    return slot.variable_node in gone or slot.slot_node in gone

@@ -1,0 +1,182 @@
+"""Adds a checkpoint to a run that was made from others, also while training goes on.
+
+Everything is written and verified in `NAME_temp`, as TensorFlow does. Then the workers' files and
+the data files are moved into place, the record is written, and the index is moved last. Until
+then there is no checkpoint; after a crash, a prune of the name removes what is left.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tfckpt_trainer.bundle.checksum import crc32c
+from tfckpt_trainer.bundle.index import index_path
+from tfckpt_trainer.bundle.verify import verify
+from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
+from tfckpt_trainer.catalog.retention.trash import list_trash
+from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
+from tfckpt_trainer.rundir.documents import remove, store
+from tfckpt_trainer.rundir.files import move, open_plain, sync_directory, sync_file
+from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
+
+_TOUCHED_SECONDS = 10.0
+_PIECE = 4 << 20
+_WORKERS = "workers"
+
+Write = Callable[[BundleWriter, Callable[[], None]], None]
+"""Writes the tensors; calls the second argument from time to time."""
+
+
+def require_free_name(run: RunDirectory, name: str, *, own: Path | None = None) -> None:
+    """Raises an error if a new checkpoint cannot have this name.
+
+    Args:
+        run: The run directory.
+        name: The name.
+        own: The directory in which the caller writes it.
+
+    Raises:
+        UsageError: It is no file name.
+        RefusedError: It is or was the name of a checkpoint.
+    """
+    if not is_plain_name(name) or name.startswith("-"):
+        raise UsageError(f"{name!r} is not a valid checkpoint name; use one such as ckpt-0.")
+    taken = {trashed.name for manifest in list_trash(run) for trashed in manifest.checkpoints}
+    if name in taken or run.record(name).exists():
+        raise RefusedError(
+            f"{name} is or was the name of a checkpoint of this run; choose another name."
+        )
+    if not run.root.is_dir():
+        return
+    starts = (f"{name}.index", f"{name}.data-", f"{name}.meta")
+    for file in sorted(os.listdir(run.root)):
+        is_temporary = file == f"{name}_temp" and own is None
+        if is_temporary or file.startswith(starts):
+            raise RefusedError(f"{run.root / file} exists; choose another name.")
+
+
+def add_derived_checkpoint(
+    run: RunDirectory,
+    record: CheckpointRecord,
+    write: Write,
+    *,
+    workers_of: str | None = None,
+    on_verified: Callable[[int, int], None] = lambda done, total: None,
+) -> CheckpointRecord:
+    """Writes a new checkpoint, verifies it, and adds it with its record.
+
+    Args:
+        run: The run directory.
+        record: Its record, without files and time.
+        write: Writes the tensors.
+        workers_of: The checkpoint whose workers' own state is copied; None for none.
+        on_verified: Called with bytes verified and in total.
+
+    Returns:
+        The record as it was stored.
+
+    Raises:
+        UsageError: The name is no file name.
+        RefusedError: The name is taken.
+        DamagedFileError: What was written does not match; nothing is left.
+        BundleError: A source is damaged; nothing is left.
+        OSError: A file cannot be read or written; nothing is left.
+    """
+    name = record.name
+    require_free_name(run, name)
+    run.create()
+    place = run.root / f"{name}_temp"
+    os.mkdir(place)
+    touch = _touching(place)
+    with ExitStack() as clean:
+        clean.callback(shutil.rmtree, place, ignore_errors=True)
+        with BundleWriter(place / name) as writer:
+            write(writer, touch)
+            paths = writer.commit()
+
+        def show(done: int, total: int) -> None:
+            touch()
+            on_verified(done, total)
+
+        found = verify(place / name, digests=True, on_progress=show)
+        if not found.ok:
+            raise DamagedFileError(f"{name} was not written: {found.findings[0].message}.")
+        files = [_facts(path.name, path, found.file_checksums[path.name]) for path in paths]
+        own = _copy_worker_state(run, name, workers_of, place, touch)
+        stored = replace(record, files=[*files, *own], saved_at=time.time())
+        _move_into_place(run, stored, place, paths)
+    return stored
+
+
+def _move_into_place(
+    run: RunDirectory, record: CheckpointRecord, place: Path, paths: Iterable[Path]
+) -> None:
+    """Moves all files, the index last; takes everything back if that fails."""
+    name = record.name
+    # Others may have taken the name in the meantime, but for our own directory.
+    require_free_name(run, name, own=place)
+    *data, index = paths
+    with ExitStack() as undo:
+        own = place / _WORKERS
+        if own.is_dir():
+            move(own, run.worker_state_directory(name))
+            undo.callback(shutil.rmtree, run.worker_state_directory(name), ignore_errors=True)
+            sync_directory(run.worker_state_directory(name).parent)
+        for path in data:
+            move(path, run.root / path.name)
+            undo.callback((run.root / path.name).unlink, missing_ok=True)
+        sync_directory(run.root)
+        undo.callback(remove, run.record(name))
+        store(run.record(name), record)
+        # From here on the checkpoint exists.
+        move(index, index_path(run.root / name))
+        undo.pop_all()
+    sync_directory(run.root)
+
+
+def _copy_worker_state(
+    run: RunDirectory, name: str, source: str | None, place: Path, touch: Callable[[], None]
+) -> list[FileFacts]:
+    """Copies the workers' own files of another checkpoint; returns their facts."""
+    if source is None or not run.worker_state_directory(source).is_dir():
+        return []
+    target = place / _WORKERS
+    os.mkdir(target)
+    found = []
+    for path in sorted(run.worker_state_directory(source).iterdir()):
+        checksum = 0
+        with open_plain(path) as old, open(target / path.name, "xb") as new:
+            while data := old.read(_PIECE):
+                checksum = crc32c(data, checksum)
+                new.write(data)
+                touch()
+        sync_file(target / path.name)
+        stored = (run.worker_state_directory(name) / path.name).relative_to(run.root)
+        found.append(_facts(stored.as_posix(), target / path.name, checksum))
+    sync_directory(target)
+    return found
+
+
+def _facts(name: str, path: Path, checksum: int) -> FileFacts:
+    return FileFacts(name=name, size=path.stat().st_size, crc32c=checksum)
+
+
+def _touching(directory: Path) -> Callable[[], None]:
+    """Returns a function that shows that a directory is written to, for `catalog.scan.states`."""
+    touched_at = time.monotonic()
+
+    def touch() -> None:
+        nonlocal touched_at
+        if time.monotonic() - touched_at > _TOUCHED_SECONDS:
+            touched_at = time.monotonic()
+            os.utime(directory)
+
+    return touch

@@ -1,0 +1,144 @@
+"""The command `average`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+import click
+
+from tfckpt_trainer.bundle.analysis.contents import Variable
+from tfckpt_trainer.errors import ExitCode, UsageError
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.output import (
+    ReadProgress,
+    print_json,
+    print_line,
+    print_message,
+    print_warnings,
+)
+from tfckpt_tui.formats import units
+from tfckpt_tui.services.report import Json, look_up
+from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.tensors.average import AveragePlan, plan_average
+from tfckpt_tui.services.tensors.average import average as write_average
+
+_MOST_NAMED = 3
+"""Tensors that a message names."""
+
+
+@click.command()
+@RunArgument
+@click.argument("names", nargs=-1, required=True, metavar="CKPT...")
+@click.option(
+    "--weights",
+    metavar="W,...",
+    help="A weight for each checkpoint, in the order in which they are named. By default equal.",
+)
+@click.option(
+    "--ema",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    metavar="DECAY",
+    help="Exponential moving average with this decay, such as 0.999, from the oldest on.",
+)
+@click.option("--name", metavar="NAME", help="The new checkpoint. By default average-STEP.")
+@JsonOption
+@on_open_run
+def average(
+    run: RunDirectory,
+    names: tuple[str, ...],
+    weights: str | None,
+    ema: float | None,
+    name: str | None,
+    as_json: bool,
+) -> int:
+    """Average the variables of checkpoints into a new one (stochastic weight averaging).
+
+    CKPT is a name or a step. Floating-point variables are averaged in double precision; all
+    others are those of the newest checkpoint. The new checkpoint is verified. A start does not
+    resume from it before it was restored.
+    """
+    if weights is not None and ema is not None:
+        raise click.UsageError("Give either --weights or --ema.")
+    plan = plan_average(
+        run,
+        [look_up(run, one) for one in names],
+        None if weights is None else _numbers(weights),
+        decay=ema,
+        name=name,
+    )
+    meter, done = ReadProgress("averaging"), 0
+
+    def show(size: int) -> None:
+        nonlocal done
+        done += size
+        meter(done, plan.size)
+
+    try:
+        record, warning = write_average(run, plan, through=FrontEnd.COMMAND_LINE, on_read=show)
+    finally:
+        meter.close()
+    if as_json:
+        print_json(_data(plan, record, warning))
+    else:
+        _print(run, plan, record, warning)
+    return int(ExitCode.DONE)
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(
+            f"--weights {text} is not a list of numbers; write it as in --weights 1,2,1."
+        ) from None
+
+
+def _size(record: CheckpointRecord) -> int:
+    return sum(facts.size for facts in record.files)
+
+
+def _print(run: RunDirectory, plan: AveragePlan, record: CheckpointRecord, warning: str) -> None:
+    count = units.count(len(plan.averaged), "variable")
+    print_line(f"{record.name}: {count} averaged, {units.size(_size(record))}, verified")
+    for checkpoint, source in zip(plan.checkpoints, plan.sources, strict=True):
+        print_line(f"  {source.weight:.6g}  {checkpoint.name}")
+    if plan.from_newest:
+        print_message(f"Taken from {plan.newest.name}: {_named(plan.from_newest)}.")
+    if record.per_worker is not None:
+        print_message(f"Each worker's own state is that of {plan.newest.name}.")
+    if plan.batch_statistics:
+        print_message(
+            f"Batch normalization needs a pass over training data: {_named(plan.batch_statistics)} "
+            "belong to other weights."
+        )
+    print_message(
+        "To keep it from being pruned, run "
+        f"`tfckpt-tui pin {shlex.quote(str(run.root))} {shlex.quote(record.name)}`."
+    )
+    print_warnings([warning] if warning else [])
+
+
+def _named(variables: Sequence[Variable]) -> str:
+    names = [variable.title for variable in variables]
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+def _data(plan: AveragePlan, record: CheckpointRecord, warning: str) -> Json:
+    return {
+        "checkpoint": record.name,
+        "step": record.step,
+        "branch": record.branch,
+        "bytes": _size(record),
+        "sources": [
+            {"name": checkpoint.name, "step": checkpoint.step, "weight": source.weight}
+            for checkpoint, source in zip(plan.checkpoints, plan.sources, strict=True)
+        ],
+        "averaged": [one.entry.name for one in plan.averaged],
+        "from_newest": [one.entry.name for one in plan.from_newest],
+        "batch_normalization": [one.entry.name for one in plan.batch_statistics],
+        "warning": warning,
+    }

@@ -1,0 +1,126 @@
+"""The command `edit`."""
+
+from __future__ import annotations
+
+import click
+
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.errors import ExitCode
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_warnings
+from tfckpt_tui.cli.trash import confirm
+from tfckpt_tui.formats import units
+from tfckpt_tui.services.report import Json, look_up
+from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.tensors.edit import Changes, EditPlan, plan_edit
+from tfckpt_tui.services.tensors.edit import edit as write_edit
+
+
+@click.command()
+@RunArgument
+@click.argument("checkpoint", metavar="CKPT")
+@click.option(
+    "--rename",
+    "renames",
+    nargs=2,
+    multiple=True,
+    metavar="OLD NEW",
+    help="Another path for a variable, or for an object with all below it.",
+)
+@click.option(
+    "--drop", "drops", multiple=True, metavar="PATTERN", help="Leave out tensors, as in 'head/*'."
+)
+@click.option(
+    "--cast",
+    "casts",
+    nargs=2,
+    multiple=True,
+    metavar="PATTERN DTYPE",
+    help="Another type for tensors, as in 'model/*' float16.",
+)
+@click.option(
+    "--copy",
+    "copies",
+    nargs=2,
+    multiple=True,
+    metavar="CKPT:TENSOR TENSOR",
+    help="Take a tensor from another checkpoint.",
+)
+@click.option("--name", metavar="NAME", help="The new checkpoint. By default edited-STEP.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@JsonOption
+@on_open_run
+def edit(
+    run: RunDirectory,
+    checkpoint: str,
+    renames: tuple[tuple[str, str], ...],
+    drops: tuple[str, ...],
+    casts: tuple[tuple[str, str], ...],
+    copies: tuple[tuple[str, str], ...],
+    name: str | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Rename, drop, cast and copy tensors of a checkpoint, into a new checkpoint.
+
+    CKPT is a name or a step; it stays as it is. TENSOR is a path or name as `inspect` shows it.
+    All names are those before the edit: copies and casts are done first, then drops, then renames.
+    """
+    changes = Changes([_copy(run, *one) for one in copies], casts, drops, renames)
+    plan = plan_edit(run, look_up(run, checkpoint), changes, name)
+    if not as_json:
+        for change in plan.edit.changes:
+            print_line(change)
+    if dry_run:
+        if as_json:
+            print_json(_data(plan, None, ()))
+        return int(ExitCode.DONE)
+    if not yes:
+        confirm(f"Write {plan.name} from {plan.checkpoint.name} with these changes?")
+    meter, done, total = ReadProgress("writing"), 0, plan.edit.size
+
+    def show(size: int) -> None:
+        nonlocal done
+        done += size
+        meter(done, total)
+
+    try:
+        record, warnings = write_edit(run, plan, through=FrontEnd.COMMAND_LINE, on_read=show)
+    finally:
+        meter.close()
+    if as_json:
+        print_json(_data(plan, record, warnings))
+    else:
+        count = units.count(len(plan.edit.tensors), "tensor")
+        print_line(f"{record.name}: {count}, {units.size(_size(record))}, verified")
+        print_warnings(warnings)
+    return int(ExitCode.DONE)
+
+
+def _copy(run: RunDirectory, source: str, target: str) -> tuple[Checkpoint, str, str]:
+    name, separator, tensor = source.partition(":")
+    if not (name and separator and tensor):
+        raise click.UsageError(f"--copy {source}: write it as CKPT:TENSOR, as in 500:model/w.")
+    return look_up(run, name), tensor, target
+
+
+def _size(record: CheckpointRecord) -> int:
+    return sum(facts.size for facts in record.files)
+
+
+def _data(plan: EditPlan, record: CheckpointRecord | None, warnings: tuple[str, ...]) -> Json:
+    return {
+        "checkpoint": plan.name,
+        "source": plan.checkpoint.name,
+        "step": plan.step,
+        "branch": plan.checkpoint.branch,
+        "changes": list(plan.edit.changes),
+        "tensors": len(plan.edit.tensors),
+        "bytes": None if record is None else _size(record),
+        "written": record is not None,
+        "warnings": list(warnings),
+    }

@@ -1,0 +1,217 @@
+"""Averages checkpoints of a run into a new one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from tfckpt_trainer.bundle.analysis.contents import Role, Variable
+from tfckpt_trainer.bundle.deriving.average import (
+    AverageSource,
+    find_differences,
+    is_averaged,
+    write_average,
+)
+from tfckpt_trainer.bundle.index import read_index
+from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
+from tfckpt_trainer.catalog.derived import add_derived_checkpoint
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
+from tfckpt_tui.services.inspect import variables_of
+from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.tensors.new_checkpoint import (
+    name_and_step,
+    note,
+    record_of,
+    require_restorable,
+    source_facts,
+)
+
+_MOST_NAMED = 10
+"""Differences that a refusal lists."""
+
+_BATCH_STATISTICS = {"moving_mean", "moving_variance"}
+
+
+@dataclass(frozen=True)
+class AveragePlan:
+    """An average that can be written.
+
+    Attributes:
+        name: The new checkpoint.
+        checkpoints: The checkpoints, oldest first, with their weights in `sources`.
+        averaged: The variables that are averaged.
+        from_newest: The variables that are taken from the newest checkpoint.
+        batch_statistics: Moving means and variances of batch normalization among them.
+    """
+
+    name: str
+    step: int
+    checkpoints: tuple[Checkpoint, ...]
+    sources: tuple[AverageSource, ...]
+    averaged: tuple[Variable, ...]
+    from_newest: tuple[Variable, ...]
+    batch_statistics: tuple[Variable, ...]
+
+    @property
+    def newest(self) -> Checkpoint:
+        """The newest of the checkpoints."""
+        return self.checkpoints[-1]
+
+    @property
+    def size(self) -> int:
+        """Bytes to read."""
+        averaged = sum(variable.size for variable in self.averaged)
+        return averaged * len(self.sources) + sum(one.size for one in self.from_newest)
+
+
+def normalized_weights(weights: Sequence[float]) -> tuple[float, ...]:
+    """Returns weights that add up to 1.
+
+    Raises:
+        UsageError: A weight is negative or not finite, or all are 0.
+    """
+    total = math.fsum(weights)
+    if not all(math.isfinite(one) and one >= 0 for one in weights) or not 0 < total < math.inf:
+        raise UsageError("Weights must be numbers from 0 on, and not all 0.")
+    return tuple(one / total for one in weights)
+
+
+def decayed_weights(decay: float, count: int) -> tuple[float, ...]:
+    """Returns the weights of an exponential moving average that starts at the oldest value."""
+    later = [(1 - decay) * decay**age for age in range(count - 1)]
+    return (decay ** (count - 1), *reversed(later))
+
+
+def in_order(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Returns checkpoints in the order in which they were saved."""
+    return sorted(
+        checkpoints,
+        key=lambda c: (-1 if c.sequence is None else c.sequence, c.step or 0, c.saved_at),
+    )
+
+
+def plan_average(
+    run: RunDirectory,
+    checkpoints: Sequence[Checkpoint],
+    weights: Sequence[float] | None = None,
+    *,
+    decay: float | None = None,
+    name: str | None = None,
+) -> AveragePlan:
+    """Checks that checkpoints can be averaged; reads only their indexes and object graphs.
+
+    Args:
+        run: The run directory.
+        checkpoints: The checkpoints.
+        weights: A weight for each of them, by default the same.
+        decay: Decay of an exponential moving average, in the order in which they were saved.
+        name: Name of the new checkpoint; by default one such as `average-500`.
+
+    Raises:
+        UsageError: The checkpoints or weights are not usable.
+        RefusedError: A checkpoint is damaged, or the variables differ, or the name is taken.
+        BundleError: An index is damaged.
+        OSError: An index cannot be read.
+    """
+    names = [checkpoint.name for checkpoint in checkpoints]
+    if len(set(names)) != len(names) or len(names) < 2:
+        raise UsageError("Name two or more different checkpoints to average.")
+    if weights is not None and len(weights) != len(names):
+        raise UsageError(f"There are {len(weights)} weights for {len(names)} checkpoints.")
+    for checkpoint in checkpoints:
+        require_restorable(checkpoint)
+    ordered = in_order(checkpoints)
+    if decay is not None:
+        chosen = dict(
+            zip([c.name for c in ordered], decayed_weights(decay, len(names)), strict=True)
+        )
+    elif weights is not None:
+        chosen = dict(zip(names, normalized_weights(weights), strict=True))
+    else:
+        chosen = dict.fromkeys(names, 1 / len(names))
+    sources = tuple(
+        AverageSource(run.root / c.name, read_index(run.root / c.name), chosen[c.name])
+        for c in ordered
+    )
+    _refuse_differences(find_differences(sources))
+    variables = variables_of(sources[-1].prefix, sources[-1].index)
+    averaged = tuple(one for one in variables if is_averaged(one.entry))
+    new_name, step = name_and_step(run, "average", ordered[-1], name)
+    return AveragePlan(
+        name=new_name,
+        step=step,
+        checkpoints=tuple(ordered),
+        sources=sources,
+        averaged=averaged,
+        from_newest=tuple(one for one in variables if not is_averaged(one.entry)),
+        batch_statistics=tuple(one for one in averaged if _is_batch_statistic(one)),
+    )
+
+
+def average(
+    run: RunDirectory,
+    plan: AveragePlan,
+    *,
+    through: FrontEnd,
+    on_read: Callable[[int], None] = lambda size: None,
+    on_verified: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[CheckpointRecord, str]:
+    """Writes a planned average, verifies it, and adds it to the run.
+
+    Returns:
+        The record of the new checkpoint, and a sentence about the event log; empty if all is well.
+
+    Raises:
+        RefusedError: The name was taken in the meantime.
+        TfckptError: A checkpoint is damaged.
+        OSError: A file cannot be read or written.
+    """
+
+    def write(writer: BundleWriter, touch: Callable[[], None]) -> None:
+        def show(size: int) -> None:
+            touch()
+            on_read(size)
+
+        write_average(writer, plan.sources, show)
+
+    derivation = Derivation(
+        operation="average",
+        sources=[
+            source_facts(run, checkpoint, source.weight)
+            for checkpoint, source in zip(plan.checkpoints, plan.sources, strict=True)
+        ],
+    )
+    record = add_derived_checkpoint(
+        run,
+        record_of(plan.name, plan.step, plan.newest, derivation),
+        write,
+        workers_of=plan.newest.name,
+        on_verified=on_verified,
+    )
+    names = ", ".join(checkpoint.name for checkpoint in plan.checkpoints)
+    return record, note(run, record, f"Averaged {names} into {record.name}.", through)
+
+
+def _refuse_differences(differences: Sequence[str]) -> None:
+    if not differences:
+        return
+    more = len(differences) - _MOST_NAMED
+    lines = [*differences[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
+    raise RefusedError(
+        "The checkpoints have different variables, so they cannot be averaged:\n"
+        + "\n".join(f"  {line}" for line in lines)
+    )
+
+
+def _is_batch_statistic(variable: Variable) -> bool:
+    if variable.role is Role.SLOT:
+        return False
+    return any(
+        PurePosixPath(name).name in _BATCH_STATISTICS
+        for name in (variable.path, variable.full_name)
+    )

@@ -1,0 +1,155 @@
+"""Edits the tensors of a checkpoint into a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tfckpt_trainer.bundle.deriving.edit import Edit, EditSource, write_edit
+from tfckpt_trainer.bundle.index import read_index
+from tfckpt_trainer.bundle.object_graph import KEY, has_registered_savers, read_object_graph
+from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
+from tfckpt_trainer.catalog.derived import add_derived_checkpoint
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
+from tfckpt_tui.formats import units
+from tfckpt_tui.services.inspect import variables_of
+from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.tensors.new_checkpoint import (
+    name_and_step,
+    note,
+    record_of,
+    require_restorable,
+    source_facts,
+)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The wanted changes, in the order in which they are applied.
+
+    Attributes:
+        copies: Other checkpoint, tensor there, tensor here.
+        casts: Pattern and type.
+        drops: Patterns.
+        renames: Old and new path or name.
+    """
+
+    copies: Sequence[tuple[Checkpoint, str, str]] = ()
+    casts: Sequence[tuple[str, str]] = ()
+    drops: Sequence[str] = ()
+    renames: Sequence[tuple[str, str]] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be changed."""
+        return not (self.copies or self.casts or self.drops or self.renames)
+
+
+@dataclass(frozen=True)
+class EditPlan:
+    """An edit that can be written.
+
+    Attributes:
+        name: The new checkpoint.
+        others: The checkpoints that tensors are copied from.
+    """
+
+    name: str
+    step: int
+    checkpoint: Checkpoint
+    others: tuple[Checkpoint, ...]
+    source: EditSource
+    edit: Edit
+
+
+def plan_edit(
+    run: RunDirectory, checkpoint: Checkpoint, changes: Changes, name: str | None = None
+) -> EditPlan:
+    """Checks that the changes are possible; reads only indexes and object graphs.
+
+    Raises:
+        UsageError: Nothing is to be changed, or a tensor does not exist.
+        RefusedError: A change is not possible, a checkpoint is damaged, or the name is taken.
+        BundleError: An index or an object graph is damaged.
+        OSError: An index cannot be read.
+    """
+    if changes.is_empty:
+        raise UsageError("Nothing to change: give --rename, --drop, --cast or --copy.")
+    source = _source(run, checkpoint)
+    nodes = None
+    if KEY in source.index.entries:
+        nodes = read_object_graph(source.prefix, source.index)
+        if has_registered_savers(source.prefix, source.index) and (
+            changes.renames or changes.drops or changes.copies
+        ):
+            raise RefusedError(
+                f"{checkpoint.name} has objects with a saver of their own "
+                "(tf.train.experimental.register_checkpoint_saver). Only --cast is possible."
+            )
+    edit = Edit(source, nodes)
+    others: dict[str, Checkpoint] = {}
+    for other, wanted, target in changes.copies:
+        others[other.name] = other
+        edit.copy(_source(run, other), wanted, target)
+    for pattern, dtype in changes.casts:
+        edit.cast(pattern, dtype)
+    for pattern in changes.drops:
+        edit.drop(pattern)
+    for old, new in changes.renames:
+        edit.rename(old, new)
+    if not edit.changes:
+        raise UsageError("Nothing would change: every tensor has that type already.")
+    new_name, step = name_and_step(run, "edited", checkpoint, name)
+    return EditPlan(new_name, step, checkpoint, tuple(others.values()), source, edit)
+
+
+def edit(
+    run: RunDirectory,
+    plan: EditPlan,
+    *,
+    through: FrontEnd,
+    on_read: Callable[[int], None] = lambda size: None,
+) -> tuple[CheckpointRecord, tuple[str, ...]]:
+    """Writes a planned edit, verifies it, and adds it to the run.
+
+    Returns:
+        The record of the new checkpoint, and warnings.
+
+    Raises:
+        RefusedError: The name was taken in the meantime, or an integer does not fit.
+        TfckptError: A checkpoint is damaged.
+        OSError: A file cannot be read or written.
+    """
+    overflown = 0
+
+    def write(writer: BundleWriter, touch: Callable[[], None]) -> None:
+        nonlocal overflown
+
+        def show(size: int) -> None:
+            touch()
+            on_read(size)
+
+        overflown = write_edit(writer, plan.edit, plan.source, show)
+
+    sources = [source_facts(run, one) for one in (*plan.others, plan.checkpoint)]
+    derivation = Derivation(operation="edit", sources=sources, changes=list(plan.edit.changes))
+    record = add_derived_checkpoint(
+        run,
+        record_of(plan.name, plan.step, plan.checkpoint, derivation),
+        write,
+        workers_of=plan.checkpoint.name,
+    )
+    told = note(run, record, f"Edited {plan.checkpoint.name} into {record.name}.", through)
+    values = units.count(overflown, "value")
+    large = f"{values} became infinite: too large for the new type."
+    return record, tuple(filter(None, [large if overflown else "", told]))
+
+
+def _source(run: RunDirectory, checkpoint: Checkpoint) -> EditSource:
+    require_restorable(checkpoint)
+    prefix = run.root / checkpoint.name
+    index = read_index(prefix)
+    return EditSource(prefix, index, variables_of(prefix, index))

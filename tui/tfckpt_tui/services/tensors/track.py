@@ -1,0 +1,154 @@
+"""Follows one tensor over the checkpoints of a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tfckpt_trainer.bundle.analysis.statistics import (
+    Statistics,
+    difference_statistics,
+    statistics,
+)
+from tfckpt_trainer.bundle.deriving.edit import names_of
+from tfckpt_trainer.bundle.index import Index, TensorEntry, read_index
+from tfckpt_trainer.bundle.tensors import is_numeric
+from tfckpt_trainer.catalog.lineage import lineage_of
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, is_derived
+from tfckpt_trainer.errors import BundleError, UsageError, describe_error
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.services.inspect import variables_of
+
+
+@dataclass(frozen=True)
+class TrackedPoint:
+    """A tensor in one checkpoint.
+
+    Attributes:
+        statistics: None if it cannot be read.
+        before: The nearest ancestor that has the tensor with the same shape; None if there is none.
+        update: Norm of the difference to that ancestor.
+        norm_before: Norm of the tensor there.
+        problem: Why it cannot be read; empty if it can.
+    """
+
+    checkpoint: Checkpoint
+    statistics: Statistics | None = None
+    before: Checkpoint | None = None
+    update: float | None = None
+    norm_before: float | None = None
+    problem: str = ""
+
+    @property
+    def update_ratio(self) -> float | None:
+        """The update divided by the norm before it; None if that is zero or unknown."""
+        if self.update is None or not self.norm_before:
+            return None
+        ratio = self.update / self.norm_before
+        return ratio if math.isfinite(ratio) else None
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What was read of a checkpoint that later ones may be compared with."""
+
+    checkpoint: Checkpoint
+    index: Index
+    entry: TensorEntry
+    norm: float
+
+
+def find_tensor(run: RunDirectory, checkpoints: Sequence[Checkpoint], text: str) -> str:
+    """Returns the name of the tensor that a text means, in the newest checkpoint that has it.
+
+    Args:
+        run: The run directory.
+        checkpoints: All checkpoints, newest first.
+        text: A name or path, as `inspect` shows it.
+
+    Raises:
+        UsageError: No checkpoint has it, or it is not numeric.
+    """
+    for checkpoint in checkpoints:
+        if not checkpoint.state.restorable:
+            continue
+        prefix = run.root / checkpoint.name
+        try:
+            variables = variables_of(prefix, read_index(prefix))
+        except (BundleError, OSError):
+            continue
+        found = [one for one in variables if text in names_of(one)]
+        if found and not is_numeric(found[0].entry):
+            raise UsageError(f"{text} is {found[0].entry.dtype}; only numeric tensors are tracked.")
+        if found:
+            return found[0].entry.name
+    raise UsageError(
+        f"No checkpoint has a tensor {text!r}; list those of one with "
+        "`tfckpt-tui inspect RUN CKPT`."
+    )
+
+
+def track(
+    run: RunDirectory, checkpoints: Sequence[Checkpoint], name: str
+) -> Iterator[TrackedPoint]:
+    """Reads a tensor from each checkpoint that can be restored, oldest first.
+
+    Checkpoints made from others, such as averages, are left out: training did not pass them.
+
+    Args:
+        run: The run directory.
+        checkpoints: All checkpoints, newest first.
+        name: Name of the tensor.
+    """
+    trained = [one for one in checkpoints if not is_derived(one)]
+    seen: dict[str, _Seen] = {}
+    for checkpoint in reversed(trained):
+        if not checkpoint.state.restorable:
+            continue
+        try:
+            index = read_index(run.root / checkpoint.name)
+            entry = index.entries.get(name)
+            if entry is None or not is_numeric(entry):
+                yield TrackedPoint(checkpoint, problem=f"It has no numeric tensor {name}.")
+                continue
+            found = statistics(run.root / checkpoint.name, index, entry, histogram=False)
+            before = _before(trained, checkpoint, seen, entry)
+            update = None if before is None else _update(run, before, checkpoint, index, name)
+        except (BundleError, OSError) as error:
+            yield TrackedPoint(checkpoint, problem=describe_error(error))
+            continue
+        seen[checkpoint.name] = _Seen(checkpoint, _only(index, entry), entry, found.norm)
+        if before is None:
+            yield TrackedPoint(checkpoint, found)
+        else:
+            yield TrackedPoint(checkpoint, found, before.checkpoint, update, before.norm)
+
+
+def _update(
+    run: RunDirectory, before: _Seen, checkpoint: Checkpoint, index: Index, name: str
+) -> float:
+    prefixes = run.root / before.checkpoint.name, run.root / checkpoint.name
+    indexes = before.index, index
+    return difference_statistics(prefixes, indexes, name, histogram=False).norm
+
+
+def _before(
+    checkpoints: Sequence[Checkpoint],
+    checkpoint: Checkpoint,
+    seen: Mapping[str, _Seen],
+    entry: TensorEntry,
+) -> _Seen | None:
+    """Returns the nearest ancestor that has the tensor with the same shape."""
+    parent = seen.get(checkpoint.parent) if checkpoint.parent is not None else None
+    if parent is not None and parent.entry.shape == entry.shape:
+        return parent
+    names = lineage_of(checkpoints, checkpoint.name).names[1:]
+    known = (seen[name] for name in names if name in seen)
+    return next((one for one in known if one.entry.shape == entry.shape), None)
+
+
+def _only(index: Index, entry: TensorEntry) -> Index:
+    """Returns the index of one tensor, because those of thousands of checkpoints are large."""
+    parts = {key: part for key, part in index.parts.items() if key[0] == entry.name}
+    return replace(index, entries={entry.name: entry}, parts=parts)
