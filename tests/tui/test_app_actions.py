@@ -125,10 +125,11 @@ def test_app_and_screens_fulfil_the_protocols(live: RunFactory) -> None:
     app = app_on(live)
     snapshot = SnapshotReader(live.run).read(time.time())
     dashboard = app.get_default_screen()
-    checkpoint = CheckpointScreen(live.run, snapshot.checkpoints[0], snapshot)
+    checkpoint = CheckpointScreen(live.run, snapshot.checkpoints[0], snapshot, dashboard)
     assert isinstance(app, RunApp)
     assert isinstance(dashboard, PerformsActions)
     for protocol in (ShowsSnapshots, ShowsVerifications, ShowsFailures):
         assert isinstance(dashboard, protocol)
     assert isinstance(checkpoint, ShowsVerifications)
+    assert isinstance(checkpoint, ShowsFailures)
     assert not isinstance(LogsScreen(live.run, snapshot), PerformsActions)

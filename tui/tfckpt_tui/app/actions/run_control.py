@@ -342,6 +342,8 @@ class RunControl:
         def submit() -> Command:
             return ask(self._run, kind, arguments, through=FrontEnd.APP, wait=False)
 
+        if self._dashboard.app.screen is not self._dashboard:
+            self._dashboard.tell(f"Asked for: {kind.value}. The dashboard shows its progress.")
         self._dashboard.run_app.start_job(kind.value, submit, self._follow)
 
     def _follow(self, command: Command) -> None:

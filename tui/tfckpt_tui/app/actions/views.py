@@ -17,9 +17,10 @@ def open_checkpoint(dashboard: DashboardScreen) -> None:
 
     selected = dashboard.selection.selected
     assert selected is not None
-    dashboard.app.push_screen(
-        CheckpointScreen(dashboard.run_directory, selected, dashboard.loaded_snapshot)
+    screen = CheckpointScreen(
+        dashboard.run_directory, selected, dashboard.loaded_snapshot, dashboard
     )
+    dashboard.app.push_screen(screen)
 
 
 def open_comparison(dashboard: DashboardScreen) -> None:

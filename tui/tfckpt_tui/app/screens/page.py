@@ -57,6 +57,10 @@ class Page(Screen[None]):
 
     def on_mount(self) -> None:
         """Shows the keys."""
+        self.update_keys()
+
+    def update_keys(self) -> None:
+        """Shows the keys that do something now."""
         self.query_one(KeyBar).show_hints(self.key_hints())
 
     def shown_bindings(self) -> list[Binding]:
