@@ -70,9 +70,9 @@ async def test_a_declared_action_has_key_footer_palette_and_help(live: RunFactor
         await until_shown(pilot, "Hello, 2!")
         await pilot.press("ctrl+p", *"greet")
         await until_shown(pilot, "greet: Greet the workers")
+        assert "Says hello to every worker of the run." in top(app)
         await pilot.press("escape", "question_mark")
         await until(pilot, lambda: "Greet the workers" in top(app), "it is in the help")
-        assert "Says hello to every worker of the run." in top(app)
 
 
 async def test_an_unavailable_action_is_not_in_the_footer_and_says_why(ended: RunFactory) -> None:

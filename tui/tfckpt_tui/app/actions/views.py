@@ -127,7 +127,7 @@ def open_settings(dashboard: DashboardScreen) -> None:
 
 def open_help(dashboard: DashboardScreen) -> None:
     """Opens the help of the dashboard."""
-    from tfckpt_tui.app.screens.help import HelpScreen
+    from tfckpt_tui.app.screens.help import HelpScreen, help_of_actions
 
     run_app = dashboard.run_app
-    dashboard.app.push_screen(HelpScreen(run_app.config, run_app.actions))
+    dashboard.app.push_screen(HelpScreen(help_of_actions(run_app.config, run_app.actions)))

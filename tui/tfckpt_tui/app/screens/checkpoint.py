@@ -43,7 +43,12 @@ _WIDE = 200
 """From here on, the list of variables is not narrower beside the details than above them."""
 
 
-_ACTIONS_HERE = frozenset({"restore", "prune", "pin", "export"})
+_ACTIONS_HERE = {
+    "restore": "Restores this checkpoint on all workers.",
+    "prune": "Moves this checkpoint to the trash.",
+    "pin": "Protects this checkpoint from every prune; again to unpin it.",
+    "export": "Writes this checkpoint as a model file.",
+}
 """Actions of the dashboard that apply to the checkpoint of the page."""
 
 
@@ -70,7 +75,7 @@ class CheckpointScreen(Page):
                 f"perform('{action.name}')",
                 action.label,
                 id=action.name,
-                tooltip=action.title + ".",
+                tooltip=_ACTIONS_HERE[action.name],
             )
             for action in ACTIONS
             if action.name in _ACTIONS_HERE
