@@ -50,6 +50,7 @@ from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.run.dashboard_panes import DashboardPanes
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
+from tfckpt_tui.services.batch.force_stop import ForceStopPlan
 from tfckpt_tui.services.batch.job_view import JobView
 
 SIZES = ((60, 20), (80, 24), (120, 40), (200, 50))
@@ -109,6 +110,7 @@ def waiting_job() -> JobView:
 
 
 JOB = waiting_job()
+NINE_PROCESSES = tuple(f"worker {n} (process {4711 + n})" for n in range(9))
 SCRIPT = Path("/data/runs/language-model/.tfckpt/job.sbatch")
 
 
@@ -139,8 +141,13 @@ STOPS = (
     Stop("launch", ("L",), "Starts ", RunState.STOPPED),
     Stop(
         "end the processes",
-        lambda run: ForceStopDialog(run, [f"worker {n} (process {4711 + n})" for n in range(9)]),
+        lambda run: ForceStopDialog(run, ForceStopPlan(None, NINE_PROCESSES)),
         "and 1 more",
+    ),
+    Stop(
+        "cancel an active job",
+        lambda run: ForceStopDialog(run, ForceStopPlan(JOB)),
+        "Slurm cancels it",
     ),
     Stop("queued", (), "JobHeld", RunState.QUEUED, JOB),
     Stop(

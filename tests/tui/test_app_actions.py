@@ -70,9 +70,9 @@ async def test_a_declared_action_has_key_footer_palette_and_help(live: RunFactor
         await until_shown(pilot, "Hello, 2!")
         await pilot.press("ctrl+p", *"greet")
         await until_shown(pilot, "greet: Greet the workers")
+        assert "Says hello to every worker of the run." in top(app)
         await pilot.press("escape", "question_mark")
         await until(pilot, lambda: "Greet the workers" in top(app), "it is in the help")
-        assert "Says hello to every worker of the run." in top(app)
 
 
 async def test_an_unavailable_action_is_not_in_the_footer_and_says_why(ended: RunFactory) -> None:
@@ -125,10 +125,11 @@ def test_app_and_screens_fulfil_the_protocols(live: RunFactory) -> None:
     app = app_on(live)
     snapshot = SnapshotReader(live.run).read(time.time())
     dashboard = app.get_default_screen()
-    checkpoint = CheckpointScreen(live.run, snapshot.checkpoints[0], snapshot)
+    checkpoint = CheckpointScreen(live.run, snapshot.checkpoints[0], snapshot, dashboard)
     assert isinstance(app, RunApp)
     assert isinstance(dashboard, PerformsActions)
     for protocol in (ShowsSnapshots, ShowsVerifications, ShowsFailures):
         assert isinstance(dashboard, protocol)
     assert isinstance(checkpoint, ShowsVerifications)
+    assert isinstance(checkpoint, ShowsFailures)
     assert not isinstance(LogsScreen(live.run, snapshot), PerformsActions)

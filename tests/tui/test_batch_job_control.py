@@ -23,10 +23,11 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.monitor.run_monitor import Monitor
+from tfckpt_tui.services.batch import force_stop as force_stop_module
 from tfckpt_tui.services.batch import job_control
+from tfckpt_tui.services.batch.force_stop import force_stop, plan_force_stop
 from tfckpt_tui.services.batch.job_control import (
     cancel_waiting_job,
-    find_active_job,
     find_waiting_job,
     script_of,
     submit_again,
@@ -169,12 +170,9 @@ def test_a_record_cannot_name_a_script_elsewhere(queued: RunFactory, script: str
 
 
 def commands_with(monkeypatch: pytest.MonkeyPatch, slurm: RecordedSlurm) -> None:
-    for function in (find_waiting_job, find_active_job, cancel_waiting_job):
+    for function in (find_waiting_job, cancel_waiting_job, plan_force_stop, force_stop):
         changed: Callable[..., object] = partial(function, runner=slurm)
         monkeypatch.setattr(f"tfckpt_tui.cli.control.{function.__name__}", changed)
-    monkeypatch.setattr(
-        "tfckpt_tui.cli.control.cancel_job", partial(job_control.cancel_job, runner=slurm)
-    )
 
 
 def test_stop_cancels_a_job_that_waits(
@@ -208,6 +206,8 @@ def test_stop_by_force_cancels_a_job_whose_trainer_does_not_answer(
     said = tool("stop", queued.run.root, "--force")
     assert said.data.startswith("Cancelled batch job 1234.")
     assert slurm.commands[-1] == ("scancel", "1234")
+    entry = read_entries(queued.run)[-1]
+    assert (entry.kind, entry.message) == (JournalKind.STOP, said.data.strip())
 
 
 # -- the app -----------------------------------------------------------------------------------
@@ -289,3 +289,22 @@ async def test_nothing_is_cancelled_read_only(queued: RunFactory) -> None:
         await until_shown(pilot, "◷ queued")
         await pilot.press("x")
         await until_shown(pilot, "opened to read only")
+
+
+async def test_X_cancels_a_job_that_runs(
+    queued: RunFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm = runs(time.time())
+    for function in (plan_force_stop, force_stop):
+        changed: Callable[..., object] = partial(function, runner=slurm)
+        monkeypatch.setattr(force_stop_module, function.__name__, changed)
+    app = app_on(queued, slurm)
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await until_shown(pilot, "job 1234")
+        await pilot.press("X")
+        await until_shown(pilot, "Batch job 1234 is active on tn[0-1].")
+        assert slurm.asked("scancel") == 0
+        await pilot.press("y")
+        await until_shown(pilot, "Cancelled batch job 1234.")
+        await until_jobs_are_shown(pilot)
+    assert slurm.commands.count(("scancel", "1234")) == 1

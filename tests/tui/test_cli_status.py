@@ -382,3 +382,14 @@ def test_a_prune_does_not_make_a_plain_directory_tracked(tool: Tool, tmp_path: P
     assert tool("undo", tmp_path).code == 0
     assert made.run.is_ours
     assert not SnapshotReader(made.run).read(made.now).tracked
+
+
+@pytest.mark.parametrize("activity", [Activity.STARTING, Activity.RESTORING])
+def test_status_of_a_run_that_starts_again_shows_the_checkpoint_to_resume_from(
+    tool: Tool, tmp_path: Path, activity: Activity
+) -> None:
+    made = two_branches(tmp_path / "run", time.time())
+    for index in range(2):
+        made.worker(index, activity=activity, step=0, branch=0)
+    run = tool("status", made.run.root, "--json").json["run"]
+    assert (run["step"], run["branch"], run["checkpoint"]) == (400, 1, "ckpt-b1-400")

@@ -140,3 +140,25 @@ async def test_a_list_without_a_run_says_how_to_begin(tmp_path: Path) -> None:
         )
         await pilot.press("enter", "q")
     assert app.return_value is None
+
+
+async def test_the_list_is_searched_and_explains_its_keys(runs: Path) -> None:
+    app = RunsApp(runs, Config())
+    async with app.run_test(size=(100, 24)) as pilot:
+        await until_shown(pilot, "foreign")
+        await pilot.press("slash", *"digits")
+        await until_shown(pilot, "1 of 2 match")
+        selected = app.query_one(RunList).selected
+        assert selected is not None
+        assert selected.root.name == "digits"
+        await pilot.press(*" nowhere", "enter")
+        await until_shown(pilot, "no run matches digits nowhere")
+        await pilot.press("escape")
+        await until_shown(pilot, "2 runs")
+        await pilot.press("question_mark")
+        await until_shown(pilot, "Keys of the list of runs")
+        await until_shown(pilot, "Opens the selected run.")
+        await pilot.press("escape")
+        await until(pilot, lambda: len(app.screen_stack) == 1, "the help is closed")
+        await pilot.press("escape")
+    assert app.return_value is None

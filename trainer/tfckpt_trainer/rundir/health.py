@@ -205,3 +205,16 @@ def trainer_answers(run: RunDirectory, now: float, lives: ProcessProbe = process
         WorkerState.EXITED,
         WorkerState.LOST,
     }
+
+
+def knows_step(chief: WorkerStatus, *, has_checkpoint: bool) -> bool:
+    """Whether the step of the chief is that of the run.
+
+    After a restart it is 0 until the chief has restored a checkpoint.
+
+    Args:
+        chief: The heartbeat of the chief.
+        has_checkpoint: Whether the run has a checkpoint to restore.
+    """
+    is_early = chief.activity in {Activity.STARTING, Activity.RESTORING}
+    return bool(chief.step) or not (is_early and has_checkpoint)

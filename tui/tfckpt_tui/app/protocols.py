@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from textual.screen import Screen
 
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_tui.app.actions.action import Action
 from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -51,6 +52,16 @@ class PerformsActions(Protocol):
 
     def go_to(self, place: str | int) -> None:
         """Selects the checkpoint with this name, or the one nearest to this step."""
+
+
+class ActsOnCheckpoints(Protocol):
+    """Performs the actions of the dashboard on a checkpoint that another screen shows."""
+
+    def perform_on(self, name: str, checkpoint: Checkpoint) -> None:
+        """Performs an action, or shows why it is unavailable."""
+
+    def can_perform_on(self, name: str, checkpoint: Checkpoint) -> bool:
+        """Whether an action is available for this checkpoint."""
 
 
 class StartJob(Protocol):

@@ -11,11 +11,13 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.widgets import Input
 
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.base_app import BaseApp
 from tfckpt_tui.app.widgets.base.keybar import KeyBar, KeyHint
+from tfckpt_tui.app.widgets.base.search_input import SearchInput
 from tfckpt_tui.app.widgets.run.run_list import RunList
 from tfckpt_tui.services.batch.job_list import JobList
 from tfckpt_tui.services.launch import form_like
@@ -39,9 +41,25 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
 
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "choose", "Open", show=False),
-        Binding("n", "launch", "New run", show=False),
-        Binding("q,escape,ctrl+c", "leave", "Leave", show=False),
+        Binding("enter", "choose", "open", show=False, tooltip="Opens the selected run."),
+        Binding(
+            "n",
+            "launch",
+            "new run",
+            show=False,
+            tooltip="Launches training in a new directory, with the options of the selected run.",
+        ),
+        Binding(
+            "slash",
+            "search",
+            "search",
+            show=False,
+            priority=True,
+            tooltip="Shows only runs whose line contains all words.",
+        ),
+        Binding("question_mark,f1", "help", "help", show=False, tooltip="Shows this help."),
+        Binding("q,ctrl+c", "leave", "leave", show=False, tooltip="Closes the list."),
+        Binding("escape", "leave_search", "Back", show=False),
     ]
 
     def __init__(self, below: Path | None, config: Config, jobs: JobList | None = None) -> None:
@@ -60,6 +78,7 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
     def compose(self) -> ComposeResult:
         """Makes the list and the keys."""
         yield RunList(id="runs")
+        yield SearchInput("part of a path, a state or a strategy", focus_after="#runs")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
@@ -81,6 +100,8 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         actions = {
             "choose": self.action_choose,
             "launch": self.action_launch,
+            "search": self.action_search,
+            "help": self.action_help,
             "leave": self.action_leave,
         }
         actions[message.action]()
@@ -103,6 +124,33 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
                 self.exit(options)
 
         self.push_screen(LaunchDialog(form, fixed_directory=False), answered)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Passes the key of the search to a field that has the focus."""
+        if action == "search" and isinstance(self.focused, Input):
+            return False
+        return super().check_action(action, parameters)
+
+    def action_search(self) -> None:
+        """Opens the search line."""
+        self.query_one(SearchInput).open()
+
+    def on_search_input_searched(self, message: SearchInput.Searched) -> None:
+        """Shows the runs that match."""
+        self.query_one(RunList).search(message.text)
+
+    def action_help(self) -> None:
+        """Shows the keys of the list."""
+        from tfckpt_tui.app.screens.help import HelpScreen, help_of_keys
+
+        bindings = [one for one in self.BINDINGS if isinstance(one, Binding) and one.tooltip]
+        keys = self.screen.active_bindings.keys()
+        self.push_screen(HelpScreen(help_of_keys("the list of runs", bindings, keys)))
+
+    def action_leave_search(self) -> None:
+        """Ends the search, or closes the app."""
+        if not self.query_one(SearchInput).leave():
+            self.exit()
 
     def action_leave(self) -> None:
         """Closes the app."""
@@ -127,5 +175,7 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
 _HINTS = (
     KeyHint("choose", "⏎", "open"),
     KeyHint("launch", "n", "new run"),
+    KeyHint("search", "/", "search"),
+    KeyHint("help", "?", "help", is_last=True),
     KeyHint("leave", "q", "leave", is_last=True),
 )

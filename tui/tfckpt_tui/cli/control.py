@@ -10,18 +10,13 @@ import click
 import msgspec
 
 from tfckpt_trainer.errors import LaunchError, RefusedError, TfckptError
-from tfckpt_trainer.launch.slurm.jobs import cancel_job
 from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
-from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import CommandProgress, print_json, print_line, print_message
-from tfckpt_tui.services.batch.job_control import (
-    cancel_waiting_job,
-    find_active_job,
-    find_waiting_job,
-)
+from tfckpt_tui.services.batch.force_stop import force_stop, plan_force_stop
+from tfckpt_tui.services.batch.job_control import cancel_waiting_job, find_waiting_job
 from tfckpt_tui.services.request import DEFAULT_TIMEOUT, FrontEnd, ask, require_trainer
 from tfckpt_tui.services.restore import describe_plan, plan_restore_of
 
@@ -218,26 +213,11 @@ def _as_data(command: Command) -> dict[str, Any]:
     return fields
 
 
-def _force_job(job: BatchJob, reason: str, as_json: bool) -> None:
-    """Cancels a batch job: its processes run on other machines."""
-    print_message(f"{reason} Cancelling its batch job.")
-    cancel_job(job.id)
-    message = f"Cancelled batch job {job.id}. Slurm ends its processes; they may save first."
-    if as_json:
-        print_json({"stopped": True, "message": message, "warnings": []})
-    else:
-        print_line(message)
-
-
 def _force(run: RunDirectory, reason: str, as_json: bool) -> None:
-    from tfckpt_tui.services.request import end_processes
-
-    job = find_active_job(run)
-    if job is not None:
-        _force_job(job, reason, as_json)
-        return
-    print_message(f"{reason} Ending its processes.")
-    message, warnings = end_processes(run, through=FrontEnd.COMMAND_LINE)
+    plan = plan_force_stop(run)
+    what = "Cancelling its batch job" if plan.job is not None else "Ending its processes"
+    print_message(f"{reason} {what}.")
+    message, warnings = force_stop(run, plan, through=FrontEnd.COMMAND_LINE)
     if as_json:
         print_json({"stopped": True, "message": message, "warnings": list(warnings)})
     else:

@@ -237,15 +237,24 @@ def sortable_columns() -> dict[str, CheckpointColumn]:
 
 def next_order(order: Order | None, places: int) -> Order | None:
     """Returns the sort order `places` further on; None is the order of the history itself."""
-    columns = sortable_columns()
-    names: list[str | None] = [None, *columns]
+    names: list[str | None] = [None, *sortable_columns()]
     place = names.index(order.column if order is not None else None)
     name = names[(place + places) % len(names)]
-    if name is None:
-        return None
-    sort = columns[name].sort
+    return None if name is None else Order(name, _sort_of(name).descending)
+
+
+def clicked_order(order: Order | None, column: str) -> Order | None:
+    """Returns the sort order after a click on a column: its own, the reverse, then none."""
+    first = Order(column, _sort_of(column).descending)
+    if order is None or order.column != column:
+        return first
+    return Order(column, not first.descending) if order == first else None
+
+
+def _sort_of(column: str) -> Sort:
+    sort = sortable_columns()[column].sort
     assert sort is not None
-    return Order(name, sort.descending)
+    return sort
 
 
 def _saved_at_text(checkpoint: Checkpoint) -> str:

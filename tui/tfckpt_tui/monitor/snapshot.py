@@ -8,12 +8,12 @@ from tfckpt_trainer.catalog.alerts import Alert
 from tfckpt_trainer.catalog.lineage import BranchStep, BranchTips
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
-from tfckpt_trainer.rundir.health import RunState, WorkerState
+from tfckpt_trainer.rundir.health import RunState, WorkerState, knows_step
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalEntry, SeriesPoint
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.rundir.records.trash import TrashManifest
-from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_tui.services.batch.job_view import JobView
 
 
@@ -135,8 +135,9 @@ class RunSnapshot:
     def _is_starting_again(self) -> bool:
         """Whether the chief has not restored the current checkpoint yet: its step is still 0."""
         chief = self.chief
-        starts = chief is not None and chief.status.activity is Activity.STARTING
-        return starts and self.head is not None
+        return chief is not None and not knows_step(
+            chief.status, has_checkpoint=self.head is not None
+        )
 
     @property
     def total_steps(self) -> int | None:

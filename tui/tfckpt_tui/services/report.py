@@ -26,6 +26,7 @@ from tfckpt_trainer.rundir.documents import SCHEMA, load_if_exists
 from tfckpt_trainer.rundir.health import (
     RunState,
     heartbeat_age,
+    knows_step,
     read_workers,
     run_state,
     worker_state,
@@ -163,6 +164,8 @@ def status_report(
     catalog = Catalog(run)
     saved = catalog.scan(now)
     head = next((checkpoint for checkpoint in saved if checkpoint.is_head), None)
+    if chief is not None and not knows_step(chief, has_checkpoint=head is not None):
+        chief = None
     step = chief.step if chief else head.step if head else None
     return {
         "schema": SCHEMA,
@@ -267,7 +270,7 @@ def _branch(
     resumed: ResumePoint | None,
     tips: BranchTips,
 ) -> int:
-    """Returns the branch in training or, if no worker was seen, the branch of the next start."""
+    """Returns the branch in training or, before that, the branch of the next start."""
     if chief is not None:
         return chief.branch
     return tips.at_start(head, resumed) if head is not None else 0

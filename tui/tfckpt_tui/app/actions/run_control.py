@@ -211,23 +211,26 @@ class RunControl:
         dashboard.app.push_screen(dialog, answered)
 
     def force_stop(self) -> None:
-        """Ends the processes of the run, after a confirmation that names them."""
+        """Cancels the batch job of the run, or ends its processes, after a confirmation."""
         from tfckpt_tui.app.dialogs.force_stop import ForceStopDialog
-        from tfckpt_tui.services.request import end_processes, require_processes
+        from tfckpt_tui.services.batch.force_stop import ForceStopPlan, force_stop, plan_force_stop
 
         dashboard = self._dashboard
 
-        def answered(agreed: bool | None) -> None:
-            if agreed:
-                dashboard.tell("Ending the processes of the run …")
-                work = partial(end_processes, self._run, through=FrontEnd.APP)
-                dashboard.run_app.start_job("force stop", lambda: _Result(*work()), self._report)
+        def ask(plan: ForceStopPlan) -> None:
+            def answered(agreed: bool | None) -> None:
+                if agreed:
+                    what = "Ending the processes of the run" if plan.job is None else "Cancelling"
+                    dashboard.tell(f"{what} …")
+                    work = partial(force_stop, self._run, plan, through=FrontEnd.APP)
+                    dashboard.run_app.start_job(
+                        "force stop", lambda: _Result(*work()), self._report
+                    )
 
-        def ask(processes: tuple[str, ...]) -> None:
-            dialog = ForceStopDialog(dashboard.loaded_snapshot, processes)
+            dialog = ForceStopDialog(dashboard.loaded_snapshot, plan)
             dashboard.app.push_screen(dialog, answered)
 
-        dashboard.run_app.start_job("force stop", partial(require_processes, self._run), ask)
+        dashboard.run_app.start_job("force stop", partial(plan_force_stop, self._run), ask)
 
     def launch(self) -> None:
         """Launches training again: by the batch job of the run, or by the options of a form."""
@@ -339,6 +342,8 @@ class RunControl:
         def submit() -> Command:
             return ask(self._run, kind, arguments, through=FrontEnd.APP, wait=False)
 
+        if self._dashboard.app.screen is not self._dashboard:
+            self._dashboard.tell(f"Asked for: {kind.value}. The dashboard shows its progress.")
         self._dashboard.run_app.start_job(kind.value, submit, self._follow)
 
     def _follow(self, command: Command) -> None:

@@ -17,9 +17,10 @@ def open_checkpoint(dashboard: DashboardScreen) -> None:
 
     selected = dashboard.selection.selected
     assert selected is not None
-    dashboard.app.push_screen(
-        CheckpointScreen(dashboard.run_directory, selected, dashboard.loaded_snapshot)
+    screen = CheckpointScreen(
+        dashboard.run_directory, selected, dashboard.loaded_snapshot, dashboard
     )
+    dashboard.app.push_screen(screen)
 
 
 def open_comparison(dashboard: DashboardScreen) -> None:
@@ -126,7 +127,7 @@ def open_settings(dashboard: DashboardScreen) -> None:
 
 def open_help(dashboard: DashboardScreen) -> None:
     """Opens the help of the dashboard."""
-    from tfckpt_tui.app.screens.help import HelpScreen
+    from tfckpt_tui.app.screens.help import HelpScreen, help_of_actions
 
     run_app = dashboard.run_app
-    dashboard.app.push_screen(HelpScreen(run_app.config, run_app.actions))
+    dashboard.app.push_screen(HelpScreen(help_of_actions(run_app.config, run_app.actions)))

@@ -1,8 +1,8 @@
-"""Asks whether to end the processes of a run whose trainer does not answer."""
+"""Asks whether to cancel the batch job of a run, or to end its processes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from tfckpt_trainer.catalog.lineage import unsaved_steps
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
@@ -10,33 +10,34 @@ from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.services.batch.force_stop import ForceStopPlan
+from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.request import FORCE_SECONDS
 
 _NAMED = 8
 
 
 class ForceStopDialog(Dialog[bool]):
-    """Asks whether to end processes, and names them."""
+    """Asks whether to stop a run by force, and names what is ended."""
 
     caption = " end the processes? "
 
-    def __init__(self, snapshot: RunSnapshot, processes: Sequence[str]) -> None:
+    def __init__(self, snapshot: RunSnapshot, plan: ForceStopPlan) -> None:
+        """Creates the dialog.
+
+        Args:
+            snapshot: Of the run.
+            plan: What is ended.
+        """
         super().__init__(snapshot)
-        self._processes = processes
+        self._plan = plan
+        if plan.job is not None:
+            self.caption = " cancel the job? "
 
     def text(self) -> Iterable[Iterable[Span]]:
-        """Returns the processes, and what happens to them."""
-        yield (("These processes of the run are alive:", ""),)
-        for process in self._processes[:_NAMED]:
-            yield (("  ", ""), (clean(process), "strong"))
-        if len(self._processes) > _NAMED:
-            yield ((f"  and {len(self._processes) - _NAMED:,} more", "muted"),)
-        yield ()
-        yield (
-            ("They are asked to save and exit. After ", ""),
-            (units.duration(FORCE_SECONDS), "warn"),
-            (", those that still run are killed.", ""),
-        )
+        """Returns the job or the processes, and what happens to them."""
+        job = self._plan.job
+        yield from self._processes() if job is None else _job(job)
         position = self.snapshot.position
         unsaved = unsaved_steps(self.snapshot.checkpoints, position) if position else 0
         if unsaved:
@@ -52,6 +53,29 @@ class ForceStopDialog(Dialog[bool]):
                 (" stops it without force.", "muted"),
             )
 
+    def _processes(self) -> Iterable[Iterable[Span]]:
+        processes = self._plan.processes
+        yield (("These processes of the run are alive:", ""),)
+        for process in processes[:_NAMED]:
+            yield (("  ", ""), (clean(process), "strong"))
+        if len(processes) > _NAMED:
+            yield ((f"  and {len(processes) - _NAMED:,} more", "muted"),)
+        yield ()
+        yield (
+            ("They are asked to save and exit. After ", ""),
+            (units.duration(FORCE_SECONDS), "warn"),
+            (", those that still run are killed.", ""),
+        )
+
     def choices(self) -> list[Choice[bool]]:
-        """Returns cancel and end."""
+        """Returns that nothing is done, and what is."""
+        if self._plan.job is not None:
+            return [Choice("n", "keep it", None), Choice("y", "cancel the job", True, "error")]
         return [Choice("n", "cancel", None), Choice("y", "end the processes", True, "error")]
+
+
+def _job(job: JobView) -> Iterable[Iterable[Span]]:
+    nodes = f" on {job.node_list}" if job.node_list and not job.is_waiting else ""
+    does = "waits in the queue" if job.is_waiting else f"is active{nodes}"
+    yield (("Batch job ", ""), (clean(job.record.id), "strong"), (f" {does}.", ""))
+    yield (("Slurm cancels it, and ends its processes. They may save first.", ""),)

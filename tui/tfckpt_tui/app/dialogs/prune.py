@@ -123,6 +123,8 @@ class PruneMarkedDialog(PlanDialog):
     def __init__(self, snapshot: RunSnapshot, marked: frozenset[str]) -> None:
         super().__init__(snapshot)
         self._marked = marked
+        if len(marked) == 1:
+            self.caption = " prune 1 checkpoint "
         self.update_plan()
 
     def make_plan(self) -> Plan:
@@ -137,7 +139,8 @@ class PruneMarkedDialog(PlanDialog):
 
     def nothing(self) -> str:
         """Returns why the plan is empty."""
-        return "All marked checkpoints are protected."
+        one = len(self._marked) == 1
+        return "This checkpoint is protected." if one else "All marked checkpoints are protected."
 
 
 class PruneDialog(PlanDialog):

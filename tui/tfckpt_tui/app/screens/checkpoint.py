@@ -16,6 +16,8 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
+from tfckpt_tui.app.actions.table import ACTIONS
+from tfckpt_tui.app.protocols import ActsOnCheckpoints
 from tfckpt_tui.app.screens.page import Page, is_open, search_binding
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
@@ -37,7 +39,17 @@ from tfckpt_tui.services.inspect import Inspection, inspect, statistics_of
 from tfckpt_tui.services.verify import cached_result, can_be_verified
 
 _POLL_SECONDS = 0.2
-_WIDE = 150
+_WIDE = 200
+"""From here on, the list of variables is not narrower beside the details than above them."""
+
+
+_ACTIONS_HERE = {
+    "restore": "Restores this checkpoint on all workers.",
+    "prune": "Moves this checkpoint to the trash.",
+    "pin": "Protects this checkpoint from every prune; again to unpin it.",
+    "export": "Writes this checkpoint as a model file.",
+}
+"""Actions of the dashboard that apply to the checkpoint of the page."""
 
 
 class CheckpointScreen(Page):
@@ -57,13 +69,39 @@ class CheckpointScreen(Page):
             "verify",
             tooltip="Compares every byte with its checksum, in the background; again to cancel.",
         ),
+        *(
+            Binding(
+                action.key,
+                f"perform('{action.name}')",
+                action.label,
+                id=action.name,
+                tooltip=_ACTIONS_HERE[action.name],
+            )
+            for action in ACTIONS
+            if action.name in _ACTIONS_HERE
+        ),
         Binding("tab", "app.focus_next", "Next pane", show=False),
     ]
     caption = "a checkpoint"
     AUTO_FOCUS = "#variables"
 
-    def __init__(self, run: RunDirectory, checkpoint: Checkpoint, snapshot: RunSnapshot) -> None:
+    def __init__(
+        self,
+        run: RunDirectory,
+        checkpoint: Checkpoint,
+        snapshot: RunSnapshot,
+        actions: ActsOnCheckpoints,
+    ) -> None:
+        """Makes the screen.
+
+        Args:
+            run: The run directory.
+            checkpoint: What it shows.
+            snapshot: Of the run.
+            actions: Performs the actions of the dashboard.
+        """
         super().__init__()
+        self._actions = actions
         self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
         self._run = run
         self._checkpoint = checkpoint
@@ -104,6 +142,12 @@ class CheckpointScreen(Page):
             )
         else:
             self._checkpoint = checkpoint
+        self.update_keys()
+        self._update()
+
+    def report_failure(self, what: str, problem: str) -> None:
+        """Shows that an action failed, until the screen is closed."""
+        self._problem = f"{what}: {problem}"
         self._update()
 
     def show_verification(self, outcome: VerificationOutcome) -> None:
@@ -116,6 +160,18 @@ class CheckpointScreen(Page):
             self._update()
 
     # -- keys --------------------------------------------------------------------------------
+
+    def shown_bindings(self) -> list[Binding]:
+        """Returns the bindings that do something for this checkpoint now."""
+        return [one for one in super().shown_bindings() if self._is_available(one.id)]
+
+    def _is_available(self, name: str | None) -> bool:
+        is_action = name in _ACTIONS_HERE
+        return not is_action or self._actions.can_perform_on(str(name), self._checkpoint)
+
+    def action_perform(self, name: str) -> None:
+        """Performs an action of the dashboard on this checkpoint."""
+        self._actions.perform_on(name, self._checkpoint)
 
     def action_back(self) -> None:
         """Ends the search, hides the statistics, or closes the screen."""

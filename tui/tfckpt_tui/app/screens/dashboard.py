@@ -14,6 +14,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Input
 
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.states import state_for_fault
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -59,6 +60,11 @@ def bindings_of(actions: Iterable[Action]) -> list[BindingType]:
     ]
 
 
+def _only(checkpoint: Checkpoint) -> Selection:
+    """Returns the selection of one checkpoint, which counts as marked too."""
+    return Selection(checkpoint, (checkpoint,))
+
+
 class DashboardScreen(Screen[None]):
     """Shows the newest snapshot and turns keys into actions.
 
@@ -85,6 +91,7 @@ class DashboardScreen(Screen[None]):
         self.read_only = read_only
         self.snapshot: RunSnapshot | None = None
         self._shown_at = 0.0
+        self._chosen: Selection | None = None
         self._verification_timer: Timer | None = None
 
     @property
@@ -103,6 +110,8 @@ class DashboardScreen(Screen[None]):
     @property
     def selection(self) -> Selection:
         """The checkpoints that the next action applies to."""
+        if self._chosen is not None:
+            return self._chosen
         history = self.panes.history
         return Selection(history.selected, tuple(history.marked))
 
@@ -190,7 +199,7 @@ class DashboardScreen(Screen[None]):
 
     def action_perform(self, name: str) -> None:
         """Performs the action called `name`, or shows why it is unavailable."""
-        action = next(action for action in self.ACTIONS if action.name == name)
+        action = self._action(name)
         selection = self.selection
         reason = action.why_unavailable(self.snapshot, selection, read_only=self.read_only)
         if reason:
@@ -198,6 +207,23 @@ class DashboardScreen(Screen[None]):
             self.notify(reason, title=title, severity="warning", markup=False)
         else:
             action.perform(self)
+
+    def perform_on(self, name: str, checkpoint: Checkpoint) -> None:
+        """Performs an action on one checkpoint, whatever is selected and marked."""
+        self._chosen = _only(checkpoint)
+        try:
+            self.action_perform(name)
+        finally:
+            self._chosen = None
+
+    def can_perform_on(self, name: str, checkpoint: Checkpoint) -> bool:
+        """Whether an action is available for this checkpoint."""
+        return not self._action(name).why_unavailable(
+            self.snapshot, _only(checkpoint), read_only=self.read_only
+        )
+
+    def _action(self, name: str) -> Action:
+        return next(action for action in self.ACTIONS if action.name == name)
 
     def action_dismiss_next(self) -> None:
         """Dismisses failures; if there are none, the filter; if there is none, the marks."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import ClassVar, TypeVar
 
@@ -16,7 +16,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tfckpt_tui.app.actions.action import Action
-from tfckpt_tui.app.screens.page import key_of
+from tfckpt_tui.app.screens.page import LAST_KEYS, key_of
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT, COMMAND, JOURNAL, PIN, RUN, WORKER, Icon
 from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content, padded
 from tfckpt_tui.settings.config import Config
@@ -25,14 +25,19 @@ _StateT = TypeVar("_StateT", bound=StrEnum)
 _Lines = list[tuple[Span, ...]]
 
 _SIGN_WIDTH = 10
-_HELP_WIDTH = 60
+_LABEL_WIDTH = 12
+_HELP_WIDTH = 45
 
 _MOVING = (
-    ("↑ ↓ k j", "move in the focused pane"),
-    ("home end", "first and last row; page up and page down work too"),
-    ("tab", "next pane: history, workers, events"),
-    ("esc", "close a dialog, or dismiss failures"),
-    ("ctrl+p", "palette: search actions, checkpoints and themes"),
+    ("up", "↑ ↓", "move"),
+    ("home", "home end", "to the first and the last row"),
+)
+"""Keys that move: as Textual names them, as the help does, and what they do."""
+
+_MOVING_THERE = (
+    ("tab", "tab", "next pane: history, workers, events"),
+    ("escape", "esc", "dismiss failures, clear the filter, unmark all"),
+    ("ctrl+p", "ctrl+p", "palette: what each action does; checkpoints, steps, themes"),
 )
 
 _TREE = (
@@ -52,60 +57,64 @@ _CHART = (
 
 
 class HelpScreen(ModalScreen[None]):
-    """Keys, states and colours on one page that scrolls."""
+    """The help of one screen, on a page that scrolls."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark,f1", "dismiss", "Close", show=False),
     ]
 
-    def __init__(
-        self,
-        config: Config,
-        actions: Sequence[Action],
-        caption: str = "",
-        bindings: Sequence[Binding] = (),
-    ) -> None:
+    def __init__(self, lines: Sequence[tuple[Span, ...]]) -> None:
         """Makes the page.
 
         Args:
-            config: Has the keys that the user chose.
-            actions: The actions of the dashboard.
-            caption: The subject of the screen that opens the help; empty for the dashboard.
-            bindings: The keys of that screen.
+            lines: What it shows.
         """
         super().__init__()
-        self._actions = actions
-        self._config = config
-        self._caption = caption
-        self._bindings_here = bindings
+        self._lines = lines
 
     def compose(self) -> ComposeResult:
         """Makes the page."""
         with VerticalScroll(id="help") as page:
             page.border_title = Content(" help ")
             page.border_subtitle = Content(" ↑ ↓ scroll · esc close ")
-            here = _keys_here(self._caption, self._bindings_here) if self._caption else []
-            yield Static(lines_to_content([*here, *_page(self._config, self._actions)]))
+            yield Static(lines_to_content(self._lines))
 
     def on_mount(self) -> None:
         """Focuses the page, so that the arrows scroll."""
         self.query_one("#help").focus()
 
 
-def _keys_here(caption: str, bindings: Sequence[Binding]) -> _Lines:
+def help_of_keys(caption: str, bindings: Sequence[Binding], keys: Collection[str]) -> _Lines:
+    """Returns the help of one screen.
+
+    Args:
+        caption: The subject of the screen.
+        bindings: Its keys.
+        keys: All keys that do something there now, as Textual names them.
+    """
     lines: _Lines = [((f"Keys of {caption}", "title"),)]
-    for binding in bindings:
+    for binding in sorted(bindings, key=lambda one: one.action in LAST_KEYS):
         lines += _explained(key_of(binding), binding.description, binding.tooltip)
-    return [*lines, ()]
+    named = {key for binding in bindings for key in binding.key.split(",")}
+    lines += [
+        _row(shown, "key", text) for key, shown, text in _MOVING if key in keys and key not in named
+    ]
+    return lines
 
 
-def _page(config: Config, actions: Sequence[Action]) -> _Lines:
+def help_of_actions(config: Config, actions: Sequence[Action]) -> _Lines:
+    """Returns the help of the dashboard: its keys, and what its signs mean.
+
+    Args:
+        config: Has the keys that the user chose.
+        actions: The actions of the dashboard.
+    """
     lines: _Lines = [(("Keys of the dashboard", "title"),)]
     for action in actions:
         key = action.key_in(config)
-        lines += _explained(format_key(key) if key else "", action.title, action.help)
-    lines += [(), (("Keys of every screen", "title"),)]
-    lines += [_row(key, "key", text) for key, text in _MOVING]
+        if key:
+            lines.append(_row(format_key(key), "key", action.title))
+    lines += [_row(shown, "key", text) for _, shown, text in (*_MOVING, *_MOVING_THERE)]
     lines += [(), (("History", "title"),)]
     lines += [_row(glyph, style, text) for glyph, style, text in _TREE]
     lines += [(), (("Charts", "title"),)]
@@ -120,11 +129,20 @@ def _page(config: Config, actions: Sequence[Action]) -> _Lines:
     return lines
 
 
-def _explained(key: str, title: str, meaning: str) -> _Lines:
-    wrapped = textwrap.wrap(meaning, _HELP_WIDTH)
+def _explained(key: str, label: str, meaning: str) -> _Lines:
+    """Returns a key with what it does; the lines after the first one are indented."""
+    first, *rest = textwrap.wrap(meaning, _HELP_WIDTH) or [""]
+    indent = " " * (_SIGN_WIDTH + _LABEL_WIDTH + 4)
     return [
-        (("  ", ""), (padded(key, _SIGN_WIDTH), "key"), (" ", ""), (title, "value")),
-        *((((" " * (_SIGN_WIDTH + 3)), ""), (text, "muted")) for text in wrapped),
+        (
+            ("  ", ""),
+            (padded(key, _SIGN_WIDTH), "key"),
+            (" ", ""),
+            (padded(label, _LABEL_WIDTH), "value"),
+            (" ", ""),
+            (first, "muted"),
+        ),
+        *(((indent, ""), (text, "muted")) for text in rest),
     ]
 
 

@@ -31,7 +31,8 @@ def search_binding(description: str, tooltip: str) -> Binding:
     return Binding("slash", "search", description, tooltip=tooltip, priority=True)
 
 
-_LAST_IN_FOOTER = {"help", "back"}
+LAST_KEYS = frozenset({"help", "back", "leave"})
+"""Actions whose keys come last, in the footer and in the help."""
 
 
 class Page(Screen[None]):
@@ -57,6 +58,10 @@ class Page(Screen[None]):
 
     def on_mount(self) -> None:
         """Shows the keys."""
+        self.update_keys()
+
+    def update_keys(self) -> None:
+        """Shows the keys that do something now."""
         self.query_one(KeyBar).show_hints(self.key_hints())
 
     def shown_bindings(self) -> list[Binding]:
@@ -74,19 +79,17 @@ class Page(Screen[None]):
                 binding.action,
                 key_of(binding),
                 binding.description,
-                is_last=binding.action in _LAST_IN_FOOTER,
+                is_last=binding.action in LAST_KEYS,
             )
             for binding in self.shown_bindings()
         ]
 
     def action_help(self) -> None:
         """Shows the keys of this screen."""
-        from tfckpt_tui.app.screens.help import HelpScreen
+        from tfckpt_tui.app.screens.help import HelpScreen, help_of_keys
 
-        app = self.run_app
-        self.app.push_screen(
-            HelpScreen(app.config, app.actions, self.caption, self.shown_bindings())
-        )
+        lines = help_of_keys(self.caption, self.shown_bindings(), self.active_bindings.keys())
+        self.app.push_screen(HelpScreen(lines))
 
     def action_back(self) -> None:
         """Ends the search, or closes the screen."""

@@ -42,12 +42,6 @@ def find_waiting_job(run: RunDirectory, runner: Runner = run_command) -> BatchJo
     return view.record if view is not None and view.is_waiting else None
 
 
-def find_active_job(run: RunDirectory, runner: Runner = run_command) -> BatchJob | None:
-    """Returns the batch job of a run if it waits or runs."""
-    view = JobReader(runner).read(read_job_record(run))
-    return view.record if view is not None and view.state in ACTIVE else None
-
-
 def cancel_waiting_job(
     run: RunDirectory,
     *,

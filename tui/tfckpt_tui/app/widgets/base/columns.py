@@ -46,6 +46,15 @@ class Layout:
             spans.append((" " * GAP, ""))
         return Line(tuple(spans[:-1]))
 
+    def column_at(self, x: int) -> str | None:
+        """Returns the key of the column that is `x` cells from the left, if there is one."""
+        left = 0
+        for column, width in self.columns:
+            if left <= x < left + width:
+                return column.key
+            left += width + GAP
+        return None
+
     def row(self, cells: Mapping[str, Sequence[Span]]) -> Line:
         """Returns one row.
 

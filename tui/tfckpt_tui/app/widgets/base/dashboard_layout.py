@@ -12,8 +12,11 @@ SMALLEST = Size(60, 16)
 SHORT = 30
 """With fewer lines, panes have a rule above them instead of a box around them."""
 
-WIDE = 150
+WIDE = 200
 """With this many columns, panes are in two columns."""
+
+LEFT = 120
+"""Least width of the left column: the lists in it show what they show on a screen of it."""
 
 _KEYS_HEIGHT = 1
 _LEAST_HISTORY = 6
@@ -22,6 +25,11 @@ _LEAST_HISTORY = 6
 def is_short(size: Size) -> bool:
     """Whether the terminal has few lines."""
     return size.height < SHORT
+
+
+def most_progress_lines(height: int) -> int:
+    """Returns how many of the lines of a terminal show progress at most."""
+    return max(0, height // 4)
 
 
 def arrange(
@@ -46,7 +54,7 @@ def arrange(
     if width < SMALLEST.width or height < SMALLEST.height:
         return {"too-small": Region(0, 0, width, height)}
     header = 2 if is_short(size) else 3
-    progress = min(progress, max(0, height // 4))
+    progress = min(progress, most_progress_lines(height))
     foot = height - _KEYS_HEIGHT
     places = {
         "header": Region(0, 0, width, header),
@@ -97,7 +105,7 @@ def _one_column(body: Region, workers: int, *, short: bool) -> dict[str, Region]
 
 def _two_columns(body: Region, workers: int) -> dict[str, Region]:
     x, y, width, height = body
-    left = width * 56 // 100
+    left = max(LEFT, width * 56 // 100)
     right = width - left
     workers_height = 2 + (1 if workers else 0) + max(1, min(workers, height // 3))
     loss_height = height * 38 // 100

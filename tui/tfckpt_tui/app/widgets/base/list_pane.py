@@ -51,6 +51,9 @@ class ListPane(Pane, can_focus=True):
 
     # -- for subclasses ----------------------------------------------------------------------
 
+    def heading_clicked(self, x: int) -> None:
+        """Handles a click on the headings of the columns, `x` cells from the left."""
+
     def row_count(self) -> int:
         """Returns the number of rows."""
         raise NotImplementedError
@@ -174,9 +177,14 @@ class ListPane(Pane, can_focus=True):
         event.stop()
 
     def on_click(self, event: events.Click) -> None:
-        """Selects the row under the mouse."""
+        """Selects the row under the mouse, or sorts by the column of a heading."""
         width, _ = self.inner_size
-        row = event.y - self.inner_offset[1] - len(self.head_lines(width)) + self._top
+        head = len(self.head_lines(width))
+        y = event.y - self.inner_offset[1]
+        if 0 <= y < head:
+            self.heading_clicked(event.x - self.inner_offset[0])
+            return
+        row = y - head + self._top
         if self.has_cursor and self._top <= row < self.row_count():
             self.move_to(row)
 

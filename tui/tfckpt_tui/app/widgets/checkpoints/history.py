@@ -21,6 +21,7 @@ from tfckpt_tui.formats.checkpoint_columns import (
     HistoryCell,
     Order,
     Row,
+    clicked_order,
     next_order,
 )
 from tfckpt_tui.formats.checkpoint_filter import Filter
@@ -95,6 +96,13 @@ class History(ListPane):
         """Moves `places` further through the sort orders."""
         self._order = next_order(self._order, places)
         self._choose_rows()
+
+    def heading_clicked(self, x: int) -> None:
+        """Sorts by a column; reverses the order at the second click, and ends it at the third."""
+        column = self._layout(self.inner_size[0]).column_at(x - self._tree.width - 1)
+        if column in checkpoint_columns.sortable_columns():
+            self._order = clicked_order(self._order, column)
+            self._choose_rows()
 
     def reverse_order(self) -> None:
         """Reverses the sort order."""

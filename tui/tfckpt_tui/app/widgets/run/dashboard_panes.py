@@ -8,7 +8,10 @@ from textual.layout import Layout
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tfckpt_tui.app.widgets.base.dashboard_layout import DashboardLayout
+from tfckpt_tui.app.widgets.base.dashboard_layout import (
+    DashboardLayout,
+    most_progress_lines,
+)
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.base.too_small import TooSmall
@@ -91,5 +94,9 @@ class DashboardPanes(Widget):
         needs = (self.worker_table.row_count(), self.progress.line_count(self.size.width))
         if needs != (self._arranged.workers, self._arranged.progress):
             self._arranged.workers, self._arranged.progress = needs
+            for toasts in self.screen.query("ToastRack"):
+                # Above progress and keys.
+                shown = min(self._arranged.progress, most_progress_lines(self.size.height))
+                toasts.styles.margin = (0, 0, 1 + shown, 0)
             # Textual lays this widget out again if a child asks for it.
             self.keys.refresh(layout=True, repaint=False)

@@ -155,6 +155,6 @@ def _entry(entry: JournalEntry, width: int) -> Line:
         spans.append((f"{step:<13} ", "muted"))
     message = clean(entry.message) or entry.kind.value
     spans.append((message, "bad" if sign.style == "bad" else "value"))
-    if entry.by and width >= 90:
+    if entry.by and width >= 70:
         spans += [("  ", ""), (clean(entry.by), "faint")]
     return Line(fit(spans, width))

@@ -30,7 +30,9 @@ class RunList(ListPane):
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
+        self._all: Sequence[RunSummary] = ()
         self._runs: Sequence[RunSummary] = ()
+        self._needle = ""
         self._at = 0.0
         self._is_read = False
 
@@ -41,7 +43,14 @@ class RunList(ListPane):
 
     def show_runs(self, runs: Sequence[RunSummary], at: float) -> None:
         """Shows the runs; `at` is the time of reading, in seconds since the epoch."""
-        self._runs, self._at, self._is_read = runs, at, True
+        self._all, self._at, self._is_read = runs, at, True
+        self.search(self._needle)
+
+    def search(self, text: str) -> None:
+        """Shows only runs whose line contains all words of `text`."""
+        self._needle = text
+        words = text.casefold().split()
+        self._runs = [one for one in self._all if all(w in _searchable_text(one) for w in words)]
         self.rows_changed()
         self.repaint()
 
@@ -50,8 +59,11 @@ class RunList(ListPane):
         return (("runs", "title"),)
 
     def note(self) -> Sequence[Span]:
-        """Returns the number of runs."""
-        return ((units.count(len(self._runs), "run"), "label"),)
+        """Returns the number of runs, or of matches."""
+        if not self._needle:
+            return ((units.count(len(self._runs), "run"), "label"),)
+        found = f"{len(self._runs):,} of {len(self._all):,} match "
+        return ((found, "label"), (clean(self._needle), "accent"))
 
     def row_count(self) -> int:
         """Returns the number of runs."""
@@ -67,6 +79,9 @@ class RunList(ListPane):
 
     def empty_lines(self, width: int) -> Sequence[Line]:
         """Returns how to open a first run."""
+        if self._all:
+            words = f"no run matches {clean(self._needle)}; esc shows all"
+            return (line((shorten(words, width), "muted")),)
         words = (
             "no runs yet: tfckpt-tui demo starts one, tfckpt-tui DIRECTORY opens one"
             if self._is_read
@@ -102,3 +117,7 @@ class RunList(ListPane):
                 "path": ((shorten_middle(clean(str(one.root)), room), "strong"),),
             }
         )
+
+
+def _searchable_text(one: RunSummary) -> str:
+    return " ".join((str(one.root), one.state.value, one.strategy, one.job, *one.alerts)).casefold()

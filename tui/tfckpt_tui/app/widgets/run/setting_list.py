@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfckpt_tui.app.widgets.base.columns import Column, choose
+from rich.cells import cell_len
+
+from tfckpt_tui.app.widgets.base.columns import GAP, Column, Layout, choose
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
 from tfckpt_tui.formats.text import clean
 
-_COLUMNS = (
-    Column("title", "setting", 30, align="<", stretch=1),
-    Column("value", "value", 22, align="<"),
-    Column("source", "from", 12, rank=1, align="<"),
-)
+_VALUE_WIDTH, _SOURCE_WIDTH = 22, 8
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,22 @@ class SettingList(ListPane):
 
     def head_lines(self, width: int) -> Sequence[Line]:
         """Returns the titles of the columns."""
-        return (choose(_COLUMNS, width).head(),)
+        return (self._layout(width).head(),)
+
+    def _layout(self, width: int) -> Layout:
+        """Returns the columns; the values are beside the longest label."""
+        longest = max((cell_len(one.title) for one in self._settings), default=0)
+        room = width - _VALUE_WIDTH - GAP
+        if room - GAP - _SOURCE_WIDTH >= longest:
+            room -= GAP + _SOURCE_WIDTH
+        return choose(
+            (
+                Column("title", "setting", max(1, min(longest, room)), align="<"),
+                Column("value", "value", _VALUE_WIDTH, align="<"),
+                Column("source", "from", _SOURCE_WIDTH, rank=1, align="<"),
+            ),
+            width,
+        )
 
     def row_line(self, row: int, width: int) -> Line:
         """Returns one setting."""
@@ -88,7 +101,7 @@ class SettingList(ListPane):
         can_change = len(setting.values) > 1
         value = clean(_in_words(setting.value))
         shown = f"◂ {value} ▸" if can_change else f"  {value}"
-        return choose(_COLUMNS, width).row(
+        return self._layout(width).row(
             {
                 "title": ((clean(setting.title), "value"),),
                 "value": ((shown, "strong" if can_change else "muted"),),

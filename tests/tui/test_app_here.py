@@ -1,0 +1,146 @@
+"""Actions work on the page where the user is."""
+
+from __future__ import annotations
+
+import pytest
+from app_driving import opened, top, until, until_shown
+from rundir_factory import RunFactory
+
+from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
+from tfckpt_tui.app.screens.dashboard import DashboardScreen
+from tfckpt_tui.app.widgets.checkpoints.history import History
+
+
+async def until_page(pilot) -> CheckpointScreen:
+    return await until(
+        pilot,
+        lambda: isinstance(pilot.app.screen, CheckpointScreen) and pilot.app.screen,
+        "the page of a checkpoint",
+    )
+
+
+async def test_a_checkpoint_is_restored_from_its_page(live: RunFactory) -> None:
+    async with opened(live.run) as pilot:
+        await pilot.press("space", "down", "enter")
+        await until_page(pilot)
+        await until_shown(pilot, "r restore")
+        await pilot.press("r")
+        await until_shown(pilot, "which checkpoint?")
+        assert "ckpt-400" in top(pilot.app)
+        await pilot.press("y")
+        await until_shown(pilot, "Asked for: restore")
+        command = await until(pilot, CommandQueue(live.run).pending, "the command")
+        assert command[0].arguments["name"] == "ckpt-400"
+
+
+async def test_a_checkpoint_is_pinned_exported_and_pruned_from_its_page(ended: RunFactory) -> None:
+    async with opened(ended.run) as pilot:
+        await pilot.press("space", "down", "enter")
+        page = await until_page(pilot)
+        await until_shown(pilot, "* pin")
+        assert "r restore" not in top(pilot.app).splitlines()[-1]
+        await pilot.press("*")
+        await until(pilot, lambda: page._checkpoint.pinned, "the pin on the page")
+        await pilot.press("*")
+        await until_shown(pilot, "is no longer pinned")
+        await pilot.press("e")
+        await until_shown(pilot, "Not now: export")
+        assert pilot.app.screen is page
+        await pilot.press("p")
+        await until_shown(pilot, "prune 1 checkpoint")
+        await pilot.press("y")
+        await until_shown(pilot, "This checkpoint no longer exists")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "back")
+        await until_shown(pilot, "1 marked")
+
+
+async def test_a_click_on_a_heading_sorts(ended: RunFactory) -> None:
+    async with opened(ended.run) as pilot:
+        history = pilot.app.screen.query_one("#history", History)
+        head = history.region.y + 1
+        column = top(pilot.app).splitlines()[head].index(" step ") + 2
+
+        async def click() -> None:
+            await pilot.click(offset=(column, head))
+
+        await click()
+        await until_shown(pilot, "step ▼")
+        assert history.selected is not None
+        await click()
+        await until_shown(pilot, "step ▲")
+        await click()
+        await until(pilot, lambda: "▲" not in top(pilot.app), "the order of the history")
+
+
+@pytest.mark.parametrize("width", [150, 199, 200, 300])
+async def test_a_wide_terminal_has_all_columns_of_a_narrower_one(
+    live: RunFactory, width: int
+) -> None:
+    def headings(pilot) -> set[str]:
+        app = pilot.app
+        lists = [app.screen.query_one("#history", History), app.screen.query_one("#workers")]
+        spans = (one.head_lines(one.inner_size[0])[0].spans for one in lists)
+        return {text.strip() for found in spans for text, _ in found} - {""}
+
+    async with opened(live.run, size=(120, 50)) as pilot:
+        before = headings(pilot)
+        assert "ada@trainhost" in top(pilot.app)
+    async with opened(live.run, size=(width, 50)) as pilot:
+        assert headings(pilot) >= before
+        assert "ada@trainhost" in top(pilot.app)
+
+
+async def test_messages_do_not_cover_progress(live: RunFactory) -> None:
+    async with opened(live.run, size=(80, 24)) as pilot:
+        CommandQueue(live.run).submit(CommandKind.SAVE, requested_by="ada")
+        await until_shown(pilot, "save: requested")
+        await pilot.press("u")
+        await until_shown(pilot, "Not now: undo")
+        await pilot.pause()
+        progress = pilot.app.screen.query_one("#progress").region
+        for toast in pilot.app.screen.query("Toast"):
+            assert not toast.region.overlaps(progress)
+        assert "save: requested" in top(pilot.app)
+
+
+async def test_values_are_beside_the_labels_of_settings(live: RunFactory) -> None:
+    async with opened(live.run, size=(200, 50)) as pilot:
+        await pilot.press("comma")
+        await until_shown(pilot, "config.toml")
+        rows = [row for row in top(pilot.app).splitlines() if "◂" in row]
+        assert rows
+        titles = [len(row.partition("◂")[0].rstrip()) for row in rows]
+        assert {row.index("◂") for row in rows} == {rows[0].index("◂")}
+        assert rows[0].index("◂") < 80 >= max(titles)
+
+
+async def test_the_palette_looks_like_a_dialog(live: RunFactory) -> None:
+    async with opened(live.run, size=(120, 40)) as pilot:
+        await pilot.press("colon")
+        await until_shown(pilot, "save: Save a checkpoint now")
+
+        def frames() -> list[int]:
+            rows = (row.strip() for row in top(pilot.app).splitlines())
+            return [len(row) for row in rows if row.startswith("╭")]
+
+        await until(pilot, lambda: frames() == [92, 92], "two frames")
+        assert "🔎" not in top(pilot.app)
+
+
+async def test_help_is_about_the_screen_and_short(ended: RunFactory) -> None:
+    async with opened(ended.run, size=(80, 40)) as pilot:
+        await pilot.press("enter")
+        page = await until_page(pilot)
+        await until_shown(pilot, "* pin")
+        await pilot.press("question_mark")
+        await until_shown(pilot, "Keys of a checkpoint")
+        text = top(pilot.app)
+        assert "Keys of the dashboard" not in text
+        assert "Restores this checkpoint" not in text
+        assert "Moves this checkpoint to the trash." in text
+        assert len([row for row in text.splitlines() if row.strip(" │")]) < 30
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is page, "the page")

@@ -1,0 +1,72 @@
+"""Stops a run by force: cancels its batch job, or ends its processes on this machine."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from tfckpt_trainer.launch.slurm.jobs import ACTIVE, Runner, cancel_job, run_command
+from tfckpt_trainer.rundir.command_queue import requester
+from tfckpt_trainer.rundir.journal import try_write_entry
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
+from tfckpt_tui.services.batch.job_view import JobView
+from tfckpt_tui.services.request import FrontEnd, end_processes, require_processes
+
+
+@dataclass(frozen=True)
+class ForceStopPlan:
+    """What a stop by force ends.
+
+    Attributes:
+        job: The batch job of the run, if it waits or runs. It is cancelled, because its
+            processes run on other machines.
+        processes: Otherwise, the processes of the run that live.
+    """
+
+    job: JobView | None
+    processes: tuple[str, ...] = ()
+
+
+def plan_force_stop(run: RunDirectory, runner: Runner = run_command) -> ForceStopPlan:
+    """Returns what a stop by force of a run would end.
+
+    Args:
+        run: The run directory.
+        runner: Runs the commands of Slurm.
+
+    Raises:
+        NoTrainerError: The run has no active batch job, and none of its processes lives.
+    """
+    job = JobReader(runner).read(read_job_record(run))
+    if job is not None and job.state in ACTIVE:
+        return ForceStopPlan(job)
+    return ForceStopPlan(None, require_processes(run))
+
+
+def force_stop(
+    run: RunDirectory, plan: ForceStopPlan, *, through: FrontEnd, runner: Runner = run_command
+) -> tuple[str, tuple[str, ...]]:
+    """Carries out a plan; returns what was done, and warnings.
+
+    Args:
+        run: The run directory.
+        plan: The plan.
+        through: The front end that asks, for the event log.
+        runner: Runs the commands of Slurm.
+
+    Raises:
+        NoTrainerError: No process of the run lives any more.
+        LaunchError: Slurm did not cancel the job, or a process cannot be ended from here.
+    """
+    if plan.job is None:
+        return end_processes(run, through=through)
+    job_id = plan.job.record.id
+    cancel_job(job_id, runner=runner)
+    message = f"Cancelled batch job {job_id}. Slurm ends its processes; they may save first."
+    entry = JournalEntry(
+        at=time.time(), kind=JournalKind.STOP, message=message, by=requester(through)
+    )
+    warning = try_write_entry(run, entry)
+    return message, (warning,) if warning else ()
