@@ -17,6 +17,9 @@ import pyte
 
 from waiting import wait_until
 
+PIECE_BYTES = 4096
+"""How much is put on the screen at once; more may hold a message and its end."""
+
 KEYS = {"enter": "\r", "escape": "\x1b", "down": "\x1b[B", "up": "\x1b[A", "tab": "\t"}
 
 
@@ -39,6 +42,8 @@ class Terminal:
         self._screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self._screen)
         self._lock = threading.Lock()
+        self._awaited: re.Pattern[str] | None = None
+        self._found: re.Match[str] | None = None
         self._master, slave = pty.openpty()
         size = struct.pack("HHHH", rows, columns, 0, 0)
         fcntl.ioctl(slave, termios.TIOCSWINSZ, size)
@@ -80,9 +85,12 @@ class Terminal:
             return "\n".join(self._screen.display)
 
     def wait_for(self, pattern: str, timeout: float = 30) -> re.Match[str]:
-        """Waits until the screen shows `pattern`, a regular expression."""
+        """Waits until the screen shows `pattern`, a regular expression, if only for a moment."""
+        with self._lock:
+            self._awaited, self._found = re.compile(pattern), None
+            self._look()
         try:
-            return wait_until(lambda: re.search(pattern, self.text()), timeout, pattern)
+            return wait_until(lambda: self._found, timeout, pattern)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.text()}") from None
 
@@ -103,6 +111,14 @@ class Terminal:
                 data = os.read(self._master, 65536)
             except OSError:
                 return
-            with self._lock:
-                self.raw += data
-                self._stream.feed(data)
+            for start in range(0, len(data), PIECE_BYTES):
+                with self._lock:
+                    piece = data[start : start + PIECE_BYTES]
+                    self.raw += piece
+                    self._stream.feed(piece)
+                    self._look()
+
+    def _look(self) -> None:
+        """Looks for what is awaited; a loaded machine may be too slow to do so afterwards."""
+        if self._awaited is not None and self._found is None:
+            self._found = self._awaited.search("\n".join(self._screen.display))

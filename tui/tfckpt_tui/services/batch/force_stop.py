@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from tfckpt_trainer.launch.slurm.jobs import ACTIVE, Runner, cancel_job, run_command
+from tfckpt_trainer.launch.slurm.commands import Runner, run_command
+from tfckpt_trainer.launch.slurm.jobs import ACTIVE, cancel_job
 from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
