@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -116,8 +117,7 @@ def test_what_is_not_averaged_and_batch_normalization_are_said(tool, tmp_path):
     assert said.data.startswith("swa: 2 variables averaged, ")
     assert "Taken from ckpt-2: step.\n" in said.words
     assert (
-        "Batch normalization needs a pass over training data: model/moving_mean belong to other "
-        "weights.\n"
+        "Batch normalization needs a pass over training data, which sets model/moving_mean anew.\n"
     ) in said.words
     assert value(tmp_path / "swa", key_of("model/w")) == [0.0, 2.0, 4.0, 6.0]
     assert value(tmp_path / "swa", key_of("step"), "<i8") == [2]
@@ -141,7 +141,7 @@ def test_names_that_are_taken_are_stepped_around_or_refused(tool, made):
     [
         (["100"], 2, "Name two or more different checkpoints to average."),
         (["100", "ckpt-100"], 2, "Name two or more different checkpoints to average."),
-        (["100", "200", "--weights", "1"], 2, "There are 1 weights for 2 checkpoints."),
+        (["100", "200", "--weights", "1"], 2, "Got 1 weight for 2 checkpoints; give one for each."),
         (["100", "200", "--weights", "1,-1"], 2, "Weights must be numbers from 0 on"),
         (["100", "200", "--weights", "0,0"], 2, "Weights must be numbers from 0 on"),
         (["100", "200", "--weights", "nan,1"], 2, "Weights must be numbers from 0 on"),
@@ -209,3 +209,17 @@ def test_the_state_of_each_worker_is_that_of_the_newest(tool, made):
     copy = made.run.worker_state_directory("average-500") / "worker-0.json"
     assert copy.read_text() == "{}"
     assert tool("verify", made.run.root, "average-500").code == 0
+
+
+def test_what_a_killed_command_left_is_stepped_around_and_pruned(tool, made):
+    left = made.run.root / "average-500_temp" / "average-500_temp"
+    left.mkdir(parents=True)
+    (left / "data-00000").write_bytes(b"half")
+    for path in (left / "data-00000", left, left.parent):
+        os.utime(path, (1e9, 1e9))
+    listed = tool("ls", made.run.root, "--json").json["checkpoints"]
+    assert [one["state"] for one in listed if one["name"] == "average-500"] == ["orphaned"]
+    found = tool("average", made.run.root, "100", "ckpt-500", "--json").json
+    assert found["checkpoint"] == "average2-500"
+    assert tool("prune", made.run.root, "average-500", "--yes").code == 0
+    assert not left.parent.exists()

@@ -76,8 +76,11 @@ def average(
         done += size
         meter(done, plan.size)
 
+    checking = ReadProgress("verifying")
     try:
-        record, warning = write_average(run, plan, through=FrontEnd.COMMAND_LINE, on_read=show)
+        record, warning = write_average(
+            run, plan, through=FrontEnd.COMMAND_LINE, on_read=show, on_verified=checking
+        )
     finally:
         meter.close()
     if as_json:
@@ -110,9 +113,9 @@ def _print(run: RunDirectory, plan: AveragePlan, record: CheckpointRecord, warni
     if record.per_worker is not None:
         print_message(f"Each worker's own state is that of {plan.newest.name}.")
     if plan.batch_statistics:
+        names = _named(plan.batch_statistics)
         print_message(
-            f"Batch normalization needs a pass over training data: {_named(plan.batch_statistics)} "
-            "belong to other weights."
+            f"Batch normalization needs a pass over training data, which sets {names} anew."
         )
     print_message(
         "To keep it from being pruned, run "

@@ -21,6 +21,7 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
+from tfckpt_tui.formats import units
 from tfckpt_tui.services.inspect import variables_of
 from tfckpt_tui.services.request import FrontEnd
 from tfckpt_tui.services.tensors.new_checkpoint import (
@@ -122,7 +123,8 @@ def plan_average(
     if len(set(names)) != len(names) or len(names) < 2:
         raise UsageError("Name two or more different checkpoints to average.")
     if weights is not None and len(weights) != len(names):
-        raise UsageError(f"There are {len(weights)} weights for {len(names)} checkpoints.")
+        given = units.count(len(weights), "weight")
+        raise UsageError(f"Got {given} for {len(names)} checkpoints; give one for each.")
     for checkpoint in checkpoints:
         require_restorable(checkpoint)
     ordered = in_order(checkpoints)
