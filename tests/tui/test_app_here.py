@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
-from app_driving import opened, top, until, until_shown
+from app_driving import opened, top, until, until_jobs_are_shown, until_shown
 from rundir_factory import RunFactory
 
+from tfckpt_trainer.catalog.scan.history import resume_point
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.launch.stop import stop_supervisor
 from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
 from tfckpt_tui.app.screens.dashboard import DashboardScreen
@@ -144,3 +152,44 @@ async def test_help_is_about_the_screen_and_short(ended: RunFactory) -> None:
         assert len([row for row in text.splitlines() if row.strip(" │")]) < 30
         await pilot.press("escape")
         await until(pilot, lambda: pilot.app.screen is page, "the page")
+
+
+async def test_r_on_a_stopped_run_launches_it_from_that_checkpoint(
+    ended: RunFactory, tmp_path: Path
+) -> None:
+    options = LaunchOptions(
+        run_directory=str(ended.run.root),
+        command=(sys.executable, "-c", "import time; time.sleep(1000)"),
+        working_directory=str(tmp_path),
+        standby=False,
+    )
+    store(ended.run.launch_file, options)
+    async with opened(ended.run) as pilot:
+        await until_shown(pilot, "r start from")
+        await pilot.press("end", "up", "r")
+        await until_shown(pilot, "start from a checkpoint")
+        await until_shown(pilot, "ckpt-200")
+        assert "restore in part" not in top(pilot.app)
+        await pilot.press("y")
+        await until_shown(pilot, "Training continues from ckpt-200.")
+        before = resume_point(ended.run)
+        assert before is not None
+        assert before.checkpoint == "ckpt-b1-400"
+        await pilot.press("enter", "enter")
+        try:
+            await until(pilot, lambda: read_supervisor(ended.run), "the supervisor")
+            resumed = resume_point(ended.run)
+            assert resumed is not None
+            assert (resumed.checkpoint, resumed.branch) == ("ckpt-200", 2)
+            await until_jobs_are_shown(pilot)
+        finally:
+            stop_supervisor(ended.run, 0.0, by="a test")
+
+
+@pytest.mark.parametrize("key", ["enter", "*", "v", "e", "d", "y", "Y", "space"])
+async def test_a_filter_that_hides_all_checkpoints_is_named(live: RunFactory, key: str) -> None:
+    async with opened(live.run) as pilot:
+        await pilot.press("slash", *"nowhere", "enter")
+        await until_shown(pilot, "no checkpoint matches nowhere")
+        await pilot.press(key)
+        await until_shown(pilot, "No checkpoint matches the filter.")
