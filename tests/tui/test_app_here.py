@@ -48,7 +48,7 @@ async def test_a_checkpoint_is_pinned_exported_and_pruned_from_its_page(ended: R
         await pilot.press("space", "down", "enter")
         page = await until_page(pilot)
         await until_shown(pilot, "* pin")
-        assert "r restore" not in top(pilot.app).splitlines()[-1]
+        assert "e export" not in top(pilot.app).splitlines()[-1]
         await pilot.press("*")
         await until(pilot, lambda: page._checkpoint.pinned, "the pin on the page")
         await pilot.press("*")
