@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
-from app_driving import opened, top, until, until_shown
+from app_driving import opened, top, until, until_jobs_are_shown, until_shown
 from rundir_factory import RunFactory
 
+from tfckpt_trainer.catalog.scan.history import resume_point
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.launch.stop import stop_supervisor
 from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
 from tfckpt_tui.app.screens.dashboard import DashboardScreen
@@ -40,7 +48,7 @@ async def test_a_checkpoint_is_pinned_exported_and_pruned_from_its_page(ended: R
         await pilot.press("space", "down", "enter")
         page = await until_page(pilot)
         await until_shown(pilot, "* pin")
-        assert "r restore" not in top(pilot.app).splitlines()[-1]
+        assert "e export" not in top(pilot.app).splitlines()[-1]
         await pilot.press("*")
         await until(pilot, lambda: page._checkpoint.pinned, "the pin on the page")
         await pilot.press("*")
@@ -121,12 +129,9 @@ async def test_the_palette_looks_like_a_dialog(live: RunFactory) -> None:
     async with opened(live.run, size=(120, 40)) as pilot:
         await pilot.press("colon")
         await until_shown(pilot, "save: Save a checkpoint now")
-
-        def frames() -> list[int]:
-            rows = (row.strip() for row in top(pilot.app).splitlines())
-            return [len(row) for row in rows if row.startswith("╭")]
-
-        await until(pilot, lambda: frames() == [92, 92], "two frames")
+        screen = pilot.app.screen
+        widths = [screen.query_one(one).region.width for one in ("#--input", "CommandList")]
+        assert widths == [92, 92]
         assert "🔎" not in top(pilot.app)
 
 
@@ -139,8 +144,49 @@ async def test_help_is_about_the_screen_and_short(ended: RunFactory) -> None:
         await until_shown(pilot, "Keys of a checkpoint")
         text = top(pilot.app)
         assert "Keys of the dashboard" not in text
-        assert "Restores this checkpoint" not in text
+        assert "Writes this checkpoint" not in text
         assert "Moves this checkpoint to the trash." in text
         assert len([row for row in text.splitlines() if row.strip(" │")]) < 30
         await pilot.press("escape")
         await until(pilot, lambda: pilot.app.screen is page, "the page")
+
+
+async def test_r_on_a_stopped_run_launches_it_from_that_checkpoint(
+    ended: RunFactory, tmp_path: Path
+) -> None:
+    options = LaunchOptions(
+        run_directory=str(ended.run.root),
+        command=(sys.executable, "-c", "import time; time.sleep(1000)"),
+        working_directory=str(tmp_path),
+        standby=False,
+    )
+    store(ended.run.launch_file, options)
+    async with opened(ended.run) as pilot:
+        await until_shown(pilot, "r start from")
+        await pilot.press("end", "up", "r")
+        await until_shown(pilot, "start from a checkpoint")
+        await until_shown(pilot, "ckpt-200")
+        assert "restore in part" not in top(pilot.app)
+        await pilot.press("y")
+        await until_shown(pilot, "Training continues from ckpt-200.")
+        before = resume_point(ended.run)
+        assert before is not None
+        assert before.checkpoint == "ckpt-b1-400"
+        await pilot.press("enter", "enter")
+        try:
+            await until(pilot, lambda: read_supervisor(ended.run), "the supervisor")
+            resumed = resume_point(ended.run)
+            assert resumed is not None
+            assert (resumed.checkpoint, resumed.branch) == ("ckpt-200", 2)
+            await until_jobs_are_shown(pilot)
+        finally:
+            stop_supervisor(ended.run, 0.0, by="a test")
+
+
+@pytest.mark.parametrize("key", ["enter", "*", "v", "e", "d", "y", "Y", "space"])
+async def test_a_filter_that_hides_all_checkpoints_is_named(live: RunFactory, key: str) -> None:
+    async with opened(live.run) as pilot:
+        await pilot.press("slash", *"nowhere", "enter")
+        await until_shown(pilot, "no checkpoint matches nowhere")
+        await pilot.press(key)
+        await until_shown(pilot, "No checkpoint matches the filter.")

@@ -121,5 +121,5 @@ async def test_actions_on_one_checkpoint_explain_that_the_filter_shows_none(
     async with opened(ended.run) as pilot:
         mark(pilot, "ckpt-100")
         await pilot.press("slash", *"name:nothing", "enter", "enter")
-        await until_shown(pilot, "This action needs one")
+        await until_shown(pilot, "No checkpoint matches the filter. Press esc")
         assert len(pilot.app.screen_stack) == 1

@@ -7,15 +7,19 @@ from pathlib import Path
 import pytest
 from rundir_factory import RunFactory, two_branches
 
+from tfckpt_trainer.bundle.state_file import read_state_file
 from tfckpt_trainer.catalog.lineage import BranchStep, lineage_at
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
+from tfckpt_trainer.catalog.scan.history import resume_point
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_tui.services.choose import find_by_name, find_by_step
 from tfckpt_tui.services.report import list_checkpoints
-from tfckpt_tui.services.restore import describe_plan, plan_restore_of
+from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.restore import choose_start, describe_plan, plan_restore_of
 
 
 def found(run: RunDirectory, step: int) -> str:
@@ -128,3 +132,33 @@ def test_a_plan_says_that_metrics_of_the_checkpoint_were_not_finite(tmp_path: Pa
     assert "At its step, these metrics were not finite: loss." in said
     said = describe_plan(plan_restore_of(made.run, name="ckpt-300"))
     assert "not finite" not in said
+
+
+def test_a_stopped_run_starts_from_the_checkpoint_that_was_chosen(ended: RunFactory) -> None:
+    message = choose_start(ended.run, "ckpt-200", through=FrontEnd.APP)
+    assert message == "The next start continues from ckpt-200, on branch 2."
+    resumed = resume_point(ended.run)
+    assert resumed is not None
+    assert (resumed.checkpoint, resumed.branch) == ("ckpt-200", 2)
+    state = read_state_file(ended.run.state_file)
+    assert state is not None
+    assert state.latest_name == "ckpt-200"
+    assert next(c.name for c in list_checkpoints(ended.run) if c.is_head) == "ckpt-200"
+    assert read_entries(ended.run)[-1].message == message
+
+
+def test_the_same_start_can_be_chosen_twice(ended: RunFactory) -> None:
+    for _ in range(2):
+        choose_start(ended.run, "ckpt-200", through=FrontEnd.APP)
+    resumed = resume_point(ended.run)
+    assert resumed is not None
+    assert resumed.branch == 2
+    choose_start(ended.run, "ckpt-b1-400", through=FrontEnd.APP)
+    assert resume_point(ended.run).branch == 1  # type: ignore[union-attr]
+
+
+def test_a_running_trainer_keeps_its_position(live: RunFactory) -> None:
+    before = resume_point(live.run)
+    with pytest.raises(RefusedError, match="restore the checkpoint in place"):
+        choose_start(live.run, "ckpt-200", through=FrontEnd.APP)
+    assert resume_point(live.run) == before

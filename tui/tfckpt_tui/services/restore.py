@@ -1,16 +1,26 @@
-"""Plan a restore from the command line, and describe the plan."""
+"""Plans a restore, and chooses the checkpoint that a stopped run starts from."""
 
 from __future__ import annotations
 
 import time
 
+from tfckpt_trainer.catalog.commit import point_state_file_at
 from tfckpt_trainer.catalog.lineage import BranchStep, RestorePlan, plan_restore
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.history import resume_point
+from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.rundir.command_queue import requester
+from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.choose import find_by_name, find_by_step
+from tfckpt_tui.services.prune import foreign_words, without_trainer
+from tfckpt_tui.services.request import FrontEnd, detect_trainer
 
 
 def plan_restore_of(
@@ -37,6 +47,53 @@ def plan_restore_of(
     else:
         target = find_by_step(checkpoints, step or 0, position)
     return plan_restore(checkpoints, tips, target, position)
+
+
+def choose_start(run: RunDirectory, name: str, *, through: FrontEnd) -> str:
+    """Makes the next start of a stopped run continue from a checkpoint.
+
+    Nothing is deleted. The start begins a new branch if the run has later checkpoints.
+
+    Args:
+        run: The run directory.
+        name: The checkpoint.
+        through: The front end that asks, for the event log.
+
+    Returns:
+        What was done, as a sentence.
+
+    Raises:
+        UsageError: There is no such checkpoint.
+        RefusedError: It cannot be restored, or a trainer uses the directory.
+        OSError: The choice cannot be written.
+    """
+    presence = detect_trainer(run)
+    if presence.answers:
+        raise RefusedError(f"A trainer runs in {run.root}; restore the checkpoint in place.")
+    if presence.foreign is not None:
+        raise RefusedError(f"{foreign_words(presence.foreign)}. Stop that program first.")
+    with without_trainer(run):
+        plan = plan_restore_of(run, name=name)
+        resumed = resume_point(run)
+        branch = plan.branch
+        if resumed is not None and resumed.checkpoint == name and resumed.branch is not None:
+            branch = resumed.branch
+        else:
+            # As a restore leaves it behind: the next start continues from the last one.
+            sequence = 1 + (resumed.sequence if resumed is not None else 0)
+            step = plan.target.step or 0
+            store(run.head_file, Head(checkpoint=name, step=step, branch=branch, sequence=sequence))
+            point_state_file_at(run, name)
+    message = f"The next start continues from {name}, on branch {branch}."
+    entry = JournalEntry(
+        at=time.time(),
+        kind=JournalKind.NOTE,
+        message=message,
+        checkpoint=name,
+        by=requester(through),
+    )
+    warning = try_write_entry(run, entry)
+    return f"{message} {warning}" if warning else message
 
 
 def describe_plan(plan: RestorePlan) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tfckpt_trainer.catalog.retention.emptying import Emptied
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
@@ -25,11 +25,14 @@ from tfckpt_tui.services import export, prune
 from tfckpt_tui.services.compatibility import Compatibility, check_compatibility
 from tfckpt_tui.services.launch import form_of
 from tfckpt_tui.services.request import FrontEnd, TrainerPresence, ask, detect_trainer
+from tfckpt_tui.services.restore import choose_start
 from tfckpt_tui.settings.config import default_rules
 
 if TYPE_CHECKING:
     from tfckpt_tui.app.screens.dashboard import DashboardScreen
     from tfckpt_tui.services.batch.job_view import JobView
+
+_ResultT = TypeVar("_ResultT")
 
 _FOLLOW_SECONDS = 3600.0
 _POLL_SECONDS = 1.0
@@ -67,11 +70,13 @@ class RunControl:
         self._submit(CommandKind.SAVE, {})
 
     def restore(self) -> None:
-        """Restores a checkpoint, after confirmation."""
+        """Restores a checkpoint, or launches a run that has ended from it, after confirmation."""
         from tfckpt_tui.app.dialogs.restore import Restore, RestoreDialog
 
         def answered(wanted: Restore | None) -> None:
-            if wanted is not None:
+            if wanted is not None and wanted.starts:
+                self.launch(start=wanted.name)
+            elif wanted is not None:
                 part = {"partial": True} if wanted.partial else {}
                 self._submit(CommandKind.RESTORE, {"name": wanted.name, **part})
 
@@ -191,7 +196,7 @@ class RunControl:
 
         dashboard.app.push_screen(CancelJobDialog(dashboard.loaded_snapshot, job), answered)
 
-    def _submit_job(self, job: JobView) -> None:
+    def _submit_job(self, job: JobView, start: str | None) -> None:
         """Submits the batch job of the run again, after confirmation."""
         from tfckpt_tui.app.dialogs.batch_job import SubmitJobDialog
         from tfckpt_tui.services.batch.job_control import script_of, submit_again
@@ -202,12 +207,16 @@ class RunControl:
             if agreed:
                 dashboard.run_app.start_job(
                     "submit",
-                    partial(submit_again, self._run, through=FrontEnd.APP),
+                    partial(
+                        self._start_from,
+                        start,
+                        partial(submit_again, self._run, through=FrontEnd.APP),
+                    ),
                     lambda done: dashboard.tell(done[1]),
                 )
 
         script = script_of(self._run, job.record)
-        dialog = SubmitJobDialog(dashboard.loaded_snapshot, job, script)
+        dialog = SubmitJobDialog(dashboard.loaded_snapshot, job, script, start)
         dashboard.app.push_screen(dialog, answered)
 
     def force_stop(self) -> None:
@@ -232,22 +241,34 @@ class RunControl:
 
         dashboard.run_app.start_job("force stop", partial(plan_force_stop, self._run), ask)
 
-    def launch(self) -> None:
-        """Launches training again: by the batch job of the run, or by the options of a form."""
+    def launch(self, start: str | None = None) -> None:
+        """Launches training again: by the batch job of the run, or by the options of a form.
+
+        Args:
+            start: The checkpoint to start from; by default the one that a start continues from.
+        """
         from tfckpt_tui.app.dialogs.launch import LaunchDialog
 
         dashboard = self._dashboard
         job = dashboard.loaded_snapshot.job
         if job is not None:
-            self._submit_job(job)
+            self._submit_job(job, start)
             return
 
         def answered(options: LaunchOptions | None) -> None:
             if options is not None:
                 dashboard.tell(f"Starting {processes_in_words(options.tasks)} …")
-                dashboard.run_app.start_job("launch", partial(launch, options))
+                work = partial(self._start_from, start, partial(launch, options))
+                dashboard.run_app.start_job("launch", work)
 
-        dashboard.app.push_screen(LaunchDialog(form_of(self._run), fixed_directory=True), answered)
+        dialog = LaunchDialog(form_of(self._run), fixed_directory=True, start=start)
+        dashboard.app.push_screen(dialog, answered)
+
+    def _start_from(self, start: str | None, launch_it: Callable[[], _ResultT]) -> _ResultT:
+        """Chooses the checkpoint that the next start continues from, and launches the run."""
+        if start is not None:
+            choose_start(self._run, start, through=FrontEnd.APP)
+        return launch_it()
 
     def undo_prune(self, trash: str) -> None:
         """Undoes the prune with the id `trash`."""

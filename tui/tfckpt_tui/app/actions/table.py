@@ -54,6 +54,35 @@ def _has_waiting_job(run: RunSnapshot, selection: Selection) -> bool:
     return run.job is not None and run.job.is_waiting and not run.trainer_answers
 
 
+def _can_restore(run: RunSnapshot, selection: Selection) -> str:
+    if run.trainer_answers:
+        return ""
+    if _has_waiting_job(run, selection):
+        return "The batch job of the run waits in the queue. Cancel it first."
+    return "" if run.state in HAS_ENDED else "No trainer answers. Stop the run first."
+
+
+def _has_ended(run: RunSnapshot, selection: Selection) -> bool:
+    del selection
+    return run.state in HAS_ENDED and not run.trainer_answers
+
+
+def _why_unselected(run: RunSnapshot, *, is_made: bool) -> str:
+    if is_made:
+        return ""
+    if run.checkpoints:
+        return "No checkpoint matches the filter. Press esc to show all."
+    return "There is no checkpoint yet."
+
+
+def _selected(run: RunSnapshot, selection: Selection) -> str:
+    return _why_unselected(run, is_made=selection.selected is not None)
+
+
+def _selected_or_marked(run: RunSnapshot, selection: Selection) -> str:
+    return _why_unselected(run, is_made=bool(selection.all))
+
+
 _TRAINER = require(
     lambda run, selection: run.trainer_answers,
     "No trainer answers. This action needs a running trainer.",
@@ -65,14 +94,6 @@ _STOPPABLE = require(
 _ACTIVE = require(
     lambda run, selection: run.state not in HAS_ENDED,
     "The run has ended. There is nothing to stop.",
-)
-_SELECTED = require(
-    lambda run, selection: selection.selected is not None,
-    "No checkpoint is selected. This action needs one.",
-)
-_SELECTED_OR_MARKED = require(
-    lambda run, selection: bool(selection.all),
-    "No checkpoint is selected. This action needs one.",
 )
 _CHECKPOINTS = require(
     lambda run, selection: bool(run.checkpoints),
@@ -98,11 +119,13 @@ ACTIONS = (
         label="restore",
         title="Restore a checkpoint in place",
         help="All workers restore the selected checkpoint, or one that you type, without a "
-        "restart. Later checkpoints stay. Going back to an older step starts a new branch.",
+        "restart. If the run has ended, launches it again from that checkpoint. Later checkpoints "
+        "stay. Going back to an older step starts a new branch.",
         perform=lambda dashboard: dashboard.run_control.restore(),
         command="restore",
-        requires=(_TRAINER, _CHECKPOINTS),
+        requires=(_can_restore, _CHECKPOINTS),
         changes_run=True,
+        other_label=("start from", _has_ended),
     ),
     Action(
         name="prune",
@@ -137,7 +160,7 @@ ACTIONS = (
         "unpins them if all are pinned.",
         perform=lambda dashboard: dashboard.run_control.pin(),
         command="pin",
-        requires=(_SELECTED_OR_MARKED,),
+        requires=(_selected_or_marked,),
         changes_run=True,
         applies_to_marked=True,
         other_label=(
@@ -154,7 +177,7 @@ ACTIONS = (
         "resuming from it restores.",
         perform=views.open_checkpoint,
         command="inspect",
-        requires=(_SELECTED,),
+        requires=(_selected,),
     ),
     Action(
         name="verify",
@@ -166,7 +189,7 @@ ACTIONS = (
         "automatically.",
         perform=lambda dashboard: dashboard.verify(),
         command="verify",
-        requires=(_SELECTED_OR_MARKED, _can_verify),
+        requires=(_selected_or_marked, _can_verify),
         applies_to_marked=True,
     ),
     Action(
@@ -177,7 +200,7 @@ ACTIONS = (
         help="Marked checkpoints are verified, pinned, pruned and copied together. Two marked "
         "checkpoints can be compared. Esc unmarks all.",
         perform=lambda dashboard: dashboard.mark(),
-        requires=(_SELECTED,),
+        requires=(_selected,),
         in_footer=False,
     ),
     Action(
@@ -187,7 +210,7 @@ ACTIONS = (
         title="Mark all checkpoints that are shown",
         help="Marks all checkpoints that match the filter. Press the key again to unmark all.",
         perform=lambda dashboard: dashboard.mark_all(),
-        requires=(_SELECTED,),
+        requires=(_selected,),
         in_footer=False,
     ),
     Action(
@@ -200,7 +223,7 @@ ACTIONS = (
         perform=views.open_comparison,
         command="compare",
         requires=(
-            _SELECTED,
+            _selected,
             require(
                 lambda run, selection: len(run.checkpoints) >= 2,
                 "There is only one checkpoint. Comparing needs two.",
@@ -216,7 +239,7 @@ ACTIONS = (
         "file before it appears. Training continues.",
         perform=lambda dashboard: dashboard.run_control.export(),
         command="export",
-        requires=(_SELECTED, _can_export),
+        requires=(_selected, _can_export),
         changes_run=True,
     ),
     Action(
@@ -415,7 +438,7 @@ ACTIONS = (
         help="Copies to the clipboard of your terminal, also through SSH and tmux, if the terminal "
         "allows it (OSC 52).",
         perform=lambda dashboard: dashboard.copy_paths(),
-        requires=(_SELECTED_OR_MARKED,),
+        requires=(_selected_or_marked,),
         applies_to_marked=True,
         in_footer=False,
     ),
@@ -426,7 +449,7 @@ ACTIONS = (
         title="Copy the row of the selected checkpoint",
         help=f"Copies {copied_names()}, separated by tabs for a spreadsheet.",
         perform=lambda dashboard: dashboard.copy_rows(),
-        requires=(_SELECTED_OR_MARKED,),
+        requires=(_selected_or_marked,),
         applies_to_marked=True,
         in_footer=False,
     ),

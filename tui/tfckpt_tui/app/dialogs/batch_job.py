@@ -64,15 +64,19 @@ class SubmitJobDialog(Dialog[bool]):
 
     caption = " submit the job again? "
 
-    def __init__(self, snapshot: RunSnapshot, job: JobView, script: Path) -> None:
+    def __init__(
+        self, snapshot: RunSnapshot, job: JobView, script: Path, start: str | None = None
+    ) -> None:
         """Creates the dialog.
 
         Args:
             snapshot: Of the run.
             job: Its batch job.
             script: The batch script of the job.
+            start: The checkpoint to start from; by default the one that a start continues from.
         """
         super().__init__(snapshot)
+        self._start = start
         self._job = job
         self._script = script
         self._options = _options(script)
@@ -80,7 +84,8 @@ class SubmitJobDialog(Dialog[bool]):
     def text(self) -> Iterable[Iterable[Span]]:
         """Returns what is submitted, and where training continues."""
         head = self.snapshot.head
-        start = f"continues from {clean(head.name)}" if head is not None else "starts at step 0"
+        name = self._start or (head.name if head is not None else None)
+        start = f"continues from {clean(name)}" if name is not None else "starts at step 0"
         yield (
             ("Submits the batch script of job ", ""),
             (clean(self._job.record.id), "strong"),

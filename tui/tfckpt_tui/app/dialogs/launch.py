@@ -39,17 +39,21 @@ class LaunchDialog(Dialog[LaunchOptions]):
     caption = " launch "
     AUTO_FOCUS = "#command"
 
-    def __init__(self, first: LaunchForm, *, fixed_directory: bool) -> None:
+    def __init__(
+        self, first: LaunchForm, *, fixed_directory: bool, start: str | None = None
+    ) -> None:
         """Makes the form.
 
         Args:
             first: The initial values.
             fixed_directory: Whether the run directory cannot be changed.
+            start: The checkpoint to start from; by default the one that a start continues from.
         """
         super().__init__(RunSnapshot(at=time.time(), path=first.directory))
         self.add_class("-wide")
         self._form = first
         self._fixed = fixed_directory
+        self._start = start
         self._options: LaunchOptions | None = None
         self._problem = ""
         self._check()
@@ -78,6 +82,8 @@ class LaunchDialog(Dialog[LaunchOptions]):
         what = (("Starts ", ""), (processes_in_words(options.tasks), "strong"))
         where = () if self._fixed else ((" in ", ""), (clean(options.run_directory), "value"))
         yield (*what, *where, (", detached from this terminal.", ""))
+        if self._start is not None:
+            yield (("Training continues from ", ""), (clean(self._start), "strong"), (".", ""))
 
     def refusal(self) -> str:
         """Returns why the values are invalid."""

@@ -16,6 +16,7 @@ from textual.widgets import Input
 from tfckpt_trainer.catalog.lineage import RestorePlan, plan_restore
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import TfckptError, UnknownCheckpointError
+from tfckpt_trainer.rundir.health import HAS_ENDED
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT
 from tfckpt_tui.app.widgets.base.styled_text import Span
@@ -39,10 +40,12 @@ class Restore:
     Attributes:
         name: The checkpoint.
         partial: Whether to restore only the variables that match the model.
+        starts: Whether the run has ended, and is launched again from the checkpoint.
     """
 
     name: str
     partial: bool = False
+    starts: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,10 @@ class RestoreDialog(Dialog[Restore]):
                 of the app.
         """
         super().__init__(snapshot)
+        self._starts = not snapshot.trainer_answers
+        """Whether the run has ended, so that it is launched from the checkpoint."""
+        if self._starts:
+            self.caption = " start from a checkpoint "
         self._typed = selected.name if selected is not None else ""
         self._shown = clean(self._typed)
         self._check = check
@@ -108,7 +115,8 @@ class RestoreDialog(Dialog[Restore]):
         lines: list[tuple[Span, ...]] = [_described(preview.checkpoint, self.snapshot.at)]
         if preview.plan is not None:
             checked = self._checked.get(preview.checkpoint.name)
-            lines += [(), *_plan_lines(preview.plan), *_compatibility_lines(checked)]
+            lines += [(), *_plan_lines(preview.plan, starts=self._starts)]
+            lines += _compatibility_lines(checked, starts=self._starts)
             lines += _exactness_lines(preview.checkpoint)
         return lines
 
@@ -121,12 +129,18 @@ class RestoreDialog(Dialog[Restore]):
         checkpoint = self._preview().checkpoint
         checked = self._checked.get(checkpoint.name) if checkpoint is not None else None
         mismatches = isinstance(checked, Compatibility) and bool(checked.mismatches)
-        return place == 0 or (super().can_choose(place) and mismatches is (place == 2))
+        fits = self._starts or mismatches is (place == 2)
+        return place == 0 or (super().can_choose(place) and fits)
 
     def choices(self) -> list[Choice[Restore]]:
-        """Returns cancel, a whole restore and a partial one."""
+        """Returns cancel, a whole restore and a partial one; or cancel and a start."""
         checkpoint = self._preview().checkpoint
-        whole = Restore(checkpoint.name) if checkpoint is not None else None
+        whole = Restore(checkpoint.name, starts=self._starts) if checkpoint is not None else None
+        if self._starts:
+            return [
+                Choice("n", "cancel", None),
+                Choice("y", "start from it", whole, "primary"),
+            ]
         part = Restore(checkpoint.name, partial=True) if checkpoint is not None else None
         return [
             Choice("n", "cancel", None),
@@ -175,7 +189,7 @@ class RestoreDialog(Dialog[Restore]):
             self._known = known = (
                 self.snapshot,
                 self._typed,
-                _preview_of(self.snapshot, self._typed),
+                _preview_of(self.snapshot, self._typed, starts=self._starts),
             )
         return known[2]
 
@@ -193,7 +207,7 @@ class RestoreDialog(Dialog[Restore]):
         self.update_text()
 
 
-def _preview_of(snapshot: RunSnapshot, typed: str) -> _Preview:
+def _preview_of(snapshot: RunSnapshot, typed: str, *, starts: bool) -> _Preview:
     checkpoints, position = snapshot.checkpoints, snapshot.position
     try:
         checkpoint = find_typed(checkpoints, typed, position)
@@ -205,7 +219,9 @@ def _preview_of(snapshot: RunSnapshot, typed: str) -> _Preview:
         plan = plan_restore(checkpoints, snapshot.branch_tips, checkpoint, position)
     except TfckptError as error:
         return _Preview(checkpoint, refusal=clean(str(error)))
-    if not snapshot.trainer_answers:
+    if starts and (snapshot.trainer_answers or snapshot.state not in HAS_ENDED):
+        return _Preview(checkpoint, refusal="The run has been started. Cancel, and press r again.")
+    if not starts and not snapshot.trainer_answers:
         return _Preview(checkpoint, refusal="No trainer answers. A restore needs a live trainer.")
     return _Preview(checkpoint, plan)
 
@@ -239,7 +255,7 @@ def _described(checkpoint: Checkpoint, at: float) -> tuple[Span, ...]:
     )
 
 
-def _plan_lines(plan: RestorePlan) -> list[tuple[Span, ...]]:
+def _plan_lines(plan: RestorePlan, *, starts: bool) -> list[tuple[Span, ...]]:
     lines: list[tuple[Span, ...]] = []
     if plan.steps_back and plan.position is not None:
         branch, step = plan.position
@@ -250,7 +266,7 @@ def _plan_lines(plan: RestorePlan) -> list[tuple[Span, ...]]:
                 (f", from step {step:,} on branch {branch}.", ""),
             )
         )
-    if plan.unsaved_steps:
+    if plan.unsaved_steps and not starts:
         lines.append(
             (
                 ("The last ", ""),
@@ -280,7 +296,9 @@ def _exactness_lines(checkpoint: Checkpoint) -> list[tuple[Span, ...]]:
     return lines + [((f"  The input pipeline {words}.", "muted"),) for words in inputs]
 
 
-def _compatibility_lines(checked: Compatibility | str | None) -> list[tuple[Span, ...]]:
+def _compatibility_lines(
+    checked: Compatibility | str | None, *, starts: bool
+) -> list[tuple[Span, ...]]:
     if checked is None:
         return [(("◌ ", "busy"), ("comparing its variables with the model …", "muted"))]
     if isinstance(checked, str):
@@ -294,12 +312,11 @@ def _compatibility_lines(checked: Compatibility | str | None) -> list[tuple[Span
     rest = [(("  ", ""), (f"and {more:,} more", "muted"))] if more else []
     count = units.count(len(checked.mismatches), "variable")
     verb = "does" if len(checked.mismatches) == 1 else "do"
-    return [
+    found: list[tuple[Span, ...]] = [
         (("✗ ", "bad"), (f"{count} {verb} not match {reference}.", "bad")),
         *shown,
         *rest,
-        (
-            ("p", "key"),
-            (" restores the variables that match, and no others.", ""),
-        ),
     ]
+    if not starts:
+        found.append((("p", "key"), (" restores the variables that match, and no others.", "")))
+    return found
