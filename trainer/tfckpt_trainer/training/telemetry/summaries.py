@@ -7,15 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
 from tensorboard.compat.proto.types_pb2 import DT_FLOAT, DT_STRING
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.documents import append
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_trainer.training.telemetry.event_file import EventFile
 from tfckpt_trainer.training.telemetry.step_metrics import StepFacts, StepMetrics, finite
 
 POINTS_PER_HEARTBEAT = 20
@@ -40,7 +39,7 @@ class SummaryWriter:
         self._branch: int | None = None
         self._writer_trouble = ""
         self._series_trouble = ""
-        self._writer: EventFileWriter | None = None
+        self._writer: EventFile | None = None
 
     @property
     def trouble(self) -> str:
@@ -124,13 +123,13 @@ class SummaryWriter:
             self._attempt(lambda: writer.add_event(event))
 
     def _open(self, directory: Path) -> None:
-        self._writer = EventFileWriter(str(directory))
+        self._writer = EventFile(directory)
 
     def _attempt(self, act: Callable[[], None]) -> None:
         """Runs `act`. On a disk error, stops writing summaries; training goes on."""
         try:
             act()
-        except (OSError, tf.errors.OpError) as error:
+        except OSError as error:
             self._writer = None
             self._writer_trouble = (
                 f"TensorBoard summaries cannot be written: {describe_error(error)}"
