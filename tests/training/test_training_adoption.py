@@ -27,13 +27,13 @@ def results(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("form", "first"),
-    [("tutorial", 6), ("guide", 7), ("multi_worker_tutorial", 20), ("root", 20)],
+    [("tutorial", 6), ("guide", 7), ("multi_worker_tutorial", 20), ("root", 20), ("several", 6)],
 )
 def test_training_goes_on_at_the_step_of_the_checkpoint(results, form, first):
     assert results[form]["steps"] == list(range(first, first + 4))
 
 
-@pytest.mark.parametrize("form", ["tutorial", "guide"])
+@pytest.mark.parametrize("form", ["tutorial", "guide", "several"])
 def test_losses_go_on_as_those_of_the_plain_program(results, form):
     assert results[form]["losses"] == results[form]["expected"]
 
@@ -59,6 +59,7 @@ def test_no_save_is_lost_where_another_program_has_its_name(results):
         ("guide", "model from net"),
         ("guide", "step 7 from step"),
         ("root", "step 20 from its name"),
+        ("several", "model from the root; optimizer from the root; step 6 from net_optimizer/"),
     ],
 )
 def test_the_event_log_says_what_was_adopted_and_how(results, form, words):

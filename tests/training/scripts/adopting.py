@@ -59,7 +59,12 @@ def root(model, optimizer):
     return tf.train.Checkpoint(model)
 
 
-FORMS = {form.__name__: form for form in (tutorial, guide, multi_worker_tutorial, root)}
+def several(model, optimizer):
+    # As programs with more than one model do it: each object has its name at the root.
+    return tf.train.Checkpoint(net=model, net_optimizer=optimizer)
+
+
+FORMS = {form.__name__: form for form in (tutorial, guide, multi_worker_tutorial, root, several)}
 
 
 def write_plain(directory: Path, form, units: int = 3, numbers=(2, 8, 20)) -> list[float]:
@@ -76,13 +81,17 @@ def write_plain(directory: Path, form, units: int = 3, numbers=(2, 8, 20)) -> li
     return [train(model, optimizer) for _ in range(4)]
 
 
-def go_on(directory: Path) -> dict[str, object]:
+def go_on(directory: Path, *, by_name: bool = False) -> dict[str, object]:
     """Trains four steps with the library; returns what happened."""
     model, optimizer = build()
     steps, losses = [], []
     try:
         run = TrainingRun(
-            directory, model=model, optimizer=optimizer, save_every_steps=2, total_steps=10**6
+            directory,
+            model={"net": model} if by_name else model,
+            optimizer={"net_optimizer": optimizer} if by_name else optimizer,
+            save_every_steps=2,
+            total_steps=10**6,
         )
         for _ in run:
             steps.append(run.step)
@@ -106,7 +115,7 @@ def main(directory: Path) -> None:
     for form in FORMS:
         target = directory / form
         expected = write_plain(target, form)
-        results[form] = {"expected": expected, **go_on(target)}
+        results[form] = {"expected": expected, **go_on(target, by_name=form == "several")}
     target = directory / "other shapes"
     write_plain(target, "tutorial", units=5)
     results["other shapes"] = go_on(target)

@@ -125,17 +125,20 @@ def _find(name: str, thing: Any, objects: Mapping[str, Any], saved: _Saved) -> _
     if name in saved.children:
         return _compared(name, thing, (name,), saved)
     fitting = []
-    for place in _places(name, objects, saved.children):
+    for place in _places(name, thing, objects, saved.children):
         one = _compared(name, thing, place, saved)
         if one.comparison.matched and not one.comparison.missing and not one.comparison.different:
             fitting.append(one)
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _places(name: str, objects: Mapping[str, Any], saved: Mapping[str, int]) -> Iterator[Place]:
+def _places(
+    name: str, thing: Any, objects: Mapping[str, Any], saved: Mapping[str, int]
+) -> Iterator[Place]:
     others = [child for child in saved if child not in objects and child not in _COUNTERS]
     yield from ((child,) for child in others)
-    if name == "model":
+    if name == "model" or isinstance(thing, Mapping):
+        # Objects passed by name may have had their names at the root.
         yield ()
     elif name == "optimizer":
         # A compiled Keras model tracks its optimizer.
@@ -157,9 +160,11 @@ def _step(saved: _Saved, adopted: Iterable[_Found], optimizer: Any) -> tuple[int
         value = read_integer(prefix, entries[key]) if key in entries else None
         if value is not None:
             return value, name
-    iterations = raw_variable(getattr(optimizer, "iterations", None))
+    optimizers = optimizer.values() if isinstance(optimizer, Mapping) else [optimizer]
+    counters = [getattr(one, "iterations", None) for one in optimizers]
+    iterations = {id(raw_variable(one)) for one in counters if one is not None}
     for match in _matches(adopted):
-        if raw_variable(match.variable) is iterations:
+        if id(raw_variable(match.variable)) in iterations:
             value = read_integer(prefix, entries[match.key])
             if value is not None:
                 return value, match.key.partition("/.ATTRIBUTES")[0]
