@@ -150,14 +150,16 @@ class RunFactory:
             self.run, JournalEntry(at=self.now - seconds_ago, kind=kind, message=message, **more)
         )
 
-    def series(self, first: int, last: int, branch: int, every: int = 4) -> None:
+    def series(
+        self, first: int, last: int, branch: int, every: int = 4, metric: str = "loss"
+    ) -> None:
         """Appends measurements."""
         for step in range(first, last + 1, every):
             point = SeriesPoint(
                 at=self.now - 1000 + step,
                 step=step,
                 branch=branch,
-                metrics={"loss": loss_at(step) - 0.1 * branch},
+                metrics={metric: loss_at(step) - 0.1 * branch},
                 examples_per_second=400.0 + 10 * math.sin(step),
                 step_seconds=0.118,
             )

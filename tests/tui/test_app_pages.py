@@ -102,6 +102,16 @@ async def test_a_chart_is_zoomed_moved_and_turned(ended: RunFactory) -> None:
         assert isinstance(pilot.app.screen, ChartsScreen)
 
 
+async def test_a_run_without_a_metric_named_loss_shows_another_one(tmp_path: Path) -> None:
+    made = RunFactory(tmp_path / "run").create()
+    made.series(4, 200, 0, metric="g_loss")
+    async with opened(made.run, size=(120, 40)) as pilot:
+        await until_shown(pilot, "─ g_loss ")
+        assert "NaN" not in shown(pilot.app)
+        await pilot.press("c")
+        await until_shown(pilot, "lowest")
+
+
 async def test_logs_of_all_are_in_the_order_of_time_and_by_level(live: RunFactory) -> None:
     now = time.time()
     moments = iter(now - 300 + 10 * n for n in range(9))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 
@@ -32,6 +32,14 @@ class Series:
         while len(self._points) > self._most:
             self._points = _thinned(self._points)
         self._frozen = tuple(self._points)
+
+
+def main_metric(points: Sequence[SeriesPoint]) -> str:
+    """Returns the metric to draw first: `loss`, or else another loss, or else any other metric."""
+    names = {name for point in points for name in point.metrics}
+    if not names or "loss" in names:
+        return "loss"
+    return min(names, key=lambda name: ("loss" not in name, name))
 
 
 def _thinned(points: list[SeriesPoint]) -> list[SeriesPoint]:

@@ -18,6 +18,7 @@ from tfckpt_tui.app.widgets.charts.axis import Window, pan, zoom
 from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
+from tfckpt_tui.monitor.series import main_metric
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _STRIDE = 0.25
@@ -41,10 +42,11 @@ class Measurement:
 
 
 def measurements(points: Sequence[SeriesPoint]) -> list[Measurement]:
-    """Returns all measurements: loss, other metrics by name, throughput, step time."""
-    names = {name for point in points for name in point.metrics} - {"loss"}
+    """Returns all measurements: the main metric, others by name, throughput, step time."""
+    first = main_metric(points)
+    names = {name for point in points for name in point.metrics} - {first}
     return [
-        *(Measurement(name, _metric(name)) for name in ("loss", *sorted(names))),
+        *(Measurement(name, _metric(name)) for name in (first, *sorted(names))),
         Measurement(
             "throughput",
             lambda point: point.examples_per_second,
@@ -82,13 +84,13 @@ class ChartsScreen(Page):
     def __init__(self, snapshot: RunSnapshot) -> None:
         super().__init__()
         self._snapshot = snapshot
-        self._name = "loss"
+        self._chosen = main_metric(snapshot.points)
         self._window: Window | None = None
         self._by_time = False
 
     def compose(self) -> ComposeResult:
         """Makes the chart, a line of statistics and the keys."""
-        yield Chart("loss", _metric("loss"), id="chart")
+        yield Chart(self._chosen, _metric(self._chosen), id="chart")
         figures = TextPane(boxed=False, id="figures")
         # The arrow keys belong to the chart.
         figures.can_focus = False
@@ -108,8 +110,8 @@ class ChartsScreen(Page):
     def action_turn(self, places: int) -> None:
         """Shows the next or the previous measurement."""
         names = [one.name for one in measurements(self._snapshot.points)]
-        place = names.index(self._name) if self._name in names else 0
-        self._name = names[(place + places) % len(names)]
+        place = names.index(self._chosen) if self._chosen in names else 0
+        self._chosen = names[(place + places) % len(names)]
         self._update()
 
     def action_turn_axis(self) -> None:
@@ -138,7 +140,7 @@ class ChartsScreen(Page):
 
     def _update(self) -> None:
         known = measurements(self._snapshot.points)
-        shown = next((one for one in known if one.name == self._name), known[0])
+        shown = next((one for one in known if one.name == self._chosen), known[0])
         chart = self.query_one(Chart)
         chart.show_metric(clean(shown.name), shown.value_of, shown.show, from_zero=shown.from_zero)
         chart.show_window(self._window, by_time=self._by_time)

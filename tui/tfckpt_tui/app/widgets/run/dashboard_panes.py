@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from textual import getters
 from textual.app import ComposeResult
 from textual.layout import Layout
 from textual.widget import Widget
 from textual.widgets import Input
 
+from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.app.widgets.base.dashboard_layout import (
     DashboardLayout,
     most_progress_lines,
@@ -22,6 +25,7 @@ from tfckpt_tui.app.widgets.run.header import RunHeader
 from tfckpt_tui.app.widgets.run.progress import Progress
 from tfckpt_tui.app.widgets.run.workers import Workers
 from tfckpt_tui.formats import units
+from tfckpt_tui.monitor.series import main_metric
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _EXAMPLE = "step>1000 state:verified pinned branch:2 loss<0.5 age<2h -name:b1"
@@ -42,6 +46,7 @@ class DashboardPanes(Widget):
         super().__init__(id="dashboard")
         self._read_only = read_only
         self._arranged = DashboardLayout()
+        self._metric = "loss"
 
     @property
     def layout(self) -> Layout:
@@ -54,7 +59,7 @@ class DashboardPanes(Widget):
         yield History(read_only=self._read_only, id="history")
         yield Input(placeholder=_EXAMPLE, id="filter", compact=True)
         yield Workers(id="workers")
-        yield Chart("loss", lambda point: point.metrics.get("loss"), id="loss")
+        yield Chart(self._metric, _values_of(self._metric), id="loss")
         yield Chart(
             "throughput",
             lambda point: point.examples_per_second,
@@ -75,7 +80,16 @@ class DashboardPanes(Widget):
             self.keys.refresh(layout=True, repaint=False)
         for pane in self.query(Pane):
             pane.show(snapshot)
+        self._choose_metric(snapshot)
         self.fit()
+
+    def _choose_metric(self, snapshot: RunSnapshot) -> None:
+        """Draws another metric if the script reports none with the name `loss`."""
+        metric = main_metric(snapshot.points)
+        if metric != self._metric:
+            self._metric = metric
+            chart = self.query_one("#loss", Chart)
+            chart.show_metric(metric, _values_of(metric), units.metric, from_zero=False)
 
     def show_filter(self, *, is_open: bool) -> None:
         """Opens or closes the filter line."""
@@ -100,3 +114,7 @@ class DashboardPanes(Widget):
                 toasts.styles.margin = (0, 0, 1 + shown, 0)
             # Textual lays this widget out again if a child asks for it.
             self.keys.refresh(layout=True, repaint=False)
+
+
+def _values_of(metric: str) -> Callable[[SeriesPoint], float | None]:
+    return lambda point: point.metrics.get(metric)
