@@ -63,7 +63,9 @@ def test_one_failed_save_is_an_alert_also_without_any_checkpoint():
 @pytest.mark.parametrize("state", [WorkerState.EXITED, WorkerState.LOST])
 def test_a_run_that_ended_with_a_failed_save_keeps_its_alert(state):
     (alert,) = alerts(state, failed=1, problem="no room", saved_step=40, unsaved_steps=3)
-    assert "launch the run again" in alert.advice
+    assert "launch the run again: training continues from the newest checkpoint" in alert.advice
+    (alert,) = alerts(state, failed=1, problem="no room", unsaved_steps=3)
+    assert "launch the run again: training starts over" in alert.advice
 
 
 @pytest.mark.parametrize(

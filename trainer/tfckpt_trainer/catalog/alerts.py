@@ -216,10 +216,12 @@ def _failing_saves(seen: _Seen) -> Alert | None:
     title = f"{saves.failed} saves failed" if several else "the last save failed"
     which = f"The last {saves.failed} saves failed" if several else "The last save failed"
     if seen.has_ended:
-        advice = (
-            "Remove the cause, then launch the run again: training continues from the newest "
-            "checkpoint."
+        start = (
+            "training starts over"
+            if saves.saved_step is None
+            else "training continues from the newest checkpoint"
         )
+        advice = f"Remove the cause, then launch the run again: {start}."
     else:
         advice = f"Remove the cause, then save with `tfckpt-tui save {seen.quoted_root}`."
     message = f"{which}: {_sentence(saves.problem)} {_newest_checkpoint(saves)}"

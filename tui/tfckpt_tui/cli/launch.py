@@ -17,6 +17,7 @@ from click.core import ParameterSource
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.launch.cluster import processes_in_words
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.orphans import living_supervisor
 from tfckpt_trainer.launch.slurm.slurm_options import MAX_REQUEUES, SlurmOptions
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
@@ -362,7 +363,8 @@ def _launch(options: LaunchOptions, detach: bool, as_json: bool) -> int:
         print_message(f"Stop it: tfckpt-tui stop {run.root}")
         return 0
     code = _open_app(run, read_only=False, poll=None)
-    print_message(f"Training goes on in {run.root}. Watch it: tfckpt-tui attach {run.root}")
+    if isinstance(started, BatchJob) or living_supervisor(run, time.time()) is not None:
+        print_message(f"Training goes on in {run.root}. Watch it: tfckpt-tui attach {run.root}")
     return code
 
 
