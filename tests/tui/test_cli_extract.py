@@ -193,3 +193,9 @@ def test_the_name_of_a_pruned_checkpoint_is_not_used_again(tool, run):
     said = tool("convert", run, "ckpt-7", "w.npz")
     assert said.code == 4
     assert "choose another name" in said.words
+
+
+def test_a_missing_option_is_named_in_one_line(tool: Tool, tmp_path: Path) -> None:
+    said = tool("extract", tmp_path, "1")
+    assert said.code == 2
+    assert "'--to'. Choose from: npy, npz, safetensors. See `tfckpt-tui extract" in said.words
