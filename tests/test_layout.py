@@ -29,6 +29,7 @@ SHARED_NAMES = {
         "edit.py": SAME_VERB,
         "export.py": SAME_VERB,
         "extract.py": SAME_VERB,
+        "force_stop.py": SAME_VERB,
         "inspect.py": SAME_VERB,
         "launch.py": SAME_VERB,
         "logs.py": SAME_SUBJECT,

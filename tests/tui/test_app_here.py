@@ -162,7 +162,7 @@ async def test_r_on_a_stopped_run_launches_it_from_that_checkpoint(
     )
     store(ended.run.launch_file, options)
     async with opened(ended.run) as pilot:
-        await until_shown(pilot, "r start from")
+        await until_shown(pilot, "r resume")
         await pilot.press("end", "up", "r")
         await until_shown(pilot, "start from a checkpoint")
         await until_shown(pilot, "ckpt-200")

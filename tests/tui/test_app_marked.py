@@ -41,7 +41,7 @@ async def test_prune_deletes_nothing_if_all_marked_are_required(ended: RunFactor
     async with opened(ended.run) as pilot:
         mark(pilot, "ckpt-b1-400")
         await pilot.press("p")
-        await until_shown(pilot, "All marked checkpoints are protected.")
+        await until_shown(pilot, "This checkpoint is protected.")
         await pilot.press("y", "escape")
         assert len(list(ended.run.root.glob("*.index"))) == 6
 

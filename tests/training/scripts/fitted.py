@@ -95,6 +95,11 @@ class Log(keras.callbacks.Callback):
         if options.slow:
             time.sleep(0.05)
         if batches == options.die_after:
+            # Saves beside training may be slower than this training.
+            while not (
+                Path(os.environ["TFCKPT_RUN_DIR"]) / f"ckpt-{options.save_every}.index"
+            ).exists():
+                time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
         if batches == options.restore_after and index == 0:
             request_restore(os.environ["TFCKPT_RUN_DIR"], options.restore)

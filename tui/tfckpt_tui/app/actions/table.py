@@ -125,7 +125,7 @@ ACTIONS = (
         command="restore",
         requires=(_can_restore, _CHECKPOINTS),
         changes_run=True,
-        other_label=("start from", _has_ended),
+        other_label=("resume", _has_ended),
     ),
     Action(
         name="prune",

@@ -12,7 +12,7 @@ from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
 from tfckpt_tui.formats.text import clean
 
-_VALUE_WIDTH, _SOURCE_WIDTH = 22, 8
+_VALUE_WIDTH, _SOURCE_WIDTH = 23, 8
 
 
 @dataclass(frozen=True)
