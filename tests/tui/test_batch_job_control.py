@@ -300,7 +300,8 @@ async def test_X_cancels_a_job_that_runs(
         monkeypatch.setattr(force_stop_module, function.__name__, changed)
     app = app_on(queued, slurm)
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
-        await until_shown(pilot, "job 1234")
+        # Before Slurm has answered, the run has ended for all that is known.
+        await until_shown(pilot, "min left")
         await pilot.press("X")
         await until_shown(pilot, "Batch job 1234 is active on tn[0-1].")
         assert slurm.asked("scancel") == 0
