@@ -117,8 +117,18 @@ def start_worker(
     working_directory: Path,
     log: Path,
     attempt: int,
+    before_command: Callable[[], None] | None = None,
 ) -> RunningWorker:
     """Starts one worker.
+
+    Args:
+        index: Its number.
+        command: Its command.
+        environment: Variables that are added to those of this process.
+        working_directory: Where the command runs.
+        log: The file that its output goes to.
+        attempt: Number of this start, for the log.
+        before_command: Runs in the new process, before the command.
 
     Raises:
         OSError: The command cannot be run, or its log cannot be written.
@@ -132,6 +142,7 @@ def start_worker(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=before_command,
         )
     return RunningWorker(index, process)
 

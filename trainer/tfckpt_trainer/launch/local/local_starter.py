@@ -59,10 +59,7 @@ class LocalStarter:
 
     def _start(self, index: int, environment: Mapping[str, str], attempt: int) -> RunningWorker:
         standby = self._standby
-        start = start_worker
-        if standby is not None and standby.is_ready:
-            start = standby.start_worker
-        return start(
+        arguments = (
             index,
             self._options.command,
             environment,
@@ -70,6 +67,9 @@ class LocalStarter:
             self._run.worker_log(index),
             attempt,
         )
+        if standby is not None and standby.is_ready:
+            return standby.start_worker(*arguments)
+        return start_worker(*arguments)
 
     def prepare_restart(self, environment: Mapping[str, str]) -> None:
         """Starts a standby process, unless there is one."""

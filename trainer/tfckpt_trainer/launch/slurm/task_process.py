@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -25,7 +24,6 @@ import msgspec
 from tfckpt_trainer.cluster.slurm import own_gpus
 from tfckpt_trainer.cluster.tasks import tf_config
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
-from tfckpt_trainer.launch.logs import open_log
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.controller import read_job, requeue_job
 from tfckpt_trainer.launch.slurm.job_step import ALIVE_SECONDS
@@ -34,7 +32,7 @@ from tfckpt_trainer.launch.slurm.step_starter import (
     decode_placement,
     silence_seconds,
 )
-from tfckpt_trainer.launch.workers import RunningWorker
+from tfckpt_trainer.launch.workers import RunningWorker, start_worker
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.paths import RunDirectory
 
@@ -83,28 +81,22 @@ class TaskProcess:
     def _start(self) -> RunningWorker:
         placement = decode_placement(os.environ[PLACEMENT_VARIABLE])
         environment = {
-            **os.environ,
             "TF_CONFIG": tf_config(placement.cluster, placement.tasks[self._index]),
             "TFCKPT_WORKER_INDEX": str(self._index),
         }
-        gpus = own_gpus(environment)
+        gpus = own_gpus(os.environ)
         if gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = gpus
-        command = self._options.command
-        attempt = int(os.environ.get("TFCKPT_ATTEMPT", "0"))
-        with open_log(self._run.worker_log(self._index), attempt, command) as output:
-            process = subprocess.Popen(
-                command,
-                cwd=self._options.working_directory,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                # Slurm may kill this process alone.
-                preexec_fn=_die_with_parent,
-            )
-        return RunningWorker(self._index, process)
+        return start_worker(
+            self._index,
+            self._options.command,
+            environment,
+            Path(self._options.working_directory),
+            self._run.worker_log(self._index),
+            int(os.environ.get("TFCKPT_ATTEMPT", "0")),
+            # Slurm may kill this process alone.
+            before_command=_die_with_parent,
+        )
 
     def _look(self, worker: RunningWorker) -> None:
         """Waits for orders for a moment, passes on orders and signals, and gives a sign of life."""
