@@ -13,7 +13,7 @@ from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError
 from tfckpt_trainer.launch.cluster import check_ports
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
-from tfckpt_trainer.launch.slurm.jobs import ACTIVE, WAITING, is_same_job, read_jobs
+from tfckpt_trainer.launch.slurm.jobs import ACTIVE, WAITING, read_jobs
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -134,10 +134,8 @@ def _check_no_batch_job(run: RunDirectory) -> None:
         job = load_if_exists(run.job_file, BatchJob)
     except DamagedFileError:
         return
-    report = read_jobs([job.id]).jobs.get(job.id) if job is not None else None
-    if job is None or report is None or not is_same_job(job, report):
-        return
-    if report.state in ACTIVE:
+    report = read_jobs([job.id]).report_on(job) if job is not None else None
+    if job is not None and report is not None and report.state in ACTIVE:
         verb = "waits in the queue" if report.state in WAITING else "runs"
         root = shlex.quote(str(run.root))
         raise LaunchError(

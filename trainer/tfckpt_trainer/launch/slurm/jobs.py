@@ -146,6 +146,11 @@ class JobAnswer:
     is_present: bool = True
     problem: str = ""
 
+    def report_on(self, record: BatchJob) -> JobReport | None:
+        """Returns what Slurm says about a recorded job; None if it does not know that job."""
+        report = self.jobs.get(record.id)
+        return report if report is not None and _is_same_job(record, report) else None
+
 
 def is_job_id(text: str) -> bool:
     """Whether `text` is an ID of a job or of a task of a job array."""
@@ -193,14 +198,6 @@ def read_jobs(
     if done.status != 0 and _NO_SUCH_JOB not in done.errors:
         return JobAnswer(problem=f"squeue: {done.last_line}")
     return JobAnswer(parse_jobs(done.output, separator))
-
-
-def is_same_job(record: BatchJob, report: JobReport) -> bool:
-    """Whether Slurm's job is the recorded one: an ID may come back on another cluster."""
-    if record.id != report.id or (record.user and record.user != report.user):
-        return False
-    submitted = report.submitted_at
-    return submitted is None or submitted > record.submitted_at - _CLOCK_SECONDS
 
 
 def cancel_job(
@@ -271,6 +268,14 @@ _FIELDS = {
     "j": "name",
 }
 """Letters of `squeue --format`, which all versions of Slurm know; the name comes last."""
+
+
+def _is_same_job(record: BatchJob, report: JobReport) -> bool:
+    """Whether Slurm's job is the recorded one: an ID may come back on another cluster."""
+    if record.user and record.user != report.user:
+        return False
+    submitted = report.submitted_at
+    return submitted is None or submitted > record.submitted_at - _CLOCK_SECONDS
 
 
 def _report(values: Mapping[str, str]) -> JobReport:

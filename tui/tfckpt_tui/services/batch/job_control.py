@@ -17,7 +17,6 @@ from tfckpt_trainer.launch.slurm.jobs import (
     JobReport,
     JobState,
     cancel_job,
-    is_same_job,
     read_jobs,
 )
 from tfckpt_trainer.launch.slurm.submission import submit_script
@@ -163,8 +162,8 @@ def _refuse_active(run: RunDirectory, job: BatchJob, answer: JobAnswer) -> None:
             f"The run is active: its supervisor runs on {supervisor.host} (process "
             f"{supervisor.pid}). Stop it first with `tfckpt-tui stop {root}`."
         )
-    report = answer.jobs.get(job.id)
-    if report is not None and is_same_job(job, report) and report.state in ACTIVE:
+    report = answer.report_on(job)
+    if report is not None and report.state in ACTIVE:
         raise RefusedError(
             f"Job {job.id} of this run is {report.state.value}. Stop it first with "
             f"`tfckpt-tui stop {root}`."

@@ -13,7 +13,6 @@ from tfckpt_trainer.launch.slurm.jobs import (
     WAITING,
     JobAnswer,
     JobReport,
-    is_same_job,
     read_jobs,
 )
 from tfckpt_trainer.rundir.health import HAS_ENDED
@@ -112,9 +111,7 @@ def _root_of(job: JobReport) -> Path | None:
 
 def _newest_view(root: Path, record: BatchJob, answer: JobAnswer) -> JobView:
     """Returns the recorded job, or a later one that somebody submitted with the same script."""
-    report = answer.jobs.get(record.id)
-    if report is not None and not is_same_job(record, report):
-        report = None
+    report = answer.report_on(record)
     if report is None or report.state in ENDED:
         later = _active_job_of(root, answer.jobs.values())
         if later is not None:

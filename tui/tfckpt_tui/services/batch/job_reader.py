@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
-from tfckpt_trainer.launch.slurm.jobs import ENDED, WAITING, JobState, is_same_job, read_jobs
+from tfckpt_trainer.launch.slurm.jobs import ENDED, WAITING, JobState, read_jobs
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -101,9 +101,7 @@ class JobReader:
             return self.known(record)
         topic = self._topic(record, state, told_at)
         answer = read_jobs([record.id], runner=self._runner)
-        report = answer.jobs.get(record.id)
-        if report is not None and not is_same_job(record, report):
-            report = None
+        report = answer.report_on(record)
         problem = clean(answer.problem) if answer.is_present else _ABSENT
         if report is None and not problem:
             problem = _FORGOTTEN
