@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import psutil
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.health import is_live, process_lives, read_workers
+from tfckpt_trainer.rundir.health import is_live, living, process_lives, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import pids_are_visible
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
@@ -68,8 +68,7 @@ def read_supervisor(run: RunDirectory) -> SupervisorStatus | None:
 
 def living_supervisor(run: RunDirectory, now: float) -> SupervisorStatus | None:
     """Returns the heartbeat of the supervisor if it runs."""
-    status = read_supervisor(run)
-    return status if status is not None and is_live(status, now) else None
+    return living(read_supervisor(run), now)
 
 
 def orphan_processes(run: RunDirectory, now: float) -> list[OrphanProcess]:

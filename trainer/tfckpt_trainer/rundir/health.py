@@ -103,6 +103,22 @@ def is_live(
     return age < LOST_AFTER_INTERVALS * status.interval_seconds
 
 
+def living(
+    supervisor: SupervisorStatus | None, now: float, lives: ProcessProbe = process_lives
+) -> SupervisorStatus | None:
+    """Returns the heartbeat of a supervisor if its process runs."""
+    return supervisor if supervisor is not None and is_live(supervisor, now, lives) else None
+
+
+def last_sign_at(
+    workers: Sequence[tuple[WorkerStatus, WorkerState]], supervisor: SupervisorStatus | None
+) -> float:
+    """Returns the time of the newest heartbeat, in seconds since the epoch; 0 without one."""
+    signs = [status.updated_at for status, _ in workers]
+    signs += [supervisor.updated_at] if supervisor is not None else []
+    return max(signs, default=0.0)
+
+
 def worker_state(
     status: WorkerStatus, now: float, lives: ProcessProbe = process_lives
 ) -> WorkerState:

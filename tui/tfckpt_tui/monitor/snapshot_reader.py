@@ -26,7 +26,8 @@ from tfckpt_trainer.rundir.documents import DocumentT, load_if_exists
 from tfckpt_trainer.rundir.health import (
     ProcessProbe,
     heartbeat_age,
-    is_live,
+    last_sign_at,
+    living,
     process_lives,
     run_state,
     trainer_answers,
@@ -48,7 +49,7 @@ from tfckpt_tui.monitor.job_watch import JobWatch
 from tfckpt_tui.monitor.series import Series
 from tfckpt_tui.monitor.snapshot import RunSnapshot, WorkerView
 from tfckpt_tui.services.batch.job_reader import JobReader
-from tfckpt_tui.services.batch.job_view import last_sign_at, state_with_job, with_events
+from tfckpt_tui.services.batch.job_view import state_with_job, with_events
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 
 JOURNAL_KEPT = 500
@@ -127,10 +128,6 @@ class SnapshotReader:
             self._described = info, with_stored_check(info) if info is not None else None
         return self._described[1]
 
-    def _living(self, supervisor: SupervisorStatus | None, now: float) -> SupervisorStatus | None:
-        lives = supervisor is not None and is_live(supervisor, now, self._lives)
-        return supervisor if lives else None
-
     def _read_present(self, now: float, path: str) -> RunSnapshot:
         run = self._run
         info = self._with_check(self._load(run.run_file, RunInfo))
@@ -171,7 +168,7 @@ class SnapshotReader:
             disk_free=free,
             disk_used=sum(checkpoint.size for checkpoint in checkpoints),
             forecast=forecast(workers, info, checkpoints, free, self._journal, now),
-            alerts=find_alerts(run.root, states, checkpoints, self._living(supervisor, now)),
+            alerts=find_alerts(run.root, states, checkpoints, living(supervisor, now, self._lives)),
             problems=tuple(self._problems),
         )
 

@@ -20,13 +20,15 @@ from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.history import ResumePoint, resume_point
 from tfckpt_trainer.catalog.scan.version_one import VersionOne
 from tfckpt_trainer.errors import RefusedError, UsageError
-from tfckpt_trainer.launch.orphans import living_supervisor, read_supervisor
+from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.slurm.jobs import ENDED
 from tfckpt_trainer.rundir.documents import SCHEMA, load_if_exists
 from tfckpt_trainer.rundir.health import (
     RunState,
     heartbeat_age,
     knows_step,
+    last_sign_at,
+    living,
     read_workers,
     run_state,
     worker_state,
@@ -40,7 +42,6 @@ from tfckpt_tui.formats import checkpoint_columns
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
 from tfckpt_tui.services.batch.job_view import (
     JobView,
-    last_sign_at,
     state_with_job,
     with_events,
 )
@@ -189,7 +190,7 @@ def status_report(
         "job": job.as_data() if job is not None else None,
         "alerts": [
             {"kind": alert.kind, "message": alert.message, "advice": alert.advice}
-            for alert in find_alerts(run.root, workers, saved, living_supervisor(run, now))
+            for alert in find_alerts(run.root, workers, saved, living(supervisor, now))
         ],
         "workers": [
             {

@@ -14,7 +14,13 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.orphans import living_supervisor, read_supervisor
 from tfckpt_trainer.rundir.documents import Document, load_if_exists, store
 from tfckpt_trainer.rundir.files import make_directory
-from tfckpt_trainer.rundir.health import RunState, read_workers, run_state, worker_state
+from tfckpt_trainer.rundir.health import (
+    RunState,
+    last_sign_at,
+    read_workers,
+    run_state,
+    worker_state,
+)
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.user_directories import state_directory
@@ -139,8 +145,6 @@ def summarize_run(root: Path, now: float) -> RunSummary:
     states = [(worker, worker_state(worker, now)) for worker in workers]
     state = run_state(states, supervisor, now)
     chief = next((worker for worker in workers if worker.index == 0), None)
-    signs = [worker.updated_at for worker in workers]
-    signs += [supervisor.updated_at] if supervisor is not None else []
     return RunSummary(
         root=root,
         state=state,
@@ -154,7 +158,7 @@ def summarize_run(root: Path, now: float) -> RunSummary:
         alerts=tuple(
             alert.title for alert in find_alerts(root, states, (), living_supervisor(run, now))
         ),
-        heard_at=max(signs, default=0.0),
+        heard_at=last_sign_at(states, supervisor),
     )
 
 

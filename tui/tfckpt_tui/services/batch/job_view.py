@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tfckpt_trainer.launch.slurm.jobs import WAITING, JobReport, JobState
-from tfckpt_trainer.rundir.health import HAS_ENDED, RunState, WorkerState
+from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
-from tfckpt_trainer.rundir.records.run import SupervisorStatus
-from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 
@@ -195,15 +193,6 @@ def with_events(job: JobView | None, entries: Iterable[JournalEntry]) -> JobView
         if entry.kind in {JournalKind.PREEMPT, JournalKind.REQUEUE}:
             told.add(entry.kind)
     return replace(job, told=frozenset(told))
-
-
-def last_sign_at(
-    workers: Sequence[tuple[WorkerStatus, WorkerState]], supervisor: SupervisorStatus | None
-) -> float:
-    """Returns the time of the newest heartbeat, in seconds since the epoch; 0 without one."""
-    signs = [status.updated_at for status, _ in workers]
-    signs += [supervisor.updated_at] if supervisor is not None else []
-    return max(signs, default=0.0)
 
 
 def state_with_job(state: RunState, job: JobView | None, last_sign_at: float) -> RunState:
