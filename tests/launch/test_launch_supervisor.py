@@ -47,7 +47,8 @@ def test_a_run_that_was_stopped_from_within_is_stopped(run: Run) -> None:
 
 
 def test_every_worker_knows_its_place(run: Run) -> None:
-    run.to_the_end(run.options("environment", environment=(("COLOUR", "green"),)))
+    given = (("COLOUR", "green"), ("CUDA_VISIBLE_DEVICES", "3,1"))
+    run.to_the_end(run.options("environment", environment=given))
 
     seen = [ast.literal_eval((run.root / f"environment-{index}").read_text()) for index in range(2)]
     clusters = [json.loads(variables["TF_CONFIG"]) for variables in seen]
@@ -61,6 +62,7 @@ def test_every_worker_knows_its_place(run: Run) -> None:
         assert variables["TFCKPT_ATTEMPT"] == "0"
         assert variables["PYTHONUNBUFFERED"] == "1"
         assert variables["COLOUR"] == "green"
+        assert variables["CUDA_VISIBLE_DEVICES"] == "31"[index]
 
 
 def test_all_are_restarted_when_one_is_killed(run: Run) -> None:

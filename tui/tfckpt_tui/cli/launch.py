@@ -14,6 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from tfckpt_trainer.cluster.gpu_shares import NO_GPUS
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.launch.cluster import processes_in_words
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -164,6 +165,7 @@ def demo(
         workers=workers if name.has_cluster else 1,
         parameter_servers=int(name is StrategyName.PARAMETER_SERVER),
         max_restarts=max_restarts,
+        environment=_without_gpus(),
     )
     return _launch(options, detach, as_json)
 
@@ -395,6 +397,12 @@ def _stay(options: LaunchOptions, as_json: bool) -> int:
     if as_json:
         print_json({"directory": str(run.root), **_identity(status)})
     return follow_run(run, status, print_message)
+
+
+def _without_gpus() -> tuple[tuple[str, str], ...]:
+    """Hides GPUs unless the user chose some: there may be fewer than the demo has workers."""
+    named = "CUDA_VISIBLE_DEVICES"
+    return () if named in os.environ else ((named, NO_GPUS),)
 
 
 def _new_demo_directory() -> Path:

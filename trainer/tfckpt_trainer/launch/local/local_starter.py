@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tfckpt_trainer.cluster.gpu_shares import share_gpus, visible_gpus
 from tfckpt_trainer.cluster.tasks import tf_config
 from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.launch.cluster import addresses, free_ports
@@ -47,8 +49,12 @@ class LocalStarter:
         """
         self._workers = []
         cluster = placement.cluster
+        gpus = share_gpus(visible_gpus({**os.environ, **environment}), placement.tasks)
         for index, task in enumerate(placement.tasks):
             own = {"TF_CONFIG": tf_config(cluster, task), "TFCKPT_WORKER_INDEX": str(index)}
+            visible = gpus[index]
+            if visible is not None:
+                own["CUDA_VISIBLE_DEVICES"] = visible
             try:
                 self._workers.append(self._start(index, {**environment, **own}, attempt))
             except LaunchError:

@@ -41,12 +41,16 @@ class Ending(StrEnum):
 
 
 class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU of a worker. Memory in bytes, use in percent."""
+    """One GPU of a worker. Memory in bytes, of all processes that use it.
+
+    Attributes:
+        use_percent: Use in percent; None for a part of a GPU (MIG), which does not report it.
+    """
 
     name: str
     memory_used: int
     memory_total: int
-    use_percent: float
+    use_percent: float | None
 
 
 class SaveStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from tfckpt_trainer.bundle.tensors import read_strings
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.checkpoint.shards import Shard, TensorSize, assign_shards
 from tfckpt_trainer.training.state.variables import (
+    HOST,
     components,
     has_value_outside_variables,
     is_read_by_all,
@@ -87,7 +88,7 @@ class CheckpointLayout:
         On a CPU nothing is copied: TensorFlow copies a variable when the next step changes it
         while its value is still in use. Values on a GPU are copied to main memory.
         """
-        with tf.device("/CPU:0"):
+        with tf.device(HOST):
             return Snapshot(
                 self._graph, {key: tf.identity(_value_of(v)) for key, v in self.variables.items()}
             )
@@ -170,17 +171,17 @@ class ShardedWriter:
         self, snapshot: Snapshot, shard: Shard, prefix: Path, *, with_graph: bool
     ) -> None:
         names, slices, tensors = [], [], []
-        for part in shard:
-            tensor = snapshot.tensors[part.key]
-            names.append(part.key)
-            slices.append(part.shape_and_slice(self._sizes[part.key].shape))
-            rows = part.rows
-            tensors.append(tensor if rows is None else tensor[part.begin : part.begin + rows])
-        if with_graph:
-            names.append(KEY)
-            slices.append("")
-            tensors.append(tf.constant(snapshot.graph))
-        with tf.device("/CPU:0"):
+        with tf.device(HOST):
+            for part in shard:
+                tensor = snapshot.tensors[part.key]
+                names.append(part.key)
+                slices.append(part.shape_and_slice(self._sizes[part.key].shape))
+                rows = part.rows
+                tensors.append(tensor if rows is None else tensor[part.begin : part.begin + rows])
+            if with_graph:
+                names.append(KEY)
+                slices.append("")
+                tensors.append(tf.constant(snapshot.graph))
             tf.raw_ops.SaveV2(
                 prefix=str(prefix), tensor_names=names, shape_and_slices=slices, tensors=tensors
             )

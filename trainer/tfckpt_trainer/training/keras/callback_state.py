@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.training.state.variables import HOST
 
 _SKIPPED = {
     "params",
@@ -55,11 +56,12 @@ class CallbackState:
             model: The model.
             sets: How many sets of weights the checkpoints of the run have; None if there are none.
         """
-        for number in range(len(self._keepers) if sets is None else sets):
-            self.variables[str(number)] = [
-                tf.Variable(np.zeros_like(weight), trainable=False)
-                for weight in model.get_weights()
-            ]
+        with tf.device(HOST):
+            for number in range(len(self._keepers) if sets is None else sets):
+                self.variables[str(number)] = [
+                    tf.Variable(np.zeros_like(weight), trainable=False)
+                    for weight in model.get_weights()
+                ]
 
     def begin(self) -> None:
         """Records the attributes at the start of training."""
@@ -75,8 +77,9 @@ class CallbackState:
         """
         for keeper, variables in zip(self._keepers, self.variables.values(), strict=False):
             best = keeper.best_weights or []
-            for variable, weight in zip(variables, best, strict=False):
-                variable.assign(weight)
+            with tf.device(HOST):
+                for variable, weight in zip(variables, best, strict=False):
+                    variable.assign(weight)
         return json.dumps(
             [
                 {"callback": type(callback).__name__, "state": self._saved(callback, first)}
@@ -105,7 +108,8 @@ class CallbackState:
 
     def _restore_weights(self, callback: keras.callbacks.EarlyStopping, were_kept: bool) -> None:
         variables = self.variables.get(str(self._keepers.index(callback)), [])
-        weights = [variable.numpy() for variable in variables]
+        with tf.device(HOST):
+            weights = [variable.numpy() for variable in variables]
         callback.best_weights = weights if were_kept and weights else None
 
     def _saved(self, callback: keras.callbacks.Callback, first: dict[str, Any]) -> dict[str, Any]:

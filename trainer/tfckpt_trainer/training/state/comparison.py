@@ -19,6 +19,7 @@ from tfckpt_trainer.bundle.object_graph import Node, read_object_graph
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
 from tfckpt_trainer.bundle.tensor_checksums import checksum_of_strings
 from tfckpt_trainer.training.state.variables import (
+    HOST,
     Rule,
     components,
     is_variable,
@@ -126,7 +127,8 @@ def share_of(variable: Any, value: tf.Tensor) -> tf.Tensor:
         return value
     raw = raw_variable(variable)
     replicas = raw.distribute_strategy.num_replicas_in_sync
-    return value if replicas == 1 else tf.cast(value / replicas, raw.dtype)
+    with tf.device(HOST):
+        return value if replicas == 1 else tf.cast(value / replicas, raw.dtype)
 
 
 def _is_equal(match: Match, prefix: Path, index: Index) -> bool:
@@ -140,13 +142,14 @@ def _is_equal(match: Match, prefix: Path, index: Index) -> bool:
 
 
 def stored_value(prefix: Path, match: Match) -> tf.Tensor:
-    """Reads the tensor of a variable."""
-    (value,) = tf.raw_ops.RestoreV2(
-        prefix=str(prefix),
-        tensor_names=[match.key],
-        shape_and_slices=[""],
-        dtypes=[raw_variable(match.variable).dtype],
-    )
+    """Reads the tensor of a variable into main memory."""
+    with tf.device(HOST):
+        (value,) = tf.raw_ops.RestoreV2(
+            prefix=str(prefix),
+            tensor_names=[match.key],
+            shape_and_slices=[""],
+            dtypes=[raw_variable(match.variable).dtype],
+        )
     return value
 
 
@@ -156,7 +159,8 @@ def memory_of(variable: Any) -> npt.NDArray[Any]:
     Release the array before the variable is assigned to: until then the variable cannot be
     updated in place.
     """
-    return np.asarray(variable.read_value())
+    with tf.device(HOST):
+        return np.asarray(variable.read_value())
 
 
 def checksum(value: npt.NDArray[Any]) -> int:

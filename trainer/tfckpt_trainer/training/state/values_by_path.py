@@ -18,7 +18,7 @@ from tfckpt_trainer.training.state.comparison import (
     describe_difference,
     share_of,
 )
-from tfckpt_trainer.training.state.variables import components, raw_variable
+from tfckpt_trainer.training.state.variables import HOST, components, raw_variable
 from tfckpt_trainer.training.state.walk import Found
 
 UNTRACKED = "untracked"
@@ -35,13 +35,13 @@ def read_values(found: Iterable[Found]) -> dict[str, tf.Tensor]:
 
     Reading an on-read variable is a collective: all workers call this together.
     """
-    with tf.device("/CPU:0"):
+    with tf.device(HOST):
         return {one.path: tf.identity(_value_of(one)) for one in found}
 
 
 def write_values(prefix: Path, values: Mapping[str, tf.Tensor]) -> None:
     """Writes the result of `read_values` under `prefix`."""
-    with tf.device("/CPU:0"):
+    with tf.device(HOST):
         tf.raw_ops.SaveV2(
             prefix=str(prefix),
             tensor_names=list(values),
@@ -75,12 +75,13 @@ def restore_values(prefix: Path, matches: Sequence[Match]) -> None:
     """Restores variables in place, on every replica of this worker."""
     if not matches:
         return
-    tensors = tf.raw_ops.RestoreV2(
-        prefix=str(prefix),
-        tensor_names=[match.key for match in matches],
-        shape_and_slices=[""] * len(matches),
-        dtypes=[raw_variable(match.variable).dtype for match in matches],
-    )
+    with tf.device(HOST):
+        tensors = tf.raw_ops.RestoreV2(
+            prefix=str(prefix),
+            tensor_names=[match.key for match in matches],
+            shape_and_slices=[""] * len(matches),
+            dtypes=[raw_variable(match.variable).dtype for match in matches],
+        )
     for match, tensor in zip(matches, tensors, strict=True):
         share = share_of(match.variable, tensor)
         for component in components(match.variable):

@@ -10,6 +10,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+HOST = "/CPU:0"
+"""The device of main memory.
+
+An operation without a device runs on a GPU, if there is one, and copies its inputs there. Values
+in main memory may be larger than the memory of the GPU, such as those of an embedding table.
+"""
+
 
 class Rule(StrEnum):
     """How the values of one object on several replicas relate.

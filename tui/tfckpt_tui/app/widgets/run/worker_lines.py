@@ -52,7 +52,7 @@ def worker_lines(view: WorkerView, snapshot: RunSnapshot, best: float | None) ->
         line(
             ("gpu ", "label"),
             (clean(gpu.name), "value"),
-            *_fact("busy", f"{gpu.use_percent:.0f}%"),
+            *([] if gpu.use_percent is None else _fact("busy", f"{gpu.use_percent:.0f}%")),
             *_fact("memory", f"{units.size(gpu.memory_used)} of {units.size(gpu.memory_total)}"),
         )
         for gpu in status.gpus

@@ -123,7 +123,8 @@ def _cells(worker: WorkerView) -> dict[str, Sequence[Span]]:
     serves = status.activity is Activity.SERVING
     used = sum(gpu.memory_used for gpu in status.gpus)
     total = sum(gpu.memory_total for gpu in status.gpus)
-    busiest = max((gpu.use_percent for gpu in status.gpus), default=None)
+    uses = [gpu.use_percent for gpu in status.gpus if gpu.use_percent is not None]
+    busiest = max(uses, default=None)
     return {
         "index": ((str(status.index), "strong"),),
         "job": ((clean(status.job), value),),

@@ -1,0 +1,89 @@
+"""What a machine with a GPU does differently, where no GPU is needed to see it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tensorflow_processes import run_with_tensorflow
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+pytestmark = pytest.mark.tensorflow
+
+
+def test_values_in_main_memory_stay_there(tmp_path):
+    """A table that is larger than the memory of a GPU can be saved and restored."""
+    ended = run_with_tensorflow(SCRIPTS / "placement.py", tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    placed = json.loads(ended.stdout.splitlines()[-1])
+    # Only what has a device stays; so the script sees what it looks for.
+    assert placed.pop("plain read") == ["Identity"]
+    assert {name: kinds for name, kinds in placed.items() if kinds} == {}
+
+
+class Nvml:
+    """NVIDIA's management library on a machine with three GPUs, the last of them in parts."""
+
+    class NVMLError(Exception):
+        pass
+
+    UUIDS = ("GPU-aaaa1111", "GPU-bbbb2222", "GPU-cccc3333")
+
+    def nvmlDeviceGetCount(self):
+        return len(self.UUIDS)
+
+    def nvmlDeviceGetHandleByIndex(self, number):
+        if number >= len(self.UUIDS):
+            raise self.NVMLError
+        return number
+
+    def nvmlDeviceGetUUID(self, handle):
+        return self.UUIDS[handle]
+
+    def nvmlDeviceGetHandleByUUID(self, uuid):
+        if uuid != "MIG-part":
+            raise self.NVMLError
+        return uuid
+
+    def nvmlDeviceGetName(self, handle):
+        return f"card {handle}"
+
+    def nvmlDeviceGetMemoryInfo(self, handle):
+        if handle == 1:
+            raise self.NVMLError
+        return SimpleNamespace(used=1 << 30, total=80 << 30)
+
+    def nvmlDeviceGetUtilizationRates(self, handle):
+        if handle == "MIG-part":
+            raise self.NVMLError
+        return SimpleNamespace(gpu=90)
+
+
+@pytest.mark.parametrize(
+    ("visible", "cards"),
+    [
+        (None, ["card 0", "card 2"]),  # The second cannot be read.
+        ("2,0", ["card 2", "card 0"]),
+        ("", []),
+        ("-1", []),
+        ("0,-1,2", ["card 0"]),
+        ("0,7,2", ["card 0"]),
+        ("GPU-cccc3333, GPU-aaaa", ["card 2", "card 0"]),
+        ("MIG-part", ["card MIG-part"]),
+    ],
+)
+def test_the_heartbeat_has_the_gpus_that_cuda_shows(monkeypatch, visible, cards):
+    from tfckpt_trainer.training.telemetry.gpus import GpuReader
+
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    statuses = GpuReader(Nvml()).read()
+    assert [status.name for status in statuses] == cards
+    assert {status.use_percent for status in statuses} <= {90.0, None}
+    assert all((status.use_percent is None) == ("MIG" in status.name) for status in statuses)
