@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from terminal import Terminal
-from test_tour import processes_of
+from test_tour import TOOL_WITH_SMALL_DEMO, processes_of, small_demo_environment
 
 from documentation import undocumented
 
@@ -45,9 +44,9 @@ def test_no_step_is_left_out():
 @pytest.mark.timeout(900)
 def test_each_step_does_what_the_tour_says(tmp_path):
     directory = tmp_path / "run"
-    command = [sys.executable, "-m", "tfckpt_tui.cli.main", "demo", "--dir", str(directory)]
+    command = [*TOOL_WITH_SMALL_DEMO, "demo", "--dir", str(directory)]
     try:
-        with Terminal(command, columns=130, rows=44) as app:
+        with Terminal(command, columns=130, rows=44, environment=small_demo_environment()) as app:
             app.wait_for(r"ckpt-200 ", 120)
             for step in steps():
                 app.press(*(SPECIAL.get(key, key) for key in step.keys))

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import psutil
 import pytest
@@ -18,6 +19,8 @@ from waiting import wait_until
 pytestmark = [pytest.mark.tensorflow, pytest.mark.e2e]
 
 TOOL = [sys.executable, "-m", "tfckpt_tui.cli.main"]
+SCRIPTS = Path(__file__).with_name("scripts")
+TOOL_WITH_SMALL_DEMO = [sys.executable, str(SCRIPTS / "small_demo.py")]
 
 
 def ask(*arguments):
@@ -26,6 +29,12 @@ def ask(*arguments):
         [*TOOL, *arguments, "--json"], capture_output=True, text=True, check=False
     )
     return done.returncode, json.loads(done.stdout)
+
+
+def small_demo_environment():
+    """Lets workers find the program of the small demo."""
+    found = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join([str(SCRIPTS), *([found] if found else [])])}
 
 
 def processes_of(run_dir):
@@ -51,7 +60,8 @@ def run_dir(tmp_path):
 @pytest.mark.timeout(600)
 def test_a_newcomer_takes_the_tour(run_dir):
     run = str(run_dir)
-    with Terminal([*TOOL, "demo", "--dir", run, "--workers", "2"]) as app:
+    command = [*TOOL_WITH_SMALL_DEMO, "demo", "--dir", run, "--workers", "2"]
+    with Terminal(command, environment=small_demo_environment()) as app:
         app.wait_for(r"● training", 90)
         app.wait_for(r"2 of 2 live")
         first_loss = float(app.wait_for(r"loss (\d\.\d+)", 60)[1])

@@ -1,0 +1,41 @@
+"""`tfckpt-tui`, whose demo trains a smaller model and pauses after each step.
+
+The real one would take the processor from the tests beside it, for as long as a person, here a
+test, reads the screen. All else is the program of the demo.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from pathlib import Path
+
+from tfckpt_tui.cli import launch, main
+
+STEP_SECONDS = 0.05
+SIZES = {"CONTEXT": 16, "WIDTH": 32, "BLOCKS": 1, "BATCH": 4}
+
+
+def train() -> None:
+    """Runs the program of the demo in this process."""
+    demo = importlib.import_module(launch.DEMO_MODULE)
+
+    class PacedRun(demo.TrainingRun):
+        def __iter__(self):
+            for batch in super().__iter__():
+                time.sleep(STEP_SECONDS)
+                yield batch
+
+    assert SIZES.keys() <= vars(demo).keys()
+    vars(demo).update(SIZES, TrainingRun=PacedRun)
+    demo.main()
+
+
+if __name__ == "__main__":
+    # Workers get options of the demo alone, but no command of the tool.
+    if sys.argv[1].startswith("-"):
+        train()
+    else:
+        launch.DEMO_MODULE = Path(__file__).stem
+        main.main()
