@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 
@@ -19,26 +18,6 @@ from tfckpt_trainer.rundir.records.worker import Ending
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
-
-
-@pytest.fixture
-def make_run(tmp_path, monkeypatch):
-    """Makes a run of a small model; afterwards signals and uncaught errors are as before."""
-    import keras
-
-    from tfckpt_trainer.training import TrainingRun
-
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    numbers = (signal.SIGTERM, signal.SIGUSR1)
-    handlers = {number: signal.getsignal(number) for number in numbers}
-
-    def make(**options) -> TrainingRun:
-        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-        return TrainingRun(tmp_path / "run", model=model, **options)
-
-    yield make
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 def interrupt_commit(run: RunDirectory, name: str) -> None:
