@@ -180,7 +180,7 @@ class TrainingRun:
             UsageError: There is no run directory, or an option is invalid.
         """
         _check_counts(total_steps=total_steps, save_every_steps=save_every_steps)
-        order = check_order()
+        order = check_order(run_dir)
         if order is not None:
             # A check saves by itself, in a directory of its own.
             run_dir = tensorboard = retention = None
