@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tfckpt_trainer.catalog.commit import point_state_file_at
@@ -17,10 +18,11 @@ from tfckpt_trainer.catalog.verification.verify_checkpoint import record_damage
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import Finish, Head
-from tfckpt_trainer.rundir.records.worker import Activity
+from tfckpt_trainer.rundir.records.worker import Activity, NotFiniteMetric
 from tfckpt_trainer.training.checkpoint.restorer import RestoreOutcome, Restorer
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.state import TrainingState
@@ -191,7 +193,9 @@ class RestoreManager:
         position.best = dict(target.best)
         position.sequence += 1
         self._state.user.restore(outcome.record, worker_restored=outcome.worker_restored)
-        self._telemetry.metrics.set_position(position.step, position.branch)
+        self._telemetry.metrics.set_position(
+            position.step, position.branch, self._not_finite_at(outcome.record)
+        )
         self._telemetry.summaries.start_branch(position.branch, position.step)
         self._telemetry.summaries.write_event(
             position.step, f"Restored {target.name}, left step {left}."
@@ -221,6 +225,12 @@ class RestoreManager:
                 command,
                 checkpoint=target.name,
             )
+
+    def _not_finite_at(self, record: CheckpointRecord | None) -> Sequence[NotFiniteMetric]:
+        """Returns this worker's metrics that were not finite; those of the chief if it is new."""
+        workers = {facts.index: facts for facts in record.workers} if record is not None else {}
+        facts = workers.get(self._group.index) or workers.get(0)
+        return facts.not_finite if facts is not None else ()
 
     def _store_head(self, checkpoint: str, finish: Finish | None) -> None:
         position = self._state.position
