@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -33,3 +35,23 @@ def small_disk(tmp_path):
         pytest.skip("mounting a small file system needs root")
     yield place
     subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.fixture
+def make_run(tmp_path, monkeypatch):
+    """Makes a run of a small model; afterwards signals and uncaught errors are as before."""
+    import keras
+
+    from tfckpt_trainer.training import TrainingRun
+
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    numbers = (signal.SIGTERM, signal.SIGUSR1)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+
+    def make(**options) -> TrainingRun:
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        return TrainingRun(tmp_path / "run", model=model, **options)
+
+    yield make
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

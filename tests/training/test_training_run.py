@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 
@@ -19,26 +18,6 @@ from tfckpt_trainer.rundir.records.worker import Ending
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
-
-
-@pytest.fixture
-def make_run(tmp_path, monkeypatch):
-    """Makes a run of a small model; afterwards signals and uncaught errors are as before."""
-    import keras
-
-    from tfckpt_trainer.training import TrainingRun
-
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    numbers = (signal.SIGTERM, signal.SIGUSR1)
-    handlers = {number: signal.getsignal(number) for number in numbers}
-
-    def make(**options) -> TrainingRun:
-        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-        return TrainingRun(tmp_path / "run", model=model, **options)
-
-    yield make
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 def interrupt_commit(run: RunDirectory, name: str) -> None:
@@ -68,6 +47,31 @@ def test_the_next_save_notes_that_it_completed_an_interrupted_one(make_run, back
     saves = [e for e in read_entries(run) if e.kind is JournalKind.SAVE and e.checkpoint]
     completed = [e for e in saves if "Completed" in e.message]
     assert [entry.checkpoint for entry in completed] == ["ckpt-1"]
+
+
+def test_a_restart_remembers_since_when_a_metric_is_not_finite(make_run):
+    def since(*, first, last):
+        training = make_run(total_steps=last, save_every_steps=2)
+        for step in training:
+            training.report(loss=1.0 if step + 1 < first else float("nan"))
+        (worker,) = read_workers(RunDirectory(training.directory))
+        return [metric.step for metric in worker.not_finite]
+
+    assert since(first=3, last=4) == [3]
+    assert since(first=3, last=6) == [3]
+    assert since(first=9, last=8) == []
+    assert since(first=9, last=10) == [9]
+
+
+def test_a_save_on_a_new_branch_keeps_since_when_a_metric_is_not_finite(make_run):
+    training = make_run(total_steps=4, save_every_steps=2)
+    run = RunDirectory(training.directory)
+    for _ in training:
+        (run.root / "ckpt-2.index").write_text("of another program")
+        training.report(loss=float("nan"))
+    (worker,) = read_workers(run)
+    assert worker.branch == 1
+    assert [metric.step for metric in worker.not_finite] == [1]
 
 
 def test_a_last_save_that_goes_elsewhere_collects_the_values_of_the_script_once(make_run, tmp_path):

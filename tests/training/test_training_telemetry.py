@@ -108,3 +108,20 @@ def test_a_restore_forgets_what_was_not_finite():
     metrics.set_position(3, 1)
     assert metrics.not_finite.current == ()
     assert metrics.reported == {"score": 1.0}
+
+
+def test_a_metric_that_was_not_finite_at_the_restored_checkpoint_keeps_its_first_step():
+    from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
+
+    metrics = StepMetrics()
+    rare = NotFiniteMetric(name="val_loss", value="inf", step=10)
+    metrics.set_position(900, 0, [of_loss(812), rare])
+    assert metrics.not_finite.current == (of_loss(812), rare)
+    metrics.fresh.update(loss=NAN)
+    metrics.step_done(901, 0.1, 0.0)
+    assert metrics.not_finite.current == (of_loss(812), rare)
+    assert metrics.not_finite.take_begun() == []
+    assert str(metrics.reported["val_loss"]) == "inf"
+    metrics.fresh.update(loss=0.5, val_loss=0.5)
+    metrics.step_done(902, 0.1, 0.0)
+    assert metrics.not_finite.current == ()

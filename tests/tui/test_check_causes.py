@@ -190,11 +190,55 @@ def test_a_stored_result_counts_until_the_script_changes(tmp_path, monkeypatch) 
         working_directory=str(tmp_path),
         worker_count=2,
     )
-    found = stored_check(info)
+    run = tmp_path / "run"
+    found = stored_check(info, run)
     assert found is not None and found.exact and found.steps == 2
     other = RunInfo(
         **{**{name: getattr(info, name) for name in info.__struct_fields__}, "worker_count": 1}
     )
-    assert stored_check(other) is None
+    assert stored_check(other, run) is None
     script.write_text("train(more)")
-    assert stored_check(info) is None
+    assert stored_check(info, run) is None
+
+
+@pytest.mark.parametrize(
+    ("checked", "passed", "launched", "counts"),
+    [
+        ("python train.py runs/try", "runs/try", "python train.py runs/b", True),
+        ("python train.py runs/try", "runs/try", "python train.py {work}/runs/b/", True),
+        ("python train.py --dir=runs/try", "runs/try", "python train.py --dir=runs/b", True),
+        (
+            "python train.py --dir runs/try -n 3",
+            "runs/try",
+            "python train.py --dir runs/b -n 3",
+            True,
+        ),
+        ("python train.py", "runs/default", "python train.py runs/b", True),
+        ("python train.py runs/b", "", "python train.py runs/b", True),
+        ("/env/bin/python3.12 ./train.py", "", "python {work}/train.py", True),
+        ("./train.py", "", "python train.py", True),
+        ("python -m train", "", "python train.py", True),
+        ("python -u train.py", "", "python train.py", True),
+        ("python train.py --rate 1 runs/try", "runs/try", "python train.py --rate 2 runs/b", False),
+        ("python train.py runs/try --fast", "runs/try", "python train.py runs/b", False),
+        ("python train.py data/a", "", "python train.py runs/b", False),
+        ("python other.py runs/try", "runs/try", "python train.py runs/b", False),
+        ("env A=1 python train.py", "", "python train.py", False),
+    ],
+)
+def test_a_result_counts_for_the_same_script_with_the_same_options(
+    tmp_path, monkeypatch, checked, passed, launched, counts
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for name in ("train.py", "other.py"):
+        (tmp_path / name).write_text(name)
+    options = CheckOptions(tuple(checked.split()), str(tmp_path))
+    directory = str(tmp_path / passed) if passed else ""
+    store_check(replace(result(exact=True), options=options, run_directory=directory), 1, "")
+    info = RunInfo(
+        id="x",
+        created_at=0.0,
+        command=launched.format(work=tmp_path).split(),
+        working_directory=str(tmp_path),
+    )
+    assert (stored_check(info, tmp_path / "runs" / "b") is not None) == counts

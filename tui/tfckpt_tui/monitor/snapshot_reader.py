@@ -125,7 +125,7 @@ class SnapshotReader:
     def _with_check(self, info: RunInfo | None) -> RunInfo | None:
         """Adds the last check of the script; looked up again only if the description changed."""
         if info is not self._described[0]:
-            self._described = info, with_stored_check(info) if info is not None else None
+            self._described = info, info and with_stored_check(info, self._run.root)
         return self._described[1]
 
     def _read_present(self, now: float, path: str) -> RunSnapshot:

@@ -176,7 +176,7 @@ def status_report(
             "state": state.value,
             "reason": _job_reason(state, job)
             or _reason(state, [status for status, _ in workers], supervisor, now),
-            "exactness": _exactness(info),
+            "exactness": _exactness(info, run),
             "strategy": info.strategy if info else "",
             "worker_count": info.worker_count if info else len(workers),
             "cluster": info.cluster if info else {},
@@ -260,8 +260,8 @@ def _reason(
     return reason
 
 
-def _exactness(info: RunInfo | None) -> Json | None:
-    found = with_stored_check(info).known_exactness if info is not None else None
+def _exactness(info: RunInfo | None, run: RunDirectory) -> Json | None:
+    found = with_stored_check(info, run.root).known_exactness if info is not None else None
     return msgspec.to_builtins(found) | {"words": found.words} if found is not None else None
 
 

@@ -8,7 +8,7 @@ from tfckpt_trainer.catalog.commit import point_state_file_at
 from tfckpt_trainer.catalog.lineage import BranchStep, RestorePlan, plan_restore
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.catalog.scan.history import resume_point
+from tfckpt_trainer.catalog.scan.history import read_head, resume_point
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.documents import store
@@ -76,9 +76,11 @@ def choose_start(run: RunDirectory, name: str, *, through: FrontEnd) -> str:
         plan = plan_restore_of(run, name=name)
         resumed = resume_point(run)
         branch = plan.branch
+        head = read_head(run)
+        is_finished = head is not None and head.finish is not None and head.checkpoint == name
         if resumed is not None and resumed.checkpoint == name and resumed.branch is not None:
             branch = resumed.branch
-        else:
+        if is_finished or resumed is None or resumed.checkpoint != name or resumed.branch is None:
             # As a restore leaves it behind: the next start continues from the last one.
             sequence = 1 + (resumed.sequence if resumed is not None else 0)
             step = plan.target.step or 0

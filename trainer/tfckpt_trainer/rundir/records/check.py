@@ -46,11 +46,14 @@ class CheckOrder(msgspec.Struct, frozen=True, kw_only=True):
         directory: Where each worker writes its trace.
         warm_up: Steps before the save.
         steps: Steps after the save, which are repeated.
+        run_directory: Path that the script passed to `TrainingRun`, which the check replaces; the
+            worker fills it in.
     """
 
     directory: str
     warm_up: int
     steps: int
+    run_directory: str = ""
 
     def trace(self, worker: int) -> str:
         """Path of the trace of a worker: one `CheckedStep` per line."""
@@ -91,6 +94,7 @@ class CheckFacts(msgspec.Struct, frozen=True, kw_only=True):
         input_causes: Why the position of the dataset is not exact, each as a noun phrase.
         input_remedies: What to change in the dataset, each as a sentence.
         iterators: Names of iterators that the script reads itself and did not pass.
+        run_directory: Path of the run directory that the script passed; empty if it passed none.
     """
 
     strategy: str = ""
@@ -104,6 +108,7 @@ class CheckFacts(msgspec.Struct, frozen=True, kw_only=True):
     input_causes: list[str] = []
     input_remedies: list[str] = []
     iterators: list[str] = []
+    run_directory: str = ""
 
 
 class CheckedStep(Document, frozen=True, kw_only=True):

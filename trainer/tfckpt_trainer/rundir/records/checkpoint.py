@@ -9,6 +9,7 @@ import msgspec
 
 from tfckpt_trainer.rundir.documents import Document, SealedDocument
 from tfckpt_trainer.rundir.records.exactness import Exactness
+from tfckpt_trainer.rundir.records.worker import NotFiniteMetric
 
 
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +25,8 @@ class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         state: The content of `run.worker_state`.
+        not_finite: Which of the metrics are None because they are NaN or infinite, and since when;
+            empty in records of earlier versions.
     """
 
     index: int
@@ -34,6 +37,7 @@ class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
     metrics: dict[str, float | None] = {}
     state: dict[str, Any] = {}
+    not_finite: list[NotFiniteMetric] = []
 
 
 class SaveCost(msgspec.Struct, frozen=True, kw_only=True):

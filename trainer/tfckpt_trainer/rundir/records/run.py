@@ -56,14 +56,33 @@ class RunInfo(Document, frozen=True, kw_only=True):
         return with_check(self.exactness, self.check)
 
 
-class Head(SealedDocument, frozen=True, kw_only=True):
-    """`head.json`: the last restore.
+class Finish(msgspec.Struct, frozen=True, kw_only=True):
+    """Why training ended before it had done `total_steps`.
 
     Attributes:
-        checkpoint: Name of the restored checkpoint.
+        reason: Who or what ended it, as a clause.
+        total_steps: The `total_steps` of that training; None if it had none.
+        by_dataset: Whether its dataset ended. A restored position in the dataset tells that too.
+    """
+
+    reason: str
+    total_steps: int | None = None
+    by_dataset: bool = False
+
+    def holds_for(self, total_steps: int | None) -> bool:
+        """Whether training with so many steps is finished too, because it has no more of them."""
+        return total_steps is None or total_steps <= (self.total_steps or 0)
+
+
+class Head(SealedDocument, frozen=True, kw_only=True):
+    """`head.json`: the last restore, or the end of a finished run.
+
+    Attributes:
+        checkpoint: Name of the checkpoint that was restored, or saved at the end.
         step: Its step.
         branch: The branch of later saves.
         sequence: Position in the order of all saves and restores. Later saves have higher ones.
+        finish: Why training ended at this checkpoint; None if it goes on.
     """
 
     has_copy: ClassVar[bool] = True
@@ -72,6 +91,7 @@ class Head(SealedDocument, frozen=True, kw_only=True):
     step: int
     branch: int
     sequence: int
+    finish: Finish | None = None
 
 
 class SupervisorState(StrEnum):

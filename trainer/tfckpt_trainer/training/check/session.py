@@ -22,8 +22,11 @@ from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import WorkerGroup
 
 
-def check_order() -> CheckOrder | None:
+def check_order(run_directory: str | Path | None) -> CheckOrder | None:
     """Returns what to check, if this process was started by a check.
+
+    Args:
+        run_directory: What the script passed as the run directory.
 
     Raises:
         UsageError: The environment variable is not an order.
@@ -32,11 +35,13 @@ def check_order() -> CheckOrder | None:
     if text is None:
         return None
     try:
-        return msgspec.json.decode(text, type=CheckOrder)
+        order = msgspec.json.decode(text, type=CheckOrder)
     except msgspec.DecodeError as error:
         raise UsageError(
             f"{CHECK_VARIABLE} is set and not valid ({error}). Unset it: `unset {CHECK_VARIABLE}`."
         ) from None
+    path = os.path.realpath(run_directory) if run_directory else ""
+    return msgspec.structs.replace(order, run_directory=path)
 
 
 class CheckSession:
@@ -62,6 +67,7 @@ class CheckSession:
         self._saves = saves
         self._restores = restores
         self._digests = StateDigests(state, is_chief=group.is_chief)
+        self._run_directory = order.run_directory
         self._warm_up = order.warm_up
         self._last = order.warm_up + order.steps
         self._phase: Pass | None = None
@@ -154,12 +160,13 @@ class CheckSession:
         if step == self._warm_up + 1:
             # The first step of a process creates what is created late, such as metrics.
             self._digests.find(ScriptNames())
-            facts = collect_facts(
+            found = collect_facts(
                 self._topology,
                 has_dataset=bool(self._batch),
                 iterators=self._digests.iterators,
                 inputs=self._state.worker.inputs.exactness.inputs,
             )
+            facts = msgspec.structs.replace(found, run_directory=self._run_directory)
         metrics = self._telemetry.metrics.newest
         self._write(
             CheckedStep(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tfckpt_trainer.catalog.commit import point_state_file_at
@@ -17,10 +18,11 @@ from tfckpt_trainer.catalog.verification.verify_checkpoint import record_damage
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.run import Head
-from tfckpt_trainer.rundir.records.worker import Activity
+from tfckpt_trainer.rundir.records.run import Finish, Head
+from tfckpt_trainer.rundir.records.worker import Activity, NotFiniteMetric
 from tfckpt_trainer.training.checkpoint.restorer import RestoreOutcome, Restorer
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.state import TrainingState
@@ -40,6 +42,7 @@ class RestoreTarget:
         step: Its step.
         branch: Branch on which training continues after the restore.
         best: Best values of metrics up to its step.
+        finish: Why training ended there; None if it did not.
         problem: Why it cannot be restored; then only the name is set.
     """
 
@@ -47,6 +50,7 @@ class RestoreTarget:
     step: int = 0
     branch: int = 0
     best: dict[str, float] = field(default_factory=dict)
+    finish: Finish | None = None
     problem: str = ""
 
 
@@ -82,11 +86,15 @@ class RestoreManager:
         self._restorer = restorer
         self._saves = saves
 
-    def restore_newest(self, *, partial: bool) -> None:
+    def restore_newest(self, *, partial: bool) -> Finish | None:
         """Restores the newest good checkpoint, or starts at step 0 if there is none.
 
         Args:
             partial: Whether to restore what fits if the checkpoint does not fit the model.
+
+        Returns:
+            Why training ended at the restored checkpoint; None if it goes on there, or if the
+            position in its dataset tells.
 
         Raises:
             RefusedError: There are checkpoints, and none of them can be restored.
@@ -101,7 +109,10 @@ class RestoreManager:
             outcome = self._read(target.name, partial=partial)
             if not outcome.problems:
                 self._move_to(target, outcome, None, JournalKind.START)
-                return
+                finish = target.finish
+                if finish is None or not finish.by_dataset or outcome.input_starts_over:
+                    return finish
+                return None
             refused += outcome.problems
             self._telemetry.journal.note(
                 JournalKind.REFUSED,
@@ -117,6 +128,13 @@ class RestoreManager:
             )
         self._telemetry.summaries.start_branch(0, 0)
         self._telemetry.note(JournalKind.START, "Started at step 0.")
+        return None
+
+    def record_finish(self, finish: Finish) -> None:
+        """Records that training ended at the checkpoint that was saved or restored last."""
+        position = self._state.position
+        if position.parent is not None:
+            self._store_head(position.parent, finish)
 
     def find(self, name: str) -> RestoreTarget:
         """Looks up a checkpoint to restore, after all saves in progress are finished."""
@@ -175,20 +193,15 @@ class RestoreManager:
         position.best = dict(target.best)
         position.sequence += 1
         self._state.user.restore(outcome.record, worker_restored=outcome.worker_restored)
-        self._telemetry.metrics.set_position(position.step, position.branch)
+        self._telemetry.metrics.set_position(
+            position.step, position.branch, self._not_finite_at(outcome.record)
+        )
         self._telemetry.summaries.start_branch(position.branch, position.step)
         self._telemetry.summaries.write_event(
             position.step, f"Restored {target.name}, left step {left}."
         )
-        head = Head(
-            checkpoint=target.name,
-            step=position.step,
-            branch=position.branch,
-            sequence=position.sequence,
-        )
-        journal = self._telemetry.journal
-        journal.later(lambda: store(self._run.head_file, head))
-        journal.later(lambda: point_state_file_at(self._run, target.name))
+        self._store_head(target.name, target.finish)
+        self._telemetry.journal.later(lambda: point_state_file_at(self._run, target.name))
         size = self._group.size
         left_out = f"{len(outcome.left_out)} tensors left out, " if outcome.left_out else ""
         self._telemetry.note(
@@ -213,6 +226,23 @@ class RestoreManager:
                 checkpoint=target.name,
             )
 
+    def _not_finite_at(self, record: CheckpointRecord | None) -> Sequence[NotFiniteMetric]:
+        """Returns this worker's metrics that were not finite; those of the chief if it is new."""
+        workers = {facts.index: facts for facts in record.workers} if record is not None else {}
+        facts = workers.get(self._group.index) or workers.get(0)
+        return facts.not_finite if facts is not None else ()
+
+    def _store_head(self, checkpoint: str, finish: Finish | None) -> None:
+        position = self._state.position
+        head = Head(
+            checkpoint=checkpoint,
+            step=position.step,
+            branch=position.branch,
+            sequence=position.sequence,
+            finish=finish,
+        )
+        self._telemetry.journal.later(lambda: store(self._run.head_file, head))
+
     def _plan_start(self) -> _StartPlan:
         """Cleans up after an earlier process, and lists the checkpoints to try; chief only."""
         finish_interrupted_prunes(self._run)
@@ -221,7 +251,8 @@ class RestoreManager:
         for sentence in damage_at_start(self._run):
             self._telemetry.journal.note(JournalKind.NOTE, sentence)
         catalog = Catalog(self._run)
-        found = in_order_of_use(catalog.scan(time.time()), read_head(self._run))
+        head = read_head(self._run)
+        found = in_order_of_use(catalog.scan(time.time()), head)
         checkpoints = [c for c in found if c.step is not None]
         resumed = resume_point(self._run)
         first = resumed.checkpoint if resumed else None
@@ -233,6 +264,7 @@ class RestoreManager:
                 step=c.step or 0,
                 branch=tips.at_start(c, resumed),
                 best=_best_of(c),
+                finish=head.finish if head is not None and head.checkpoint == c.name else None,
             )
             for c in checkpoints
         ]

@@ -45,6 +45,7 @@ class RestoreOutcome:
         adopted: What was taken from where in a checkpoint that another program saved.
         inputs: What was done with each input pipeline that is not at its exact position, as a
             clause.
+        input_starts_over: Whether an input pipeline is not at the position that was saved.
     """
 
     problems: tuple[str, ...] = ()
@@ -57,6 +58,7 @@ class RestoreOutcome:
     left_out: tuple[str, ...] = ()
     adopted: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
+    input_starts_over: bool = False
 
     @property
     def input_words(self) -> str:
@@ -115,6 +117,8 @@ class Restorer:
             left_out=tuple(checks[0].left_out),
             adopted=prepared.adoption.notes if prepared.adoption is not None else (),
             inputs=tuple(dict.fromkeys(clause for read in readings for clause in read.inputs.done)),
+            input_starts_over=not with_worker_state
+            or any(read.inputs.starts_over for read in readings),
         )
 
     def _check(self, name: str, *, partial: bool) -> tuple[RestoreCheck, Prepared]:

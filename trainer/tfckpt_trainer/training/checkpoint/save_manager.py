@@ -257,7 +257,7 @@ class SaveManager:
     def _change_branch(self, request: SaveRequest, problem: str, branch: int) -> SaveRequest:
         """Goes on with a new branch, on which the name of this step is free."""
         self._state.position.branch = branch
-        self._telemetry.metrics.set_position(request.step, branch)
+        self._telemetry.metrics.branch = branch
         self._telemetry.summaries.start_branch(branch, request.step)
         self._telemetry.note(
             JournalKind.NOTE,

@@ -14,6 +14,9 @@ from tfckpt_trainer.training.worker_group import (
     uses_parameter_servers,
 )
 
+_EPOCH = "epoch"
+"""Name of the epoch to begin with, in the state of the run."""
+
 
 class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Adds commands and checkpoints to `model.fit`. Prefer `tfckpt_trainer.training.fit`.
@@ -45,6 +48,8 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]
             )
         self._run = run
         self._began = 0.0
+        self._next_epoch = 0
+        run.before_save(self._keep)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Restores the newest checkpoint and sets the initial epoch.
@@ -58,15 +63,23 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]
         if not self.model.optimizer.built:
             with self.model.distribute_strategy.scope():
                 self.model.optimizer.build(self.model.trainable_variables)
-        self._run.open()
-        steps = self.params.get("steps")
-        if steps and self._run.step:
+        steps, epochs = self.params.get("steps"), self.params["epochs"]
+        self._run.open(total_steps=epochs * steps if steps else None)
+        if self._run.is_over:
+            self.model._initial_epoch = epochs
+        elif self._run.step and (steps or _EPOCH in self._run.state):
             # Keras's own BackupAndRestore resumes in the same way.
-            self.model._initial_epoch = self._run.step // steps
+            first = self._run.state.get(_EPOCH)
+            self.model._initial_epoch = self._run.step // steps if first is None else first
         self._run.note(
             "keras.Model.fit controls the input pipeline: a restore in place does not restore the "
             "iterator state, and a cold restore starts the epoch of the checkpoint again."
         )
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Takes the number of the epoch."""
+        del logs
+        self._next_epoch = epoch
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Starts the timer of the step."""
@@ -75,7 +88,8 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Reports the metrics and ends the step."""
-        del batch
+        # A save after the last batch of an epoch goes on with the next one.
+        self._next_epoch += batch + 1 == self.params.get("steps")
         self._run.report(**(logs or {}))
         self._run.step_done(time.perf_counter() - self._began)
         if self._run.is_over:
@@ -83,10 +97,15 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Reports the validation metrics of the epoch."""
-        del epoch
+        self._next_epoch = epoch + 1
         self._run.report(**{name: v for name, v in (logs or {}).items() if name.startswith("val_")})
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Saves the last step and closes the run."""
         del logs
+        if self.model.stop_training and not self._run.is_over:
+            self._run.finish(f"a callback set model.stop_training in epoch {self._next_epoch}")
         self._run.close(finished=True)
+
+    def _keep(self) -> None:
+        self._run.state[_EPOCH] = self._next_epoch

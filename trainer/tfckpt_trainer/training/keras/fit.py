@@ -244,7 +244,7 @@ class FitLoop:
         self._callbacks.all.on_epoch_end(epoch, logs)
         self._in_epoch = False
         if self._group.any(bool(self._model.stop_training)):
-            self._run.finish()
+            self._run.finish(f"a callback set model.stop_training in epoch {epoch + 1}")
         return logs
 
     def _keep(self) -> None:

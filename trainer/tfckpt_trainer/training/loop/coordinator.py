@@ -53,6 +53,7 @@ class Coordinator:
 
     Attributes:
         ending: Why the run is over; None while it goes on.
+        finish_reason: Why it is finished, as a clause; empty if all its steps are done.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Coordinator:
         self._stops: deque[tuple[Ending, str]] = deque()
         self._save_triggers: deque[str] = deque()
         self.ending: Ending | None = None
+        self.finish_reason = ""
 
     @property
     def needs_sync(self) -> bool:
@@ -115,9 +117,13 @@ class Coordinator:
         """Makes all workers save after this step; called like `request_stop`."""
         self._save_triggers.append(trigger)
 
-    def request_finish(self) -> None:
-        """Ends the run as finished after this step; all workers call it in the same step."""
-        self.request_stop(Ending.FINISHED)
+    def request_finish(self, reason: str) -> None:
+        """Ends the run as finished after this step; all workers call it in the same step.
+
+        Args:
+            reason: Who or what ended it, as a clause.
+        """
+        self.request_stop(Ending.FINISHED, reason)
         self._sync_agreed = True
 
     def step_done(self, step: int, seconds: float, input_seconds: float) -> None:
@@ -142,14 +148,27 @@ class Coordinator:
         if self._handler.paused:
             self._wait_for_resume()
 
-    def finish(self) -> None:
-        """Saves at the end of training.
+    @property
+    def requested_finish(self) -> str:
+        """Why the run was asked to end as finished; empty if it was not."""
+        return next((reason for end, reason in self._stops if end is Ending.FINISHED), "")
+
+    def finish(self, reason: str = "") -> None:
+        """Saves at the end of training, and ends the run.
+
+        Args:
+            reason: Why training ended, as a clause; empty if all its steps are done.
 
         Raises:
             TfckptError: The last steps could not be saved.
         """
         self._save_last("end")
-        self.ending = self.ending or Ending.FINISHED
+        if self.ending is None:
+            self.finish_saved(reason)
+
+    def finish_saved(self, reason: str) -> None:
+        """Ends a run whose last step is saved; see `finish`."""
+        self.ending, self.finish_reason = Ending.FINISHED, reason
 
     def _save_last(self, trigger: str) -> None:
         """Saves the last step; waits for room on the disk until someone ends the run.
@@ -264,7 +283,7 @@ class Coordinator:
 
     def _stop(self, ending: Ending, reason: str) -> None:
         if ending is Ending.FINISHED:
-            self.finish()
+            self.finish(reason)
             return
         unsaved = ""
         if ending is Ending.PREEMPTED:

@@ -53,6 +53,7 @@ from tfckpt_trainer.training.loop.command_handler import CommandHandler
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.loop.coordinator import Coordinator
 from tfckpt_trainer.training.loop.dataset_end import DatasetEnd
+from tfckpt_trainer.training.loop.finish import DATASET_ENDED, FinishedRun
 from tfckpt_trainer.training.loop.inputs import InputDataset, Inputs
 from tfckpt_trainer.training.loop.parameter_server_step import ParameterServerStep
 from tfckpt_trainer.training.loop.run_ownership import RunOwnership
@@ -179,7 +180,7 @@ class TrainingRun:
             UsageError: There is no run directory, or an option is invalid.
         """
         _check_counts(total_steps=total_steps, save_every_steps=save_every_steps)
-        order = check_order()
+        order = check_order(run_dir)
         if order is not None:
             # A check saves by itself, in a directory of its own.
             run_dir = tensorboard = retention = None
@@ -240,6 +241,7 @@ class TrainingRun:
         self._saves = saves = SaveManager(run, saver, state, telemetry, pruner, options)
         restorer = Restorer(run, group, state)
         self._restores = RestoreManager(run, group, state, telemetry, restorer, saves)
+        self._finished = FinishedRun(run, state.position, telemetry, self._restores)
 
         # Work between steps.
         improvement = (
@@ -424,12 +426,16 @@ class TrainingRun:
             Ending.PREEMPTED if preempted else Ending.STOPPED, reason.strip()
         )
 
-    def finish(self) -> None:
+    def finish(self, reason: str = "") -> None:
         """Ends the run as finished after this step, with a save.
 
-        All workers must call it in the same step, for example because of equal metrics.
+        All workers must call it in the same step, for example because of equal metrics. A
+        finished run that is started again trains nothing, unless `total_steps` was raised.
+
+        Args:
+            reason: Who or what ended it, as a clause, for the event log.
         """
-        self._coordinator.request_finish()
+        self._coordinator.request_finish(reason.strip() or "the script called run.finish()")
 
     def __iter__(self) -> Iterator[Any]:
         """Yields the input of each step, and handles saves and commands between steps.
@@ -442,13 +448,13 @@ class TrainingRun:
         try:
             while not self.is_over:
                 if self._total_steps is not None and self.step >= self._total_steps:
-                    self._finish()
+                    self._end()
                     continue
                 began = time.perf_counter()
                 metrics.enter(Phase.INPUT)
                 read = self._next_input()
                 if read is None:
-                    self._finish()
+                    self._end(DATASET_ENDED)
                     continue
                 batch, waited = read
                 metrics.enter(Phase.SCRIPT)
@@ -466,11 +472,15 @@ class TrainingRun:
         with self._shutdown.peers_watched:
             return self._dataset_end.next()
 
-    def open(self) -> None:
+    def open(self, *, total_steps: int | None = None) -> None:
         """Restores the newest good checkpoint and starts taking commands.
 
         Loops that cannot iterate over the run call `open`, `step_done` and `close`; iterating
         calls all three.
+
+        Args:
+            total_steps: The steps of the loop, if `TrainingRun` was created without them. They
+                decide whether a run that ended before them is finished.
 
         Raises:
             RefusedError: Another trainer uses this directory, or no checkpoint in it fits.
@@ -499,7 +509,11 @@ class TrainingRun:
                 if self._group.is_chief:
                     self._ownership.acquire(**self._info(), exactness=exactness)
                     self._telemetry.note_exactness(exactness)
-            self._restores.restore_newest(partial=self._partial)
+            self._total_steps = self._total_steps or total_steps
+            finish = self._restores.restore_newest(partial=self._partial)
+            reason = self._finished.opened(finish, self._total_steps)
+            if reason:
+                self._coordinator.finish_saved(reason)
             if self._check is not None:
                 self._check.opened()
             elif self._group.is_chief:
@@ -549,13 +563,13 @@ class TrainingRun:
                 self._check.step_done()
                 self._end_check()
 
-    def _finish(self) -> None:
+    def _end(self, reason: str = "") -> None:
         with self._shutdown.peers_watched:
             if self._check is not None:
                 self._check.data_ended()
                 self._end_check()
             else:
-                self._coordinator.finish()
+                self._coordinator.finish(reason)
 
     def _end_check(self) -> None:
         if self._check is not None and self._check.is_done:
@@ -570,7 +584,7 @@ class TrainingRun:
         if self._shutdown.is_done:
             return
         if finished and not self.is_over and self._check is None:
-            self._finish()
+            self._end(self._coordinator.requested_finish)
         ending = self._coordinator.ending
         if ending is None:
             self._abandon()
@@ -579,9 +593,10 @@ class TrainingRun:
             self._saves.finish_all()
             # A worker that leaves while others still wait in a collective would look dead.
             self._group.barrier()
+        detail = ""
         if ending is Ending.FINISHED:
-            self._note(JournalKind.FINISH, f"Finished after step {self.step}.")
-        self._shutdown.release(ending)
+            detail = self._finished.closed(self._coordinator.finish_reason, self._total_steps)
+        self._shutdown.release(ending, detail)
         if ending is Ending.PREEMPTED or (ending is Ending.STOPPED and was_launched()):
             # The process is about to exit. Iterators of the script or of Keras would delay that
             # when the functions that created them return.

@@ -32,10 +32,12 @@ class RestoredInputs:
     Attributes:
         done: A clause for each pipeline that is not at its exact position.
         unfit: Names of pipelines that start over because their position did not fit.
+        starts_over: Whether a pipeline is not at the position that was saved.
     """
 
     done: list[str] = field(default_factory=list)
     unfit: list[str] = field(default_factory=list)
+    starts_over: bool = False
 
 
 class InputState:
@@ -137,9 +139,11 @@ class InputState:
         for name, pipeline in self._pipelines.items():
             read = elements.get(name)
             if name not in saved or not pipeline.saves_iterator:
+                restored.starts_over |= read is None or not pipeline.facts.skips
                 restored.done.append(pipeline.start_over(read, self.report))
             elif not self._restore_iterator(prefix, name):
                 restored.unfit.append(name)
+                restored.starts_over = True
                 over = pipeline.start_over(read, self.report)
                 why = "the dataset is not the one whose position was saved"
                 restored.done.append(f"{over}, because {why}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfckpt_trainer.rundir.records.worker import NotFiniteMetric
@@ -44,9 +44,9 @@ class FiniteWatch:
         if changed:
             self._update()
 
-    def restored(self) -> None:
-        """Forgets all metrics: training continues from an earlier state."""
-        self._episodes.clear()
+    def restored(self, metrics: Sequence[NotFiniteMetric]) -> None:
+        """Takes the metrics that were not finite when the restored checkpoint was saved."""
+        self._episodes = {metric.name: _Episode(metric) for metric in metrics}
         self._update()
 
     def take_begun(self) -> list[NotFiniteMetric]:

@@ -154,6 +154,7 @@ class Heartbeat:
             input_wait_seconds=median(metrics.input_seconds),
             memory_bytes=self._process.memory_info().rss,
             metrics=finite(metrics.reported),
+            not_finite=list(metrics.not_finite.current),
         )
 
     def _measure_cpu(self) -> float | None:

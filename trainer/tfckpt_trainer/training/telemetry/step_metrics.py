@@ -6,11 +6,11 @@ import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
+from tfckpt_trainer.rundir.records.worker import Activity, Ending, NotFiniteMetric, Phase
 from tfckpt_trainer.training.telemetry.finite_watch import FiniteWatch
 from tfckpt_trainer.training.telemetry.save_tally import SaveTally
 
@@ -89,13 +89,22 @@ class StepMetrics:
         self.phase = phase
         self.phase_since = time.time()
 
-    def set_position(self, step: int, branch: int) -> None:
-        """Sets the position to that of a restored checkpoint."""
+    def set_position(
+        self, step: int, branch: int, not_finite: Sequence[NotFiniteMetric] = ()
+    ) -> None:
+        """Sets the position to that of a restored checkpoint.
+
+        Args:
+            step: Its step.
+            branch: The branch of later saves.
+            not_finite: The metrics that were not finite when it was saved.
+        """
         self.step = step
         self.branch = branch
         # NaN of the steps that were left behind must not mark the next checkpoints.
         self.reported = {n: value for n, value in self.reported.items() if math.isfinite(value)}
-        self.not_finite.restored()
+        self.reported |= {metric.name: float(metric.value) for metric in not_finite}
+        self.not_finite.restored(not_finite)
         self.saves.restored(step)
         self.forget_steps()
 

@@ -97,6 +97,7 @@ class CheckResult:
         objects: Number of objects whose state was compared, on the worker that has most.
         has_input: Whether the input of each step was compared.
         seconds: How long the check took.
+        run_directory: Path of the run directory that the script passed; empty if it passed none.
     """
 
     options: CheckOptions
@@ -106,6 +107,7 @@ class CheckResult:
     objects: int
     has_input: bool
     seconds: float
+    run_directory: str = ""
 
     @property
     def exact(self) -> bool:
@@ -274,6 +276,7 @@ def _result(options: CheckOptions, traces: dict[int, Trace], seconds: float) -> 
         objects=max(len(line.state) for line in lines),
         has_input=any(line.batch for line in lines),
         seconds=seconds,
+        run_directory=next((line.facts.run_directory for line in lines if line.facts), ""),
     )
 
 

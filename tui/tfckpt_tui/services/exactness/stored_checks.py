@@ -1,15 +1,16 @@
 """Keeps the results of checks in the user's state directory, one for each command.
 
-The run directory of a training stays untouched. A result counts for the same command in the same
-working directory, with as many workers, as long as the script has not changed.
+The run directory of a training stays untouched. A result counts for the same script with the same
+options in the same working directory, with as many workers, as long as the script has not changed.
+Which run directory and which Python the command names does not matter.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -58,7 +59,7 @@ def store_check(result: CheckResult, processes: int, difference: str) -> Path | 
         OSError: The disk refuses.
     """
     options = result.options
-    path = _file(options.command, options.working_directory, processes)
+    path = _file(options, processes, result.run_directory)
     if path is None:
         return None
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,26 +79,37 @@ def store_check(result: CheckResult, processes: int, difference: str) -> Path | 
     return path
 
 
-def stored_check(info: RunInfo) -> StoredCheck | None:
+def stored_check(info: RunInfo, root: Path) -> StoredCheck | None:
     """Returns the result that counts for a run; None if its script was not checked as it is.
 
     Args:
         info: The description of the run, which has its command.
+        root: Its run directory.
     """
     if not info.command or not info.working_directory:
         return None
-    path = _file(info.command, info.working_directory, info.worker_count or 1)
-    try:
-        found = load_if_exists(path, StoredCheck) if path is not None else None
-    except (DamagedFileError, OSError):
-        return None
     options = CheckOptions(tuple(info.command), info.working_directory)
-    return found if found is not None and found.script == script_digest(options) else None
+    script = script_digest(options)
+    # The script may use the word for something else, and take the run directory of the launcher.
+    for run_directory in (os.path.realpath(root), ""):
+        path = _file(options, info.worker_count or 1, run_directory)
+        try:
+            found = load_if_exists(path, StoredCheck) if path is not None else None
+        except (DamagedFileError, OSError):
+            continue
+        if found is not None and found.script == script:
+            return found
+    return None
 
 
-def with_stored_check(info: RunInfo) -> RunInfo:
-    """Returns the description of a run with the last check of its script, if there was one."""
-    found = stored_check(info)
+def with_stored_check(info: RunInfo, root: Path) -> RunInfo:
+    """Returns the description of a run with the last check of its script, if there was one.
+
+    Args:
+        info: The description.
+        root: The run directory.
+    """
+    found = stored_check(info, root)
     if found is None:
         return info
     result = CheckSummary(at=found.checked_at, steps=found.steps, difference=found.difference)
@@ -106,17 +118,55 @@ def with_stored_check(info: RunInfo) -> RunInfo:
 
 def script_digest(options: CheckOptions) -> str:
     """Returns a digest of the script that a command runs; empty if it names no file."""
-    for before, word in zip(("", *options.command), options.command, strict=False):
-        name = f"{word.replace('.', '/')}.py" if before == "-m" else word
+    found = _find_script(options)
+    return hashlib.sha256(found[1].read_bytes()).hexdigest() if found is not None else ""
+
+
+def _find_script(options: CheckOptions) -> tuple[int, Path] | None:
+    """Returns the place of the script in a command and its path; None if it names no file."""
+    for place, word in enumerate(options.command):
+        is_module = place > 0 and options.command[place - 1] == "-m"
+        name = f"{word.replace('.', '/')}.py" if is_module else word
         path = Path(options.working_directory, name)
         if name.endswith(".py") and path.is_file():
-            return hashlib.sha256(path.read_bytes()).hexdigest()
-    return ""
+            return place, path
+    return None
 
 
-def _file(command: Sequence[str], working_directory: str, processes: int) -> Path | None:
+def _file(options: CheckOptions, processes: int, run_directory: str) -> Path | None:
     directory = state_directory()
     if directory is None:
         return None
-    words = "\0".join([os.path.realpath(working_directory), str(processes), *command])
-    return directory / "checks" / f"{hashlib.sha256(words.encode()).hexdigest()[:32]}.json"
+    working_directory = os.path.realpath(options.working_directory)
+    words = [working_directory, str(processes), *_what_runs(options, run_directory)]
+    digest = hashlib.sha256("\0".join(words).encode()).hexdigest()
+    return directory / "checks" / f"{digest[:32]}.json"
+
+
+def _what_runs(options: CheckOptions, run_directory: str) -> list[str]:
+    """Returns the command without its Python, and without the word that is the run directory."""
+    command = list(options.command)
+    found = _find_script(options)
+    before: list[str] = []
+    if found is not None:
+        place, script = found
+        before = [word for word in command[:place] if not _PYTHON.match(word)]
+        before.append(os.path.realpath(script))
+        command = command[place + 1 :]
+
+    def is_run_directory(word: str) -> bool:
+        path = os.path.join(options.working_directory, word)
+        return bool(run_directory) and os.path.realpath(path) == run_directory
+
+    after = []
+    for word in command:
+        name, equals, value = word.partition("=")
+        if equals and is_run_directory(value):
+            after.append(name)
+        elif not is_run_directory(word):
+            after.append(word)
+    return [*before, *after]
+
+
+_PYTHON = re.compile(r"(?:.*/)?python[\d.]*$|-m$|-[uBs]+$")
+"""The interpreter and those of its options that do not change what a script computes."""
