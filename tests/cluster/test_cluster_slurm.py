@@ -14,8 +14,10 @@ from tfckpt_trainer.cluster.host_list import expand_hosts
 from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
+from tfckpt_trainer.rundir.records.worker import Ending
 
 pytestmark = pytest.mark.cluster
 
@@ -214,9 +216,21 @@ def steer(run, job):
 
 @pytest.mark.tensorflow
 def test_srun_without_a_launcher_refuses_tasks_that_train_alone(cluster, tmp_path):
-    command = [sys.executable, str(TRAIN), "--run-dir", str(tmp_path / "run"), "--one-worker"]
+    command = [sys.executable, str(TRAIN), "--run-dir", str(tmp_path / "run")]
+    command += ["--strategy", "one-device"]
     with pytest.raises(AssertionError, match="Slurm started 2 tasks"):
         cluster.call("srun", "--ntasks=2", *command, timeout=120)
+
+
+@pytest.mark.tensorflow
+def test_all_tasks_of_a_plain_srun_with_a_parameter_server_end_with_the_chief(cluster, tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    command = [sys.executable, str(TRAIN), "--run-dir", str(run.root)]
+    command += ["--strategy", "parameter-server"]
+    cluster.call("srun", "--nodes=2", "--ntasks=3", *command, timeout=180)
+    (chief,) = read_workers(run)
+    assert (chief.step, chief.ending) == (60, Ending.FINISHED)
+    assert (run.root / "digest").exists()
 
 
 def test_hosts_are_expanded_as_scontrol_does(cluster):

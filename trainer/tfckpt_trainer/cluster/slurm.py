@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfckpt_trainer.cluster.host_list import expand_counts, expand_hosts
-from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config
+from tfckpt_trainer.cluster.tasks import cluster_of, least_tasks_in_words, tasks, tf_config
 from tfckpt_trainer.errors import UsageError
 
 FIRST_PORT = 12000
@@ -175,8 +175,8 @@ def slurm_tf_config(step: SlurmStep, parameter_servers: int = 0) -> str:
     workers = len(step.places) - others
     if workers < 1:
         raise UsageError(
-            f"The step has {len(step.places)} tasks; expected at least {others + 1}: a chief, "
-            f"{parameter_servers} parameter servers and a worker. Use `srun --ntasks={others + 1}`."
+            f"The step has {len(step.places)} tasks; expected at least {others + 1}: "
+            f"{least_tasks_in_words(parameter_servers)}. Use `srun --ntasks={others + 1}`."
         )
     members = tasks(workers, parameter_servers)
     return tf_config(cluster_of(members, step.addresses), members[step.task])
