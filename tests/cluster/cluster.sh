@@ -57,6 +57,7 @@ AuthType=auth/munge
 AuthInfo=socket=$dir/munge.sock
 CryptoType=crypto/munge
 MpiDefault=none
+GresTypes=gpu
 ProctrackType=proctrack/pgid
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -83,10 +84,13 @@ InactiveLimit=0
 KillWait=10
 MinJobAge=600
 ReturnToService=2
-NodeName=$prefix[0-$last] NodeAddr=$prefix[0-$last] CPUs=16 RealMemory=8000 State=UNKNOWN
+NodeName=$prefix[0-$last] NodeAddr=$prefix[0-$last] CPUs=16 RealMemory=8000 Gres=gpu:4 State=UNKNOWN
 PartitionName=batch Nodes=$prefix[0-$last] Default=YES MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE OverSubscribe=NO GraceTime=${GRACE_SECONDS:-15}
 PartitionName=urgent Nodes=$prefix[0-$last] MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 C
+  # Devices like /dev/null stand for GPUs: Slurm only hands out their numbers.
+  for i in 0 1 2 3; do mknod "$dir/gpu$i" c 1 3; done
+  echo "NodeName=$prefix[0-$last] Name=gpu File=$dir/gpu[0-3]" >"$dir/gres.conf"
 }
 
 case ${1:-} in

@@ -12,10 +12,12 @@ import pytest
 
 from tfckpt_trainer.cluster.host_list import expand_hosts
 from tfckpt_trainer.launch.orphans import read_supervisor
-from tfckpt_trainer.rundir.health import read_workers
+from tfckpt_trainer.rundir.health import process_lives, read_workers
 from tfckpt_trainer.rundir.journal import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
+from tfckpt_trainer.rundir.records.worker import Ending
 
 pytestmark = pytest.mark.cluster
 
@@ -160,6 +162,27 @@ def test_a_dead_node_is_replaced_if_it_is_needed(run, place, nodes):
         run.cluster.control("boot", host)
 
 
+def test_a_start_on_another_node_waits_until_the_cut_off_one_has_saved_and_ended(run):
+    job = run.launch_worker(*TRAINS)
+    run.wait_for_files("ready-0")
+    run.wait_for_processes(1)
+    (run.root / "ready-0").unlink()
+    (node,) = run.job.nodes
+    cut_off = read_supervisor(run.directory)
+    host = run.cluster.number(node)
+    run.cluster.control("cut", host)
+    try:
+        run.cluster.release(job)
+        run.wait_for_message(f"still runs on {node} (process {cut_off.pid}).")
+        # It trained on, and leaves no process beside the new ones.
+        run.wait_for_files("saved-0", "ready-0")
+        assert not process_lives(cut_off.pid, cut_off.process_started_at)
+        assert node not in run.job.nodes
+        assert not run.messages(JournalKind.FAILED)
+    finally:
+        run.cluster.control("heal", host)
+
+
 def test_a_preempted_job_saves_within_the_grace_time_and_goes_on_later(run):
     job = run.launch_worker(*TRAINS, options=TWO_NODES)
     run.wait_for_files("ready-0", "ready-1")
@@ -214,9 +237,21 @@ def steer(run, job):
 
 @pytest.mark.tensorflow
 def test_srun_without_a_launcher_refuses_tasks_that_train_alone(cluster, tmp_path):
-    command = [sys.executable, str(TRAIN), "--run-dir", str(tmp_path / "run"), "--one-worker"]
+    command = [sys.executable, str(TRAIN), "--run-dir", str(tmp_path / "run")]
+    command += ["--strategy", "one-device"]
     with pytest.raises(AssertionError, match="Slurm started 2 tasks"):
         cluster.call("srun", "--ntasks=2", *command, timeout=120)
+
+
+@pytest.mark.tensorflow
+def test_all_tasks_of_a_plain_srun_with_a_parameter_server_end_with_the_chief(cluster, tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    command = [sys.executable, str(TRAIN), "--run-dir", str(run.root)]
+    command += ["--strategy", "parameter-server"]
+    cluster.call("srun", "--nodes=2", "--ntasks=3", *command, timeout=180)
+    (chief,) = read_workers(run)
+    assert (chief.step, chief.ending) == (60, Ending.FINISHED)
+    assert (run.root / "digest").exists()
 
 
 def test_hosts_are_expanded_as_scontrol_does(cluster):

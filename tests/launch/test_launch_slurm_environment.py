@@ -157,8 +157,19 @@ def test_consecutive_jobs_and_steps_on_a_node_have_other_ports(job, number, task
     [
         ({"CUDA_VISIBLE_DEVICES": "0,1,2,3", "SLURM_STEP_GPUS": "0,1,2,3"}, "0,1"),
         ({"CUDA_VISIBLE_DEVICES": "0,1,2,3", "SLURM_LOCALID": "1"}, "2,3"),
-        # Slurm has bound one GPU to each task.
-        ({"CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "0,1"}, None),
+        # With --gpus-per-task, Slurm has bound two GPUs of four to each task.
+        (
+            {
+                "CUDA_VISIBLE_DEVICES": "2,3",
+                "SLURM_STEP_GPUS": "2,3",
+                "SLURM_GPUS_ON_NODE": "4",
+                "SLURM_LOCALID": "1",
+            },
+            None,
+        ),
+        # With cgroups, the names of GPUs begin with 0 in each task.
+        ({"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_GPUS_ON_NODE": "4", "SLURM_LOCALID": "1"}, None),
+        ({"CUDA_VISIBLE_DEVICES": "0,1,2", "SLURM_GPUS_ON_NODE": "3", "SLURM_LOCALID": "1"}, "1"),
         # One GPU for two tasks: nothing to share out.
         ({"CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "0"}, None),
         ({"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}, None),

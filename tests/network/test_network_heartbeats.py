@@ -13,6 +13,8 @@ from network_disks import short_directory, sshfs_mounts
 
 from beating import beating
 from faulty_file_system import faulty_mounts
+from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.launch.reporter import Reporter
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.files import overwrite, read_bounded, write_atomic
@@ -21,6 +23,7 @@ from tfckpt_trainer.rundir.health import WorkerState, read_workers, worker_state
 from tfckpt_trainer.rundir.liveness import find_other_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage import clock
 from tfckpt_trainer.rundir.storage.directory_changes import PolledDirectory, watch_directory
@@ -85,7 +88,7 @@ def status_at(at: float, **fields: object) -> WorkerStatus:
     return WorkerStatus(updated_at=at, **(known | fields))
 
 
-def beat(file: HeartbeatFile, **fields: object) -> None:
+def beat(file: HeartbeatFile[WorkerStatus], **fields: object) -> None:
     status = status_at(time.time(), **fields)
     file.write(status, if_full=status)
 
@@ -101,7 +104,7 @@ def test_a_link_to_a_network_disk_is_found_without_touching_it(faulty, tmp_path)
 
 
 def test_a_heartbeat_is_one_write(faulty, name):
-    file = HeartbeatFile(run_in(faulty[0].root, name).worker_status(0))
+    file = HeartbeatFile(run_in(faulty[0].root, name).worker_status(0), WorkerStatus)
     beat(file)
     faulty[0].count_calls()
     for _ in range(FIRST_CHECK_BEATS):
@@ -111,9 +114,23 @@ def test_a_heartbeat_is_one_write(faulty, name):
     assert set(calls) <= {"write", "fsync"}
 
 
+def test_a_heartbeat_of_the_supervisor_is_one_write(faulty, name):
+    run = run_in(faulty[0].root, name)
+    reporter = Reporter(run, max_restarts=3)
+    reporter.enter(SupervisorState.RUNNING)
+    faulty[0].count_calls()
+    for _ in range(FIRST_CHECK_BEATS):
+        reporter.beat()
+    calls = faulty[0].count_calls()
+    assert calls["write"] == FIRST_CHECK_BEATS
+    assert set(calls) <= {"write", "fsync"}
+    reporter.enter(SupervisorState.STOPPED, "x" * 2000)
+    assert read_supervisor(run).reason == "x" * 2000
+
+
 def test_a_heartbeat_that_grows_or_was_deleted_is_written_anew(faulty, name):
     run = run_in(faulty[0].root, name)
-    file = HeartbeatFile(run.worker_status(0))
+    file = HeartbeatFile(run.worker_status(0), WorkerStatus)
     beat(file)
     beat(file, detail="x" * 2000)
     assert read_workers(run)[0].detail == "x" * 2000
@@ -126,7 +143,7 @@ def test_a_heartbeat_that_grows_or_was_deleted_is_written_anew(faulty, name):
 def test_another_machine_sees_each_heartbeat_though_it_caches(roots, name):
     here, there = (RunDirectory(root / name) for root in roots)
     here.create()
-    file = HeartbeatFile(here.worker_status(0))
+    file = HeartbeatFile(here.worker_status(0), WorkerStatus)
     for step in range(5):
         beat(file, step=step)
         assert [worker.step for worker in read_workers(there)] == [step]
@@ -146,7 +163,7 @@ def test_locks_are_not_shared_and_the_trainer_that_came_second_leaves(roots, nam
     here, there = (RunDirectory(root / name) for root in roots)
     here.create()
     with FileLock(here.trainer_lock), FileLock(there.trainer_lock, timeout=1):
-        files = [HeartbeatFile(run.worker_status(0)) for run in (here, there)]
+        files = [HeartbeatFile(run.worker_status(0), WorkerStatus) for run in (here, there)]
         left: list[tuple[int, int]] = []
         for number, file in enumerate(files):
             file.on_other_trainer = lambda other, number=number: left.append((number, other.pid))
@@ -166,7 +183,7 @@ def test_clocks_may_differ_by_minutes(faulty, name, ahead, server):
     clock._measured.clear()
     here, there = (RunDirectory(mount.root / name) for mount in faulty)
     here.create()
-    file = HeartbeatFile(here.worker_status(0))
+    file = HeartbeatFile(here.worker_status(0), WorkerStatus)
     status = status_at(time.time() + ahead, last_step_at=time.time() + ahead)
     file.write(status, if_full=status)
     (seen,) = read_workers(there)
@@ -244,7 +261,7 @@ def test_a_file_that_grew_elsewhere_is_read_whole(cached, name):
 
 def test_on_a_full_disk_heartbeats_go_on_and_say_so(faulty, name):
     here = run_in(faulty[0].root, name)
-    file = HeartbeatFile(here.worker_status(0))
+    file = HeartbeatFile(here.worker_status(0), WorkerStatus)
     beat(file)
     file.close()
     faulty[0].set_faults(errors={"create": "ENOSPC"})
@@ -258,7 +275,7 @@ def test_on_a_full_disk_heartbeats_go_on_and_say_so(faulty, name):
 
 def test_an_error_of_the_disk_is_raised_and_the_next_heartbeat_is_written(faulty, name):
     here = run_in(faulty[0].root, name)
-    file = HeartbeatFile(here.worker_status(0))
+    file = HeartbeatFile(here.worker_status(0), WorkerStatus)
     beat(file)
     faulty[0].set_faults(errors={"write": "EIO", "create": "EIO"})
     with pytest.raises(OSError, match="Input/output error"):

@@ -1,6 +1,6 @@
 """Trains a small model on the tasks of a job, and writes a digest of its final weights.
 
-python train.py [--run-dir RUN] [--step-seconds S] [--one-worker]
+python train.py [--run-dir RUN] [--step-seconds S] [--strategy NAME]
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ STEPS = 60
 parser = argparse.ArgumentParser()
 parser.add_argument("--run-dir")
 parser.add_argument("--step-seconds", type=float, default=0.0)
-parser.add_argument("--one-worker", action="store_true")
+parser.add_argument("--strategy", default="multi-worker")
 options = parser.parse_args()
 
-strategy = create_strategy("one-device" if options.one_worker else "multi-worker", threads=1)
+strategy = create_strategy(options.strategy, threads=1, parameter_servers=1)
 keras.utils.set_random_seed(7)
 with strategy.scope():
     model = keras.Sequential(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfckpt_trainer.cluster.host_list import expand_counts, expand_hosts
-from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config
+from tfckpt_trainer.cluster.tasks import cluster_of, least_tasks_in_words, tasks, tf_config
 from tfckpt_trainer.errors import UsageError
 
 FIRST_PORT = 12000
@@ -175,8 +175,8 @@ def slurm_tf_config(step: SlurmStep, parameter_servers: int = 0) -> str:
     workers = len(step.places) - others
     if workers < 1:
         raise UsageError(
-            f"The step has {len(step.places)} tasks; expected at least {others + 1}: a chief, "
-            f"{parameter_servers} parameter servers and a worker. Use `srun --ntasks={others + 1}`."
+            f"The step has {len(step.places)} tasks; expected at least {others + 1}: "
+            f"{least_tasks_in_words(parameter_servers)}. Use `srun --ntasks={others + 1}`."
         )
     members = tasks(workers, parameter_servers)
     return tf_config(cluster_of(members, step.addresses), members[step.task])
@@ -190,9 +190,10 @@ def own_gpus(environment: Environment) -> str | None:
     """
     if not _is_step(environment):
         return None
-    visible = [one for one in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
-    of_step = [one for one in environment.get("SLURM_STEP_GPUS", "").split(",") if one]
-    if len(of_step) > len(visible):
+    visible = _names(environment, "CUDA_VISIBLE_DEVICES")
+    told = environment.get("SLURM_GPUS_ON_NODE", "")
+    of_node = int(told) if told.isdigit() else len(_names(environment, "SLURM_STEP_GPUS"))
+    if of_node > len(visible):
         return None  # Slurm has bound them.
     counts = expand_counts(environment.get("SLURM_STEP_TASKS_PER_NODE", "1"))
     node, local = int(environment.get("SLURM_NODEID", 0)), int(environment.get("SLURM_LOCALID", 0))
@@ -257,6 +258,10 @@ def _text(environment: Environment, *names: str) -> str:
         if environment.get(name):
             return environment[name]
     raise UsageError(f"{names[0]} is missing; start the script with `srun python SCRIPT`.")
+
+
+def _names(environment: Environment, name: str) -> list[str]:
+    return [one for one in environment.get(name, "").split(",") if one]
 
 
 def _number(environment: Environment, *names: str) -> int:

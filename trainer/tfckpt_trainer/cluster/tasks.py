@@ -32,6 +32,12 @@ def tasks(workers: int, parameter_servers: int = 0) -> tuple[Task, ...]:
     return (Task("chief", 0), *own, *servers)
 
 
+def least_tasks_in_words(parameter_servers: int) -> str:
+    """Returns the smallest cluster with some parameter servers, in words."""
+    noun = "parameter server" if parameter_servers == 1 else "parameter servers"
+    return f"a chief, {parameter_servers} {noun} and a worker"
+
+
 def cluster_of(members: Sequence[Task], places: Sequence[str]) -> dict[str, list[str]]:
     """Returns the addresses of processes by job, as `TF_CONFIG` has them."""
     cluster: dict[str, list[str]] = {}

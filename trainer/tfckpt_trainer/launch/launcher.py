@@ -42,8 +42,6 @@ LEAVING_SECONDS = 3.0
 
 POLL_SECONDS = 0.05
 
-_ENDED = {SupervisorState.FINISHED, SupervisorState.STOPPED, SupervisorState.FAILED}
-
 
 def launch(options: LaunchOptions, by: str = "") -> SupervisorStatus | BatchJob:
     """Starts the workers of a run, detached from this process and its terminal.
@@ -102,7 +100,7 @@ def _take_lock(run: RunDirectory) -> int | None:
     deadline = time.monotonic() + LEAVING_SECONDS
     while (lock := take_lock(run)) is None:
         status = read_supervisor(run)
-        at_work = status is not None and status.state not in _ENDED
+        at_work = status is not None and not status.has_ended
         if at_work or time.monotonic() > deadline:
             return None
         time.sleep(POLL_SECONDS)
@@ -141,7 +139,7 @@ def _await_workers(run: RunDirectory) -> SupervisorStatus:
     while time.monotonic() < deadline:
         held = lock_is_held(run)
         status = read_supervisor(run)
-        if status is not None and status.state in _ENDED:
+        if status is not None and status.has_ended:
             # Until it has exited, the next launch would be refused.
             if not held:
                 return _ended(run, status)

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from tfckpt_trainer.catalog.scan.checkpoint_files import scan_files
+from tfckpt_trainer.cluster.tasks import least_tasks_in_words
 from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError
 from tfckpt_trainer.launch.cluster import check_ports
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -70,8 +71,7 @@ def _check_slurm(options: LaunchOptions, asked: SlurmOptions) -> None:
     if options.parameter_servers and processes < options.parameter_servers + 2:
         raise UsageError(
             f"--nodes and --tasks-per-node give {processes} processes; expected at least "
-            f"{options.parameter_servers + 2}: a chief, {options.parameter_servers} parameter "
-            "servers and a worker."
+            f"{options.parameter_servers + 2}: {least_tasks_in_words(options.parameter_servers)}."
         )
 
 

@@ -17,7 +17,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
-from tfckpt_trainer.rundir.statuses import store_status
+from tfckpt_trainer.rundir.storage.heartbeat_file import HeartbeatFile
 
 HEARTBEAT_SECONDS = 1.0
 
@@ -42,6 +42,7 @@ class Reporter:
         self.attempt = 0
         self.restarts = 0
         self._run = run
+        self._file = HeartbeatFile(run.supervisor_status, SupervisorStatus)
         self._max_restarts = max_restarts
         self._state = SupervisorState.STARTING
         self._reason = ""
@@ -94,7 +95,7 @@ class Reporter:
             next_start_at=self._next_start_at,
             workers=[worker.facts() for worker in self.workers if worker.pid],
         )
-        self._try(lambda: store_status(self._run.supervisor_status, status), "heartbeat")
+        self._try(lambda: self._file.write(status, if_full=status), "heartbeat")
 
     def _try(self, write: Callable[[], None], what: str) -> None:
         try:

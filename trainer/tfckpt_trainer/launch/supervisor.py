@@ -97,6 +97,11 @@ class Supervisor:
         """Whether any worker has made a step."""
         return self._trained
 
+    @property
+    def asked_to_stop(self) -> str:
+        """Why it was asked to stop; empty if it was not."""
+        return self._asked if self._asked_to_stop.is_set() else ""
+
     def stop(self, reason: str) -> None:
         """Makes the workers save and exit soon; signal handlers may call it."""
         self._asked = reason

@@ -1,7 +1,7 @@
-"""Detects whether another trainer of a run is alive, including trainers on other machines.
+"""Detects whether another trainer or supervisor of a run is alive, including on other machines.
 
 File locks may not work across the clients of a network file system, and the clocks of machines
-differ. So a heartbeat that may be recent is watched: if its file changes, the trainer is alive.
+differ. So a heartbeat that may be recent is watched: if its file changes, its writer is alive.
 Ages are measured with the clock of the file system.
 """
 
@@ -11,8 +11,9 @@ import os
 import shlex
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.errors import DamagedFileError, RefusedError
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.health import (
     LOST_AFTER_INTERVALS,
@@ -22,8 +23,9 @@ from tfckpt_trainer.rundir.health import (
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import pid_is_visible, process_namespace
-from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
-from tfckpt_trainer.rundir.storage.clock import file_system_time, file_time
+from tfckpt_trainer.rundir.records.run import SupervisorStatus
+from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_trainer.rundir.storage.clock import file_system_time, file_time, load_heartbeat
 
 CERTAINLY_OLD_SECONDS = 60.0
 """Age at which a heartbeat is old without being watched, allowing for clock skew."""
@@ -71,7 +73,7 @@ def find_other_trainer(
         for status in read_workers(run):
             if index is not None and status.index != index:
                 continue
-            verdict = watch.judge(status)
+            verdict = watch.judge(status, run.worker_status(status.index))
             if verdict is None:
                 waiting = True
             elif verdict:
@@ -79,9 +81,49 @@ def find_other_trainer(
         if not waiting:
             return None
         if time.monotonic() - began > LONGEST_WATCH_SECONDS:
-            live = (one for one in read_workers(run) if watch.judge(one) is not False)
+            live = (
+                one
+                for one in read_workers(run)
+                if watch.judge(one, run.worker_status(one.index)) is not False
+            )
             return next(live, None)
-        sleep(_NETWORK_POLL_SECONDS if watch.is_network else _POLL_SECONDS)
+        sleep(watch.poll_seconds)
+
+
+def find_other_supervisor(
+    run: RunDirectory,
+    *,
+    lives: ProcessProbe = process_lives,
+    sleep: Callable[[float], None] = time.sleep,
+) -> SupervisorStatus | None:
+    """Returns the heartbeat of a live supervisor other than this process; None if there is none.
+
+    If its process ID is not visible here, its heartbeat is watched for at most
+    `LONGEST_WATCH_SECONDS`.
+
+    Args:
+        run: The run directory.
+        lives: Checks whether a process runs on this machine.
+        sleep: Waits for a number of seconds.
+
+    Raises:
+        OSError: The directory cannot be read or written.
+    """
+    watch = _Watch(run, lives)
+    began = time.monotonic()
+    while True:
+        try:
+            status = load_heartbeat(run, run.supervisor_status, SupervisorStatus)
+        except DamagedFileError:
+            return None
+        if status is None:
+            return None
+        verdict = watch.judge(status, run.supervisor_status)
+        if verdict is None and time.monotonic() - began > LONGEST_WATCH_SECONDS:
+            verdict = True
+        if verdict is not None:
+            return status if verdict else None
+        sleep(watch.poll_seconds)
 
 
 def refuse_another_trainer(run: RunDirectory, index: int) -> None:
@@ -108,46 +150,51 @@ def heartbeat_age_on_disk(run: RunDirectory, index: int) -> float:
     Raises:
         OSError: There is no heartbeat, or the directory cannot be written.
     """
-    return file_system_time(run) / 1e9 - file_time(run.worker_status(index))
+    return _age_on_disk(run, run.worker_status(index))
+
+
+def _age_on_disk(run: RunDirectory, path: Path) -> float:
+    return file_system_time(run) / 1e9 - file_time(path)
 
 
 class _Watch:
-    """Watches heartbeats for changes.
-
-    Attributes:
-        is_network: Whether they are on a network disk.
-    """
+    """Watches heartbeats for changes."""
 
     def __init__(self, run: RunDirectory, lives: ProcessProbe) -> None:
         self._run = run
         self._lives = lives
         self._own = process_namespace()
-        self._first: dict[int, tuple[Identity, float]] = {}
-        self.is_network = is_network_file_system(run.root)
+        self._first: dict[Path, tuple[Identity, float]] = {}
+        self._is_network = is_network_file_system(run.root)
 
-    def judge(self, status: WorkerStatus) -> bool | None:
-        """Returns whether a worker is alive; None while that is unknown."""
-        if status.activity is Activity.EXITED or self._is_this_process(status):
+    @property
+    def poll_seconds(self) -> float:
+        """The pause between two looks."""
+        return _NETWORK_POLL_SECONDS if self._is_network else _POLL_SECONDS
+
+    def judge(self, status: WorkerStatus | SupervisorStatus, path: Path) -> bool | None:
+        """Returns whether the writer of a heartbeat is alive; None while that is unknown."""
+        if status.has_ended or self._is_this_process(status):
             return False
         if pid_is_visible(status):
             return self._lives(status.pid, status.process_started_at)
         try:
-            written = file_time(self._run.worker_status(status.index))
-            age = heartbeat_age_on_disk(self._run, status.index)
+            written = file_time(path)
+            age = _age_on_disk(self._run, path)
         except FileNotFoundError:
             return False
         identity = (written, status.updated_at)
         now = time.monotonic()
-        seen, since = self._first.setdefault(status.index, (identity, now))
+        seen, since = self._first.setdefault(path, (identity, now))
         if identity != seen:
             return True
         limit = LOST_AFTER_INTERVALS * status.interval_seconds
         if age < limit:
             return None
-        watched = NETWORK_WATCH_SECONDS if self.is_network else WATCH_SECONDS
+        watched = NETWORK_WATCH_SECONDS if self._is_network else WATCH_SECONDS
         return False if age >= CERTAINLY_OLD_SECONDS or now - since >= watched else None
 
-    def _is_this_process(self, status: WorkerStatus) -> bool:
+    def _is_this_process(self, status: WorkerStatus | SupervisorStatus) -> bool:
         return (
             status.pid == os.getpid()
             and pid_is_visible(status)

@@ -10,6 +10,8 @@ from typing import NoReturn
 
 import tensorflow as tf
 
+from tfckpt_trainer.cluster.chief import wait_for_end_of_chief
+from tfckpt_trainer.cluster.slurm import task_count
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.health import is_live
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -40,8 +42,13 @@ def serve(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> NoReturn:
     )
     place, index = os.environ.get("TFCKPT_RUN_DIR"), os.environ.get("TFCKPT_WORKER_INDEX")
     if place is None or index is None:
-        # Started without the launcher, so whoever started this process stops it.
-        server.join()
+        if task_count(os.environ) > 1:
+            # Nobody else would end this task of Slurm.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            wait_for_end_of_chief(resolver.cluster_spec().task_address("chief", 0))
+        else:
+            # Whoever started this process stops it.
+            server.join()
         leave(0)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     run, metrics = RunDirectory(Path(place)), StepMetrics()

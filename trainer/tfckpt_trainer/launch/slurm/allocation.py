@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from tfckpt_trainer.launch.reporter import Reporter
 from tfckpt_trainer.launch.restart_policy import Next
 from tfckpt_trainer.launch.slurm.controller import JobFacts, read_job
 from tfckpt_trainer.launch.slurm.node_survey import Survey, survey_nodes
 from tfckpt_trainer.launch.slurm.step_starter import ChosenNodes
 from tfckpt_trainer.launch.starters import CannotStartError
+from tfckpt_trainer.launch.supervisor import Supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 
@@ -22,7 +22,7 @@ class Allocation:
     """Chooses nodes that work; a `NodeChooser`.
 
     Attributes:
-        reporter: Where checks are reported; set once there is a supervisor.
+        supervisor: The supervisor that starts workers here; set once there is one.
         lost_nodes: Why the last start had too few nodes; empty if it had enough.
     """
 
@@ -32,7 +32,7 @@ class Allocation:
         self._nodes = tuple(nodes)
         self._least_nodes = least_nodes
         self._checked = False
-        self.reporter: Reporter | None = None
+        self.supervisor: Supervisor | None = None
         self.lost_nodes = ""
 
     def choose(
@@ -93,12 +93,17 @@ class Allocation:
                 self._note(line)
 
     def _note(self, line: str) -> None:
-        if self.reporter is not None:
-            self.reporter.note(JournalKind.NOTE, line)
+        if self.supervisor is not None:
+            self.supervisor.report.note(JournalKind.NOTE, line)
 
     def _beat(self) -> None:
-        if self.reporter is not None:
-            self.reporter.beat_if_due()
+        """Writes a heartbeat if it is due; ends the check if the run is to stop."""
+        if self.supervisor is None:
+            return
+        self.supervisor.report.beat_if_due()
+        reason = self.supervisor.asked_to_stop
+        if reason:
+            raise CannotStartError(reason, Next.STOP)
 
 
 def _why_ending(facts: JobFacts) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,15 +16,20 @@ import psutil
 
 from tfckpt_trainer.cluster.slurm import show_hostnames
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
-from tfckpt_trainer.launch.lock import take_lock
 from tfckpt_trainer.launch.logs import open_log
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.reporter import BY
 from tfckpt_trainer.launch.slurm.allocation import Allocation
 from tfckpt_trainer.launch.slurm.controller import (
     JobFacts,
     delay_job,
     read_job,
     requeue_job,
+)
+from tfckpt_trainer.launch.slurm.earlier_start import (
+    await_earlier_start,
+    read_later_start,
+    start_of_job,
 )
 from tfckpt_trainer.launch.slurm.requeue_policy import (
     JobEnding,
@@ -33,16 +40,22 @@ from tfckpt_trainer.launch.slurm.requeue_policy import (
 from tfckpt_trainer.launch.slurm.step_starter import StepStarter
 from tfckpt_trainer.launch.supervisor import Supervisor
 from tfckpt_trainer.rundir.documents import load, load_if_exists, store
+from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
 
-LOCK_SECONDS = 600.0
-"""How long to wait for the lock of an earlier start, whose node may be cut off but still run."""
-
 ANSWER_SECONDS = 30.0
 """How long to ask Slurm why it ends the workers, if it does not answer."""
+
+REQUEUE_SECONDS = 300.0
+"""How long to go on asking for a requeue if Slurm does not answer."""
+
+REQUEUE_PAUSE_SECONDS = 5.0
+
+LATER_SECONDS = 2.0
+"""Interval at which `job.json` is read, to see whether Slurm has started the job again."""
 
 END_SECONDS = 120.0
 """How long to wait for Slurm to end a job that is requeued."""
@@ -58,22 +71,27 @@ class BatchStep:
     ) -> None:
         assert options.slurm is not None
         self._run = run
-        self._job = environment["SLURM_JOB_ID"]
+        self._own = start_of_job(environment)
+        self._job = self._own.job
         nodes = show_hostnames(environment["SLURM_JOB_NODELIST"])
         self._record = self._start_record(environment, nodes, options.slurm.max_requeues)
         self._allocation = Allocation(run, self._job, nodes, options.slurm.least_nodes)
-        starter = StepStarter(run, options, int(self._job), self._allocation)
-        self._supervisor = Supervisor(run, options, starter)
-        self._allocation.reporter = self._supervisor.report
+        self._starter = StepStarter(run, options, int(self._job), self._allocation)
+        self._supervisor = Supervisor(run, options, self._starter)
+        self._allocation.supervisor = self._supervisor
         self._near_limit = False
         self._told_to_end = False
+        self._replaced = False
 
     def run(self) -> SupervisorState:
         """Supervises until the end; returns how it ended."""
         signal.signal(signal.SIGUSR1, lambda *_: self._on_limit())
+        threading.Thread(target=self._watch_for_later_start, daemon=True).start()
         state = self._supervisor.run()
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, lambda *_: self._on_end())
+        if self._replaced:
+            return state
         ending = JobEnding(
             state=state,
             facts=self._why_stopped() if state is SupervisorState.STOPPED else JobFacts(),
@@ -103,10 +121,9 @@ class BatchStep:
         )
         if decision.requeue is Requeue.BY_SLURM:
             return ending.state
-        try:
-            requeue_job(self._job)
-        except LaunchError as error:
-            return self._leave_it_to_slurm(str(error), ending)
+        problem = self._requeue()
+        if problem:
+            return self._leave_it_to_slurm(problem, ending)
         if decision.pause_seconds:
             try:
                 delay_job(self._job, decision.pause_seconds)
@@ -115,15 +132,32 @@ class BatchStep:
         self._await_end()
         return ending.state
 
+    def _requeue(self) -> str:
+        """Requeues the job; returns why Slurm did not, or an empty text."""
+        deadline = time.monotonic() + REQUEUE_SECONDS
+        while True:
+            try:
+                requeue_job(self._job)
+            except LaunchError as error:
+                answers = bool(read_job(self._job).state)
+                late = time.monotonic() > deadline
+                if answers or late or self._told_to_end or self._replaced:
+                    return str(error)
+            else:
+                return ""
+            self._supervisor.report.beat()
+            time.sleep(REQUEUE_PAUSE_SECONDS)
+
     def _leave_it_to_slurm(self, why: str, ending: JobEnding) -> SupervisorState:
         """Stays until Slurm ends the job: a job that has ended by itself is not requeued."""
         self._supervisor.report.note(
             JournalKind.NOTE, f"The job could not be requeued from here. {why}"
         )
-        if ending.facts.preempted and self._await_end():
+        if self._replaced or (ending.facts.preempted and self._await_end()):
             return ending.state
         return self._fail(
-            f"The job could not be requeued. Launch it again: `sbatch {self._run.job_script}`."
+            "The job could not be requeued. If `squeue` does not show it, launch it again: `sbatch "
+            f"{shlex.quote(str(self._run.job_script))}`."
         )
 
     def _fail(self, reason: str) -> SupervisorState:
@@ -146,6 +180,17 @@ class BatchStep:
             time.sleep(1.0)
         return facts
 
+    def _watch_for_later_start(self) -> None:
+        """Ends this start if Slurm has started the job elsewhere: this node may be cut off."""
+        while (later := read_later_start(self._run, self._own)) is None:
+            time.sleep(LATER_SECONDS)
+        self._replaced = True
+        if later.id != self._job or later.started_at != self._record.started_at:
+            # It trains already. A save of this one would be a second one.
+            self._starter.end(0, lambda: None)
+            os._exit(ExitCode.PROBLEM)
+        self._supervisor.stop("Slurm has started the job again.")
+
     def _start_record(
         self, environment: Mapping[str, str], nodes: Sequence[str], max_requeues: int
     ) -> BatchJob:
@@ -165,7 +210,7 @@ class BatchStep:
             known,
             cluster=environment.get("SLURM_CLUSTER_NAME", known.cluster),
             name=environment.get("SLURM_JOB_NAME", known.name),
-            requeues=int(environment.get("SLURM_RESTART_COUNT", "0") or 0),
+            requeues=self._own.requeues,
             max_requeues=max_requeues,
             nodes=list(nodes),
             started_at=time.time(),
@@ -192,7 +237,7 @@ def main(arguments: Sequence[str]) -> int:
                 f"{run.root} was not launched in a Slurm job. Launch it with "
                 "`tfckpt-tui launch RUN --slurm -- python SCRIPT`."
             )
-        lock = _await_lock(run)
+        lock = _take_over(run)
         with open_log(run.supervisor_log, 0, options.command) as log:
             # Errors of `srun` stay in the log of the job.
             os.dup2(log.fileno(), 1)
@@ -204,13 +249,19 @@ def main(arguments: Sequence[str]) -> int:
     return ExitCode.PROBLEM if state is SupervisorState.FAILED else ExitCode.DONE
 
 
-def _await_lock(run: RunDirectory) -> int:
-    deadline = time.monotonic() + LOCK_SECONDS
-    while (lock := take_lock(run)) is None:
-        if time.monotonic() > deadline:
-            raise LaunchError(f"{run.root} already has a supervisor.")
-        time.sleep(POLL_SECONDS)
-    return lock
+def _take_over(run: RunDirectory) -> int:
+    """Takes the lock; waits for an earlier start, whose node may be cut off but still run."""
+
+    def tell(words: str, kind: JournalKind = JournalKind.NOTE) -> None:
+        sys.stderr.write(f"{words}\n")
+        try_write_entry(run, JournalEntry(at=time.time(), kind=kind, message=words, by=BY))
+
+    try:
+        return await_earlier_start(run, start_of_job(os.environ), tell)
+    except LaunchError as error:
+        again = f"End that process, and launch again: `sbatch {shlex.quote(str(run.job_script))}`."
+        tell(f"{error} {again}", JournalKind.FAILED)
+        raise
 
 
 if __name__ == "__main__":

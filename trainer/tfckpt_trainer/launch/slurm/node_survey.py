@@ -88,7 +88,7 @@ def survey_nodes(
         run: The run directory.
         nodes: The nodes, in Slurm's order.
         ports: The ports that TensorFlow will use, by node.
-        while_waiting: Called repeatedly.
+        while_waiting: Called repeatedly. What it raises ends the check.
 
     Raises:
         OSError: The run directory cannot be written, or `srun` cannot be run.
@@ -190,21 +190,23 @@ def _ask(
     step = JobStep(nodes, len(nodes), command, environment)
     answers: dict[str, Answer] = {}
     deadline = time.monotonic() + FIRST_ANSWER_SECONDS
-    while len(answers) < len(nodes) and time.monotonic() < deadline:
-        ended = step.has_ended
-        for message in step.messages(0.1):
-            if not answers:
-                deadline = time.monotonic() + OTHER_ANSWERS_SECONDS
-            with suppress(msgspec.ValidationError):
-                report = msgspec.convert(message, NodeReport)
-                answers[report.node] = Answer(report, time.time())
-        if ended:
-            break
-        while_waiting()
-    if len(answers) < len(nodes):
-        step.cancel()
-    else:
-        step.wait(1.0)
+    try:
+        while len(answers) < len(nodes) and time.monotonic() < deadline:
+            ended = step.has_ended
+            for message in step.messages(0.1):
+                if not answers:
+                    deadline = time.monotonic() + OTHER_ANSWERS_SECONDS
+                with suppress(msgspec.ValidationError):
+                    report = msgspec.convert(message, NodeReport)
+                    answers[report.node] = Answer(report, time.time())
+            if ended:
+                break
+            while_waiting()
+    finally:
+        if len(answers) < len(nodes):
+            step.cancel()
+        else:
+            step.wait(1.0)
     return answers
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from tfckpt_trainer.cluster.slurm import addresses
-from tfckpt_trainer.cluster.tasks import tasks
+from tfckpt_trainer.cluster.tasks import least_tasks_in_words, tasks
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.restart_policy import Next
 from tfckpt_trainer.launch.slurm.job_step import ALIVE_SECONDS, JobStep
@@ -261,8 +261,8 @@ def place_tasks(options: LaunchOptions, job: int, number: int, nodes: Sequence[s
     workers = len(places) - (servers + 1 if servers else 0)
     if workers < 1:
         raise CannotStartError(
-            f"{len(places)} tasks are too few for a chief, {servers} parameter servers and a "
-            "worker. Launch with more nodes or tasks per node.",
+            f"{len(places)} tasks are too few for {least_tasks_in_words(servers)}. Launch with "
+            "more nodes or tasks per node.",
             Next.FAIL,
         )
     return Placement(tasks(workers, servers), tuple(addresses(nodes, places, job, number)))

@@ -26,6 +26,7 @@ from tfckpt_trainer.cluster.tasks import tf_config
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.controller import read_job, requeue_job
+from tfckpt_trainer.launch.slurm.earlier_start import read_later_start, start_of_job
 from tfckpt_trainer.launch.slurm.job_step import ALIVE_SECONDS
 from tfckpt_trainer.launch.slurm.step_starter import (
     PLACEMENT_VARIABLE,
@@ -52,6 +53,7 @@ class TaskProcess:
         self._run = run
         self._options = options
         self._index = int(os.environ["SLURM_PROCID"])
+        self._start_of_job = start_of_job(os.environ)
         self._signals: list[int] = []
         self._kill_at = float("inf")
         self._reported_at = 0.0
@@ -126,8 +128,14 @@ class TaskProcess:
                 self._kill_at = 0.0
 
     def _lose_supervisor(self) -> None:
-        """Ends the worker, which must not train on without a supervisor."""
+        """Ends the worker, which must not train on without a supervisor.
+
+        Without a save, if a later start of the job may train already.
+        """
         self._supervised = False
+        if read_later_start(self._run, self._start_of_job) is not None:
+            self._kill_at = 0.0
+            return
         self._signals.append(signal.SIGTERM)
         self._kill_at = time.monotonic() + self._options.grace_seconds
 
@@ -136,12 +144,11 @@ class TaskProcess:
 
         Slurm does so too, but not if the job may go on with fewer nodes.
         """
-        job = os.environ["SLURM_JOB_ID"]
+        job = self._start_of_job.job
         # One task is enough.
         time.sleep(self._index * REQUEUE_STAGGER_SECONDS)
         facts = read_job(job)
-        restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0") or 0)
-        if facts.state != "RUNNING" or facts.restarts > restarts:
+        if facts.state != "RUNNING" or facts.restarts > self._start_of_job.requeues:
             return
         try:
             requeue_job(job)

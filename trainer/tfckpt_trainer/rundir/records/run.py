@@ -144,3 +144,12 @@ class SupervisorStatus(Document, frozen=True, kw_only=True):
     next_start_at: float | None = None
     workers: list[WorkerProcess] = []
     namespace: str = ""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it ended by itself, and will write no further heartbeat."""
+        return self.state in {
+            SupervisorState.STOPPED,
+            SupervisorState.FINISHED,
+            SupervisorState.FAILED,
+        }

@@ -149,3 +149,8 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     cpu_stall_ratio: float | None = None
     not_finite: list[NotFiniteMetric] = []
     saves: SaveStatus | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it ended by itself, and will write no further heartbeat."""
+        return self.activity is Activity.EXITED

@@ -1,4 +1,4 @@
-"""Writes the heartbeat of a worker: replaced on a local disk, overwritten on a network disk.
+"""Writes heartbeats: replaced on a local disk, overwritten on a network disk.
 
 On a network disk, one call writes a heartbeat into a file that stays open. Each replacement would
 take about eight calls, and other machines would see the old file until their caches expire.
@@ -11,13 +11,14 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Generic
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.files import write_atomic
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
-from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.statuses import load_status, store_status
+from tfckpt_trainer.rundir.storage.clock import StatusT
 
 FIRST_CHECK_BEATS = 3
 CHECK_BEATS = 20
@@ -27,23 +28,24 @@ _BLOCK = 512
 _CANNOT_FLUSH = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}
 
 
-class HeartbeatFile:
-    """The status file of one worker, for its writer.
+class HeartbeatFile(Generic[StatusT]):
+    """The status file of a worker or of the supervisor, for its writer.
 
     Attributes:
         on_other_trainer: Called with the heartbeat of another process that writes the same file
             and was there first. That happens on network disks that do not share locks.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, kind: type[StatusT]) -> None:
         self._path = path
+        self._kind: type[StatusT] = kind
         self._in_place: bool | None = None
         self._descriptor: int | None = None
         self._size = 0
         self._left = 0
-        self.on_other_trainer: Callable[[WorkerStatus], None] = lambda _: None
+        self.on_other_trainer: Callable[[StatusT], None] = lambda _: None
 
-    def write(self, status: WorkerStatus, if_full: WorkerStatus) -> None:
+    def write(self, status: StatusT, if_full: StatusT) -> None:
         """Writes a heartbeat.
 
         Args:
@@ -85,7 +87,7 @@ class HeartbeatFile:
             return error.errno in _CANNOT_FLUSH
         return True
 
-    def _replace(self, data: bytes, status: WorkerStatus, if_full: WorkerStatus) -> None:
+    def _replace(self, data: bytes, status: StatusT, if_full: StatusT) -> None:
         self.close()
         self._size = (len(data) // _BLOCK + 2) * _BLOCK
         try:
@@ -101,10 +103,10 @@ class HeartbeatFile:
     def _open(self) -> None:
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
-    def _check(self, own: WorkerStatus) -> None:
+    def _check(self, own: StatusT) -> None:
         """Opens the file anew, and reads who wrote it last.
 
-        Of two trainers, the one that started first goes on.
+        Of two writers, the one that started first goes on.
         """
         is_first = self._descriptor is None
         self.close()
@@ -112,17 +114,16 @@ class HeartbeatFile:
             return
         self._left = CHECK_BEATS
         try:
-            found = load_status(self._path, WorkerStatus)
+            found = load_status(self._path, self._kind)
             if found is not None and _identity(found) == _identity(own):
                 self._open()
                 return
         except (DamagedFileError, OSError):
             # It is written anew.
             return
-        is_other = found is not None and found.activity is not Activity.EXITED
-        if found is not None and is_other and _identity(found) < _identity(own):
+        if found is not None and not found.has_ended and _identity(found) < _identity(own):
             self.on_other_trainer(found)
 
 
-def _identity(status: WorkerStatus) -> tuple[float, str, str, int]:
+def _identity(status: StatusT) -> tuple[float, str, str, int]:
     return (status.process_started_at, status.host, status.namespace, status.pid)

@@ -56,7 +56,7 @@ class Heartbeat:
         every_beat: Callable[[], str],
         job: str = "worker",
     ) -> None:
-        self.file = HeartbeatFile(run.worker_status(index))
+        self.file = HeartbeatFile(run.worker_status(index), WorkerStatus)
         self._index = index
         self._metrics = metrics
         self._total_steps = total_steps

@@ -1,0 +1,158 @@
+"""Two starts of one job never train at once, whether the disk shares locks or not."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tfckpt_trainer.errors import LaunchError
+from tfckpt_trainer.launch.lock import take_lock
+from tfckpt_trainer.launch.slurm import earlier_start
+from tfckpt_trainer.launch.slurm.earlier_start import (
+    JobStart,
+    await_earlier_start,
+    read_later_start,
+)
+from tfckpt_trainer.rundir.documents import load, store
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
+from waiting import wait_until
+
+SECOND = JobStart("7", 1)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch) -> RunDirectory:
+    monkeypatch.setattr(earlier_start, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(earlier_start, "POLL_SECONDS", 0.05)
+    made = RunDirectory(tmp_path)
+    made.create()
+    store(made.job_file, job())
+    return made
+
+
+def job(**fields: object) -> BatchJob:
+    known = {"scheduler": "slurm", "id": "7", "submitted_at": 1.0, "script": "s", "started_at": 2.0}
+    return BatchJob(**(known | fields))
+
+
+def beat(run: RunDirectory, state: SupervisorState) -> None:
+    """Writes a heartbeat of a supervisor on another machine, whose clock is an hour late."""
+    status = SupervisorStatus(
+        pid=5,
+        host="cut-off",
+        namespace="another-boot:1",
+        process_started_at=1.0,
+        updated_at=time.time() - 3600,
+        interval_seconds=1.0,
+        state=state,
+    )
+    store(run.supervisor_status, status)
+
+
+class Waiting:
+    """A start that waits in a thread.
+
+    Attributes:
+        told: What it waits for.
+        lock: The lock that it got; None until then.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        self.told: list[str] = []
+        self.lock: int | None = None
+        self._thread = threading.Thread(target=self._wait, args=(run,), daemon=True)
+        self._thread.start()
+
+    def _wait(self, run: RunDirectory) -> None:
+        self.lock = await_earlier_start(run, SECOND, self.told.append)
+
+    def has_lock(self) -> bool:
+        return self.lock is not None
+
+
+@pytest.fixture
+def waiting(run) -> Iterator[Callable[[], Waiting]]:
+    made: list[Waiting] = []
+
+    def start() -> Waiting:
+        made.append(Waiting(run))
+        return made[-1]
+
+    yield start
+    for one in made:
+        if one.lock is not None:
+            os.close(one.lock)
+
+
+def test_a_directory_without_an_earlier_start_is_taken_at_once(run, waiting):
+    beat(run, SupervisorState.STOPPED)
+    start = waiting()
+    wait_until(start.has_lock, 10, "the lock")
+    assert start.told == []
+    assert load(run.job_file, BatchJob).requeues == 0
+
+
+def test_it_waits_for_a_lock_whose_holder_is_silent(run, waiting):
+    held = take_lock(run)
+    start = waiting()
+    wait_until(lambda: start.told, 10, "words")
+    assert start.told[0].startswith(
+        "The supervisor of an earlier start is silent, but still holds the lock. This start waits"
+    )
+    assert not start.has_lock()
+    os.close(held)
+    wait_until(start.has_lock, 10, "the lock")
+
+
+def test_it_waits_for_a_supervisor_that_lives_though_the_lock_is_free(run, waiting):
+    beat(run, SupervisorState.RUNNING)
+    start = waiting()
+
+    def told() -> bool:
+        beat(run, SupervisorState.RUNNING)
+        return bool(start.told)
+
+    wait_until(told, 30, "words")
+    assert start.told[0].startswith(
+        "The supervisor of an earlier start still runs on cut-off (process 5). This start waits"
+    )
+    assert not start.has_lock()
+    # The earlier start learns of it here.
+    assert read_later_start(run, JobStart("7", 0)).started_at == 2.0
+    beat(run, SupervisorState.STOPPED)
+    wait_until(start.has_lock, 10, "the lock")
+
+
+def test_after_the_limit_it_says_what_is_left(run):
+    held = take_lock(run)
+    with pytest.raises(LaunchError, match=r"holds the lock. It did not end within 0.1 s."):
+        await_earlier_start(run, SECOND, lambda _: None, limit_seconds=0.1)
+    os.close(held)
+
+
+@pytest.mark.parametrize(
+    ("known", "replaced"),
+    [
+        (job(), False),
+        (job(requeues=1), True),
+        # Submitted again, but it waits: it does not have the lock.
+        (job(id="8", started_at=None), False),
+        (job(id="8"), True),
+    ],
+)
+def test_a_start_learns_of_a_later_one(run, known, replaced):
+    store(run.job_file, known)
+    assert (read_later_start(run, JobStart("7", 0)) is not None) is replaced
+    run.job_file.unlink()
+    assert read_later_start(run, JobStart("7", 0)) is None
+
+
+def test_a_start_of_another_job_does_not_end_the_one_that_trains(run):
+    JobStart("8", 3).announce(run)
+    assert load(run.job_file, BatchJob) == job()

@@ -1,0 +1,137 @@
+"""Keeps two starts of one job apart: Slurm starts a job again while a cut-off node still runs it.
+
+The later start announces itself in `job.json`, and waits for the lock. The earlier one reads
+`job.json`, lets its workers save, and ends.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from tfckpt_trainer.errors import DamagedFileError, LaunchError
+from tfckpt_trainer.launch.lock import take_lock
+from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.rundir.documents import load_if_exists, store
+from tfckpt_trainer.rundir.liveness import find_other_supervisor, find_other_trainer
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.job import BatchJob
+
+LIMIT_SECONDS = 600.0
+"""How long a start waits for an earlier one to end.
+
+The lock of a node that is gone for good is released by the server of the disk, after minutes.
+"""
+
+QUIET_SECONDS = 3.0
+"""How long it waits without a word: the launch that submitted the job may still hold the lock."""
+
+POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class JobStart:
+    """One start of a job.
+
+    Attributes:
+        job: The job ID.
+        requeues: How often the job was started before.
+    """
+
+    job: str
+    requeues: int
+
+    def announce(self, run: RunDirectory) -> None:
+        """Tells an earlier start of the same job to end."""
+        known = load_if_exists(run.job_file, BatchJob)
+        if known is not None and known.id == self.job and known.requeues < self.requeues:
+            store(run.job_file, msgspec.structs.replace(known, requeues=self.requeues))
+
+    def is_replaced(self, known: BatchJob | None) -> bool:
+        """Whether `job.json` is that of a later start, or of another job that has started."""
+        if known is None:
+            return False
+        if known.id != self.job:
+            return known.started_at is not None
+        return known.requeues > self.requeues
+
+
+def start_of_job(environment: Mapping[str, str]) -> JobStart:
+    """Returns the start of the job in which this process runs."""
+    restarts = int(environment.get("SLURM_RESTART_COUNT", "0") or 0)
+    return JobStart(environment["SLURM_JOB_ID"], restarts)
+
+
+def read_later_start(run: RunDirectory, own: JobStart) -> BatchJob | None:
+    """Returns `job.json` if it is that of a later start; None if it cannot be read."""
+    try:
+        known = load_if_exists(run.job_file, BatchJob)
+    except (DamagedFileError, OSError):
+        return None
+    return known if own.is_replaced(known) else None
+
+
+def await_earlier_start(
+    run: RunDirectory,
+    own: JobStart,
+    tell: Callable[[str], None],
+    limit_seconds: float = LIMIT_SECONDS,
+) -> int:
+    """Takes the lock of the supervisor as soon as no process of an earlier start is left.
+
+    Args:
+        run: The run directory.
+        own: This start.
+        tell: Called once with what it waits for, if it takes longer.
+        limit_seconds: How long to wait.
+
+    Returns:
+        The descriptor that holds the lock.
+
+    Raises:
+        LaunchError: A process is left.
+        OSError: The run directory cannot be read or written.
+    """
+    began, told = time.monotonic(), False
+    while True:
+        lock = take_lock(run)
+        left = _what_is_left(run, lock is not None)
+        if lock is not None:
+            if not left:
+                return lock
+            # On a disk that does not share locks.
+            os.close(lock)
+        waited = time.monotonic() - began
+        if waited > limit_seconds:
+            raise LaunchError(f"{left} It did not end within {limit_seconds:g} s.")
+        if not told and waited > QUIET_SECONDS:
+            told = True
+            own.announce(run)
+            until = time.strftime("%H:%M:%S", time.localtime(time.time() + limit_seconds - waited))
+            tell(f"{left} This start waits until it has ended, until {until} at the latest.")
+        time.sleep(POLL_SECONDS)
+
+
+def _what_is_left(run: RunDirectory, locked: bool) -> str:
+    """Returns which process of an earlier start is left, in words; empty if none is."""
+    supervisor = find_other_supervisor(run)
+    if supervisor is not None:
+        return (
+            f"The supervisor of an earlier start still runs on {supervisor.host} (process "
+            f"{supervisor.pid})."
+        )
+    if not locked:
+        last = read_supervisor(run)
+        where = f" on {last.host}" if last is not None else ""
+        return f"The supervisor of an earlier start{where} is silent, but still holds the lock."
+    worker = find_other_trainer(run)
+    if worker is not None:
+        return (
+            f"Worker {worker.index} of an earlier start still runs on {worker.host} (process "
+            f"{worker.pid})."
+        )
+    return ""
