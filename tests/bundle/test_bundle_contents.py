@@ -296,3 +296,24 @@ def test_where_the_object_graph_is_lost_nothing_is_said_of_what_tensors_are_for(
     write(tmp_path / "c", {**tensors, GRAPH_KEY: strings([b""], ())})
     found = {(v.path, v.role) for v in describe_tensors_without_graph(read_index(tmp_path / "c"))}
     assert found == {("model/kernel", Role.UNKNOWN), ("optimizer/m", Role.UNKNOWN)}
+
+
+def test_tensors_that_would_have_one_path_get_others(tmp_path):
+    nodes = [
+        Object({"a/b": 1, "a": 2, "m": 3}),
+        Object(attributes=[("VARIABLE_VALUE", "", key_of("a.Sb"))]),
+        Object({"b": 4}),
+        Object({"x": 5, "n": 6}),
+        Object(attributes=[("VARIABLE_VALUE", "", key_of("a/b"))]),
+        Object(attributes=[("VARIABLE_VALUE", "n/y", key_of("m/x"))]),
+        Object({"y": 7, "_iterations": 7, "_trainable_variables": 8}),
+        Object(attributes=[("VARIABLE_VALUE", "i", key_of("m/n/y"))]),
+        Object(),
+    ]
+    names = [key_of(path) for path in ("a.Sb", "a/b", "m/x", "m/n/y")]
+    write(tmp_path / "c", {**dict.fromkeys(names, ONE), GRAPH_KEY: graph(nodes)})
+    found = contents_of(tmp_path / "c")
+    assert {one.entry.name: path for path, one in found.items()} == {
+        key_of("a.Sb"): "a.Sb", key_of("a/b"): "a/b", key_of("m/x"): "m/x",
+        key_of("m/n/y"): "m/n/y",
+    }  # fmt: skip

@@ -71,7 +71,9 @@ def test_a_plan_comes_first_and_changes_nothing(tool, run):
     words = ("edit", run, "5", "--drop", "optimizer/*", "--cast", "model/dense/bias", "float16")
     said = tool(*words, "--dry-run")
     assert said.code == 0
-    assert said.data == ("model/dense/bias: float32 becomes float16\noptimizer/m is dropped\n")
+    assert said.data == (
+        "model/dense/bias: float32 becomes float16\noptimizer/momentum/model/alias is dropped\n"
+    )
     found = tool(*words, "--dry-run", "--json").json
     check("`edit`", found)
     assert found["checkpoint"] == "edited-5"
@@ -168,7 +170,7 @@ def test_a_tensor_is_taken_from_another_checkpoint(tool, run):
     assert count.checkpoint_key == key_of("model/count")
     said = tool("inspect", run, "mixed")
     assert "made by     edit of ckpt-9, ckpt-5\n" in said.data
-    assert "model/dense/kernel becomes model/dense/kernel of ckpt-9" in said.data
+    assert "model/alias becomes model/alias of ckpt-9" in said.data
 
 
 def test_a_checkpoint_without_an_object_graph_is_edited_by_names(tool, tmp_path):
@@ -218,7 +220,7 @@ def test_objects_with_savers_of_their_own_allow_casts_only(tool, tmp_path):
 
 
 def test_everything_together_refers_to_names_before_the_edit(tool, run):
-    words = ["--rename", "model/dense", "model/layer", "--cast", "model/dense/*", "float16"]
+    words = ["--rename", "model/dense", "model/layer", "--cast", "model/*", "float16"]
     assert tool("edit", run, "5", *words, "--drop", "model/dense/bias", "--yes").code == 0
     found = value(run / "edited-5", key_of("model/layer/kernel"))
     assert found.dtype == np.float16
@@ -252,3 +254,90 @@ def test_what_is_not_possible_is_refused(tool, run, words, code, message):
     assert said.code == code
     assert message in said.words
     assert sorted(run.rglob("*")) == before
+
+
+def saved_like_keras(root: Path, step: int = 5) -> None:
+    """A weight that TensorFlow names after the optimizer, and Keras after its layer."""
+    nodes = [
+        Object({"optimizer": 1, "model": 4, "a/b": 7, "c.d": 8}),
+        Object({"_iterations": 2, "_trainable_variables": 3, "_momentums": 5}),
+        Object(attributes=[attribute("optimizer/_iterations")]),
+        Object({"0": 6}),
+        Object({"layer-0": 6}),
+        Object({"0": 9}),
+        Object(attributes=[attribute("optimizer/_trainable_variables/0", "net/dense/kernel")]),
+        Object(attributes=[("VARIABLE_VALUE", "a", key_of("a.Sb"))]),
+        Object(attributes=[("VARIABLE_VALUE", "c", key_of("c..d"))]),
+        Object(attributes=[attribute("optimizer/_momentums/0")]),
+    ]
+    write(
+        root / f"ckpt-{step}",
+        {
+            key_of("optimizer/_iterations"): array(np.int64(step)),
+            key_of("optimizer/_trainable_variables/0"): array(KERNEL + step),
+            key_of("optimizer/_momentums/0"): array(KERNEL * 2),
+            key_of("a.Sb"): array(KERNEL[0]),
+            key_of("c..d"): array(KERNEL[1]),
+            GRAPH_KEY: graph(nodes),
+        },
+    )
+
+
+def test_a_pattern_means_the_paths_that_inspect_shows(tool, tmp_path):
+    """Not the names that TensorFlow gave to weights: they lead through the optimizer."""
+    saved_like_keras(tmp_path)
+    said = tool("edit", tmp_path, "5", "--drop", "optimizer/*", "--yes")
+    assert said.data.splitlines()[:2] == [
+        "optimizer/_iterations is dropped",
+        "optimizer/momentums/model/net/dense/kernel is dropped",
+    ]
+    assert keys(tmp_path / "edited-5") == {
+        key_of("optimizer/_trainable_variables/0"), key_of("a.Sb"), key_of("c..d"),
+    }  # fmt: skip
+    shown = tool("inspect", tmp_path, "ckpt-5", "--json").json["tensors"]
+    assert {one["path"] for one in shown} == {
+        "model/net/dense/kernel", "optimizer/_iterations", "a/b", "c.d",
+        "optimizer/momentums/model/net/dense/kernel",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "optimizer/momentums/model/net/dense/kernel",
+        "model/net/dense/kernel (momentums)",
+        "optimizer/_momentums/0",
+        key_of("optimizer/_momentums/0"),
+    ],
+)
+def test_every_command_knows_a_tensor_by_each_of_its_names(tool, tmp_path, monkeypatch, name):
+    for step in (5, 9):
+        saved_like_keras(tmp_path, step)
+    monkeypatch.chdir(tmp_path)
+    path = "optimizer/momentums/model/net/dense/kernel"
+    said = tool("extract", tmp_path, "5", name, "--to", "npz", "-o", "w.npz", "--json")
+    assert [one["stored_as"] for one in said.json["tensors"]] == [path]
+    with np.load("w.npz") as found:
+        assert list(found) == [path]
+    assert tool("track", tmp_path, name, "--json").json["path"] == path
+    said = tool("compare", tmp_path, "5", "9", "--histogram", name)
+    assert f"\n{path}  6 elements, 6 equal" in said.data
+    said = tool("edit", tmp_path, "5", "--copy", f"9:{name}", name, "--dry-run")
+    assert said.data == f"{path} becomes {path} of ckpt-9\n"
+    said = tool("average", tmp_path, "5", "9", "--json")
+    assert {"name": key_of("optimizer/_momentums/0"), "path": path} in said.json["tensors"]
+
+
+def test_names_from_keras_and_escaped_ones_are_told_apart_in_a_rename(tool, tmp_path):
+    saved_like_keras(tmp_path)
+    for name in ("model/net/dense/kernel", "model/net"):
+        said = tool("edit", tmp_path, "5", "--rename", name, "x", "--yes")
+        assert said.code == 4
+        assert "model/net/dense/kernel is held by model/layer-0." in said.words
+    said = tool("edit", tmp_path, "5", "--rename", "model/layer-0", "model/first", "--yes")
+    assert said.data.splitlines()[0] == "model/layer-0 becomes model/first"
+    nodes = read_object_graph(tmp_path / "edited-5")
+    assert set(nodes[nodes[0].children["model"]].children) == {"first"}
+    words = ("--rename", "a/b", "e", "--rename", "c.d", "f", "--yes")
+    assert tool("edit", tmp_path, "ckpt-5", *words).code == 0
+    assert {key_of("e"), key_of("f")} <= keys(tmp_path / "edited2-5")

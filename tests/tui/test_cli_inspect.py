@@ -512,7 +512,7 @@ def test_compare_tells_what_changed(tool: Tool, tmp_path: Path) -> None:
     lines = said.data.splitlines()
     assert lines[0] == "ckpt-1 → ckpt-2: 1 added, 2 changed, 3 equal"
     assert [line.split()[0] for line in lines[2:]] == ["extra", "model/kernel", "step"]
-    slot = "model/kernel (m)"
+    slot = "optimizer/m/model/kernel"
     assert slot not in said.data
     assert slot in tool("compare", tmp_path, "1", "2", "--all").data
 

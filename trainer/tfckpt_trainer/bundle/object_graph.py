@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ SIZE_LIMIT = 256 << 20
 
 _REGISTERED_SAVER = 4
 """Number of that field in `TrackableObject`."""
+
+_ESCAPED = re.compile(r"(?:[^.]|\.\.|\.S)*")
+_ESCAPE = re.compile(r"\.([.S])")
 
 _Values = dict[int, tuple[int, int, bytes]]
 """The fields of a message: wire type, integer value and bytes by field number."""
@@ -101,6 +105,18 @@ def read_object_graph(prefix: Path, index: Index | None = None) -> tuple[Node, .
                 problem = f"object graph refers to object {number} of {len(nodes)}"
                 raise BundleError(file, entry.offset, problem)
     return nodes
+
+
+def escaped(name: str) -> str:
+    """Returns an attribute as TensorFlow writes it in the names of tensors."""
+    return name.replace(".", "..").replace("/", ".S")
+
+
+def unescaped(part: str) -> str:
+    """Returns the attribute that TensorFlow writes as this part of the name of a tensor."""
+    if not _ESCAPED.fullmatch(part):
+        return part
+    return _ESCAPE.sub(lambda match: "/" if match[1] == "S" else ".", part)
 
 
 def has_registered_savers(prefix: Path, index: Index) -> bool:

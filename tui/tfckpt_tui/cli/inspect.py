@@ -364,7 +364,7 @@ def _print_comparison(
     header += ["CHANGE", "NORM BEFORE", "NORM AFTER"] if measured is not None else []
     rows = [
         [
-            found.titles.get(one.name, one.name),
+            found.path(one.name),
             _difference_words(found, one),
             _side(one.before),
             _side(one.after),
@@ -412,7 +412,8 @@ def _comparison_data(
 ) -> Json:
     tensors = []
     for one in found.tensors:
-        data = {**_compared_data(one), "problem": found.damage.get(one.name, "")}
+        named = {"name": one.name, "path": found.path(one.name)}
+        data = {**named, **_compared_data(one), "problem": found.damage.get(one.name, "")}
         if measured is not None:
             change = measured.get(one.name)
             data["change"] = None if change is None else _change_data(change)
@@ -431,7 +432,6 @@ def _comparison_data(
 
 def _compared_data(one: TensorComparison) -> Json:
     return {
-        "name": one.name,
         "difference": one.difference.value,
         "unknown": one.unknown,
         "dtype": [entry.dtype if entry else None for entry in (one.before, one.after)],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from tfckpt_trainer.bundle.analysis.compare import (
     Difference,
@@ -13,11 +12,11 @@ from tfckpt_trainer.bundle.analysis.compare import (
     compare,
     measure_change,
 )
-from tfckpt_trainer.bundle.analysis.contents import Role
+from tfckpt_trainer.bundle.analysis.contents import Role, Variable
 from tfckpt_trainer.bundle.analysis.statistics import Statistics, difference_statistics
+from tfckpt_trainer.bundle.analysis.tensor_names import find_tensors, match_tensors
 from tfckpt_trainer.bundle.index import Index, read_index
 from tfckpt_trainer.bundle.tensors import is_numeric
-from tfckpt_trainer.bundle.writing.object_graph_builder import variable_path
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import BundleError, TfckptError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -29,7 +28,8 @@ class Comparison:
     """Two checkpoints and the difference of each tensor.
 
     Attributes:
-        titles: The variables' paths in the program that saved them, by tensor name.
+        variables: The tensors with their paths, by tensor name; those of the second, if it has
+            them.
         damage: The known damage of tensors on either side, by name.
     """
 
@@ -37,8 +37,18 @@ class Comparison:
     after: Checkpoint
     tensors: tuple[TensorComparison, ...]
     indexes: tuple[Index, Index]
-    titles: Mapping[str, str]
+    variables: Mapping[str, Variable]
     damage: Mapping[str, str]
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """Names for display, by tensor name."""
+        return {name: variable.title for name, variable in self.variables.items()}
+
+    def path(self, name: str) -> str:
+        """Returns the path of a tensor, as `inspect` shows it."""
+        variable = self.variables.get(name)
+        return name if variable is None else variable.path
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -91,15 +101,15 @@ def compare_checkpoints(run: RunDirectory, before: Checkpoint, after: Checkpoint
         OSError: It cannot be read.
     """
     indexes = _index(run, before), _index(run, after)
-    titles: dict[str, str] = {}
+    variables: dict[str, Variable] = {}
     damage: dict[str, str] = {}
     for checkpoint, index in zip((before, after), indexes, strict=True):
         for variable in variables_of(run.root / checkpoint.name, index):
             # If one object graph cannot be read, the other one still has the paths.
-            if variable.role is not Role.UNKNOWN:
-                titles[variable.entry.name] = variable.title
+            if variable.role is not Role.UNKNOWN or variable.entry.name not in variables:
+                variables[variable.entry.name] = variable
         damage |= describe_damage(run, checkpoint.name, index)
-    return Comparison(before, after, compare(*indexes), indexes, titles, damage)
+    return Comparison(before, after, compare(*indexes), indexes, variables, damage)
 
 
 def _index(run: RunDirectory, checkpoint: Checkpoint) -> Index:
@@ -150,14 +160,15 @@ def difference_of_each(
 
 
 def _with_difference(compared: Comparison, pattern: str) -> Iterator[str]:
+    variables = compared.variables.values()
+    named = {one.entry.name for one in find_tensors(variables, pattern)}
+    wanted = named or {one.entry.name for one in match_tensors(variables, pattern)}
     for one in compared.tensors:
         before, after = one.before, one.after
         if before is None or after is None or before.shape != after.shape:
             continue
-        names = {one.name, variable_path(one.name), compared.titles.get(one.name, one.name)}
-        is_wanted = any(fnmatchcase(name, pattern) for name in names)
-        differs = one.difference is not Difference.EQUAL or pattern in names
-        if is_numeric(before) and is_numeric(after) and differs and (is_wanted or pattern in names):
+        differs = one.difference is not Difference.EQUAL or one.name in named
+        if is_numeric(before) and is_numeric(after) and differs and one.name in wanted:
             yield one.name
 
 

@@ -7,14 +7,15 @@ A tensor that only an optimizer refers to belongs to the optimizer.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from operator import attrgetter
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, is_inexact
 from tfckpt_trainer.bundle.index import Index, TensorEntry
-from tfckpt_trainer.bundle.object_graph import KEY, VALUE_ATTRIBUTE, Node
+from tfckpt_trainer.bundle.object_graph import KEY, VALUE_ATTRIBUTE, Node, escaped
 from tfckpt_trainer.bundle.structure import component_keys
 
 _SUFFIX = "/.ATTRIBUTES/"
@@ -48,7 +49,10 @@ class Variable:
     """One tensor and its role.
 
     Attributes:
-        path: Path from the root object, with Keras names if the variable has them.
+        path: How it is named everywhere, unique in its checkpoint: the path from the root object,
+            with Keras names if the variable has them. A slot variable is named by the optimizer,
+            the slot and its variable: `optimizer/momentums/model/dense/kernel`.
+        object_path: Path from the root object by attributes alone; empty without an object graph.
         full_name: Name of the variable in the program that saved it.
         slot_of: For a slot variable, the path of the variable that it belongs to.
         slot_name: For a slot variable, the name of the slot, such as `momentums`.
@@ -60,6 +64,7 @@ class Variable:
     full_name: str = ""
     slot_of: str = ""
     slot_name: str = ""
+    object_path: str = ""
 
     @property
     def group(self) -> str:
@@ -94,7 +99,18 @@ def describe_tensors(index: Index, nodes: Sequence[Node] | None) -> tuple[Variab
         for name, entry in index.entries.items()
         if name not in known and name != KEY
     ]
-    return _in_order([*known.values(), *rest])
+    return _in_order(_with_unique_paths([*known.values(), *rest]))
+
+
+def _with_unique_paths(variables: Sequence[Variable]) -> list[Variable]:
+    """Gives tensors that would have the same path the path of their object, or their name."""
+    for other in (attrgetter("object_path"), attrgetter("entry.name")):
+        counts = Counter(one.path for one in variables)
+        variables = [
+            replace(one, path=other(one) or one.path) if counts[one.path] > 1 else one
+            for one in variables
+        ]
+    return list(variables)
 
 
 def _with_root_scalars(variables: Sequence[Variable]) -> Sequence[Variable]:
@@ -156,9 +172,12 @@ class _Graph:
                     entry = index.entries[name]
                     # Objects with several tensors, such as tables, need a suffix per tensor.
                     rest = name.removeprefix(key) if len(own) > 1 else ""
+                    objects = "/".join(map(escaped, path)) + rest
                     shown = readable.get(number, "/".join(path)) + rest
                     role = self._role(number, path, attribute.name, entry)
-                    found[name] = Variable(shown, entry, role, attribute.full_name)
+                    found[name] = Variable(
+                        shown, entry, role, attribute.full_name, object_path=objects
+                    )
         return self._with_slots(found, readable)
 
     def _walk(
@@ -212,27 +231,28 @@ class _Graph:
         self, found: dict[str, Variable], readable: dict[int, str]
     ) -> dict[str, Variable]:
         """Marks slot variables and sets their owners."""
-        for slot, variable, slot_name in self._slots():
+        for optimizer, slot, variable, slot_name in self._slots():
             value = self._nodes[slot].checkpoint_key
             known = found.get(value) if value is not None else None
             if known is not None and value is not None and variable in self._paths:
                 owner = readable.get(variable, "/".join(self._paths[variable]))
+                path = "/".join((*self._paths[optimizer], slot_name, owner))
                 found[value] = replace(
-                    known, role=Role.SLOT, slot_of=owner, slot_name=slot_name, path=known.path
+                    known, role=Role.SLOT, slot_of=owner, slot_name=slot_name, path=path
                 )
         return found
 
-    def _slots(self) -> Iterator[tuple[int, int, str]]:
-        """Yields slot node, variable node and slot name.
+    def _slots(self) -> Iterator[tuple[int, int, int, str]]:
+        """Yields the nodes of optimizer, slot and variable, and the slot's name.
 
         TensorFlow optimizers list their slots. Keras 3 optimizers hold one list per slot, in the
         order of their trainable variables (`keras/src/optimizers/base_optimizer.py`).
         """
-        for number in self._optimizers:
+        for number in sorted(self._optimizers & self._paths.keys()):
             node = self._nodes[number]
             for slot in node.slot_variables:
                 if 0 <= slot.slot_node < len(self._nodes):
-                    yield slot.slot_node, slot.variable_node, slot.slot_name
+                    yield number, slot.slot_node, slot.variable_node, slot.slot_name
             trained = self._list(node.children.get("_trainable_variables"))
             for name, child in node.children.items():
                 slots = self._list(child)
@@ -240,7 +260,7 @@ class _Graph:
                     continue
                 for one, variable in zip(slots, trained, strict=True):
                     if one != variable and _value_of(self._nodes[one]) is not None:
-                        yield one, variable, name.strip("_")
+                        yield number, one, variable, name.strip("_")
 
     def _list(self, number: int | None) -> list[int]:
         """Returns the elements of a tracked list; empty for other objects."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,12 +31,16 @@ def is_averaged(entry: TensorEntry) -> bool:
     return is_numeric(entry) and is_inexact(entry.dtype)
 
 
-def find_differences(sources: Sequence[AverageSource]) -> list[str]:
+def find_differences(
+    sources: Sequence[AverageSource], paths: Mapping[str, str] | None = None
+) -> list[str]:
     """Returns a sentence for each numeric tensor that is not the same kind in all checkpoints.
 
     Args:
         sources: The checkpoints; the last one is compared with each of the others.
+        paths: What to call tensors in the sentences, by name; by default their names.
     """
+    shown = paths or {}
     newest, found = sources[-1], []
     wanted = _numeric(newest.index)
     for source in sources[:-1]:
@@ -44,9 +48,8 @@ def find_differences(sources: Sequence[AverageSource]) -> list[str]:
         for name in sorted(wanted.keys() | known.keys()):
             left, right = _kind(known.get(name)), _kind(wanted.get(name))
             if left != right:
-                found.append(
-                    f"{name}: {left} in {source.prefix.name}, {right} in {newest.prefix.name}"
-                )
+                sides = f"{left} in {source.prefix.name}, {right} in {newest.prefix.name}"
+                found.append(f"{shown.get(name, name)}: {sides}")
     return found
 
 

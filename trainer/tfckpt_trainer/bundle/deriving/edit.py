@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
+from tfckpt_trainer.bundle.analysis.tensor_names import find_tensors, match_tensors
 from tfckpt_trainer.bundle.deriving.graph_editor import GraphEditor
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, format_tensor, numpy_dtype
 from tfckpt_trainer.bundle.exchange.whole_tensors import row_major_chunks
 from tfckpt_trainer.bundle.index import Index, TensorEntry
-from tfckpt_trainer.bundle.object_graph import KEY, Node
+from tfckpt_trainer.bundle.object_graph import KEY, Node, unescaped
 from tfckpt_trainer.bundle.structure import component_keys
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.bundle.writing.object_graph_builder import tensor_name, variable_path
@@ -93,18 +93,18 @@ class Edit:
             UsageError: The other checkpoint does not have it.
             RefusedError: There is a tensor of another type or shape, or no object to hold it.
         """
-        entry = _exactly_one(other, wanted)
-        said = f"{variable_path(entry.name)} of {other.prefix.name}"
-        own = [one for one in self._source.variables if name in names_of(one)]
+        taken = _exactly_one(other, wanted)
+        entry, said = taken.entry, f"{taken.path} of {other.prefix.name}"
+        own = find_tensors(self._source.variables, name)
         if own:
             old = own[0].entry
             if (old.dtype, old.shape) != (entry.dtype, entry.shape):
                 raise RefusedError(
                     f"{said} is {format_tensor(entry.dtype, entry.shape)}; expected "
-                    f"{format_tensor(old.dtype, old.shape)}, as {name} is."
+                    f"{format_tensor(old.dtype, old.shape)}, as {own[0].path} is."
                 )
             self.tensors[old.name] = EditedTensor(other, entry, entry.dtype)
-            self.changes.append(f"{name} becomes {said}")
+            self.changes.append(f"{own[0].path} becomes {said}")
             return
         key = name
         if self._graph is not None:
@@ -161,7 +161,7 @@ class Edit:
             UsageError: There is nothing of that name.
             RefusedError: The new name is taken, or no object can hold it.
         """
-        old, new = variable_path(old), variable_path(new)
+        old, new = self._object_path(variable_path(old)), variable_path(new)
         if not new or new == old:
             raise UsageError(f"{old} cannot be renamed to {new or 'nothing'}.")
 
@@ -182,14 +182,13 @@ class Edit:
             raise RefusedError(f"There is a tensor {twice[0]} already.")
         count = sum(one != name for one, name in zip(names, self.tensors, strict=True))
         self.tensors = dict(zip(names, self.tensors.values(), strict=True))
-        what = "1 tensor" if count == 1 else f"{count} tensors"
-        self.changes.append(f"{old} becomes {new} ({what})")
+        # The tensors of a variable with several paths keep their names.
+        what = {0: "", 1: " (1 tensor)"}.get(count, f" ({count} tensors)")
+        self.changes.append(f"{old} becomes {new}{what}")
 
     def _matching(self, pattern: str) -> list[Variable]:
         known = [one for one in self._source.variables if one.entry.name in self.tensors]
-        found = [one for one in known if pattern in names_of(one)] or [
-            one for one in known if any(fnmatchcase(name, pattern) for name in names_of(one))
-        ]
+        found = match_tensors(known, pattern)
         if not found:
             raise UsageError(f"{self._source.prefix.name} has no tensor {pattern!r}.")
         return found
@@ -207,23 +206,27 @@ class Edit:
             emptied |= owners
         return emptied
 
+    def _object_path(self, path: str) -> str:
+        """Returns a path with the escapes of TensorFlow, if it lacks those of one variable."""
+        for variable in self._source.variables:
+            parts = variable.object_path.split("/")
+            if variable.path == path == "/".join(map(unescaped, parts)):
+                return variable.object_path
+        return path
+
     def _require_object(self, path: str) -> None:
         """Raises an error if a path is only what Keras calls a variable."""
         assert self._graph is not None
         if self._graph.has(path):
             return
         for variable in self._source.variables:
-            if variable.path == path:
+            if variable.path == path or variable.path.startswith(f"{path}/"):
                 raise RefusedError(
-                    f"{path} is the name that Keras gave to "
-                    f"{variable_path(variable.entry.name)}. Rename that path instead."
+                    f"Objects are renamed by the attributes that hold them, and {path} is a name "
+                    f"from Keras: {variable.path} is held by {variable.object_path}. Rename that "
+                    "path, or an object above it."
                 )
         raise UsageError(f"{self._source.prefix.name} has no object or variable at {path}.")
-
-
-def names_of(variable: Variable) -> set[str]:
-    """Returns the texts by which a variable can be named."""
-    return {variable.path, variable.entry.name, variable_path(variable.entry.name)}
 
 
 def write_edit(
@@ -292,8 +295,8 @@ def _can_be_cast(old: str, new: str) -> bool:
     return all(dtype.startswith(("int", "uint")) for dtype in (old, new))
 
 
-def _exactly_one(source: EditSource, wanted: str) -> TensorEntry:
-    found = [one for one in source.variables if wanted in names_of(one)]
+def _exactly_one(source: EditSource, wanted: str) -> Variable:
+    found = find_tensors(source.variables, wanted)
     if not found:
         raise UsageError(f"{source.prefix.name} has no tensor {wanted!r}.")
-    return found[0].entry
+    return found[0]

@@ -6,7 +6,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from tfckpt_trainer.bundle.object_graph import VALUE_ATTRIBUTE, Attribute, Node, SlotVariable
+from tfckpt_trainer.bundle.object_graph import (
+    VALUE_ATTRIBUTE,
+    Attribute,
+    Node,
+    SlotVariable,
+    unescaped,
+)
 from tfckpt_trainer.errors import RefusedError, UsageError
 
 
@@ -41,7 +47,7 @@ class GraphEditor:
         before, _, last = old.rpartition("/")
         origin = self._find(before)
         assert origin is not None
-        del self._nodes[origin].children[last]
+        del self._nodes[origin].children[unescaped(last)]
         self._nodes[parent].children[name] = child
 
     def rename_tensors(self, renamed: Callable[[str], str]) -> None:
@@ -105,13 +111,13 @@ class GraphEditor:
     def _find(self, path: str) -> int | None:
         number: int | None = 0
         for part in path.split("/") if path else ():
-            number = None if number is None else self._nodes[number].children.get(part)
+            number = None if number is None else self._nodes[number].children.get(unescaped(part))
         return number
 
     def _free_place(self, path: str) -> tuple[int, str]:
         """Returns the node that holds an object at `path`, and the name of that object in it."""
-        before, _, name = path.rpartition("/")
-        parent = self._find(before)
+        before, _, last = path.rpartition("/")
+        parent, name = self._find(before), unescaped(last)
         if parent is None:
             raise RefusedError(
                 f"There is no object at {before} to hold {name}; only objects that were saved can."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -14,7 +14,6 @@ from tfckpt_trainer.bundle.exchange.npz import NPZ_TYPES, write_npy_files, write
 from tfckpt_trainer.bundle.exchange.safetensors import SAFETENSORS_TYPES, write_safetensors
 from tfckpt_trainer.bundle.exchange.whole_tensors import row_major_chunks
 from tfckpt_trainer.bundle.index import Index, TensorEntry
-from tfckpt_trainer.bundle.writing.object_graph_builder import variable_path
 
 if TYPE_CHECKING:
     from tfckpt_trainer.bundle.exchange.array_file import Chunks
@@ -47,7 +46,7 @@ class Extraction:
 def extract_tensors(
     prefix: Path,
     index: Index,
-    entries: Sequence[TensorEntry],
+    tensors: Mapping[str, TensorEntry],
     path: Path,
     kind: ArrayFormat,
     on_read: Callable[[int], None] = lambda size: None,
@@ -60,7 +59,7 @@ def extract_tensors(
     Args:
         prefix: The checkpoint.
         index: Its index.
-        entries: The tensors.
+        tensors: The tensors, by the names that they get in the file.
         path: The file or directory.
         kind: The format.
         on_read: Called after each chunk with its size in bytes.
@@ -72,7 +71,6 @@ def extract_tensors(
         OSError: A file cannot be read or written.
     """
     types = SAFETENSORS_TYPES if kind is ArrayFormat.SAFETENSORS else NPZ_TYPES
-    names = _names_in_file(entries)
 
     def chunks_of(entry: TensorEntry) -> Chunks:
         for chunk in row_major_chunks(prefix, index, entry):
@@ -80,10 +78,10 @@ def extract_tensors(
             on_read(chunk.nbytes)
 
     arrays = [
-        Array(names[entry.name], entry.dtype, entry.shape, partial(chunks_of, entry)).stored_as(
+        Array(name, entry.dtype, entry.shape, partial(chunks_of, entry)).stored_as(
             types.get(entry.dtype, entry.dtype)
         )
-        for entry in entries
+        for name, entry in tensors.items()
     ]
     if kind is ArrayFormat.NPY:
         write_npy_files(path, arrays)
@@ -91,15 +89,6 @@ def extract_tensors(
         write_npz(path, arrays)
     else:
         write_safetensors(path, arrays, {"format": "tf", "checkpoint": prefix.name})
-    widened = {entry.name: types[entry.dtype] for entry in entries if entry.dtype in types}
+    names = {entry.name: name for name, entry in tensors.items()}
+    widened = {one.name: types[one.dtype] for one in tensors.values() if one.dtype in types}
     return Extraction(names, sum(array.size for array in arrays), widened)
-
-
-def _names_in_file(entries: Sequence[TensorEntry]) -> dict[str, str]:
-    """Returns the path of each variable; the name of its tensor if another one has that name."""
-    taken = {entry.name for entry in entries}
-    names = {}
-    for entry in entries:
-        path = variable_path(entry.name)
-        names[entry.name] = path if path and path not in taken else entry.name
-    return names

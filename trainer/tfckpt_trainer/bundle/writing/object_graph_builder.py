@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
-from tfckpt_trainer.bundle.object_graph import VALUE_ATTRIBUTE, Attribute, Node
+from tfckpt_trainer.bundle.object_graph import VALUE_ATTRIBUTE, Attribute, Node, unescaped
 
 ATTRIBUTES = "/.ATTRIBUTES/"
 VALUE_SUFFIX = f"{ATTRIBUTES}{VALUE_ATTRIBUTE}"
 """End of the tensor name of a variable; before it comes the path of the variable."""
-
-_ESCAPED = re.compile(r"(?:[^.]|\.\.|\.S)*")
-_ESCAPE = re.compile(r"\.([.S])")
 
 
 def tensor_name(path: str) -> str:
@@ -39,7 +35,7 @@ def build_object_graph(names: Iterable[str]) -> tuple[Node, ...]:
         path, _, attribute = name.rpartition(ATTRIBUTES)
         node = 0
         for part in filter(None, path.split("/")):
-            following = children[node].setdefault(_unescaped(part), len(children))
+            following = children[node].setdefault(unescaped(part), len(children))
             if following == len(children):
                 children.append({})
                 attributes.append([])
@@ -48,10 +44,3 @@ def build_object_graph(names: Iterable[str]) -> tuple[Node, ...]:
     return tuple(
         Node(own, tuple(found), ()) for own, found in zip(children, attributes, strict=True)
     )
-
-
-def _unescaped(part: str) -> str:
-    """Returns the attribute that TensorFlow stores under this part of a path."""
-    if not _ESCAPED.fullmatch(part):
-        return part
-    return _ESCAPE.sub(lambda match: "/" if match[1] == "S" else ".", part)

@@ -125,7 +125,7 @@ def _print(run: RunDirectory, plan: AveragePlan, record: CheckpointRecord, warni
 
 
 def _named(variables: Sequence[Variable]) -> str:
-    names = [variable.title for variable in variables]
+    names = [variable.path for variable in variables]
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more
 
@@ -139,6 +139,10 @@ def _data(plan: AveragePlan, record: CheckpointRecord, warning: str) -> Json:
         "sources": [
             {"name": checkpoint.name, "step": checkpoint.step, "weight": source.weight}
             for checkpoint, source in zip(plan.checkpoints, plan.sources, strict=True)
+        ],
+        "tensors": [
+            {"name": one.entry.name, "path": one.path}
+            for one in (*plan.averaged, *plan.from_newest)
         ],
         "averaged": [one.entry.name for one in plan.averaged],
         "from_newest": [one.entry.name for one in plan.from_newest],

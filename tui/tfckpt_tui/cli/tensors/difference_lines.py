@@ -18,11 +18,11 @@ def print_differences(found: Comparison, differences: Sequence[MeasuredDifferenc
     print_line(f"{found.after.name} minus {found.before.name}:")
     for one in differences:
         print_line()
-        title = found.titles.get(one.name, one.name)
+        path = found.path(one.name)
         if one.statistics is None:
-            print_line(f"{title}  {one.problem}")
+            print_line(f"{path}  {one.problem}")
             continue
-        print_line(f"{title}  {_summary(one.statistics)}")
+        print_line(f"{path}  {_summary(one.statistics)}")
         if one.statistics.histogram is not None:
             _print_bars(one.statistics.histogram)
 

@@ -34,16 +34,17 @@ def track(run: RunDirectory, tensor: str, as_csv: bool, as_json: bool) -> int:
     if as_csv and as_json:
         raise click.UsageError("Give either --csv or --json.")
     checkpoints = list_checkpoints(run)
-    name = find_tensor(run, checkpoints, tensor)
+    tracked = find_tensor(run, checkpoints, tensor)
     progress, points = StepProgress(), []
     try:
-        for point in follow(run, checkpoints, name):
+        for point in follow(run, checkpoints, tracked):
             points.append(point)
             progress(f"reading: {point.checkpoint.name}")
     finally:
         progress.close()
     if as_json:
-        print_json({"tensor": name, "checkpoints": [_data(point) for point in points]})
+        names = {"tensor": tracked.entry.name, "path": tracked.path}
+        print_json({**names, "checkpoints": [_data(point) for point in points]})
     elif as_csv:
         _print_csv(points)
     else:

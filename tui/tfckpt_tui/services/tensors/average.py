@@ -140,8 +140,8 @@ def plan_average(
         AverageSource(run.root / c.name, read_index(run.root / c.name), chosen[c.name])
         for c in ordered
     )
-    _refuse_differences(find_differences(sources))
     variables = variables_of(sources[-1].prefix, sources[-1].index)
+    _refuse_differences(sources)
     averaged = tuple(one for one in variables if is_averaged(one.entry))
     new_name, step = name_and_step(run, "average", ordered[-1], name)
     return AveragePlan(
@@ -199,9 +199,11 @@ def average(
     return record, note(run, record, f"Averaged {names} into {record.name}.", through)
 
 
-def _refuse_differences(differences: Sequence[str]) -> None:
-    if not differences:
+def _refuse_differences(sources: Sequence[AverageSource]) -> None:
+    if not find_differences(sources):
         return
+    paths = {v.entry.name: v.path for one in sources for v in variables_of(one.prefix, one.index)}
+    differences = find_differences(sources, paths)
     more = len(differences) - _MOST_NAMED
     lines = [*differences[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
     raise RefusedError(

@@ -6,11 +6,10 @@ import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
-from tfckpt_trainer.bundle.deriving.edit import names_of
+from tfckpt_trainer.bundle.analysis.tensor_names import find_tensors, match_tensors
 from tfckpt_trainer.bundle.exchange.convert import Conversion, write_checkpoint
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, Extraction, extract_tensors
 from tfckpt_trainer.bundle.tensors import is_numeric
@@ -50,8 +49,8 @@ def choose_tensors(found: Inspection, wanted: Sequence[str]) -> Choice:
     chosen: dict[str, Variable] = {}
     left_out: dict[str, Variable] = {}
     for text in wanted:
-        exact = [v for v in found.variables if text in names_of(v)]
-        matched = exact or [v for v in found.variables if _matches(v, text)]
+        exact = find_tensors(found.variables, text)
+        matched = exact or match_tensors(found.variables, text)
         if not matched:
             name = found.checkpoint.name
             raise UsageError(
@@ -90,8 +89,8 @@ def extract(
         raise UsageError(f"{name} cannot be extracted: {found.problem}")
     if not choice.variables:
         raise UsageError(f"{name} has no numeric tensors.")
-    entries = [variable.entry for variable in choice.variables]
-    return extract_tensors(run.root / name, found.index, entries, path, kind, on_read)
+    tensors = {variable.path: variable.entry for variable in choice.variables}
+    return extract_tensors(run.root / name, found.index, tensors, path, kind, on_read)
 
 
 def convert(
@@ -119,7 +118,3 @@ def convert(
     return write_checkpoint(
         source, root / name, by_name=by_name, shard_size=shard_size, on_progress=on_progress
     )
-
-
-def _matches(variable: Variable, pattern: str) -> bool:
-    return any(fnmatchcase(name, pattern) for name in names_of(variable))

@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.analysis.statistics import (
     Statistics,
     difference_statistics,
     statistics,
 )
-from tfckpt_trainer.bundle.deriving.edit import names_of
+from tfckpt_trainer.bundle.analysis.tensor_names import find_tensors
 from tfckpt_trainer.bundle.index import Index, TensorEntry, read_index
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.lineage import lineage_of
@@ -59,8 +60,8 @@ class _Seen:
     norm: float
 
 
-def find_tensor(run: RunDirectory, checkpoints: Sequence[Checkpoint], text: str) -> str:
-    """Returns the name of the tensor that a text means, in the newest checkpoint that has it.
+def find_tensor(run: RunDirectory, checkpoints: Sequence[Checkpoint], text: str) -> Variable:
+    """Returns the tensor that a text means, in the newest checkpoint that has it.
 
     Args:
         run: The run directory.
@@ -78,11 +79,11 @@ def find_tensor(run: RunDirectory, checkpoints: Sequence[Checkpoint], text: str)
             variables = variables_of(prefix, read_index(prefix))
         except (BundleError, OSError):
             continue
-        found = [one for one in variables if text in names_of(one)]
+        found = find_tensors(variables, text)
         if found and not is_numeric(found[0].entry):
             raise UsageError(f"{text} is {found[0].entry.dtype}; only numeric tensors are tracked.")
         if found:
-            return found[0].entry.name
+            return found[0]
     raise UsageError(
         f"No checkpoint has a tensor {text!r}; list those of one with "
         "`tfckpt-tui inspect RUN CKPT`."
@@ -90,7 +91,7 @@ def find_tensor(run: RunDirectory, checkpoints: Sequence[Checkpoint], text: str)
 
 
 def track(
-    run: RunDirectory, checkpoints: Sequence[Checkpoint], name: str
+    run: RunDirectory, checkpoints: Sequence[Checkpoint], tensor: Variable
 ) -> Iterator[TrackedPoint]:
     """Reads a tensor from each checkpoint that can be restored, oldest first.
 
@@ -99,8 +100,9 @@ def track(
     Args:
         run: The run directory.
         checkpoints: All checkpoints, newest first.
-        name: Name of the tensor.
+        tensor: The tensor. Other checkpoints have it under the same name.
     """
+    name = tensor.entry.name
     trained = [one for one in checkpoints if not is_derived(one)]
     seen: dict[str, _Seen] = {}
     for checkpoint in reversed(trained):
@@ -110,7 +112,7 @@ def track(
             index = read_index(run.root / checkpoint.name)
             entry = index.entries.get(name)
             if entry is None or not is_numeric(entry):
-                yield TrackedPoint(checkpoint, problem=f"It has no numeric tensor {name}.")
+                yield TrackedPoint(checkpoint, problem=f"It has no numeric tensor {tensor.path}.")
                 continue
             found = statistics(run.root / checkpoint.name, index, entry, histogram=False)
             before = _before(trained, checkpoint, seen, entry)

@@ -1,0 +1,48 @@
+"""Finds tensors by what a user writes: a path as `inspect` shows it, a tensor name, or a pattern.
+
+A path has precedence. TensorFlow may name a weight after its optimizer, so patterns that were
+matched with both at once would find weights by `optimizer/*`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+
+from tfckpt_trainer.bundle.analysis.contents import Variable
+from tfckpt_trainer.bundle.writing.object_graph_builder import variable_path
+
+_NAMES: tuple[Callable[[Variable], str], ...] = (
+    lambda variable: variable.path,
+    lambda variable: variable.title,
+    lambda variable: variable.object_path,
+    lambda variable: variable.entry.name,
+    lambda variable: variable_path(variable.entry.name),
+)
+"""What a tensor can be called; the first under which there is one counts."""
+
+
+def find_tensors(variables: Iterable[Variable], text: str) -> list[Variable]:
+    """Returns the tensors with this path or name; several only if their titles are equal."""
+    known = list(variables)
+    for name in _NAMES:
+        found = [one for one in known if name(one) == text]
+        if found:
+            return found
+    return []
+
+
+def match_tensors(variables: Iterable[Variable], pattern: str) -> list[Variable]:
+    """Returns the tensors with this path or name, otherwise those that match the pattern.
+
+    Args:
+        variables: The tensors of one checkpoint.
+        pattern: A text, or a pattern such as `model/*`.
+    """
+    known = list(variables)
+    found = find_tensors(known, pattern)
+    for name in _NAMES if not found else ():
+        found = [one for one in known if fnmatchcase(name(one), pattern)]
+        if found:
+            break
+    return found
