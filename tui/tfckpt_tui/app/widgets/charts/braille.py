@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rich.cells import cell_len
 
@@ -14,6 +15,7 @@ from tfckpt_tui.formats import units
 
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _BRAILLE = 0x2800
+_POINT = "•"
 _TICK_ROWS = 1.5
 _ROOM_PARTS = 25
 
@@ -165,16 +167,25 @@ class _Grid:
 
 def _draw(grid: _Grid, curve: Curve, x_scale: _Scale, y_scale: _Scale) -> None:
     width, height = 2 * grid.columns, 4 * grid.rows
-    last: tuple[int, int] | None = None
+    stroke: list[tuple[int, int]] = []
     for x, y in _thinned(curve, x_scale, width):
         place = x_scale.place(x, width)
         if y is None or not math.isfinite(y):
             grid.glyph(place // 2, grid.rows - 1, "✗", "bad")
-            last = None
-            continue
-        point = (place, height - 1 - y_scale.place(y, height))
-        grid.line(last if last is not None else point, point, curve.style)
-        last = point
+            _draw_stroke(grid, stroke, curve.style)
+            stroke = []
+        else:
+            stroke.append((place, height - 1 - y_scale.place(y, height)))
+    _draw_stroke(grid, stroke, curve.style)
+
+
+def _draw_stroke(grid: _Grid, points: Sequence[tuple[int, int]], style: str) -> None:
+    """Draws points without a gap between them; a single one is larger than a dot."""
+    if len(points) == 1:
+        x, y = points[0]
+        grid.glyph(x // 2, y // 4, _POINT, style)
+    for start, end in pairwise(points):
+        grid.line(start, end, style)
 
 
 def _thinned(curve: Curve, x_scale: _Scale, width: int) -> list[tuple[float, float | None]]:
