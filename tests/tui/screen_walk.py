@@ -40,18 +40,21 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.jobs import read_jobs
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.health import RunState
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.dialogs.batch_job import CancelJobDialog, SubmitJobDialog
 from tfckpt_tui.app.dialogs.delete import DeleteForGoodDialog
 from tfckpt_tui.app.dialogs.force_stop import ForceStopDialog
 from tfckpt_tui.app.dialogs.foreign_trainer import BesideTrainerDialog
+from tfckpt_tui.app.screens.track import TrackScreen
 from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.run.dashboard_panes import DashboardPanes
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.batch.force_stop import ForceStopPlan
 from tfckpt_tui.services.batch.job_view import JobView
+from tfckpt_tui.services.inspect import inspect
 
 SIZES = ((60, 20), (80, 24), (120, 40), (200, 50))
 """Smallest, default, large and largest terminal."""
@@ -114,10 +117,17 @@ NINE_PROCESSES = tuple(f"worker {n} (process {4711 + n})" for n in range(9))
 SCRIPT = Path("/data/runs/language-model/.tfckpt/job.sbatch")
 
 
+def track_screen(run: RunSnapshot) -> TrackScreen:
+    """The chart of a variable of the newest checkpoint."""
+    directory = RunDirectory(Path(run.path))
+    return TrackScreen(directory, run, inspect(directory, run.checkpoints[0]).variables[0])
+
+
 STOPS = (
     Stop("dashboard", (), "history"),
     Stop("filter", ("slash", *"step>100"), "step>100"),
     Stop("checkpoint", ("enter",), "variables"),
+    Stop("track", track_screen, "lowest"),
     Stop("compare", ("d",), "reads what changed"),
     Stop("measured", ("d", "n"), "all tensors together"),
     Stop("worker", ("w",), "step time"),

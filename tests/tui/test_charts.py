@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from tfckpt_tui.app.widgets.charts.axis import Window, clock_labels, pan, step_labels, zoom
 from tfckpt_tui.app.widgets.charts.braille import Curve, Mark, plot
+from tfckpt_tui.app.widgets.charts.value_axis import fit_axis
 
 WHOLE = Window(100.0, 900.0)
 MOVES = st.lists(
@@ -98,3 +100,66 @@ def test_only_the_window_is_drawn_and_scaled() -> None:
     )
     assert "300" in text
     assert "900" not in text
+
+
+EDGES = st.floats(-1e9, 1e9) | st.floats(-1, 1) | st.just(0.0)
+SPANS = st.floats(1e-3, 1e9) | st.sampled_from([1.0, 848.0, 1032.4, 0.118])
+
+
+@given(EDGES, SPANS, st.integers(2, 60))
+def test_labels_of_values_are_evenly_spaced_at_every_height(low, span, rows):
+    high = low + span
+    axis = fit_axis(low, high, rows)
+    assert axis.low <= low + span * 1e-6
+    assert axis.high >= high - span * 1e-6
+    assert axis.high - axis.low <= 1.61 * span + 1e-6, "the curves fill most of the height"
+    lines = sorted(axis.labels)
+    assert len(lines) >= 2
+    assert lines[0] >= 0
+    assert lines[-1] < rows
+    assert len({after - before for before, after in pairwise(lines)}) == 1
+    texts = [axis.labels[row] for row in lines]
+    assert len(set(texts)) == len(texts)
+    numbers = [number_in(text) for text in texts]
+    steps = [before - after for before, after in pairwise(numbers)]
+    assert steps == [pytest.approx(steps[0], rel=1e-6, abs=abs(low) * 1e-14)] * len(steps)
+    assert steps[0] > 0
+    if span > abs(low) * 1e-6:
+        assert len(lines) >= min(3, rows / 5)
+
+
+@given(st.floats(0, 1e9), st.floats(0.001, 1e6), st.integers(2, 60))
+def test_a_label_is_on_the_line_of_its_value(low, span, rows):
+    axis = fit_axis(low, low + span, rows)
+    dot = (axis.high - axis.low) / (4 * rows - 1)
+    for row, text in axis.labels.items():
+        place = (number_in(text) - axis.low) / dot
+        off = 0.5 + low * 1e-9 / dot + (span / 10 / dot if len(axis.labels) == 2 else 0)
+        assert 4 * (rows - 1 - row) - off <= place <= 4 * (rows - row) - 1 + off
+
+
+def number_in(text: str) -> float:
+    factors = {"k": 1e3, "M": 1e6, "G": 1e9}
+    return float(text.rstrip("kMG")) * factors.get(text[-1], 1.0)
+
+
+@given(st.integers(0, 10**9), st.integers(20, 10**8), st.integers(24, 220))
+def test_labels_of_steps_are_evenly_spaced_at_every_width(low, span, width):
+    curve = Curve(((float(low), 0.0), (float(low + span), 1.0)), "calm")
+    text = plot([curve], [], width, 10)[-1].text
+    steps = [int(word.replace(",", "")) for word in text.split()]
+    assert len({after - before for before, after in pairwise(steps)}) <= 1
+    assert steps == sorted(set(steps))
+    assert steps or width < 60
+
+
+@pytest.mark.parametrize("height", range(3, 49))
+def test_a_throughput_from_zero_is_labelled_from_zero(height):
+    curve = Curve(tuple((float(x), 900.0 + x % 130) for x in range(200)), "calm")
+    lines = plot([curve], [], 80, height, from_zero=True)
+    labels = {
+        row: line.text.split("┤")[0].strip() for row, line in enumerate(lines) if "┤" in line.text
+    }
+    if len(labels) > 1:
+        assert labels[height - 3] == "0"
+    assert len({after - before for before, after in pairwise(labels)}) <= 1

@@ -147,7 +147,6 @@ SHORTENING = (
     units.step_time,
     units.rate,
     units.metric,
-    units.axis_number,
 )
 
 
@@ -176,22 +175,6 @@ def test_counts_have_the_right_noun() -> None:
     assert units.count(12_345, "step") == "12,345 steps"
     assert units.count(1, "other entry", "other entries") == "1 other entry"
     assert units.count(2, "other entry", "other entries") == "2 other entries"
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0, "0.000"),
-        (1.5, "1.500"),
-        (12_000, "12k"),
-        (3.25e6, "3.25M"),
-        (1e12, "1.0e12"),
-        (2e-5, "2.0e-5"),
-        (math.nan, "✗"),
-    ],
-)
-def test_axis_numbers(value: float, text: str) -> None:
-    assert units.axis_number(value) == text
 
 
 def test_processes_are_counted_by_job() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
+from collections.abc import Iterable
 
 UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
@@ -45,6 +48,13 @@ def clean_message(text: str) -> str:
 def clean_lines(text: str) -> list[str]:
     """Returns the cleaned lines of `text`, with tabs expanded."""
     return [clean(line.expandtabs(4)) for line in text.splitlines()]
+
+
+def csv_line(cells: Iterable[object]) -> str:
+    """Returns one line of CSV, without its end."""
+    file = io.StringIO()
+    csv.writer(file, lineterminator="").writerow(cells)
+    return file.getvalue()
 
 
 def cell_width(text: str) -> int:

@@ -101,20 +101,6 @@ def metric(value: float | None) -> str:
     return f"{value:.2e}"
 
 
-def axis_number(value: float, digits: int = 3) -> str:
-    """Returns a number for an axis: short, with `k`, `M`, `G` or an exponent if large."""
-    if not math.isfinite(value):
-        return "✗"
-    size = abs(value)
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if 1e12 > size >= limit:
-            scaled = value / (1e3 if unit == "k" else limit)
-            return f"{scaled:.3g}{unit}"
-    if size >= 1e12 or (0 < size < 1e-4):
-        return f"{value:.1e}".replace("e+", "e").replace("e-0", "e-")
-    return f"{value:.{min(digits, 4)}f}"
-
-
 def count(number: int, singular: str, plural: str = "") -> str:
     """Returns a number with its noun: `1 checkpoint`, `3 checkpoints`."""
     return f"{number:,} {noun(number, singular, plural)}"

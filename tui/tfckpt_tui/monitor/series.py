@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 
@@ -40,6 +41,16 @@ def main_metric(points: Sequence[SeriesPoint]) -> str:
     if not names or "loss" in names:
         return "loss"
     return min(names, key=lambda name: ("loss" not in name, name))
+
+
+def metric_of(name: str) -> Callable[[SeriesPoint], float | None]:
+    """Returns a function for the value of a metric at a point: None if it was not reported."""
+
+    def value_of(point: SeriesPoint) -> float | None:
+        value = point.metrics.get(name)
+        return math.nan if value is None and name in point.metrics else value
+
+    return value_of
 
 
 def _thinned(points: list[SeriesPoint]) -> list[SeriesPoint]:

@@ -12,6 +12,7 @@ from textual.containers import Container
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.analysis.statistics import Statistics
+from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -51,6 +52,9 @@ _ACTIONS_HERE = {
 }
 """Actions of the dashboard that apply to the checkpoint of the page."""
 
+_CHARTS = next(action for action in ACTIONS if action.name == "charts")
+"""Its key shows a chart on this page too."""
+
 
 class CheckpointScreen(Page):
     """Everything about one checkpoint."""
@@ -61,6 +65,13 @@ class CheckpointScreen(Page):
             "look",
             "statistics",
             tooltip="Opens a group, or shows statistics and a histogram of a variable.",
+        ),
+        Binding(
+            _CHARTS.key,
+            "track",
+            "chart",
+            id=_CHARTS.name,
+            tooltip="Charts norm, update ratio and mean of the variable over all checkpoints.",
         ),
         search_binding("search", "Shows only variables whose path contains the text."),
         Binding(
@@ -105,7 +116,7 @@ class CheckpointScreen(Page):
         self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
         self._run = run
         self._checkpoint = checkpoint
-        self._at = snapshot.at
+        self._snapshot = snapshot
         self._found: Inspection | None = None
         self._known: VerificationRecord | None = None
         self._problem = ""
@@ -134,7 +145,7 @@ class CheckpointScreen(Page):
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows the newer state of the checkpoint, or that it no longer exists."""
-        self._at = snapshot.at
+        self._snapshot = snapshot
         checkpoint = snapshot.checkpoint(self._checkpoint.name)
         if checkpoint is None:
             self._problem = (
@@ -195,6 +206,23 @@ class CheckpointScreen(Page):
         then = partial(self._show_statistics, variable)
         self.run_app.start_job(what, work, then, self._fail)
         self._update()
+
+    def action_track(self) -> None:
+        """Opens the chart of the selected variable over all checkpoints."""
+        from tfckpt_tui.app.screens.track import TrackScreen
+
+        variable = self.query_one(Variables).selected
+        if self._found is None:
+            problem = "The checkpoint is still being read."
+        elif variable is None:
+            problem = "Select a variable first; groups have no values."
+        elif not is_numeric(variable.entry):
+            path, dtype = clean(variable.path), variable.entry.dtype
+            problem = f"{path} is {dtype}. Only numeric tensors have a chart."
+        else:
+            self.app.push_screen(TrackScreen(self._run, self._snapshot, variable))
+            return
+        self.notify(problem, severity="warning", markup=False)
 
     def action_verify(self) -> None:
         """Starts the verification, or cancels it."""
@@ -262,8 +290,8 @@ class CheckpointScreen(Page):
     def _update(self) -> None:
         if not is_open(self):
             return
-        facts = fact_lines(self._checkpoint, self._found, self._at)
-        facts += check_lines(self._checkpoint, self._known, self._reading, self._at)
+        facts = fact_lines(self._checkpoint, self._found, self._snapshot.at)
+        facts += check_lines(self._checkpoint, self._known, self._reading, self._snapshot.at)
         if self._problem:
             facts.append(line(("✗ ", "bad"), (self._problem, "bad")))
         head = self.query_one("#facts", TextPane)

@@ -19,7 +19,9 @@ from tfckpt_trainer.catalog.lineage import lineage_of
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, is_derived
 from tfckpt_trainer.errors import BundleError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.formats.text import csv_line
 from tfckpt_tui.services.inspect import variables_of
+from tfckpt_tui.services.report import Json
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,12 @@ class TrackedPoint:
             return None
         ratio = self.update / self.norm_before
         return ratio if math.isfinite(ratio) else None
+
+    @property
+    def not_finite(self) -> int:
+        """The number of elements that are NaN or infinite."""
+        found = self.statistics
+        return found.nan + found.infinite if found is not None else 0
 
 
 @dataclass(frozen=True)
@@ -90,6 +98,15 @@ def find_tensor(run: RunDirectory, checkpoints: Sequence[Checkpoint], text: str)
     )
 
 
+def tracked_checkpoints(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Returns the checkpoints that `track` reads, oldest first.
+
+    Args:
+        checkpoints: All checkpoints, newest first.
+    """
+    return [c for c in reversed(checkpoints) if c.state.restorable and not is_derived(c)]
+
+
 def track(
     run: RunDirectory, checkpoints: Sequence[Checkpoint], tensor: Variable
 ) -> Iterator[TrackedPoint]:
@@ -105,9 +122,7 @@ def track(
     name = tensor.entry.name
     trained = [one for one in checkpoints if not is_derived(one)]
     seen: dict[str, _Seen] = {}
-    for checkpoint in reversed(trained):
-        if not checkpoint.state.restorable:
-            continue
+    for checkpoint in tracked_checkpoints(checkpoints):
         try:
             index = read_index(run.root / checkpoint.name)
             entry = index.entries.get(name)
@@ -154,3 +169,35 @@ def _only(index: Index, entry: TensorEntry) -> Index:
     """Returns the index of one tensor, because those of thousands of checkpoints are large."""
     parts = {key: part for key, part in index.parts.items() if key[0] == entry.name}
     return replace(index, entries={entry.name: entry}, parts=parts)
+
+
+def point_report(point: TrackedPoint) -> Json:
+    """Returns one entry of what `track --json` prints."""
+    checkpoint, found = point.checkpoint, point.statistics
+    return {
+        "name": checkpoint.name,
+        "step": checkpoint.step,
+        "branch": checkpoint.branch,
+        "compared_with": point.before.name if point.before is not None else None,
+        "mean": None if found is None else found.mean,
+        "deviation": None if found is None else _finite(found.deviation),
+        "norm": None if found is None else _finite(found.norm),
+        "minimum": None if found is None else found.minimum,
+        "maximum": None if found is None else found.maximum,
+        "not_finite": None if found is None else point.not_finite,
+        "update": _finite(point.update),
+        "update_ratio": point.update_ratio,
+        "problem": point.problem,
+    }
+
+
+def csv_lines(points: Sequence[TrackedPoint]) -> Iterator[str]:
+    """Yields the lines that `track --csv` prints: the names of the fields, then the points."""
+    for place, row in enumerate(point_report(point) for point in points):
+        if place == 0:
+            yield csv_line(list(row))
+        yield csv_line(["" if value is None else str(value) for value in row.values()])
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None

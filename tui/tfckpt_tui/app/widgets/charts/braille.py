@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from rich.cells import cell_len
+from itertools import pairwise
 
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, padded
 from tfckpt_tui.app.widgets.charts.axis import Labels, Window, nice_step, step_labels
-from tfckpt_tui.formats import units
+from tfckpt_tui.app.widgets.charts.value_axis import fit_axis
 
-_DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+_BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _BRAILLE = 0x2800
-_TICK_ROWS = 1.5
+_POINT = "•"
 _ROOM_PARTS = 25
+_LABEL_WIDTH = 9
+"""Columns for each label of the x axis."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +90,10 @@ def plot(
     rows = height - 2
     if not xs or rows < 1 or width < 12:
         return _empty(width, height, "no data yet" if not xs else "")
-    y_scale = _Scale(*_bounds([*ys, 0.0] if from_zero else ys))
-    ticks = _ticks(y_scale, rows)
-    label_width = max((len(label) for _, label in ticks), default=1)
+    y_axis = fit_axis(*_bounds([*ys, 0.0] if from_zero else ys), rows)
+    y_scale = _Scale(y_axis.low, y_axis.high)
+    numbers = y_axis.labels
+    label_width = max(len(label) for label in numbers.values())
     columns = width - label_width - 2
     if columns < 4:
         return _empty(width, height, "")
@@ -99,7 +101,6 @@ def plot(
     grid = _Grid(columns, rows)
     for curve in curves:
         _draw(grid, curve, x_scale, y_scale)
-    numbers = dict(ticks)
     lines = [
         Line(
             (
@@ -135,7 +136,7 @@ class _Grid:
         column, row = x // 2, y // 4
         if self._styles[row][column] not in {"", style}:
             self._bits[row][column] = 0
-        self._bits[row][column] |= _DOTS[x % 2][y % 4]
+        self._bits[row][column] |= _BITS[x % 2][y % 4]
         self._styles[row][column] = style
 
     def line(self, start: tuple[int, int], end: tuple[int, int], style: str) -> None:
@@ -165,16 +166,25 @@ class _Grid:
 
 def _draw(grid: _Grid, curve: Curve, x_scale: _Scale, y_scale: _Scale) -> None:
     width, height = 2 * grid.columns, 4 * grid.rows
-    last: tuple[int, int] | None = None
+    stroke: list[tuple[int, int]] = []
     for x, y in _thinned(curve, x_scale, width):
         place = x_scale.place(x, width)
         if y is None or not math.isfinite(y):
             grid.glyph(place // 2, grid.rows - 1, "✗", "bad")
-            last = None
-            continue
-        point = (place, height - 1 - y_scale.place(y, height))
-        grid.line(last if last is not None else point, point, curve.style)
-        last = point
+            _draw_stroke(grid, stroke, curve.style)
+            stroke = []
+        else:
+            stroke.append((place, height - 1 - y_scale.place(y, height)))
+    _draw_stroke(grid, stroke, curve.style)
+
+
+def _draw_stroke(grid: _Grid, points: Sequence[tuple[int, int]], style: str) -> None:
+    """Draws points without a gap between them; a single one is larger than a dot."""
+    if len(points) == 1:
+        x, y = points[0]
+        grid.glyph(x // 2, y // 4, _POINT, style)
+    for start, end in pairwise(points):
+        grid.line(start, end, style)
 
 
 def _thinned(curve: Curve, x_scale: _Scale, width: int) -> list[tuple[float, float | None]]:
@@ -220,24 +230,6 @@ def _bounds(ys: Sequence[float]) -> tuple[float, float]:
     return low, high
 
 
-def _ticks(scale: _Scale, rows: int) -> list[tuple[int, str]]:
-    """Returns rows of the y axis and their labels."""
-    step = nice_step((scale.high / 2 - scale.low / 2) * 2 * _TICK_ROWS / rows)
-    if not 0 < step < math.inf:
-        return [(0, units.axis_number(scale.high)), (rows - 1, units.axis_number(scale.low))]
-    digits = max(0, -math.floor(math.log10(step) + 1e-9))
-    first = math.ceil(scale.low / step - 1e-9)
-    ticks: dict[int, str] = {}
-    for place in range(rows + 1):
-        value = (first + place) * step
-        if value > scale.high + step * 1e-9:
-            break
-        row = rows - 1 - scale.place(value, 4 * rows) // 4
-        if row + 1 not in ticks:
-            ticks.setdefault(row, units.axis_number(value, digits))
-    return sorted(ticks.items())
-
-
 def _axis(marks: Sequence[Mark], scale: _Scale, label_width: int, columns: int) -> Line:
     cells: list[Span] = [("─", "border")] * columns
     for mark in marks:
@@ -253,15 +245,34 @@ def _axis(marks: Sequence[Mark], scale: _Scale, label_width: int, columns: int) 
 
 
 def _x_labels(labels: Labels, scale: _Scale, label_width: int, columns: int) -> Line:
-    text = " " * (label_width + 1)
-    for value, label in labels(scale.low, scale.high, columns // 9):
-        column = label_width + 1 + scale.place(value, 2 * columns) // 2
-        start = max(0, column - len(label) // 2)
-        if start >= cell_len(text) + (1 if text.strip() else 0) and (
-            start + len(label) <= label_width + columns + 2
-        ):
-            text += " " * (start - len(text)) + label
-    return Line(((padded(text, label_width + columns + 2), "muted"),))
+    """Returns evenly spaced labels, as many as fit beside each other."""
+    left, width = label_width + 1, label_width + columns + 2
+    usual = max(1, columns // _LABEL_WIDTH)
+    text = ""
+    for most in (*range(usual, 0, -1), *range(usual + 1, usual + 4)):
+        places = [
+            (left + scale.place(value, 2 * columns) // 2, label)
+            for value, label in labels(scale.low, scale.high, most)
+        ]
+        found = _laid_out(places, left, width)
+        if found is not None and len(places) > 1:
+            text = found
+            break
+        text = text or found or ""
+    return Line(((padded(text, width), "muted"),))
+
+
+def _laid_out(labels: Sequence[tuple[int, str]], left: int, width: int) -> str | None:
+    """Returns labels centred at their columns from `left` on; None if they do not fit."""
+    if not labels:
+        return None
+    text = " " * left
+    for column, label in labels:
+        start = min(max(left, column - len(label) // 2), width - len(label))
+        if start < len(text) + bool(text.strip()):
+            return None
+        text += " " * (start - len(text)) + label
+    return text
 
 
 def _empty(width: int, height: int, word: str) -> list[Line]:

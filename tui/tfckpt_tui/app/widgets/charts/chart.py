@@ -10,10 +10,11 @@ from tfckpt_trainer.catalog.lineage import current_lineage
 from tfckpt_trainer.rundir.records.event import JournalKind, SeriesPoint
 from tfckpt_tui.app.widgets.base.icons import JOURNAL, Icon
 from tfckpt_tui.app.widgets.base.pane import Pane, branch_style
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten
 from tfckpt_tui.app.widgets.charts.axis import Window, clock_labels, step_labels
 from tfckpt_tui.app.widgets.charts.braille import Curve, Mark, plot
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import cell_width
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _FRESH_SECONDS = 10.0
@@ -37,7 +38,7 @@ class Chart(Pane):
 
         Args:
             title: Its title.
-            value_of: Returns the value of a point; None is not a number.
+            value_of: Returns the value of a point; None if it has none.
             show: Formats the newest value.
             from_zero: Whether the y axis begins at 0.
             id: ID of the widget.
@@ -49,6 +50,8 @@ class Chart(Pane):
         self._from_zero = from_zero
         self._window: Window | None = None
         self._by_time = False
+        self.nothing = ""
+        """What it shows if there is no value; by default that there are no measurements."""
 
     def show_metric(
         self,
@@ -96,7 +99,8 @@ class Chart(Pane):
         snapshot = self.snapshot
         if snapshot is None or not snapshot.points:
             return ()
-        newest = snapshot.points[-1]
+        known = (p for p in reversed(snapshot.points) if self._value_of(p) is not None)
+        newest = next(known, snapshot.points[-1])
         value: Span = (self._show(self._value_of(newest)), "strong")
         age = snapshot.at - newest.at
         return (value, (f" {units.age(age)} ago", "faint")) if age >= _FRESH_SECONDS else (value,)
@@ -104,14 +108,13 @@ class Chart(Pane):
     def body(self, width: int, height: int) -> Sequence[Line]:
         """Returns the plot."""
         snapshot = self.snapshot
-        if snapshot is None or not snapshot.points:
-            words = (
-                "no measurements yet" if snapshot is None or snapshot.tracked else "no measurements"
-            )
-            gap = " " * max(0, (width - len(words)) // 2)
+        curves = self._curves(snapshot) if snapshot is not None else []
+        if snapshot is None or not curves:
+            words = shorten(self.nothing or _no_measurements(snapshot), width)
+            gap = " " * max(0, (width - cell_width(words)) // 2)
             return [Line()] * (height // 2) + [line((gap + words, "muted"))]
         return plot(
-            self._curves(snapshot),
+            curves,
             _marks(snapshot, width, by_time=self._by_time, window=self._window),
             width,
             height,
@@ -129,7 +132,8 @@ class Chart(Pane):
         kept = {**lineage.last_steps, snapshot.branch: math.inf}
         past: list[Curve] = []
         present: list[Curve] = []
-        for segment in _segments(snapshot.points):
+        known = [point for point in snapshot.points if self._value_of(point) is not None]
+        for segment in _segments(known):
             branch = segment[0].branch
             points = tuple((self._place(p), _finite(self._value_of(p))) for p in segment)
             last_kept = kept.get(branch, -math.inf)
@@ -139,6 +143,11 @@ class Chart(Pane):
             if points[split:]:
                 past.append(Curve(points[max(0, split - 1) :], branch_style(branch, past=True)))
         return [*past, *present]
+
+
+def _no_measurements(snapshot: RunSnapshot | None) -> str:
+    may_come = snapshot is None or snapshot.tracked
+    return "no measurements yet" if may_come else "no measurements"
 
 
 def _segments(points: Sequence[SeriesPoint]) -> list[list[SeriesPoint]]:

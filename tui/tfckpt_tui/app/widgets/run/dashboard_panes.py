@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from textual import getters
 from textual.app import ComposeResult
 from textual.layout import Layout
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.app.widgets.base.dashboard_layout import (
     DashboardLayout,
     most_progress_lines,
@@ -25,7 +22,7 @@ from tfckpt_tui.app.widgets.run.header import RunHeader
 from tfckpt_tui.app.widgets.run.progress import Progress
 from tfckpt_tui.app.widgets.run.workers import Workers
 from tfckpt_tui.formats import units
-from tfckpt_tui.monitor.series import main_metric
+from tfckpt_tui.monitor.series import main_metric, metric_of
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _EXAMPLE = "step>1000 state:verified pinned branch:2 loss<0.5 age<2h -name:b1"
@@ -59,7 +56,7 @@ class DashboardPanes(Widget):
         yield History(read_only=self._read_only, id="history")
         yield Input(placeholder=_EXAMPLE, id="filter", compact=True)
         yield Workers(id="workers")
-        yield Chart(self._metric, _values_of(self._metric), id="loss")
+        yield Chart(self._metric, metric_of(self._metric), id="loss")
         yield Chart(
             "throughput",
             lambda point: point.examples_per_second,
@@ -89,7 +86,7 @@ class DashboardPanes(Widget):
         if metric != self._metric:
             self._metric = metric
             chart = self.query_one("#loss", Chart)
-            chart.show_metric(metric, _values_of(metric), units.metric, from_zero=False)
+            chart.show_metric(metric, metric_of(metric), units.metric, from_zero=False)
 
     def show_filter(self, *, is_open: bool) -> None:
         """Opens or closes the filter line."""
@@ -114,7 +111,3 @@ class DashboardPanes(Widget):
                 toasts.styles.margin = (0, 0, 1 + shown, 0)
             # Textual lays this widget out again if a child asks for it.
             self.keys.refresh(layout=True, repaint=False)
-
-
-def _values_of(metric: str) -> Callable[[SeriesPoint], float | None]:
-    return lambda point: point.metrics.get(metric)

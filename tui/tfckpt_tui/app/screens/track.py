@@ -1,0 +1,232 @@
+"""One tensor over all checkpoints: its norm, update ratio, mean and deviation as charts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from textwrap import wrap
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from tfckpt_trainer.bundle.analysis.contents import Variable
+from tfckpt_trainer.bundle.dtypes import format_shape
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind, SeriesPoint
+from tfckpt_tui.app.screens.chart_page import ChartPage, Measurement
+from tfckpt_tui.app.screens.page import is_open
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.text_pane import TextPane
+from tfckpt_tui.app.widgets.charts.chart import Chart
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.monitor.series import metric_of
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.services.tensors.track import (
+    TrackedPoint,
+    csv_lines,
+    track,
+    tracked_checkpoints,
+)
+
+_POLL_SECONDS = 0.2
+_NORM, _RATIO, _MEAN, _DEVIATION = "norm", "update ratio", "mean", "deviation"
+_MEASUREMENTS = (
+    Measurement(_NORM, metric_of(_NORM)),
+    Measurement(_RATIO, metric_of(_RATIO), from_zero=True),
+    Measurement(_MEAN, metric_of(_MEAN)),
+    Measurement(_DEVIATION, metric_of(_DEVIATION)),
+)
+
+
+class TrackScreen(ChartPage):
+    """Reads a tensor from all checkpoints, oldest first; the chart fills while it reads."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "escape",
+            "back",
+            "back",
+            key_display="esc",
+            tooltip="Stops reading, or closes this screen.",
+        ),
+    ]
+    caption = "a tracked tensor"
+
+    def __init__(self, run: RunDirectory, snapshot: RunSnapshot, variable: Variable) -> None:
+        """Makes the screen.
+
+        Args:
+            run: The run directory.
+            snapshot: Of the run; its checkpoints are read.
+            variable: A numeric variable.
+        """
+        super().__init__(_NORM)
+        self._run = run
+        self._snapshot = snapshot
+        self._variable = variable
+        self._total = len(tracked_checkpoints(snapshot.checkpoints))
+        self._read: list[TrackedPoint] = []
+        self._shown_count = 0
+        self._is_reading = True
+        self._problem = ""
+        self._stopped = threading.Event()
+
+    def compose(self) -> ComposeResult:
+        """Makes the facts above the chart."""
+        facts = TextPane(boxed=False, id="facts")
+        # The arrow keys belong to the chart.
+        facts.can_focus = False
+        yield facts
+        yield from super().compose()
+
+    def on_mount(self) -> None:
+        """Starts to read in a thread."""
+        what = f"track {clean(self._variable.path)}"
+        self.run_app.start_job(what, self._read_all, self._end, self._fail)
+        self.set_interval(_POLL_SECONDS, self._poll)
+        # `is_open` is true only after this handler.
+        self.call_later(self._update)
+
+    def on_unmount(self) -> None:
+        """Stops reading."""
+        self._stopped.set()
+
+    def on_resize(self) -> None:
+        """Breaks the lines at the new width."""
+        self.call_after_refresh(self._update)
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Takes the time, for the ages; the checkpoints stay those that are read."""
+        self._snapshot = replace(self._snapshot, at=snapshot.at)
+        self._update()
+
+    def points(self) -> Sequence[SeriesPoint]:
+        """Returns the values in the checkpoints whose step is known."""
+        return [_point(one, one.checkpoint.step) for one in self._read if _has_place(one)]
+
+    def measurements(self) -> Sequence[Measurement]:
+        """Returns norm, update ratio, mean and deviation."""
+        return _MEASUREMENTS
+
+    def csv_lines(self) -> Iterable[str]:
+        """Returns what `track --csv` prints, as far as it is read."""
+        return csv_lines(tuple(self._read))
+
+    def action_back(self) -> None:
+        """Stops reading, or closes the screen."""
+        if self._is_reading and not self._stopped.is_set():
+            self._stopped.set()
+            self._update()
+        else:
+            self.dismiss()
+
+    # -- the job -----------------------------------------------------------------------------
+
+    def _read_all(self) -> None:
+        for one in track(self._run, self._snapshot.checkpoints, self._variable):
+            # Safe without a lock: this thread only appends, the other only reads.
+            self._read.append(one)
+            if self._stopped.is_set():
+                return
+
+    def _end(self, nothing: None) -> None:
+        del nothing
+        self._is_reading = False
+        self._update()
+
+    def _fail(self, problem: str) -> None:
+        self._problem, self._is_reading = problem, False
+        self._update()
+
+    def _poll(self) -> None:
+        if len(self._read) != self._shown_count:
+            self._update()
+
+    # -- what is shown -----------------------------------------------------------------------
+
+    def _update(self) -> None:
+        if not is_open(self):
+            return
+        self._shown_count = len(self._read)
+        lines = [self._title(), *self._problem_lines()]
+        head = self.query_one("#facts", TextPane)
+        head.styles.height = len(lines)
+        head.show_lines(lines)
+        points = tuple(self.points())
+        # Checkpoints are marked on the axis, as saves are in the charts of the run.
+        saves = tuple(
+            JournalEntry(at=point.at, kind=JournalKind.SAVE, message="", step=point.step)
+            for point in points
+        )
+        self.query_one(Chart).show(replace(self._snapshot, points=points, journal=saves))
+        self.update_chart()
+
+    def update_chart(self) -> None:
+        """Draws the measurement, or shows why there is none."""
+        self.query_one(Chart).nothing = self._why_nothing()
+        super().update_chart()
+
+    def _why_nothing(self) -> str:
+        if self._is_reading:
+            return "reading…"
+        if self.shown.name == _RATIO and self.points():
+            return "The update ratio needs two checkpoints that follow each other."
+        return "No checkpoint has values of this tensor."
+
+    def _title(self) -> Line:
+        entry = self._variable.entry
+        spans: list[Span] = [
+            (clean(self._variable.path), "title"),
+            (f"  {entry.dtype} {format_shape(entry.shape)}", "label"),
+        ]
+        count = f"{len(self._read):,} of {units.count(self._total, 'checkpoint')} read"
+        if not self._is_reading:
+            return line(*spans, (f"   {count}", "muted"))
+        if self._stopped.is_set():
+            return line(*spans, (f"   ◌ {count}, stopping…", "busy"))
+        return line(*spans, (f"   ◌ {count}", "busy"), ("  esc", "key"), (" stops", "label"))
+
+    def _problem_lines(self) -> list[Line]:
+        unread = [one for one in self._read if one.problem]
+        broken = sum(bool(one.not_finite) for one in self._read)
+        placeless = sum(not one.problem and not _has_place(one) for one in self._read)
+        problems = [self._problem] if self._problem else []
+        problems += [f"{clean(o.checkpoint.name)}: {clean(o.problem)}" for o in unread[:1]]
+        if len(unread) > 1:
+            count = units.count(len(unread) - 1, "other checkpoint")
+            problems.append(f"{count} could not be read either")
+        if broken:
+            count = units.count(broken, "checkpoint")
+            problems.append(f"{count} with NaN or infinite values in this tensor")
+        lines = [found for problem in problems for found in self._wrapped(problem)]
+        if placeless:
+            count = units.count(placeless, "checkpoint")
+            lines.append(line(("! ", "warn"), (f"{count} not in the chart: no known step", "warn")))
+        return lines
+
+    def _wrapped(self, problem: str) -> list[Line]:
+        """Returns a problem in as many lines as it needs."""
+        width = max(20, self.size.width - 6)
+        first, *rest = wrap(problem, width, break_long_words=True) or [""]
+        lines = [line(("✗ ", "bad"), (first, "bad"))]
+        return lines + [line(("  ", ""), (part, "bad")) for part in rest]
+
+
+def _has_place(point: TrackedPoint) -> bool:
+    return point.statistics is not None and point.checkpoint.step is not None
+
+
+def _point(point: TrackedPoint, step: int | None) -> SeriesPoint:
+    """Returns the values of a tensor in a checkpoint; None stands for NaN."""
+    found, checkpoint = point.statistics, point.checkpoint
+    assert found is not None
+    assert step is not None
+    values = {_NORM: found.norm, _MEAN: found.mean, _DEVIATION: found.deviation}
+    if point.update_ratio is not None:
+        values[_RATIO] = point.update_ratio
+    if point.not_finite:
+        values = dict.fromkeys(values)
+    return SeriesPoint(at=checkpoint.saved_at, step=step, branch=checkpoint.branch, metrics=values)
