@@ -20,7 +20,13 @@ from command_running import Tool, run_binary
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
-from tfckpt_trainer.rundir.records.worker import Activity, NotFiniteMetric, SaveStatus, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import (
+    Activity,
+    GpuStatus,
+    NotFiniteMetric,
+    SaveStatus,
+    WorkerStatus,
+)
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 
 HOSTILE = "esc-\x1b]52;c;QUFB\x07\u202e\x9b2J-6"
@@ -217,6 +223,15 @@ def test_checkpoints_with_metrics_that_are_not_finite_are_marked(
     refused = tool("prune", tmp_path, "ckpt-1", "--yes")
     assert refused.code == 4
     assert "the newest with finite metrics" in refused.words
+
+
+def test_status_as_json_has_the_gpus_of_a_worker(tool: Tool, tmp_path: Path) -> None:
+    gpu = GpuStatus(name="A100", memory_used=2_000, memory_total=8_000, use_percent=93.0)
+    made = two_branches(tmp_path, live=True)
+    made.live_worker(0, gpus=[gpu])
+    first, second = tool("status", tmp_path, "--json").json["workers"]
+    assert first["gpus"] == [msgspec.to_builtins(gpu)]
+    assert second["gpus"] == []
 
 
 def test_status_of_a_run_with_a_lost_worker_is_a_problem(tool: Tool, tmp_path: Path) -> None:

@@ -210,6 +210,7 @@ def status_report(
                 "examples_per_second": status.examples_per_second,
                 "cpu_percent": status.cpu_percent,
                 "memory_bytes": status.memory_bytes,
+                "gpus": [msgspec.to_builtins(gpu) for gpu in status.gpus],
                 "heartbeat_age_seconds": heartbeat_age(status.updated_at, now),
                 "detail": status.detail,
             }
