@@ -32,6 +32,7 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
+STEERED = Path(__file__).parents[1] / "training" / "scripts" / "steered.py"
 HOSTILE = "a|b <1f>\nx JobState=FAILED %i"
 
 cancel = partial(cancel_waiting_job, through=FrontEnd.COMMAND_LINE)
@@ -154,8 +155,8 @@ def test_a_job_that_slurm_never_had_is_no_problem(slurm: None) -> None:
 def test_a_run_on_another_host_is_steered_from_here(
     slurm: None, run: RunDirectory, tool: Tool
 ) -> None:
-    script = "tfckpt_trainer.examples.language_model"
-    train = f"{sys.executable} -m {script} --run-dir '{run.root}' --steps 1000000 --save-every 50"
+    told = f"TFCKPT_RUN_DIR='{run.root}' TFCKPT_WORKER_INDEX=0"
+    train = f"env {told} {sys.executable} {STEERED} --strategy one-device --save-every 50"
     # Its process IDs are not valid here, as on another machine.
     write_script(run, f"unshare --pid --fork --kill-child --mount-proc {train}", "--time=30")
     run.run_file.unlink()
