@@ -41,9 +41,9 @@ class LateVariables:
         count = "1 variable" if len(late) == 1 else f"{len(late)} variables"
         raise UsageError(
             f"Training created {count}: {names}. The next start could not restore a checkpoint "
-            "with them. Create all variables before TrainingRun or fit: call "
-            "`optimizer.build(variables)` of each optimizer with the variables that it trains, "
-            "and call each model once."
+            "with them. Create all variables within `strategy.scope()`, before TrainingRun or fit: "
+            "call `optimizer.build(variables)` of each optimizer with the variables that it "
+            "trains, and call each model once."
         )
 
     def _paths(self) -> set[str]:
