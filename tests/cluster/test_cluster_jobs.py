@@ -114,7 +114,7 @@ def test_a_job_from_the_queue_to_its_end(slurm: None, run: RunDirectory) -> None
     assert held.explanation == f"it is held; release it with `scontrol release {first}`"
     assert held.report is not None and held.report.name == HOSTILE
     assert state_with_job(RunState.FAILED, held, 0.0) is RunState.QUEUED
-    listed = JobList().summarize([], time.time(), with_others=True)
+    listed = JobList().summarize([], with_others=True)
     found = next(one for one in listed if one.root == run.root)
     assert (found.state, found.job) == (RunState.QUEUED, f"{first} JobHeldUser")
 

@@ -130,10 +130,6 @@ _COMMAND_MODULES = {
 }
 
 
-_LISTING_COMMANDS = {"runs", "browse"}
-"""Commands that read the recent runs, which need not be named."""
-
-
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="tfckpt-tui")
 @click.option(
@@ -170,7 +166,7 @@ def _run_guarded(arguments: list[str]) -> int:
     """Runs one command line; on network disks in a way that ends if they do not answer."""
     own = arguments[: arguments.index("--") if "--" in arguments else None]
     paths = guarded_paths(own)
-    if not paths:
+    if not paths and not lists_runs(own):
         return run(arguments)
     try:
         return run_guarded(lambda: run(arguments), paths, _timeout(own))
@@ -187,15 +183,30 @@ def guarded_paths(arguments: list[str]) -> list[Path]:
     if "--foreground" in arguments:
         # It is the job of a scheduler: training goes on while the disk hangs.
         return []
-    command = next((word for word in arguments if word in _COMMAND_MODULES), "browse")
+    command = _command_in(arguments)
     others: list[Path] = []
-    if command in _LISTING_COMMANDS:
-        from tfckpt_tui.settings.recent_runs import remembered_runs
-
-        others += remembered_runs()
     with suppress(OSError):
         others.append(Path.cwd())
     return network_paths([word for word in arguments if word != command], others)
+
+
+def lists_runs(arguments: list[str]) -> bool:
+    """Whether a command line lists runs, of which some may be on a disk that hangs.
+
+    They need not answer, but a process that waits for one cannot exit.
+    """
+    command = _command_in(arguments)
+    if command == "runs" or (command == "browse" and len(arguments) > 1):
+        return True
+    if command != "browse":
+        return False
+    from tfckpt_tui.settings.recent_runs import remembered_runs
+
+    return bool(network_paths([], remembered_runs()))
+
+
+def _command_in(arguments: list[str]) -> str:
+    return next((word for word in arguments if word in _COMMAND_MODULES), "browse")
 
 
 def _timeout(arguments: list[str]) -> float:
