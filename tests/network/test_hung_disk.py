@@ -91,6 +91,15 @@ def test_a_hung_directory_of_the_recent_runs_is_named(hung, tmp_path, monkeypatc
     assert f"{hung} has not answered for " in words
 
 
+def test_a_shell_that_completes_a_name_is_answered_with_nothing(hung, monkeypatch):
+    monkeypatch.setenv("_TFCKPT_TUI_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", f"tfckpt-tui inspect {hung} ck")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    process = start()
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == ExitCode.PROBLEM
+
+
 def test_the_job_of_a_scheduler_is_not_ended_by_a_disk_that_hangs(hung, monkeypatch):
     monkeypatch.chdir("/")
     assert guarded_paths(["launch", str(hung), "--detach"]) == [hung]

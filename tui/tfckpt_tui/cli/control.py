@@ -14,6 +14,7 @@ from tfckpt_trainer.errors import LaunchError, NoTrainerError, RefusedError, Tfc
 from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
+from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import CommandProgress, print_json, print_line, print_message
 from tfckpt_tui.services.batch.force_stop import force_stop, plan_force_stop
@@ -61,7 +62,9 @@ def save(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> Non
 @click.command()
 @RunArgument
 @click.option("--step", type=click.IntRange(min=0), help="Restore the checkpoint with this step.")
-@click.option("--name", metavar="CKPT", help="Restore the checkpoint with this name.")
+@click.option(
+    "--name", type=CHECKPOINT, metavar="CKPT", help="Restore the checkpoint with this name."
+)
 @click.option(
     "--partial",
     is_flag=True,

@@ -13,6 +13,7 @@ from tfckpt_trainer.bundle.deriving.edit import EditSource
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
     ReadProgress,
@@ -39,7 +40,7 @@ _Path = click.Path(path_type=Path)
 
 @click.command()
 @RunArgument
-@click.argument("name", metavar="CKPT")
+@click.argument("name", type=CHECKPOINT, metavar="CKPT")
 @click.argument("tensors", nargs=-1, metavar="[TENSOR]...")
 @click.option(
     "--to",
