@@ -131,6 +131,15 @@ def test_the_list_of_the_app_shows_the_other_runs_at_once(two_runs, mount):
         assert terminal.process.wait(timeout=60) == ExitCode.DONE
 
 
+def test_a_shell_that_completes_a_name_is_answered_with_nothing(hung, monkeypatch):
+    monkeypatch.setenv("_TFCKPT_TUI_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", f"tfckpt-tui inspect {hung} ck")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    process = start()
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == ExitCode.PROBLEM
+
+
 def test_the_job_of_a_scheduler_is_not_ended_by_a_disk_that_hangs(hung, monkeypatch):
     monkeypatch.chdir("/")
     assert guarded_paths(["launch", str(hung), "--detach"]) == [hung]

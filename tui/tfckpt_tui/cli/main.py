@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from tfckpt_trainer import __version__
 from tfckpt_trainer.errors import (
@@ -20,6 +21,8 @@ from tfckpt_trainer.errors import (
     describe_error,
 )
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
+from tfckpt_tui.cli.completion.run_directories import complete_directory
+from tfckpt_tui.cli.completion.shells import register, words_of_shell
 from tfckpt_tui.cli.guard.answer_guard import (
     DEFAULT_SECONDS,
     NoAnswerError,
@@ -45,8 +48,16 @@ class DirectoryPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns the path, as the user wrote it."""
-        refuse_url(value)
+        if ctx is None or not ctx.resilient_parsing:
+            refuse_url(value)
         return super().convert(value, param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Returns run directories that begin so."""
+        del ctx, param
+        return complete_directory(incomplete)
 
 
 _RUN = DirectoryPath()
@@ -83,6 +94,13 @@ class Commands(click.Group):
         if args and args[0] not in _COMMAND_MODULES and not args[0].startswith("-"):
             raise click.UsageError(f"{args[0]!r} is neither a command nor a directory.", ctx)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Returns the commands that begin so; directories, if it is a path."""
+        is_path = os.sep in incomplete or incomplete.startswith(("~", "."))
+        return (
+            complete_directory(incomplete) if is_path else super().shell_complete(ctx, incomplete)
+        )
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command; it succeeds if the reader of its output closes the pipe."""
@@ -130,6 +148,10 @@ _COMMAND_MODULES = {
 }
 
 
+_COMPLETION_SECONDS = 2.0
+"""How long a directory on a network disk may take to answer before nothing is completed."""
+
+
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="tfckpt-tui")
 @click.option(
@@ -154,12 +176,29 @@ def cli(timeout: float) -> None:
 def main() -> None:
     """Runs the command line and exits with its exit code."""
     prepare_streams()
-    code = _run_guarded(sys.argv[1:])
+    typed = words_of_shell()
+    code = _run_guarded(sys.argv[1:]) if typed is None else _complete(typed)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         discard_output()
     sys.exit(code)
+
+
+def _complete(typed: list[str]) -> int:
+    """Answers a shell; says nothing if a disk does not answer, or if something is wrong."""
+    register()
+
+    def answer() -> int:
+        try:
+            cli.main([], prog_name="tfckpt-tui")
+        except SystemExit as end:
+            return int(end.code or 0)
+
+    with suppress(TfckptError, OSError):
+        paths = guarded_paths(typed)
+        return run_guarded(answer, paths, _COMPLETION_SECONDS) if paths else answer()
+    return int(ExitCode.PROBLEM)
 
 
 def _run_guarded(arguments: list[str]) -> int:
