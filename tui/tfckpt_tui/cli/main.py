@@ -126,6 +126,7 @@ _COMMAND_MODULES = {
     "bisect": "verify",
     "check": "check",
     "export": "export",
+    "copy": "copying.copy",
     "extract": "tensors.extract",
     "convert": "tensors.extract",
     "average": "tensors.average",
@@ -160,7 +161,7 @@ _COMPLETION_SECONDS = 2.0
     default=DEFAULT_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="How long a directory on a network disk may take to answer.",
+    help="How long a network disk or another host may take to answer.",
 )
 def cli(timeout: float) -> None:
     """Watch and steer distributed TensorFlow training from the terminal.
