@@ -96,7 +96,7 @@ def test_a_job_that_has_ended_adds_no_run(known: RunFactory, other: RunFactory) 
     )
     found = listed(slurm, known)
     assert set(found) == {"known"}
-    assert (found["known"].state, found["known"].job) == (RunState.UNATTENDED, "1234 node failure")
+    assert (found["known"].state, found["known"].job) == (RunState.FAILED, "1234 node failure")
 
 
 def test_the_list_asks_once_for_all_and_not_often(known: RunFactory, other: RunFactory) -> None:
