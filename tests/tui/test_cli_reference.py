@@ -103,6 +103,16 @@ def test_json_of_control_commands(tool: Tool, live: RunFactory, words: list[str]
     check("`save`, `restore`, `pause`, `resume`, `stop`", said.json)
 
 
+def test_json_of_a_restore_at_the_next_start(tool: Tool, tmp_path: Path) -> None:
+    made = RunFactory(tmp_path).create()
+    made.checkpoint(100)
+    made.checkpoint(200)
+    words = ["restore", made.run.root, "--name", "ckpt-100", "--next-start"]
+    assert "continues from ckpt-100, on branch 1." in tool(*words).data
+    check("`restore --next-start`", tool(*words, "--json").json)
+    assert tool(*words, "--partial").code == 2
+
+
 def test_json_of_prune_commands(tool: Tool, live: RunFactory) -> None:
     root = live.run.root
     for index in range(2):

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from tfckpt_trainer.errors import LaunchError, RefusedError, TfckptError
+from tfckpt_trainer.errors import LaunchError, NoTrainerError, RefusedError, TfckptError
 from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
@@ -18,7 +18,7 @@ from tfckpt_tui.cli.output import CommandProgress, print_json, print_line, print
 from tfckpt_tui.services.batch.force_stop import force_stop, plan_force_stop
 from tfckpt_tui.services.batch.job_control import cancel_waiting_job, find_waiting_job
 from tfckpt_tui.services.request import DEFAULT_TIMEOUT, FrontEnd, ask, require_trainer
-from tfckpt_tui.services.restore import describe_plan, plan_restore_of
+from tfckpt_tui.services.restore import choose_start, describe_plan, plan_restore_of
 
 END_SECONDS = 5.0
 """Seconds that `stop` waits for the processes to end, at least."""
@@ -59,6 +59,11 @@ def save(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> Non
     is_flag=True,
     help="Restore only the variables that match the model, and list the others.",
 )
+@click.option(
+    "--next-start",
+    is_flag=True,
+    help="Without a trainer: have the next start continue from the checkpoint.",
+)
 @waiting
 @JsonOption
 @on_open_run
@@ -67,6 +72,7 @@ def restore(
     step: int | None,
     name: str | None,
     partial: bool,
+    next_start: bool,
     no_wait: bool,
     timeout: float,
     as_json: bool,
@@ -74,11 +80,30 @@ def restore(
     """Restore a checkpoint in place. No process restarts, and all checkpoints are kept."""
     if (step is None) == (name is None):
         raise click.UsageError("Give either --step or --name.")
-    require_trainer(run)
+    if next_start:
+        if partial or no_wait:
+            raise click.UsageError("--next-start takes neither --partial nor --no-wait.")
+        _choose_start(run, step, name, as_json)
+        return
+    try:
+        require_trainer(run)
+    except NoTrainerError as error:
+        raise NoTrainerError(
+            f"{error} To restore it at the next start, add --next-start."
+        ) from None
     plan = plan_restore_of(run, step=step, name=name)
     print_message(describe_plan(plan))
     arguments = {"name": plan.target.name, **({"partial": True} if partial else {})}
     _ask(run, CommandKind.RESTORE, arguments, no_wait, timeout, as_json)
+
+
+def _choose_start(run: RunDirectory, step: int | None, name: str | None, as_json: bool) -> None:
+    chosen = plan_restore_of(run, step=step, name=name).target.name
+    message = choose_start(run, chosen, through=FrontEnd.COMMAND_LINE)
+    if as_json:
+        print_json({"next_start": chosen, "message": message})
+    else:
+        print_line(message)
 
 
 @click.command()
