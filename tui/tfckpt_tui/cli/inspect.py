@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
+from typing import TypeVar
 
 import click
 import msgspec
@@ -26,8 +28,10 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import metric_text
 from tfckpt_tui.services.compare import (
     Comparison,
+    MeasuredDifference,
     compare_checkpoints,
     difference_of_each,
+    find_differing,
     measure,
     worst_first,
 )
@@ -43,6 +47,7 @@ from tfckpt_tui.services.inspect import inspect as look_into
 from tfckpt_tui.services.report import Json, look_up
 
 Figures = dict[str, Statistics | None]
+_MeasuredT = TypeVar("_MeasuredT")
 
 
 @click.command()
@@ -114,11 +119,15 @@ def compare(
     found = compare_checkpoints(run, look_up(run, before), look_up(run, after))
     measured = None
     if norms:
-        read = list(measure(run, found))
+        changed = [one.name for one in found.tensors if one.difference is Difference.CHANGED]
+        read = list(_metered(found, changed, measure(run, found)))
         measured = {one.name: one.change for one in read if one.change is not None}
         unread = {one.name: one.problem for one in read if one.problem}
         found = replace(found, damage={**found.damage, **unread})
-    differences = [] if pattern is None else list(difference_of_each(run, found, pattern))
+    differences: list[MeasuredDifference] = []
+    if pattern is not None:
+        names = find_differing(found, pattern)
+        differences = list(_metered(found, names, difference_of_each(run, found, names)))
     unread = {one.name: one.problem for one in differences if one.problem}
     found = replace(found, damage={**found.damage, **unread})
     if as_json:
@@ -130,6 +139,20 @@ def compare(
         print_line()
         print_differences(found, differences)
     return int(ExitCode.PROBLEM if found.problems or found.damage else ExitCode.DONE)
+
+
+def _metered(
+    found: Comparison, names: Sequence[str], work: Iterator[_MeasuredT]
+) -> Iterator[_MeasuredT]:
+    """Shows progress while tensors are read from both checkpoints, in the order of their names."""
+    sizes = [2 * found.variables[name].size if name in found.variables else 0 for name in names]
+    total, meter = sum(sizes), ReadProgress("reading")
+    try:
+        for done, measured in zip(accumulate(sizes), work, strict=True):
+            meter(done, total)
+            yield measured
+    finally:
+        meter.close()
 
 
 def _measured(
