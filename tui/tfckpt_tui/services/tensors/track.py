@@ -16,10 +16,13 @@ from tfckpt_trainer.bundle.analysis.tensor_names import find_tensors
 from tfckpt_trainer.bundle.index import Index, TensorEntry, read_index
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.lineage import lineage_of
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, is_derived
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, is_derived
 from tfckpt_trainer.errors import BundleError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services.inspect import variables_of
+
+_NO_CHECKPOINTS = {CheckpointState.WRITING, CheckpointState.ORPHANED, CheckpointState.TRASHED}
+"""States of files that are no checkpoint yet, or no longer."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +96,10 @@ def find_tensor(run: RunDirectory, checkpoints: Sequence[Checkpoint], text: str)
 def track(
     run: RunDirectory, checkpoints: Sequence[Checkpoint], tensor: Variable
 ) -> Iterator[TrackedPoint]:
-    """Reads a tensor from each checkpoint that can be restored, oldest first.
+    """Reads a tensor from each checkpoint, oldest first.
 
-    Checkpoints made from others, such as averages, are left out: training did not pass them.
+    Checkpoints made from others, such as averages, are left out: training did not pass them. So
+    are those that are being written.
 
     Args:
         run: The run directory.
@@ -106,7 +110,11 @@ def track(
     trained = [one for one in checkpoints if not is_derived(one)]
     seen: dict[str, _Seen] = {}
     for checkpoint in reversed(trained):
+        if checkpoint.state in _NO_CHECKPOINTS:
+            continue
         if not checkpoint.state.restorable:
+            reason = checkpoint.problem or f"It is {checkpoint.state.value}."
+            yield TrackedPoint(checkpoint, problem=reason)
             continue
         try:
             index = read_index(run.root / checkpoint.name)
