@@ -17,7 +17,7 @@ from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, padded, sh
 from tfckpt_tui.app.widgets.run.progress import reading_line
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import metric_text
-from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.text import clean, strategy_words
 from tfckpt_tui.monitor.background_verifier import VerificationProgress
 from tfckpt_tui.services.inspect import Inspection
 
@@ -192,12 +192,17 @@ def _record_line(checkpoint: Checkpoint) -> Line:
     for name, value in world.items():
         spans += [
             (f"{clean(str(name))} ", "label"),
-            (shorten(clean(str(value)), 40), "muted"),
+            (shorten(_world_value(name, value), 40), "muted"),
             _GAP,
         ]
     if not spans:
         spans = [("no record: not saved by tfckpt_trainer", "muted")]
     return Line(tuple(spans))
+
+
+def _world_value(name: str, value: Any) -> str:
+    text = str(value)
+    return strategy_words(text) if name == "strategy" else clean(text)
 
 
 def _finding_lines(known: VerificationRecord) -> list[Line]:
