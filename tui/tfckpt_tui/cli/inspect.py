@@ -31,7 +31,7 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.cli.tensors.difference_lines import print_differences
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.checkpoint_columns import metric_text
+from tfckpt_tui.formats.checkpoint_columns import derivation_words, metric_text
 from tfckpt_tui.services.compare import (
     Comparison,
     MeasuredDifference,
@@ -234,10 +234,7 @@ def _print_inspection(
 
 def _print_derivation(made: Derivation) -> None:
     """Prints from which checkpoints this one was made."""
-    sources = (
-        one.name if one.weight is None else f"{one.name} ({one.weight:.4g})" for one in made.sources
-    )
-    print_line(f"made by     {made.operation} of {', '.join(sources)}")
+    print_line(f"made by     {derivation_words(made)}")
     for change in made.changes:
         print_line(f"            {change}")
 
