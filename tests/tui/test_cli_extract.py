@@ -230,7 +230,7 @@ def test_a_changed_file_goes_back_into_the_same_structure(tool, run):
     assert tool("extract", run, "7", "model/*", "--to", "npz", "-o", "w.npz").code == 0
     with np.load("w.npz") as found:
         np.savez("new.npz", **{name: values * 2 for name, values in found.items()})
-    said = tool("convert", run, "ckpt-8", "new.npz", "--like", run, "ckpt-7")
+    said = tool("convert", run, "ckpt-8", "new.npz", "--like", run, "7")
     assert said.code == 0
     assert said.data == "ckpt-8: 4 tensors, 46 B\n"
     assert "Taken from ckpt-7: step, text.\n" in said.words
@@ -244,7 +244,7 @@ def test_a_changed_file_goes_back_into_the_same_structure(tool, run):
     key = key_of("model/kernel")
     assert read_tensor_bytes(run / "ckpt-8", after.entries[key]) == (KERNEL * 2).tobytes()
     assert after.entries[GRAPH_KEY].crc32c == before.entries[GRAPH_KEY].crc32c
-    said = tool("convert", run, "ckpt-9", "new.npz", "--like", run, "7", "--json")
+    said = tool("convert", run, "ckpt-9", "new.npz", "--like", run, "ckpt-7", "--json")
     check("`convert`", said.json)
     assert said.json["taken"] == ["step", "text"]
 
