@@ -108,6 +108,7 @@ _COMMAND_MODULES = {
     "bisect": "verify",
     "check": "check",
     "export": "export",
+    "copy": "copying.copy",
     "extract": "tensors.extract",
     "convert": "tensors.extract",
     "average": "tensors.average",
@@ -142,7 +143,7 @@ _LISTING_COMMANDS = {"runs", "browse"}
     default=DEFAULT_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="How long a directory on a network disk may take to answer.",
+    help="How long a network disk or another host may take to answer.",
 )
 def cli(timeout: float) -> None:
     """Watch and steer distributed TensorFlow training from the terminal.
