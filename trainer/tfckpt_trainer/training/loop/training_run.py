@@ -603,7 +603,9 @@ class TrainingRun:
             self._group.barrier()
         detail = ""
         if ending is Ending.FINISHED:
-            detail = self._finished.closed(self._coordinator.finish_reason, self._total_steps)
+            detail = self._finished.closed(
+                self._coordinator.finish_reason, self._total_steps, has_trained=self._has_stepped
+            )
         self._shutdown.release(ending, detail)
         if ending is Ending.PREEMPTED or (ending is Ending.STOPPED and was_launched()):
             # The process is about to exit. Iterators of the script or of Keras would delay that
