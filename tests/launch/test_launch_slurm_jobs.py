@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -38,6 +39,13 @@ def test_one_call_tells_all_jobs_of_a_user() -> None:
     assert (jobs["22"].reason, jobs["22"].expected_start) == ("Dependency", None)
     assert (jobs["24"].reason, jobs["24"].script) == ("JobHeldUser", "")
     assert jobs["23_4"].reason == "BeginTime"
+
+
+def test_a_job_behind_one_without_a_time_limit_has_no_expected_start() -> None:
+    """Slurm says then that it starts in a year."""
+    start = int(time.time()) + 365 * 86_400
+    found = read_jobs(["1234"], runner=RecordedSlurm(job_line(start=start))).jobs
+    assert (found["1234"].state, found["1234"].expected_start) == (JobState.QUEUED, None)
 
 
 def test_each_way_to_end_has_a_state() -> None:

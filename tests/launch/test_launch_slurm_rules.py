@@ -81,6 +81,8 @@ def test_any_answer_of_scontrol_is_read(text):
         # Sites may give no grace time; then the job is ending already.
         (stopped(facts=JobFacts("COMPLETING", preempted=True)), Requeue.REQUEUE),
         (stopped(facts=JobFacts("COMPLETING", restarts=1)), Requeue.BY_SLURM),
+        # Slurm did not announce its limit.
+        (stopped(facts=JobFacts("COMPLETING", timed_out=True)), Requeue.REQUEUE),
         # A person cancelled it, also near its limit.
         (stopped(facts=JobFacts("COMPLETING")), Requeue.NO),
         (stopped(facts=JobFacts("CANCELLED"), near_limit=True), Requeue.NO),

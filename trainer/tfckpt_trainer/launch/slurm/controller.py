@@ -29,6 +29,7 @@ class JobFacts:
         state: Slurm's word, such as `RUNNING`; empty if it does not answer.
         restarts: How often the job was started again.
         preempted: Whether Slurm ends it for a job of higher priority.
+        timed_out: Whether Slurm ends it at its time limit.
         ends_at: Time of the time limit; None without one.
         nodes: Its nodes, in Slurm's order; without those that died.
     """
@@ -36,6 +37,7 @@ class JobFacts:
     state: str = ""
     restarts: int = 0
     preempted: bool = False
+    timed_out: bool = False
     ends_at: float | None = None
     nodes: tuple[str, ...] = ()
 
@@ -68,6 +70,7 @@ def parse_job(text: str) -> JobFacts:
         state=fields.get("JobState", ""),
         restarts=int(fields["Restarts"]) if fields.get("Restarts", "").isdigit() else 0,
         preempted=fields.get("PreemptTime", "None") not in {"None", "Unknown", ""},
+        timed_out=fields.get("Reason", "") == "TimeLimit",
         ends_at=_time(fields.get("EndTime", "")),
         nodes=_hosts(fields.get("NodeList", "")),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ QUERY_SECONDS = 10.0
 
 _CLOCK_SECONDS = 3600.0
 """How much the clocks of two machines may differ before a job is taken for another one."""
+
+_NEVER_SECONDS = 300 * 86_400.0
+"""Slurm counts a job without a time limit as one that runs for a year."""
 
 _JOB_ID = re.compile(r"\d{1,18}([_+]\d{1,18})?", re.ASCII)
 _NO_TEXT = {"(null)", "N/A", "None"}
@@ -292,12 +296,18 @@ def _report(values: Mapping[str, str]) -> JobReport:
         slurm_state=values["state"],
         script=_text(values["script"]),
         reason=_text(values["reason"]),
-        expected_start=start if state in WAITING else None,
+        expected_start=_expected_start(start) if state in WAITING else None,
         started_at=None if state in WAITING else start,
         ends_at=_time(values["end"]) if state is JobState.RUNNING and is_limited else None,
         submitted_at=_time(values["submitted"]),
         node_list=_text(values["nodes"]),
     )
+
+
+def _expected_start(start: float | None) -> float | None:
+    """Returns when Slurm expects a job to start, unless it waits for one without a time limit."""
+    is_known = start is not None and start < time.time() + _NEVER_SECONDS
+    return start if is_known else None
 
 
 def _text(value: str) -> str:
