@@ -117,3 +117,11 @@ def test_what_cannot_be_tracked_is_said(tool, run, words, message):
     said = tool("track", run, *words)
     assert said.code == 2
     assert message in said.words
+
+
+def test_a_link_to_a_checkpoint_is_not_tracked_twice(tool, run):
+    for ending in ("index", "data-00000-of-00001"):
+        (run / f"best.{ending}").symlink_to(f"ckpt-1.{ending}")
+    found = tool("track", run, "m/w", "--json").json["checkpoints"]
+    assert [one["name"] for one in found] == ["ckpt-1", "ckpt-2", "ckpt-3", "ckpt-4"]
+    assert found[0]["compared_with"] is None

@@ -57,9 +57,7 @@ class ChartPage(Page):
             tooltip="Shows the next chart; ↑ the previous one.",
         ),
         Binding("up,k,shift+tab", "turn(-1)", "Previous", show=False),
-        Binding(
-            "t", "turn_axis", "steps or time", tooltip="Switches the axis between steps and time."
-        ),
+        Binding("t", "turn_axis", "time axis", tooltip="Switches the axis between steps and time."),
         Binding("y", "copy", "copy", tooltip="Copies the values as CSV."),
         Binding("c", "close", "Back", show=False),
     ]

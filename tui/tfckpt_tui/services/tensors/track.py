@@ -103,7 +103,17 @@ def tracked_checkpoints(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
     Args:
         checkpoints: All checkpoints, newest first.
     """
-    return [c for c in reversed(checkpoints) if c.state.restorable and not is_derived(c)]
+    return [c for c in reversed(_trained(checkpoints)) if c.state.restorable]
+
+
+def _trained(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Returns the checkpoints that training passed, each under one name."""
+    indexes = {f"{checkpoint.name}.index" for checkpoint in checkpoints}
+    return [
+        c
+        for c in checkpoints
+        if not is_derived(c) and not any(link.file in indexes for link in c.links)
+    ]
 
 
 def track(
@@ -111,14 +121,15 @@ def track(
 ) -> Iterator[TrackedPoint]:
     """Reads a tensor from each checkpoint that can be restored, oldest first.
 
-    Checkpoints made from others, such as averages, are left out: training did not pass them.
+    Checkpoints made from others, such as averages, are left out: training did not pass them. So
+    are links to other checkpoints.
 
     Args:
         run: The run directory.
         checkpoints: All checkpoints, newest first.
         name: Name of the tensor.
     """
-    trained = [one for one in checkpoints if not is_derived(one)]
+    trained = _trained(checkpoints)
     seen: dict[str, _Seen] = {}
     for checkpoint in tracked_checkpoints(checkpoints):
         try:
