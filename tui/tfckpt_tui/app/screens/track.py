@@ -94,10 +94,6 @@ class TrackScreen(ChartPage):
         """Stops reading."""
         self._stopped.set()
 
-    def on_resize(self) -> None:
-        """Breaks the lines at the new width."""
-        self.call_after_refresh(self._update)
-
     def show(self, snapshot: RunSnapshot) -> None:
         """Takes the time, for the ages; the checkpoints stay those that are read."""
         self._snapshot = replace(self._snapshot, at=snapshot.at)
@@ -146,6 +142,9 @@ class TrackScreen(ChartPage):
             self._update()
 
     # -- what is shown -----------------------------------------------------------------------
+
+    def _resized(self) -> None:
+        self._update()
 
     def _update(self) -> None:
         if not is_open(self):
