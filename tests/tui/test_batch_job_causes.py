@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from pathlib import Path
 
 import pytest
-from batch_runs import SUBMITTED_AT, ended, with_job
+from app_driving import StillMonitor, shown, until
+from batch_runs import SUBMITTED_AT, ended, waits, with_job
 from rundir_factory import HOST, RunFactory, two_branches, without_heartbeats
 
 from command_running import Tool
@@ -14,6 +17,11 @@ from recorded_slurm import RecordedSlurm
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
+from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.monitor.job_watch import JobWatch
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
+from tfckpt_tui.services.batch.job_list import JobList
 from tfckpt_tui.services.batch.job_reader import JobReader
 
 CAUSE = "Worker 0 ended with status 1: train.py:1: ModuleNotFoundError: No module named 'numpi'."
@@ -38,6 +46,17 @@ def supervised(made: RunFactory, state: SupervisorState, reason: str = "") -> No
             reason=reason,
         ),
     )
+
+
+async def answered_snapshot(
+    made: RunFactory, slurm: RecordedSlurm, later: float = 0.0
+) -> RunSnapshot:
+    """A snapshot for which Slurm has answered, some seconds after the heartbeats."""
+    answered = threading.Event()
+    reader = SnapshotReader(made.run, jobs=JobWatch(JobReader(slurm), answered.set))
+    reader.read(made.now + later)
+    assert await asyncio.to_thread(answered.wait, 60)
+    return reader.read(made.now + later)
 
 
 def state_line(
@@ -138,3 +157,86 @@ def test_a_requeued_job_that_is_cancelled_had_trained_before(
     slurm = ended("CANCELLED", start=int(ended_run.now + 300))
     line = state_line(tool, ended_run, slurm, monkeypatch)
     assert line == "stopped: Batch job 1234 ended before it started again: cancelled."
+
+
+def silent_run(made: RunFactory) -> None:
+    """The node of a supervisor and a worker is gone: both were alive at their last heartbeats."""
+    supervised(made, SupervisorState.RUNNING)
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETING"])
+def test_a_run_whose_node_is_lost_waits_for_slurm_and_has_not_failed(
+    tool: Tool, ended_run: RunFactory, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    silent_run(ended_run)
+    slurm = ended(state, start=int(ended_run.now - 61))
+    monkeypatch.setattr("tfckpt_tui.cli.status.JobReader", lambda: JobReader(slurm))
+    said = tool("status", ended_run.run.root, "--json")
+    assert said.json["run"]["state"] == "degraded"
+    assert said.code == 1
+    alert = said.json["alerts"][0]
+    assert alert["kind"] == "job-silent"
+    assert alert["message"].startswith("No process of the run has written a heartbeat for 10 min")
+    assert "Slurm still lists batch job 1234 on tn[0-1]." in alert["message"]
+    assert "`sinfo -N --nodes='tn[0-1]'`" in alert["advice"]
+
+
+async def test_the_app_says_that_a_lost_node_waits_for_slurm(ended_run: RunFactory) -> None:
+    silent_run(ended_run)
+    slurm = ended("RUNNING", start=int(ended_run.now - 61))
+    snapshot = await answered_snapshot(ended_run, slurm, later=600)
+    app = TfckptApp(ended_run.run, monitor=StillMonitor(snapshot))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.snapshot, "a first snapshot")
+        await pilot.pause()
+        lines = shown(app).splitlines()
+        assert "degraded   ✗ node lost, waiting for Slurm" in lines[0]
+        assert "r resume" not in lines[-1]
+
+
+def test_a_start_that_reported_its_end_is_not_lost(
+    tool: Tool, ended_run: RunFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervised(ended_run, SupervisorState.FAILED, CAUSE)
+    slurm = ended("COMPLETING", start=int(ended_run.now - 61))
+    assert state_line(tool, ended_run, slurm, monkeypatch) == f"failed: {CAUSE}"
+
+
+@pytest.mark.parametrize(
+    ("reason", "title", "advice"),
+    [
+        ("JobHeldUser", "the job is held", "scontrol release 1234"),
+        ("PartitionNodeLimit", "the job cannot start", "tfckpt-tui stop"),
+        ("PartitionConfig", "the job cannot start", "tfckpt-tui stop"),
+    ],
+)
+async def test_a_job_that_never_starts_by_itself_is_an_alert(
+    tool: Tool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    reason: str,
+    title: str,
+    advice: str,
+) -> None:
+    made = without_heartbeats(two_branches(tmp_path / "run"))
+    with_job(made)
+    slurm = waits(reason=reason)
+    monkeypatch.setattr("tfckpt_tui.cli.status.JobReader", lambda: JobReader(slurm))
+    said = tool("status", made.run.root)
+    assert said.code == 1
+    (line,) = (line for line in said.data.splitlines() if line.startswith("alert"))
+    assert "Batch job 1234 does not start by itself: " in line
+    assert advice in line
+    snapshot = await answered_snapshot(made, slurm)
+    assert snapshot.alerts[0].title == title
+    (summary,) = JobList(slurm).summarize([made.run.root], made.now, with_others=False)
+    assert summary.alerts == (title,)
+
+
+def test_a_job_that_waits_for_its_turn_is_no_alert(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = without_heartbeats(two_branches(tmp_path / "run"))
+    with_job(made)
+    monkeypatch.setattr("tfckpt_tui.cli.status.JobReader", lambda: JobReader(waits()))
+    assert tool("status", made.run.root).code == 0

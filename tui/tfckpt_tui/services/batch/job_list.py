@@ -18,6 +18,7 @@ from tfckpt_trainer.launch.slurm.jobs import (
 from tfckpt_trainer.rundir.health import HAS_ENDED
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_tui.services.batch.job_alerts import find_job_alerts
 from tfckpt_tui.services.batch.job_reader import (
     LONGEST_SILENT_SECONDS,
     RUNNING_SECONDS,
@@ -61,7 +62,7 @@ class JobList:
         """
         answer = self._ask() if ask else self._answer
         more = roots_of_jobs(answer.jobs.values()) if with_others else []
-        found = [_with_job(one, answer) for one in summarize_runs([*roots, *more], now)]
+        found = [_with_job(one, answer, now) for one in summarize_runs([*roots, *more], now)]
         return sorted(found, key=lambda one: -one.active_at)
 
     def _ask(self) -> JobAnswer:
@@ -73,15 +74,18 @@ class JobList:
         return self._answer
 
 
-def _with_job(summary: RunSummary, answer: JobAnswer) -> RunSummary:
+def _with_job(summary: RunSummary, answer: JobAnswer, now: float) -> RunSummary:
     record = read_job_record(RunDirectory(summary.root))
     if record is None:
         return summary
     view = _newest_view(summary.root, record, answer)
-    state = state_with_job(summary.state, view, summary.heard_at)
+    heard_at = summary.heard_at
+    state = state_with_job(summary.state, view, heard_at, reported=summary.reported)
+    alerts = find_job_alerts(summary.root, state, view, heard_at, now)
     return replace(
         summary,
         state=state,
+        alerts=(*(alert.title for alert in alerts), *summary.alerts),
         job=_short(view, runs=state not in HAS_ENDED),
         active_at=max(summary.active_at, record.submitted_at),
     )
