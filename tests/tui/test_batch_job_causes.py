@@ -8,13 +8,14 @@ import time
 from pathlib import Path
 
 import pytest
-from app_driving import StillMonitor, shown, until
+from app_driving import StillMonitor, shown, until, until_shown
 from batch_runs import SUBMITTED_AT, ended, waits, with_job
 from rundir_factory import HOST, RunFactory, two_branches, without_heartbeats
 
 from command_running import Tool
 from recorded_slurm import RecordedSlurm
 from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_tui.app.app import TfckptApp
@@ -240,3 +241,72 @@ def test_a_job_that_waits_for_its_turn_is_no_alert(
     with_job(made)
     monkeypatch.setattr("tfckpt_tui.cli.status.JobReader", lambda: JobReader(waits()))
     assert tool("status", made.run.root).code == 0
+
+
+async def test_an_empty_run_whose_job_waits_says_when_training_begins(tmp_path: Path) -> None:
+    made = RunFactory(tmp_path / "run").create()
+    with_job(made)
+    snapshot = await answered_snapshot(made, waits())
+    app = TfckptApp(made.run, monitor=StillMonitor(snapshot))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "no checkpoint yet; training begins when the batch job starts")
+        assert "press L" not in shown(app)
+
+
+# -- the keys that are needed come first ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40)])
+async def test_the_footer_begins_with_what_the_state_needs(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    made = two_branches(tmp_path / "run", now=time.time() - 600)
+    with_job(made, started_at=made.now - 60)
+    supervised(made, SupervisorState.STOPPED, "Told.")
+    snapshot = await answered_snapshot(made, waits(), later=600)
+    assert (await footer(made, snapshot, size)).startswith("x cancel")
+    ended_job = ended("CANCELLED", start=int(made.now - 61))
+    stopped = await answered_snapshot(made, ended_job, later=600)
+    assert (await footer(made, stopped, size)).startswith("L launch  r resume")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_start_without_a_heartbeat_can_be_ended_by_a_key_of_the_footer(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    made = RunFactory(tmp_path / "run", now=time.time()).create()
+    with_job(made)
+    begins = ended("RUNNING", start=int(made.now - 5))
+    snapshot = await answered_snapshot(made, begins)
+    assert snapshot.state is RunState.STARTING
+    assert (await footer(made, snapshot, size)).startswith("X force stop")
+
+
+async def footer(made: RunFactory, snapshot: RunSnapshot, size: tuple[int, int]) -> str:
+    app = TfckptApp(made.run, monitor=StillMonitor(snapshot))
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: app.snapshot, "a first snapshot")
+        await pilot.pause()
+        return shown(app).splitlines()[-1].strip()
+
+
+async def test_a_restarted_run_without_a_heartbeat_has_no_lonely_dot(tmp_path: Path) -> None:
+    made = RunFactory(tmp_path / "run", now=time.time()).create()
+    store(
+        made.run.supervisor_status,
+        SupervisorStatus(
+            pid=1,
+            host=HOST,
+            process_started_at=made.now - 100,
+            updated_at=made.now,
+            interval_seconds=1.0,
+            state=SupervisorState.RUNNING,
+            attempt=1,
+            max_restarts=3,
+        ),
+    )
+    snapshot = SnapshotReader(made.run).read(made.now)
+    app = TfckptApp(made.run, monitor=StillMonitor(snapshot))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "restarted 1 of 3 times")
+        assert "times ·" not in shown(app)
