@@ -230,7 +230,7 @@ async def test_a_job_that_never_starts_by_itself_is_an_alert(
     assert advice in line
     snapshot = await answered_snapshot(made, slurm)
     assert snapshot.alerts[0].title == title
-    (summary,) = JobList(slurm).summarize([made.run.root], made.now, with_others=False)
+    (summary,) = JobList(slurm).summarize([made.run.root], with_others=False)
     assert summary.alerts == (title,)
 
 

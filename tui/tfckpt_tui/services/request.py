@@ -36,6 +36,10 @@ DEFAULT_TIMEOUT = 120.0
 OnChange = Callable[[Command], None]
 
 
+class NothingRunsError(NoTrainerError):
+    """No trainer responds, no process of the run lives, and no batch job waits."""
+
+
 class FrontEnd(StrEnum):
     """The front end that asks for something, as the event log names it."""
 
@@ -94,7 +98,8 @@ def require_trainer(run: RunDirectory) -> None:
     """Makes sure that a trainer can take commands.
 
     Raises:
-        NoTrainerError: No trainer of the run answers.
+        NothingRunsError: The run has ended, or was never started.
+        NoTrainerError: No trainer of the run answers, but it has processes or waits in a queue.
     """
     if detect_trainer(run).answers:
         return
@@ -111,7 +116,7 @@ def require_trainer(run: RunDirectory) -> None:
             f"`tfckpt-tui stop {run.root}`."
         )
     if not alive:
-        raise NoTrainerError(
+        raise NothingRunsError(
             f"No trainer answers in {run.root}. Start one with `tfckpt-tui launch {run.root} "
             f"-- COMMAND`, or see the state of the run with `tfckpt-tui status {run.root}`."
         )

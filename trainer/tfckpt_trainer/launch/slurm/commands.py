@@ -24,8 +24,8 @@ class CommandOutput:
     @property
     def last_line(self) -> str:
         """The last line that it printed, preferably an error."""
-        lines = [line for line in (self.errors or self.output).splitlines() if line.strip()]
-        return lines[-1].strip() if lines else f"It ended with status {self.status}."
+        line = _last_line(self.errors or self.output)
+        return line or f"It ended with status {self.status}."
 
 
 Runner = Callable[[Sequence[str], float], CommandOutput]
@@ -62,6 +62,13 @@ def run_command(command: Sequence[str], seconds: float) -> CommandOutput:
     return CommandOutput(done.returncode, done.stdout, done.stderr)
 
 
+def _last_line(text: str | bytes | None) -> str:
+    """Returns the last line that is not empty; of a killed command, the text is not decoded."""
+    decoded = text.decode(errors="replace") if isinstance(text, bytes) else text or ""
+    lines = [line.strip() for line in decoded.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
 def ask_slurm(
     command: Sequence[str], *, runner: Runner = run_command, seconds: float = COMMAND_SECONDS
 ) -> str:
@@ -77,10 +84,10 @@ def ask_slurm(
         raise LaunchError(
             f"This machine has no `{name}`. Use a login node of the cluster."
         ) from None
-    except subprocess.TimeoutExpired:
-        raise LaunchError(
-            f"`{name}` did not answer within {seconds:g} s. Check with `sinfo` whether Slurm works."
-        ) from None
+    except subprocess.TimeoutExpired as error:
+        said = _last_line(error.stderr).rstrip(".")
+        advice = f"It said: {said}." if said else "Check with `sinfo` whether Slurm works."
+        raise LaunchError(f"`{name}` did not end within {seconds:g} s. {advice}") from None
     except OSError as error:
         raise LaunchError(f"`{name}` cannot be started: {error.strerror or error}.") from None
     if done.status != 0:

@@ -9,7 +9,7 @@ from tfckpt_tui.app.widgets.base.icons import RUN, Icon
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten, shorten_middle
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.text import clean, strategy_words
 from tfckpt_tui.settings.recent_runs import RunSummary
 
 _COLUMNS = (
@@ -21,6 +21,9 @@ _COLUMNS = (
     Column("strategy", "strategy", 18, rank=3, align="<", stretch=1),
     Column("path", "run", 24, align="<", stretch=3),
 )
+_ALERTS = Column("strategy", "problem", 18, rank=1, align="<", stretch=1)
+"""Instead of the strategy, in lists in which a run has an alert."""
+
 _JOB = Column("job", "batch job", 16, rank=1, align="<", stretch=1)
 """Only in lists in which a run has a batch job."""
 
@@ -90,9 +93,11 @@ class RunList(ListPane):
         return (line((shorten(words, width), "muted")),)
 
     def _layout(self, width: int) -> Layout:
-        *columns, path = _COLUMNS
-        has_job = any(one.job for one in self._runs)
-        return choose((*columns, _JOB, path) if has_job else _COLUMNS, width)
+        *columns, strategy, path = _COLUMNS
+        columns.append(_ALERTS if any(one.alerts for one in self._runs) else strategy)
+        if any(one.job for one in self._runs):
+            columns.append(_JOB)
+        return choose((*columns, path), width)
 
     def row_line(self, row: int, width: int) -> Line:
         """Returns one run."""
@@ -113,11 +118,14 @@ class RunList(ListPane):
                 "loss": (("–" if one.loss is None else units.metric(one.loss), "value"),),
                 "age": ((age, "muted"),),
                 "job": ((clean(one.job), "muted"),),
-                "strategy": ((alerts, "bad") if alerts else (clean(one.strategy), "muted"),),
+                "strategy": (
+                    (alerts, "bad") if alerts else (strategy_words(one.strategy), "muted"),
+                ),
                 "path": ((shorten_middle(clean(str(one.root)), room), "strong"),),
             }
         )
 
 
 def _searchable_text(one: RunSummary) -> str:
-    return " ".join((str(one.root), one.state.value, one.strategy, one.job, *one.alerts)).casefold()
+    words = str(one.root), one.state.value, strategy_words(one.strategy), one.job, *one.alerts
+    return " ".join(words).casefold()
