@@ -78,6 +78,7 @@ def test_a_cancelled_job_saves_and_ends_for_good(run):
     run.wait_for_files("saved-0", "saved-1")
     assert not run.messages(JournalKind.REQUEUE)
     assert read_supervisor(run.directory).state is SupervisorState.STOPPED
+    assert run.messages(JournalKind.STOP)[-1] == f"Batch job {job} was cancelled."
 
 
 def test_a_job_near_its_limit_saves_and_goes_on_with_the_nodes_that_it_gets(run):
@@ -97,7 +98,8 @@ def test_a_job_near_its_limit_saves_and_goes_on_with_the_nodes_that_it_gets(run)
     assert run.job.requeues == 1
     assert len(run.job.nodes) == 2
     assert run.messages(JournalKind.REQUEUE) == [
-        f"The time limit of the job is near. Job {job} is started again."
+        "The time limit of the job is near. "
+        f"Job {job} waits in the queue again, for 2 minutes or more."
     ]
 
 
@@ -119,7 +121,7 @@ def test_a_start_without_a_step_delays_the_next_one(run):
     run.cluster.call("scancel", "--batch", "--signal=USR1", job)
     run.cluster.wait_for_state(job, "PENDING")
     (requeued,) = run.messages(JournalKind.REQUEUE)
-    assert requeued.endswith(f"Job {job} is started again after 240 s.")
+    assert requeued.endswith(f"Job {job} waits in the queue again, for 4 minutes or more.")
     shown = run.cluster.call("scontrol", "show", "job", job)
     start = time.strptime(re.search(r" StartTime=(\S+)", shown)[1], "%Y-%m-%dT%H:%M:%S")
     assert time.mktime(start) > time.time() + 180
@@ -173,6 +175,7 @@ def test_a_dead_node_is_replaced_if_it_is_needed(run, place, nodes):
         run.wait_for_files("ready-0", "ready-1")
         assert run.job.requeues == 1
         assert node not in run.job.nodes
+        assert f"Node {node} " in run.messages(JournalKind.REQUEUE)[-1]
     finally:
         run.cluster.control("boot", host)
 
@@ -216,7 +219,7 @@ def test_a_preempted_job_saves_within_the_grace_time_and_goes_on_later(run):
     run.wait_for_files("ready-0")
     assert run.messages(JournalKind.PREEMPT) == ["Slurm preempts the job."]
     assert run.messages(JournalKind.REQUEUE) == [
-        f"The job is preempted. Job {job} is started again."
+        f"The job is preempted. Job {job} waits in the queue again, for 2 minutes or more."
     ]
     assert run.job.requeues == 1
 

@@ -15,6 +15,7 @@ from tfckpt_trainer.launch.slurm import earlier_start
 from tfckpt_trainer.launch.slurm.earlier_start import (
     JobStart,
     await_earlier_start,
+    describe_lost_start,
     read_later_start,
 )
 from tfckpt_trainer.rundir.documents import load, store
@@ -156,3 +157,23 @@ def test_a_start_learns_of_a_later_one(run, known, replaced):
 def test_a_start_of_another_job_does_not_end_the_one_that_trains(run):
     JobStart("8", 3).announce(run)
     assert load(run.job_file, BatchJob) == job()
+
+
+@pytest.mark.parametrize("state", [SupervisorState.RUNNING, SupervisorState.RESTARTING])
+def test_a_start_that_ended_without_a_report_is_reported_by_the_next(run, monkeypatch, state):
+    monkeypatch.setattr(
+        earlier_start, "describe_dead_nodes", lambda nodes: f"Node {nodes[0]} is down: gone."
+    )
+    beat(run, state)
+    said = describe_lost_start(run, job(nodes=["tn0", "tn1"]), SECOND)
+    assert said.startswith("The start before ended on cut-off without a report; its last heartbeat")
+    assert said.endswith("Node tn0 is down: gone. Slurm has started job 7 again.")
+
+
+def test_a_start_that_reported_its_end_is_not_reported_twice(run):
+    assert describe_lost_start(run, job(), SECOND) == ""
+    beat(run, SupervisorState.STOPPED)
+    assert describe_lost_start(run, job(), SECOND) == ""
+    beat(run, SupervisorState.RUNNING)
+    # A job that was just submitted has no start before it.
+    assert describe_lost_start(run, job(started_at=None), JobStart("7", 0)) == ""

@@ -192,6 +192,15 @@ def run_state(
     return RunState.TRAINING
 
 
+def has_reported_end(
+    workers: Sequence[tuple[WorkerStatus, WorkerState]], supervisor: SupervisorStatus | None
+) -> bool:
+    """Whether the supervisor, or else every worker, wrote that it ended and how."""
+    if supervisor is not None and supervisor.state in _AFTER_SUPERVISION:
+        return True
+    return all(state is WorkerState.EXITED for _, state in workers)
+
+
 def _ended(workers: Sequence[tuple[WorkerStatus, WorkerState]]) -> RunState:
     outcomes = {_AFTER_ENDING.get(status.ending or Ending.FAILED) for status, _ in workers}
     for outcome in (RunState.FAILED, RunState.STOPPED):

@@ -319,7 +319,8 @@ def _as_usage(error: click.UsageError) -> UsageError:
     # Click lists the choices of an option on lines of their own.
     message = " ".join(error.format_message().split())
     hint = f" See `{error.ctx.command_path} --help`." if error.ctx else ""
-    return UsageError(f"{message if message.endswith('.') else f'{message}.'}{hint}")
+    ends = message.endswith((".", "?", "?)"))
+    return UsageError(f"{message}{'' if ends else '.'}{hint}")
 
 
 def _report(error: TfckptError, as_json: bool) -> int:

@@ -26,6 +26,7 @@ from tfckpt_trainer.rundir.documents import SCHEMA, load_if_exists
 from tfckpt_trainer.rundir.health import (
     HAS_ENDED,
     RunState,
+    has_reported_end,
     heartbeat_age,
     knows_step,
     last_sign_at,
@@ -40,6 +41,7 @@ from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, Supervis
 from tfckpt_trainer.rundir.records.worker import Ending, WorkerStatus
 from tfckpt_trainer.rundir.stragglers import describe_lost_worker, find_straggler
 from tfckpt_tui.formats import checkpoint_columns
+from tfckpt_tui.services.batch.job_alerts import find_job_alerts
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
 from tfckpt_tui.services.batch.job_view import (
     JobView,
@@ -161,7 +163,8 @@ def status_report(
     job = (jobs or JobReader()).read(read_job_record(run), state)
     job = with_events(job, reversed(read_entries(run))) if job is not None else None
     heard_at = last_sign_at(workers, supervisor)
-    state = state_with_job(state, job, heard_at)
+    reported = has_reported_end(workers, supervisor)
+    state = state_with_job(state, job, heard_at, reported=reported)
     chief = next((status for status, _ in workers if status.index == 0), None)
     resumed = resume_point(run)
     catalog = Catalog(run)
@@ -192,7 +195,10 @@ def status_report(
         "job": job.as_data() if job is not None else None,
         "alerts": [
             {"kind": alert.kind, "message": alert.message, "advice": alert.advice}
-            for alert in find_alerts(run.root, workers, saved, living(supervisor, now))
+            for alert in (
+                *find_job_alerts(run.root, state, job, heard_at, now),
+                *find_alerts(run.root, workers, saved, living(supervisor, now)),
+            )
         ],
         "workers": [
             {

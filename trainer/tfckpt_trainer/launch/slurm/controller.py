@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfckpt_trainer.cluster.host_list import expand_hosts
@@ -19,6 +20,9 @@ _ENDED = {
     "PREEMPTED", "REVOKED", "TIMEOUT",
 }  # fmt: skip
 """States of jobs that do not start again; the first is that of a job that Slurm has forgotten."""
+
+
+_DEAD_STATES = ("down", "fail", "power")
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,36 @@ def delay_job(job: str, seconds: float) -> None:
     """
     start = time.strftime(_TIME_FORMAT, time.localtime(time.time() + seconds))
     ask_slurm(["scontrol", "update", f"JobId={job}", f"StartTime={start}"])
+
+
+def describe_dead_nodes(nodes: Sequence[str]) -> str:
+    """Asks Slurm which of some nodes are down; returns that as a sentence.
+
+    The sentence is empty if none is, or if Slurm does not answer.
+    """
+    if not nodes:
+        return ""
+    try:
+        shown = ask_slurm(
+            ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%T|%E"]
+        )
+    except LaunchError:
+        return ""
+    return dead_nodes_in_words(shown)
+
+
+def dead_nodes_in_words(shown: str) -> str:
+    """Returns which nodes are down, from lines `node|state|reason` of `sinfo`."""
+    found: dict[str, str] = {}
+    for line in shown.splitlines():
+        node, state, reason = (part.strip() for part in (*line.split("|", 2), "", "")[:3])
+        # A star marks a node that does not respond.
+        if state.startswith(_DEAD_STATES):
+            cause = f": {reason}" if reason not in {"", "none"} else ""
+            found[node] = f"Node {node} is {state.rstrip('*')}{cause}."
+        elif state.endswith("*"):
+            found[node] = f"Node {node} does not respond."
+    return " ".join(found.values())
 
 
 def _hosts(text: str) -> tuple[str, ...]:

@@ -251,7 +251,7 @@ class History(ListPane):
         if snapshot.trainer_answers:
             return "no checkpoint yet; press s to save one now"
         if snapshot.state is RunState.QUEUED:
-            return "no checkpoint yet; training starts when the batch job does"
+            return "no checkpoint yet; training begins when the batch job starts"
         if snapshot.state in HAS_ENDED and not self._read_only:
             return "no checkpoint in this directory; press L to launch training here"
         return "no checkpoint in this directory"

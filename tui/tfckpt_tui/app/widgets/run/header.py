@@ -21,6 +21,7 @@ from tfckpt_tui.app.widgets.base.styled_text import (
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import cell_width, clean, strategy_words
 from tfckpt_tui.monitor.snapshot import Forecast, RunSnapshot
+from tfckpt_tui.services.batch.job_alerts import JOB_SILENT
 from tfckpt_tui.services.batch.job_view import JobView
 
 _LOW_DISK = 0.05
@@ -76,7 +77,8 @@ class RunHeader(Pane):
         if self._read_only:
             right.append(("read-only", "warn"))
         job = snapshot.job
-        job_explains_state = job is not None and (job.is_waiting or bool(job.word))
+        is_silent = any(alert.kind == JOB_SILENT for alert in snapshot.alerts)
+        job_explains_state = job is not None and (job.is_waiting or bool(job.word) or is_silent)
         if self.size.height < 3 and not job_explains_state:
             right = [*flow(_rates(snapshot, full=False), width // 2), *_with_gap(right)]
         left_width = width - sum(len(text) for text, _ in right) - 2
