@@ -69,7 +69,7 @@ async def test_a_run_that_waits_in_the_queue_does_not_offer_to_launch(tmp_path: 
     snapshot = replace(SnapshotReader(run).read(0.0), state=RunState.QUEUED)
     app = TfckptApp(run, monitor=StillMonitor(snapshot))
     async with app.run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "no checkpoint yet; training starts when the batch job does")
+        await until_shown(pilot, "no checkpoint yet; training begins when the batch job starts")
 
 
 async def test_a_worker_that_exited_is_in_no_script(ended: RunFactory) -> None:
