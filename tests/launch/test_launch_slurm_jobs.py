@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from tfckpt_trainer.launch import preflight
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.commands import ask_slurm, run_command
+from tfckpt_trainer.launch.slurm.controller import read_job
 from tfckpt_trainer.launch.slurm.jobs import JobState, cancel_job, is_job_id, parse_jobs, read_jobs
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -254,3 +256,24 @@ def test_a_command_that_takes_too_long_is_quoted() -> None:
     )
     with pytest.raises(LaunchError, match="Check with `sinfo` whether Slurm works"):
         ask_slurm(["sleep", "60"], seconds=0.1)
+
+
+def test_the_supervisor_beats_while_the_controller_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = tmp_path / "answer"
+    slow = tmp_path / "scontrol"
+    slow.write_text(
+        f"#!/bin/sh\nuntil [ -e {answer} ]; do sleep 0.1; done\necho JobState=RUNNING\n"
+    )
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    beats: list[int] = []
+
+    def beat() -> None:
+        beats.append(1)
+        if len(beats) == 3:
+            answer.touch()
+
+    assert read_job("7", beat).state == "RUNNING"
+    assert len(beats) >= 3

@@ -152,7 +152,7 @@ class BatchStep:
             try:
                 requeue_job(self._job)
             except LaunchError as error:
-                answers = bool(read_job(self._job).state)
+                answers = bool(read_job(self._job, self._supervisor.report.beat_if_due).state)
                 late = time.monotonic() > deadline
                 if answers or late or self._told_to_end or self._replaced:
                     return str(error)
@@ -189,7 +189,8 @@ class BatchStep:
     def _why_stopped(self) -> JobFacts:
         """Asks Slurm, until it answers."""
         deadline = time.monotonic() + ANSWER_SECONDS
-        while not (facts := read_job(self._job)).state and time.monotonic() < deadline:
+        beat = self._supervisor.report.beat_if_due
+        while not (facts := read_job(self._job, beat)).state and time.monotonic() < deadline:
             time.sleep(1.0)
         return facts
 

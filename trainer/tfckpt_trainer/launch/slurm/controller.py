@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tfckpt_trainer.cluster.host_list import expand_hosts
@@ -12,6 +13,7 @@ from tfckpt_trainer.errors import LaunchError, UsageError
 from tfckpt_trainer.launch.slurm.commands import ask_slurm
 
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z/:]+)=(\S*)")
+_POLL_SECONDS = 0.2
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
 
@@ -56,13 +58,31 @@ class JobFacts:
         return self.preempted or self.state not in {"", "RUNNING"}
 
 
-def read_job(job: str) -> JobFacts:
-    """Asks Slurm about a job; the facts are empty if it does not answer."""
+def read_job(job: str, while_waiting: Callable[[], None] | None = None) -> JobFacts:
+    """Asks Slurm about a job; the facts are empty if it does not answer.
+
+    Args:
+        job: The job ID.
+        while_waiting: Called repeatedly: a busy controller takes seconds. What it raises ends the
+            wait.
+    """
+    if while_waiting is not None:
+        return _read_in_thread(job, while_waiting)
     try:
         shown = ask_slurm(["scontrol", "--oneliner", "show", "job", job])
     except LaunchError:
         return JobFacts()
     return parse_job(shown)
+
+
+def _read_in_thread(job: str, while_waiting: Callable[[], None]) -> JobFacts:
+    found: list[JobFacts] = []
+    thread = threading.Thread(target=lambda: found.append(read_job(job)), daemon=True)
+    thread.start()
+    while thread.is_alive():
+        while_waiting()
+        thread.join(_POLL_SECONDS)
+    return found[0] if found else JobFacts()
 
 
 def parse_job(text: str) -> JobFacts:
