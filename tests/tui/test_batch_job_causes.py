@@ -7,13 +7,15 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from app_driving import StillMonitor, shown, until, until_shown
-from batch_runs import SUBMITTED_AT, ended, waits, with_job
+from batch_runs import SUBMITTED_AT, ended, runs, waits, with_job
 from rundir_factory import HOST, RunFactory, two_branches, without_heartbeats
 
 from command_running import Tool
 from recorded_slurm import RecordedSlurm
+from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
@@ -310,3 +312,32 @@ async def test_a_restarted_run_without_a_heartbeat_has_no_lonely_dot(tmp_path: P
     async with app.run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "restarted 1 of 3 times")
         assert "times ·" not in shown(app)
+
+
+def test_a_lost_worker_of_a_job_is_said_to_come_back_by_itself(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = RunFactory(tmp_path / "run", now=time.time()).create()
+    made.live_worker(0)
+    made.worker(1, host="tn1", namespace="another-boot:1", updated_at=made.now - 12)
+    own = psutil.Process()
+    store(
+        made.run.supervisor_status,
+        SupervisorStatus(
+            pid=own.pid,
+            host=HOST,
+            process_started_at=own.create_time(),
+            updated_at=made.now,
+            interval_seconds=1.0,
+            state=SupervisorState.RUNNING,
+        ),
+    )
+    with_job(made, started_at=made.now - 60)
+    options = LaunchOptions(
+        run_directory=str(made.run.root), command=("python",), working_directory="/"
+    )
+    store(made.run.launch_file, options)
+    slurm = runs(made.now)
+    line = state_line(tool, made, slurm, monkeypatch)
+    assert line.startswith("degraded: Worker 1 has sent no heartbeat for 1")
+    assert line.endswith(" All workers start again by themselves after 30 s without a sign of it.")

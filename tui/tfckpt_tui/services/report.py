@@ -20,12 +20,15 @@ from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.history import ResumePoint, resume_point
 from tfckpt_trainer.catalog.scan.version_one import VersionOne
 from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.slurm.jobs import ENDED
+from tfckpt_trainer.launch.slurm.step_starter import silence_seconds
 from tfckpt_trainer.rundir.documents import SCHEMA, load_if_exists
 from tfckpt_trainer.rundir.health import (
     HAS_ENDED,
     RunState,
+    WorkerState,
     has_reported_end,
     heartbeat_age,
     knows_step,
@@ -180,7 +183,8 @@ def status_report(
             "directory": str(run.root),
             "state": state.value,
             "reason": _job_reason(state, job, heard_at)
-            or _reason(state, [status for status, _ in workers], supervisor, job, now),
+            or _reason(state, [status for status, _ in workers], supervisor, job, now)
+            + _restart_words(run, state, workers, job, living(supervisor, now)),
             "exactness": _exactness(info, run),
             "strategy": info.strategy if info else "",
             "worker_count": info.worker_count if info else len(workers),
@@ -279,6 +283,24 @@ def _reason(
     if state is RunState.PAUSED:
         return next((status.detail for status in statuses if status.detail), reason)
     return reason
+
+
+def _restart_words(
+    run: RunDirectory,
+    state: RunState,
+    workers: Sequence[tuple[WorkerStatus, WorkerState]],
+    job: JobView | None,
+    supervisor: SupervisorStatus | None,
+) -> str:
+    """Returns when the supervisor of a batch job acts on a lost worker, as a further sentence."""
+    is_lost = any(seen is WorkerState.LOST for _, seen in workers)
+    if state is not RunState.DEGRADED or not is_lost or job is None or supervisor is None:
+        return ""
+    options = load_if_exists(run.launch_file, LaunchOptions)
+    if options is None:
+        return ""
+    seconds = silence_seconds(options)
+    return f" All workers start again by themselves after {seconds:.0f} s without a sign of it."
 
 
 def _exactness(info: RunInfo | None, run: RunDirectory) -> Json | None:
