@@ -71,7 +71,26 @@ def test_a_refusal_of_slurm_is_shown(tool: Tool, tmp_path: Path, sbatch: Path) -
     said = tool("launch", tmp_path / "run", "--slurm", "--detach", *COMMAND)
     assert said.code == 1
     assert "invalid partition specified: gpu" in said.words
-    assert not RunDirectory(tmp_path / "run").job_file.exists()
+    run = RunDirectory(tmp_path / "run")
+    assert not run.job_file.exists()
+    (entry,) = read_entries(run)
+    assert entry.kind == "failed"
+    assert entry.message.startswith("No job was submitted. `sbatch` failed: sbatch: error: inv")
+
+
+def test_a_refusal_of_slurm_keeps_the_record_of_the_last_job(
+    tool: Tool, tmp_path: Path, sbatch: Path
+) -> None:
+    answer(sbatch, 'echo "1234;west"')
+    assert tool("launch", tmp_path / "run", "--slurm", "--detach", *COMMAND).code == 0
+    run = RunDirectory(tmp_path / "run")
+    before = run.job_file.read_bytes()
+    answer(sbatch, "exit 1")
+    answer(sbatch.with_name("squeue"), "echo Socket timed out >&2; exit 1")
+    again = ["launch", run.root, "--slurm", "--detach", *COMMAND]
+    assert "Slurm cannot be asked: squeue: Socket timed out." in tool(*again).words
+    assert tool(*again[:3], "--force", *again[3:]).code == 1
+    assert run.job_file.read_bytes() == before
 
 
 def test_an_answer_without_a_job_id_is_shown(tool: Tool, tmp_path: Path, sbatch: Path) -> None:

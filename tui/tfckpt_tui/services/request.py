@@ -12,6 +12,7 @@ from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters, foreign_
 from tfckpt_trainer.catalog.scan.symbolic_links import linked_from_below
 from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError
 from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
+from tfckpt_trainer.launch.preflight import unknown_job
 from tfckpt_trainer.launch.stop import living_processes, stop_supervisor
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
 from tfckpt_trainer.rundir.health import trainer_answers
@@ -25,7 +26,7 @@ from tfckpt_trainer.rundir.reserve import (
     replace_advice,
     retry_with_reserve,
 )
-from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
+from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record, silence_about
 
 FORCE_SECONDS = 60.0
 """Seconds that the processes have to save and exit before they are killed."""
@@ -109,6 +110,12 @@ def require_trainer(run: RunDirectory) -> None:
             f"No trainer answers in {run.root}: its batch job {job.record.id} waits in the queue"
             f"{why}. See when it starts with `tfckpt-tui status {run.root}`, or cancel it with "
             f"`tfckpt-tui stop {run.root}`."
+        )
+    unknown = unknown_job(run, job.record, silence_about(job)) if job is not None else None
+    if unknown is not None:
+        raise NoTrainerError(
+            f"No trainer answers in {run.root}. {unknown.words} Use a host where `squeue` works, "
+            f"or cancel the job there with `scancel {unknown.record.id}`."
         )
     if not alive:
         raise NoTrainerError(
