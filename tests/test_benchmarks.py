@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tensorflow_processes import run_with_tensorflow
+
 BENCHMARKS = [
     pytest.param(
         path, id=path.stem, marks=[pytest.mark.tensorflow] * ("\nimport tensorflow" in text)
@@ -19,10 +21,13 @@ BENCHMARKS = [
 ]
 
 
+def run_alone(*words):
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=60)
+
+
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
-def test_a_benchmark_finds_its_imports_and_explains_itself(benchmark):
-    done = subprocess.run(
-        [sys.executable, benchmark, "--help"], capture_output=True, text=True, timeout=60
-    )
+def test_a_benchmark_finds_its_imports_and_explains_itself(benchmark, request):
+    run = run_with_tensorflow if request.node.get_closest_marker("tensorflow") else run_alone
+    done = run(benchmark, "--help")
     assert done.returncode == 0, done.stderr
     assert "usage:" in done.stdout

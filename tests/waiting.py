@@ -11,6 +11,11 @@ Result = TypeVar("Result")
 LEAST_SECONDS = 60.0
 """The shortest limit: a loaded machine takes many times as long as an idle one."""
 
+SHORTEST_PAUSE = 0.02
+PAUSE_SHARE = 0.05
+"""A pause, as a part of the time waited: who looks too often takes the time that others need."""
+LONGEST_PAUSE = 0.1
+
 
 def wait_until(condition: Callable[[], Result], timeout: float, what: str) -> Result:
     """Returns the first true value of `condition`; fails after `timeout` seconds, or a minute."""
@@ -22,4 +27,5 @@ def wait_until(condition: Callable[[], Result], timeout: float, what: str) -> Re
             return result
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {timeout:g} s; last seen: {result!r}")
-        time.sleep(0.02)
+        waited = timeout - (deadline - time.monotonic())
+        time.sleep(min(max(SHORTEST_PAUSE, PAUSE_SHARE * waited), LONGEST_PAUSE))

@@ -163,6 +163,34 @@ def test_a_missing_part_is_reported(tmp_path):
         extracted(tmp_path / "c", tmp_path / "c.npz", ArrayFormat.NPZ)
 
 
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("kind", list(ArrayFormat))
+def test_nothing_is_left_of_an_interrupted_extract(tmp_path, kind):
+    write(tmp_path / "c", {"a/b": array([1.0]), "c": array([2.0])})
+    before, index = sorted(tmp_path.rglob("*")), read_index(tmp_path / "c")
+    with pytest.raises(KeyboardInterrupt):
+        extract_tensors(tmp_path / "c", index, index.entries, tmp_path / "out", kind, interrupt)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_nothing_is_left_of_an_interrupted_conversion(tmp_path):
+    np.savez(tmp_path / "w.npz", a=np.ones(3))
+    with pytest.raises(KeyboardInterrupt):
+        write_checkpoint(tmp_path / "w.npz", tmp_path / "c", on_progress=interrupt)
+    assert [path.name for path in tmp_path.iterdir()] == ["w.npz"]
+
+
+def test_a_name_that_would_be_file_and_directory_is_refused_for_npy(tmp_path):
+    write(tmp_path / "c", {"a": array([1.0]), "a.npy/b": array([2.0])})
+    with pytest.raises(UsageError, match=r"a\.npy would be the file of a and a directory"):
+        extracted(tmp_path / "c", tmp_path / "out", ArrayFormat.NPY)
+    assert not (tmp_path / "out").exists()
+    extracted(tmp_path / "c", tmp_path / "c.npz", ArrayFormat.NPZ)
+
+
 @pytest.mark.parametrize("kind", list(ArrayFormat))
 def test_nothing_is_replaced(tmp_path, kind):
     write(tmp_path / "c", {"a": array([1.0])})

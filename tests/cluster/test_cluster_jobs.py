@@ -32,6 +32,7 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
+STEERED = Path(__file__).parents[1] / "training" / "scripts" / "steered.py"
 HOSTILE = "a|b <1f>\nx JobState=FAILED %i"
 
 cancel = partial(cancel_waiting_job, through=FrontEnd.COMMAND_LINE)
@@ -113,7 +114,7 @@ def test_a_job_from_the_queue_to_its_end(slurm: None, run: RunDirectory) -> None
     assert held.explanation == f"it is held; release it with `scontrol release {first}`"
     assert held.report is not None and held.report.name == HOSTILE
     assert state_with_job(RunState.FAILED, held, 0.0) is RunState.QUEUED
-    listed = JobList().summarize([], time.time(), with_others=True)
+    listed = JobList().summarize([], with_others=True)
     found = next(one for one in listed if one.root == run.root)
     assert (found.state, found.job) == (RunState.QUEUED, f"{first} JobHeldUser")
 
@@ -154,8 +155,8 @@ def test_a_job_that_slurm_never_had_is_no_problem(slurm: None) -> None:
 def test_a_run_on_another_host_is_steered_from_here(
     slurm: None, run: RunDirectory, tool: Tool
 ) -> None:
-    script = "tfckpt_trainer.examples.language_model"
-    train = f"{sys.executable} -m {script} --run-dir '{run.root}' --steps 1000000 --save-every 50"
+    told = f"TFCKPT_RUN_DIR='{run.root}' TFCKPT_WORKER_INDEX=0"
+    train = f"env {told} {sys.executable} {STEERED} --strategy one-device --save-every 50"
     # Its process IDs are not valid here, as on another machine.
     write_script(run, f"unshare --pid --fork --kill-child --mount-proc {train}", "--time=30")
     run.run_file.unlink()

@@ -135,6 +135,7 @@ def test_training_goes_on_without_a_dead_node(run):
         run.wait_for_message(f"{node} is gone; training goes on without it.")
         run.wait_for_files("ready-0")
         assert run.cluster.facts(job).restarts == 0
+        assert run.job.nodes == [read_supervisor(run.directory).host]
     finally:
         run.cluster.control("boot", host)
 

@@ -20,6 +20,7 @@ from faulty_file_system import faulty_mounts
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import cli, guarded_paths
+from tfckpt_tui.settings.recent_runs import remember_run
 from waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -82,13 +83,61 @@ def test_json_tells_of_it_as_of_every_error(hung):
     assert json.loads(data)["error"]["name"] == "problem"
 
 
-def test_a_hung_directory_of_the_recent_runs_is_named(hung, tmp_path, monkeypatch):
-    from tfckpt_tui.settings.recent_runs import remember_run
-
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+@pytest.fixture
+def two_runs(hung, tmp_path, monkeypatch):
+    """The recent runs: one whose disk hangs, and one on a local disk."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    local = RunDirectory(tmp_path / "local")
+    local.create()
+    remember_run(local.root)
     remember_run(hung)
-    _, words = start("--timeout", "1", "runs").communicate(timeout=60)
-    assert f"{hung} has not answered for " in words
+    return hung, local.root
+
+
+def test_a_hung_directory_of_the_recent_runs_holds_up_no_other(two_runs):
+    hung, local = two_runs
+    data, words = start("runs", "--json").communicate(timeout=60)
+    found = {one["directory"]: one for one in json.loads(data)["runs"]}
+    assert set(found) == {str(hung), str(local)}, words
+    assert found[str(local)]["state"] == "unattended"
+    assert found[str(hung)]["state"] == "unknown"
+    assert found[str(hung)]["alerts"][0].startswith("no answer for ")
+
+
+def test_a_hung_directory_below_another_hides_no_other_run(hung, tmp_path):
+    near, far = RunDirectory(tmp_path / "a"), tmp_path / "b"
+    near.create()
+    far.mkdir()
+    (far / "link").symlink_to(hung)
+    subprocess.run(["mount", "--bind", hung.parent, far], check=True)
+    try:
+        data, words = start("runs", tmp_path, "--json").communicate(timeout=60)
+    finally:
+        subprocess.run(["umount", "--lazy", far], check=True)
+    assert [one["directory"] for one in json.loads(data)["runs"]] == [str(near.root)]
+    assert "does not answer; runs may be missing." in words
+
+
+def test_the_list_of_the_app_shows_the_other_runs_at_once(two_runs, mount):
+    with Terminal(TOOL) as terminal:
+        terminal.wait_for("unattended")
+        terminal.wait_for("unknown")
+        terminal.wait_for("no answer for")
+        mount.clear()
+        terminal.wait_until_gone("unknown")
+        mount.set_faults(hang=True)
+        terminal.wait_for("unknown")
+        terminal.press("q")
+        assert terminal.process.wait(timeout=60) == ExitCode.DONE
+
+
+def test_a_shell_that_completes_a_name_is_answered_with_nothing(hung, monkeypatch):
+    monkeypatch.setenv("_TFCKPT_TUI_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", f"tfckpt-tui inspect {hung} ck")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    process = start()
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == ExitCode.PROBLEM
 
 
 def test_the_job_of_a_scheduler_is_not_ended_by_a_disk_that_hangs(hung, monkeypatch):

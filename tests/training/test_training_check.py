@@ -117,3 +117,18 @@ def test_only_state_that_was_not_passed_is_found_and_told_what_to_do():
     )
     metric = sentences["metric trainer.losses['total']"]
     assert metric.endswith("pass metrics={'losses': trainer.losses['total']}.")
+
+
+def test_numbers_that_tensorflow_keeps_in_a_model_are_no_values_of_the_script():
+    import keras
+
+    from tfckpt_trainer.training.check.script_names import ScriptNames
+
+    class Decayed(keras.Model):
+        pass
+
+    decayed = Decayed()
+    decayed.rate = 0.5
+    values = ScriptNames().values
+    assert values["decayed.rate"] == "0.5"
+    assert [name for name in values if "_self_" in name] == []

@@ -13,6 +13,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 
 pytestmark = pytest.mark.tensorflow
 
+BACK_THEN_KILLED = ["--steps", "80", "--restore-at", "70", "--die-at", "55"]
+
 
 def steps_of(log, worker, branch=0, first_only=True):
     """Each logged step of one worker: loss and a digest of every variable, bit by bit."""
@@ -39,36 +41,32 @@ def steps_of(log, worker, branch=0, first_only=True):
 def test_thirty_steps_after_a_restore_equal_those_of_a_run_that_never_stopped(
     tmp_path, strategy, workers, how
 ):
-    log = tmp_path / "in-place"
-    arguments = ["--log", str(log), "--restore-at", "50", *how]
-    with Cluster(tmp_path / "run", "exact.py", arguments, workers, strategy) as cluster:
-        assert cluster.wait() == [0] * workers, cluster.output()
-
-    cold_log = tmp_path / "cold"
-    cold = tmp_path / "cold-run"
-    with Cluster(
-        cold, "exact.py", ["--log", str(cold_log), "--die-at", "35", *how], workers, strategy
-    ) as cluster:
+    run, log, resumed_log = tmp_path / "run", tmp_path / "log", tmp_path / "resumed"
+    # Back to step 20 in place; killed at step 55 of branch 1, so that it resumes from step 40.
+    arguments = ["--log", str(log), *BACK_THEN_KILLED, *how]
+    with Cluster(run, "exact.py", arguments, workers, strategy) as cluster:
         assert -signal.SIGKILL in cluster.wait(), cluster.output()
-    resumed_log = tmp_path / "resumed"
-    with Cluster(cold, "exact.py", ["--log", str(resumed_log), *how], workers, strategy) as cluster:
+    arguments = ["--log", str(resumed_log), "--steps", "80", *how]
+    with Cluster(run, "exact.py", arguments, workers, strategy) as cluster:
         assert cluster.wait() == [0] * workers, cluster.output()
 
     for worker in range(workers):
         uninterrupted = steps_of(log, worker)
         # The chief acts at the end of the step in which it finds the command, or the next one.
-        assert list(uninterrupted)[:50] == list(range(1, 51))
+        assert list(uninterrupted)[:70] == list(range(1, 71))
         restored = steps_of(log, worker, branch=1)
-        assert list(restored) == list(range(21, 61))
-        resumed = steps_of(resumed_log, worker)
-        assert list(resumed) == list(range(21, 61))
+        assert list(restored)[:30] == list(range(21, 51))
+        resumed = steps_of(resumed_log, worker, branch=1)
+        assert list(resumed) == list(range(41, 81))
         for step in range(21, 51):
             assert restored[step] == uninterrupted[step], f"in place, worker {worker}, step {step}"
+        for step in range(41, 71):
             assert resumed[step] == uninterrupted[step], f"cold, worker {worker}, step {step}"
 
     if how:
         return  # Beside training the later saves come when the earlier ones are done.
-    names = {path.stem for path in (tmp_path / "run").glob("*.index")}
-    assert names == {"ckpt-20", "ckpt-40", "ckpt-b1-40", "ckpt-b1-60"}
-    kinds = [entry.kind.value for entry in read_entries(RunDirectory(tmp_path / "run"))]
-    assert kinds == ["start", "save", "save", "restore", "save", "save", "finish"]
+    names = {path.stem for path in run.glob("*.index")}
+    assert names == {"ckpt-20", "ckpt-40", "ckpt-60", "ckpt-b1-40", "ckpt-b1-60", "ckpt-b1-80"}
+    kinds = [entry.kind.value for entry in read_entries(RunDirectory(run))]
+    first, resumed = ["start", *["save"] * 3, "restore", "save"], ["start", "save", "save"]
+    assert kinds == [*first, *resumed, "finish"]

@@ -106,7 +106,7 @@ def test_a_loop_that_called_finish_is_finished_until_more_steps_are_wanted(make_
     assert train() == []
     run = RunDirectory(tmp_path / "run")
     said = last_message(run.root)
-    assert "Nothing to train: the script called run.finish() after step 3." in said
+    assert "Nothing to train: the script called run.finish(), after step 3." in said
     choose_start(run, "ckpt-3", through=FrontEnd.COMMAND_LINE)
     assert train(until=4) == [3]
     assert train() == []
@@ -139,7 +139,7 @@ def test_a_dataset_that_starts_over_ends_once(make_run, tmp_path):
 
     assert train() == 3
     assert train() == 0
-    assert "Nothing to train: the dataset ended after step 3." in last_message(tmp_path / "run")
+    assert "Nothing to train: the dataset ended, after step 3." in last_message(tmp_path / "run")
     assert train(total_steps=5) == 2
 
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from steered import SteeredRun
-from test_training_exact import steps_of
+from test_training_exact import BACK_THEN_KILLED, steps_of
 from training_cluster import SCRIPTS, Cluster
 
 from tfckpt_trainer.launch.launcher import launch
@@ -48,28 +48,23 @@ def undisturbed(tmp_path_factory):
     [(1, 1, ()), (2, 2, ("--plain",)), (2, 1, ("--plain", "--in-parts"))],
 )
 def test_what_follows_a_restore_equals_a_run_that_never_stopped(tmp_path, workers, servers, how):
-    log = tmp_path / "in-place"
-    with coordinated(
-        tmp_path / "run", log, "--restore-at", "50", *how, workers=workers, servers=servers
-    ) as cluster:
-        assert set(cluster.wait()) == {0}, cluster.output()
-    cold, resumed = tmp_path / "cold-run", tmp_path / "resumed"
-    with coordinated(
-        cold, tmp_path / "cold", "--die-at", "35", *how, workers=workers, servers=servers
-    ) as cluster:
+    root, log, resumed_log = tmp_path / "run", tmp_path / "log", tmp_path / "resumed"
+    words = [*BACK_THEN_KILLED, *how]
+    with coordinated(root, log, *words, workers=workers, servers=servers) as cluster:
         # Those that serve leave with the chief, however it ended.
         assert cluster.wait() == [-signal.SIGKILL, *[0] * (workers + servers)], cluster.output()
-    with coordinated(cold, resumed, *how, workers=workers, servers=servers) as cluster:
+    words = ["--steps", "80", *how]
+    with coordinated(root, resumed_log, *words, workers=workers, servers=servers) as cluster:
         assert set(cluster.wait()) == {0}, cluster.output()
     uninterrupted = steps_of(log, 0)
     restored = steps_of(log, 0, branch=1)
     assert [restored[step] for step in range(21, 51)] == [
         uninterrupted[step] for step in range(21, 51)
     ]
-    again = steps_of(resumed, 0)
-    assert min(again) == 21
-    assert [again[step] for step in range(21, 51)] == [
-        uninterrupted[step] for step in range(21, 51)
+    resumed = steps_of(resumed_log, 0, branch=1)
+    assert min(resumed) == 41
+    assert [resumed[step] for step in range(41, 71)] == [
+        uninterrupted[step] for step in range(41, 71)
     ]
 
 

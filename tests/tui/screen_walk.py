@@ -234,6 +234,10 @@ class Walk:
                 await self.app.pop_screen()
             await self._pilot.press("escape", "escape")
 
+    async def press(self, *keys: str) -> None:
+        """Presses keys."""
+        await self._pilot.press(*keys)
+
     async def sizes(self) -> AsyncIterator[tuple[int, int]]:
         """Takes each size once, and yields it; the next time it goes the other way."""
         self._sizes.reverse()

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from answering_trainer import AnsweringTrainer, done, final, working_for_ever
+from json_reference import check
 from rundir_factory import RunFactory, two_branches
 
 from command_running import Tool
+from tfckpt_trainer.catalog.scan.history import resume_point
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 
 
@@ -146,3 +153,68 @@ def test_stop_by_force_where_nothing_runs(tool: Tool, tmp_path: Path) -> None:
     said = tool("stop", tmp_path, "--force")
     assert said.code == 3
     assert "there is nothing to stop" in said.words
+
+
+# restore of a run that has ended
+
+
+def test_a_restore_of_an_ended_run_says_how_to_start_from_the_checkpoint(
+    tool: Tool, ended: RunFactory
+) -> None:
+    root = ended.run.root
+    said = tool("restore", root, "--step", "300")
+    assert said.code == 3
+    assert (
+        f"To start from ckpt-300, run `tfckpt-tui restore {root} --name ckpt-300 --next-start`, "
+        f"and then `tfckpt-tui launch {root} -- COMMAND`."
+    ) in said.words
+    assert tool("restore", root, "--step", "301").code == 2
+    before = resume_point(ended.run)
+    said = tool("restore", root, "--name", "ckpt-300", "--next-start")
+    assert (said.code, said.data) == (0, "The next start continues from ckpt-300, on branch 2.\n")
+    assert said.words == f"Start it with `tfckpt-tui launch {root} -- COMMAND`.\n"
+    resumed = resume_point(ended.run)
+    assert resumed != before
+    assert resumed is not None
+    assert (resumed.checkpoint, resumed.branch) == ("ckpt-300", 2)
+    said = tool("restore", root, "--step", "300", "--next-start", "--json")
+    check("`restore --next-start`", said.json)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "tfckpt-tui launch {root} -- python train.py '--name=a b'"),
+        (
+            {"workers": 2, "ports": (9001, 9002), "grace_seconds": 5.0, "standby": False},
+            "tfckpt-tui launch {root} --workers 2 --grace-seconds 5 --ports 9001,9002 --no-standby "
+            "-- python train.py '--name=a b'",
+        ),
+        (
+            {"workers": 4, "slurm": SlurmOptions(nodes="2-4", arguments=("--mem=16G",))},
+            "tfckpt-tui launch {root} --slurm --nodes 2-4 --sbatch-arg=--mem=16G "
+            "-- python train.py '--name=a b'",
+        ),
+        (
+            {"working_directory": "/my code"},
+            "cd '/my code' && tfckpt-tui launch {root} -- python train.py '--name=a b'",
+        ),
+    ],
+)
+def test_the_last_launch_can_be_pasted(
+    tool: Tool, ended: RunFactory, changes: dict[str, Any], words: str
+) -> None:
+    root = ended.run.root
+    usual = {"command": ("python", "train.py", "--name=a b"), "working_directory": os.getcwd()}
+    options = LaunchOptions(run_directory=str(root), **{**usual, **changes})
+    store(ended.run.launch_file, options)
+    said = tool("restore", root, "--step", "300")
+    assert f"and then `{words.format(root=root)}`." in said.words
+
+
+def test_a_start_is_not_chosen_while_a_trainer_runs(tool: Tool, live: RunFactory) -> None:
+    said = tool("restore", live.run.root, "--step", "300", "--next-start")
+    assert said.code == 4
+    assert "restore the checkpoint in place" in said.words
+    said = tool("restore", live.run.root, "--step", "300", "--next-start", "--partial")
+    assert said.code == 2

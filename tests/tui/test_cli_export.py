@@ -36,7 +36,7 @@ def trained(tmp_path_factory):
     """A run of 20 steps on two replicas, launched as a person launches it."""
     root = tmp_path_factory.mktemp("exported") / "run"
     command = script("--steps", "20", "--save-every", "10", "--custom-layer")
-    launched = tfckpt("launch", root, "--detach", *command)
+    launched = tfckpt("launch", root, "--detach", "--no-standby", *command)
     assert launched.returncode == 0, launched.stderr
 
     def finished():

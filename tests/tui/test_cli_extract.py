@@ -11,6 +11,8 @@ from json_reference import check
 
 from bundle_writing import GRAPH_KEY, Object, array, graph, key_of, strings, variable, write
 from command_running import Tool
+from real_file_systems import small_tmpfs
+from tfckpt_trainer.bundle.exchange.extract import ArrayFormat
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
 from tfckpt_trainer.bundle.verify import verify
@@ -88,6 +90,8 @@ def test_tensors_are_chosen_by_path_name_and_pattern(tool, run, wanted, names):
         (["ckpt-7", "nothing"], 2, "ckpt-7 has no tensor 'nothing'; list its tensors with"),
         (["ckpt-7", "text"], 2, "text is string; only numeric tensors can be extracted."),
         (["ckpt-9"], 2, "There is no checkpoint ckpt-9"),
+        (["ckpt-7", "-o", "no/such.npz"], 2, "no is not a directory; make it with `mkdir -p no`"),
+        (["ckpt-7", "-o", "gs://b/w.npz"], 2, "gs://b/w.npz cannot be an output file"),
     ],
 )
 def test_what_cannot_be_extracted_is_said(tool, run, words, code, message):
@@ -199,3 +203,107 @@ def test_a_missing_option_is_named_in_one_line(tool: Tool, tmp_path: Path) -> No
     said = tool("extract", tmp_path, "1")
     assert said.code == 2
     assert "'--to'. Choose from: npy, npz, safetensors. See `tfckpt-tui extract" in said.words
+
+
+@pytest.mark.parametrize("place", ["text", "text/new", "gs://bucket/run"])
+def test_what_cannot_be_a_directory_of_a_new_checkpoint_is_refused(tool, tmp_path, place):
+    (tmp_path / "text").write_text("")
+    np.savez(tmp_path / "w.npz", a=np.ones(3))
+    before = sorted(tmp_path.rglob("*"))
+    where = place if ":" in place else tmp_path / place
+    said = tool("convert", where, "ckpt-1", tmp_path / "w.npz")
+    assert said.code == 2
+    assert "is not a directory" in said.words or "cannot be a run directory" in said.words
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_directory_that_was_made_for_nothing_is_removed(tool, tmp_path):
+    (tmp_path / "w").write_text("no tensors here")
+    assert tool("convert", tmp_path / "new" / "run", "ckpt-1", tmp_path / "w").code == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["w"]
+
+
+# convert --like
+
+
+def test_a_changed_file_goes_back_into_the_same_structure(tool, run):
+    assert tool("extract", run, "7", "model/*", "--to", "npz", "-o", "w.npz").code == 0
+    with np.load("w.npz") as found:
+        np.savez("new.npz", **{name: values * 2 for name, values in found.items()})
+    said = tool("convert", run, "ckpt-8", "new.npz", "--like", run, "ckpt-7")
+    assert said.code == 0
+    assert said.data == "ckpt-8: 4 tensors, 46 B\n"
+    assert "Taken from ckpt-7: step, text.\n" in said.words
+    assert verify(run / "ckpt-8").findings == ()
+    before, after = read_index(run / "ckpt-7"), read_index(run / "ckpt-8")
+    kinds = [{n: (e.dtype, e.shape) for n, e in one.entries.items()} for one in (before, after)]
+    assert kinds[0] == kinds[1]
+    for name in ("step", "text"):
+        key = key_of(name)
+        assert after.entries[key].crc32c == before.entries[key].crc32c
+    key = key_of("model/kernel")
+    assert read_tensor_bytes(run / "ckpt-8", after.entries[key]) == (KERNEL * 2).tobytes()
+    assert after.entries[GRAPH_KEY].crc32c == before.entries[GRAPH_KEY].crc32c
+    said = tool("convert", run, "ckpt-9", "new.npz", "--like", run, "7", "--json")
+    check("`convert`", said.json)
+    assert said.json["taken"] == ["step", "text"]
+
+
+def test_names_of_tensorflow_are_known_too_and_types_go_back(tool, run):
+    wide = {key_of("model/scale"): np.array([1.0, 2.0, 1e6]), "step": np.int32(9)}
+    np.savez("w.npz", **wide)
+    said = tool("convert", run, "ckpt-8", "w.npz", "--like", run, "7")
+    assert said.code == 0
+    assert "Done, but: 1 value became infinite: too large for the new type." in said.words
+    entries = read_index(run / "ckpt-8").entries
+    stored = read_tensor_bytes(run / "ckpt-8", entries[key_of("model/scale")])
+    assert np.frombuffer(stored, np.float16).tolist() == [1.0, 2.0, np.inf]
+    assert read_tensor_bytes(run / "ckpt-8", entries[key_of("step")]) == np.int64(9).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("tensors", "code", "message"),
+    [
+        ({"model/other": KERNEL}, 4, "ckpt-7 does not have these tensors of the file: model/other"),
+        ({"model/kernel": KERNEL.T}, 4, "model/kernel is float32 3×2, expected float32 2×3."),
+        ({"model/kernel": KERNEL > 0}, 4, "model/kernel is bool 2×3, expected float32 2×3."),
+        ({"text": np.ones(1)}, 4, "text is float64 1, expected string 1."),
+        ({"step": np.int64(1), key_of("step"): np.int64(1)}, 4, "are the same tensor."),
+    ],
+)
+def test_a_file_that_does_not_match_is_refused(tool, run, tensors, code, message):
+    np.savez("w.npz", **tensors)
+    before = sorted(run.rglob("*"))
+    said = tool("convert", run, "ckpt-8", "w.npz", "--like", run, "7")
+    assert said.code == code
+    assert message in said.words
+    assert sorted(run.rglob("*")) == before
+    assert (
+        "Give either --like"
+        in tool("convert", run, "a", "w.npz", "--like", run, "7", "--by-name").words
+    )
+
+
+# a full disk
+
+
+def test_a_full_disk_is_said_with_what_is_needed_and_nothing_is_left(tool, tmp_path):
+    values = np.zeros(1 << 18)
+    with small_tmpfs(tmp_path / "disk", megabytes=5) as disk:
+        for step in (1, 2):
+            write(disk / f"ckpt-{step}", {"w": array(values + step)})
+        np.savez(tmp_path / "w.npz", w=values)
+        before = sorted(disk.rglob("*"))
+        for words in (
+            *(("extract", disk, "1", "--to", kind, "-o", disk / "out") for kind in ArrayFormat),
+            ("convert", disk, "ckpt-3", tmp_path / "w.npz"),
+            ("convert", disk, "ckpt-3", tmp_path / "w.npz", "--like", disk, "1"),
+        ):
+            said = tool(*words)
+            assert said.code == 1
+            assert "No space left on device. Needed: about 2.10 MB; free: 1.04 MB." in said.words
+            assert sorted(disk.rglob("*")) == before
+        said = tool("average", disk, "1", "2")
+        assert "Needed: about 2.10 MB; free:" in said.words
+        assert f"`tfckpt-tui trash {disk} empty`" in said.words
+        assert not list(disk.glob("average*"))

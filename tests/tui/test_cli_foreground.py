@@ -25,7 +25,9 @@ SCRIPT = Path(__file__).parents[1] / "training" / "scripts" / "steered.py"
 
 def start(root, *arguments, workers=2, **environment):
     command = [sys.executable, "-m", "tfckpt_tui.cli.main", "launch", root, "--foreground"]
-    command += ["--workers", str(workers), "--", sys.executable, SCRIPT, *arguments]
+    # A process that stands by would import TensorFlow, and nothing here is restarted.
+    command += ["--no-standby", "--workers", str(workers)]
+    command += ["--", sys.executable, SCRIPT, *arguments]
     return subprocess.Popen(
         list(map(str, command)),
         stdout=subprocess.PIPE,

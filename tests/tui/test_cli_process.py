@@ -274,7 +274,7 @@ def test_launch_without_the_app_and_stop_by_force(tmp_path: Path) -> None:
 def test_after_a_stop_the_run_can_be_launched_again(tmp_path: Path) -> None:
     root = tmp_path / "run"
     lingering = [sys.executable, str(WORKER), "step", "serve-a-stop", "sleep=2"]
-    launched = ["launch", root, "--detach", "--", *lingering]
+    launched = ["launch", root, "--detach", "--no-standby", "--", *lingering]
     try:
         assert run_binary(*launched).code == 0
         # For two seconds more its process does what the script does after training.
@@ -291,7 +291,7 @@ def test_a_stop_names_what_outlives_it(tmp_path: Path) -> None:
     root = tmp_path / "run"
     endless = [sys.executable, str(WORKER), "step", "serve-a-stop", "sleep=300"]
     try:
-        assert run_binary("launch", root, "--detach", "--", *endless).code == 0
+        assert run_binary("launch", root, "--detach", "--no-standby", "--", *endless).code == 0
         stopped = run_binary("stop", root, "--timeout", "4")
         assert stopped.code == 1
         assert (

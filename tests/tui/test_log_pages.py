@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
@@ -10,9 +11,10 @@ from app_driving import opened, top, until
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
 
-from tfckpt_tui.app.widgets.run.log_view import LogView
-from tfckpt_tui.monitor.log_pages import PAGE_BYTES, LogSearch, read_around
+from tfckpt_tui.app.widgets.run.log_view import LogView, Wanted
+from tfckpt_tui.monitor.log_pages import PAGE_BYTES, LogPage, LogSearch, read_around
 from tfckpt_tui.monitor.logs import FIRST_BYTES, LINE_BYTES, LogTail
+from waiting import LEAST_SECONDS
 
 LINES = 60_000
 
@@ -138,6 +140,41 @@ async def test_scrolling_beyond_the_last_megabyte_reads_on(live: RunFactory) -> 
         before = f"line {int(first.text.split()[1]) - 2:06d}"
         await shows(pilot, before)
         await shows(pilot, first.text)
+
+
+async def test_keys_pressed_while_a_page_is_read_scroll_it_further(
+    live: RunFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(live.run.worker_log(0))
+    may_read = threading.Event()
+
+    def read_later(log: Path, place: int) -> LogPage:
+        may_read.wait(LEAST_SECONDS)
+        return read_around(log, place)
+
+    monkeypatch.setattr("tfckpt_tui.app.screens.logs.read_around", read_later)
+    async with opened(live.run) as pilot:
+        await pilot.press("l", "right")
+        await shows(pilot, "the end; ↑ reads on")
+        view = pilot.app.screen.query_one(LogView)
+        first = int(view._rows[0].text.split()[1])
+        view.scroll_rows(view.visible_rows() - view.row_count())
+        await pilot.press("up", "up", "up")
+        may_read.set()
+        await shows(pilot, f"line {first - 3:06d}")
+        assert f"line {first - 4:06d}" not in top(pilot.app)
+
+
+async def test_a_page_that_is_no_longer_wanted_is_not_shown(live: RunFactory) -> None:
+    log = live.run.worker_log(0)
+    write(log)
+    async with opened(live.run) as pilot:
+        await pilot.press("l", "right")
+        await shows(pilot, "the end; ↑ reads on")
+        view = pilot.app.screen.query_one(LogView)
+        view.show_page(Wanted(view._log, 0, 0), read_around(log, 0))
+        assert view.is_following
+        await shows(pilot, f"line {LINES - 1:06d}")
 
 
 async def test_long_lines_are_wrapped_or_scrolled_sideways(live: RunFactory) -> None:

@@ -19,8 +19,9 @@ from tfckpt_tui.app.widgets.run.run_list import RunList
 from tfckpt_tui.settings.config import Config
 from tfckpt_tui.settings.recent_runs import (
     MOST_RECENT,
-    recent_runs,
+    RunSummaries,
     remember_run,
+    remembered_runs,
     runs_below,
     summarize_run,
 )
@@ -60,14 +61,14 @@ def test_runs_are_found_below_a_directory_and_not_in_each_other(runs: Path) -> N
 
 
 def test_what_was_opened_last_comes_first_and_what_is_gone_not_at_all(tmp_path: Path) -> None:
-    assert recent_runs() == []
+    assert remembered_runs() == []
     for number in range(MOST_RECENT + 5):
         place = tmp_path / f"run-{number}"
         place.mkdir()
         remember_run(place)
     remember_run(tmp_path / "run-20")
     os.rmdir(tmp_path / "run-54")
-    found = recent_runs()
+    found = [one.root for one in RunSummaries().read(remembered_runs(), 60)]
     assert found[:2] == [tmp_path / "run-20", tmp_path / "run-53"]
     assert len(found) == MOST_RECENT - 1
 
@@ -90,14 +91,14 @@ async def test_a_run_whose_saves_fail_is_marked(runs: Path, tool: Tool) -> None:
 def test_a_damaged_list_is_an_empty_one(state: Path, tmp_path: Path, content: bytes) -> None:
     (state / "tfckpt-tui").mkdir(parents=True)
     (state / "tfckpt-tui" / "runs.json").write_bytes(content)
-    assert recent_runs() == []
+    assert remembered_runs() == []
 
 
 def test_a_name_that_no_json_holds_is_left_out(tmp_path: Path) -> None:
     place = tmp_path / os.fsdecode(b"bad-\xff")
     place.mkdir()
     remember_run(place)
-    assert recent_runs() == []
+    assert remembered_runs() == []
 
 
 def test_a_glance_tells_how_a_run_is(runs: Path) -> None:

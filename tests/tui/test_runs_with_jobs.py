@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from pathlib import Path
 
@@ -60,7 +59,7 @@ def listed(
     slurm: RecordedSlurm, *made: RunFactory, with_others: bool = True
 ) -> dict[str, RunSummary]:
     roots = [one.run.root for one in made]
-    found = JobList(slurm).summarize(roots, time.time(), with_others=with_others)
+    found = JobList(slurm).summarize(roots, with_others=with_others)
     return {one.root.name: one for one in found}
 
 
@@ -97,7 +96,7 @@ def test_a_job_that_has_ended_adds_no_run(known: RunFactory, other: RunFactory) 
     )
     found = listed(slurm, known)
     assert set(found) == {"known"}
-    assert (found["known"].state, found["known"].job) == (RunState.UNATTENDED, "1234 node failure")
+    assert (found["known"].state, found["known"].job) == (RunState.FAILED, "1234 node failure")
 
 
 def test_the_list_asks_once_for_all_and_not_often(known: RunFactory, other: RunFactory) -> None:
@@ -105,17 +104,17 @@ def test_the_list_asks_once_for_all_and_not_often(known: RunFactory, other: RunF
     slurm = RecordedSlurm(line_of(known, "1234") + line_of(other, "1235"))
     jobs = JobList(slurm, lambda: now[0])
     roots = [known.run.root, other.run.root]
-    jobs.summarize(roots, time.time(), with_others=True, ask=False)
+    jobs.summarize(roots, with_others=True, ask=False)
     assert slurm.commands == []
     for _ in range(5):
-        jobs.summarize(roots, time.time(), with_others=True)
+        jobs.summarize(roots, with_others=True)
     assert slurm.asked("squeue") == 1
     now[0] += WAITING_SECONDS
     slurm.raises = FileNotFoundError("squeue")
-    found = jobs.summarize(roots, time.time(), with_others=True)
+    found = jobs.summarize(roots, with_others=True)
     assert [one.job for one in found] == ["", ""]
     now[0] += LONGEST_SILENT_SECONDS - 1
-    jobs.summarize(roots, time.time(), with_others=True)
+    jobs.summarize(roots, with_others=True)
     assert slurm.asked("squeue") == 2
 
 

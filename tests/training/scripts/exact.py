@@ -23,7 +23,8 @@ parser.add_argument("--steps", type=int, default=60)
 parser.add_argument("--save-every", type=int, default=20)
 parser.add_argument("--restore-at", type=int)
 parser.add_argument("--restore", default="ckpt-20")
-parser.add_argument("--die-at", type=int)
+parser.add_argument("--die-at", type=int, help="after the restore")
+parser.add_argument("--die-with", default="ckpt-b1-40", help="the checkpoint that is there then")
 parser.add_argument("--in-parts", action="store_true", help="beside training, by all workers")
 parser.add_argument("--plain", action="store_true", help="nothing that draws or averages")
 options = parser.parse_args()
@@ -97,7 +98,7 @@ with open(f"{options.log}-{index}.jsonl", "a", buffering=1) as log:
         log.write(json.dumps({**line, "digest": value}) + "\n")
         if step == options.restore_at and run.branch == 0 and index == 0:
             request_restore(run.directory, options.restore)
-        if step == options.die_at and run.branch == 0:
-            while not (run.directory / f"{options.restore}.index").exists():
+        if step == options.die_at and run.branch == 1:
+            while not (run.directory / f"{options.die_with}.index").exists():
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)

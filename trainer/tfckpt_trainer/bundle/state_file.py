@@ -62,6 +62,15 @@ def read_state_file(path: Path) -> StateFile | None:
         data = read_bounded(path)
     except FileNotFoundError:
         return None
+    return parse_state_file(data, path)
+
+
+def parse_state_file(data: bytes, path: Path) -> StateFile:
+    """Parses the content of a `checkpoint` file; `path` is for error messages.
+
+    Raises:
+        DamagedFileError: The content is not that of a valid state file.
+    """
     latest: str | None = None
     paths: list[str] = []
     stamps: list[float] = []
@@ -91,12 +100,17 @@ def read_state_file(path: Path) -> StateFile | None:
 
 def write_state_file(path: Path, state: StateFile) -> None:
     """Replaces the `checkpoint` file atomically and flushes it to disk."""
+    write_atomic(path, encode_state_file(state))
+
+
+def encode_state_file(state: StateFile) -> bytes:
+    """Returns the content of a `checkpoint` file."""
     lines = [b"model_checkpoint_path: " + _quoted(state.latest or "")]
     lines += [b"all_model_checkpoint_paths: " + _quoted(name) for name in state.all_paths]
     lines += [f"all_model_checkpoint_timestamps: {stamp!r}".encode() for stamp in state.timestamps]
     if state.last_preserved is not None:
         lines.append(f"last_preserved_timestamp: {state.last_preserved!r}".encode())
-    write_atomic(path, b"\n".join(lines) + b"\n")
+    return b"\n".join(lines) + b"\n"
 
 
 def state_line(name: str) -> str:

@@ -40,7 +40,10 @@ class WorkerState(StrEnum):
 
 
 class RunState(StrEnum):
-    """State of a run, as seen from outside. `queued` is known from its scheduler alone."""
+    """State of a run, as seen from outside.
+
+    `queued` is known from its scheduler alone. `unknown` is a run whose directory does not answer.
+    """
 
     QUEUED = "queued"
     STARTING = "starting"
@@ -52,6 +55,7 @@ class RunState(StrEnum):
     FINISHED = "finished"
     FAILED = "failed"
     UNATTENDED = "unattended"
+    UNKNOWN = "unknown"
 
 
 HAS_ENDED = frozenset(

@@ -153,6 +153,11 @@ class RunDirectory:
         return self.saving_directory / f"{_checked(name)}.json"
 
     @property
+    def copying_directory(self) -> Path:
+        """Checkpoints that are being copied here; they are moved to `root` once verified."""
+        return self.control / "copying"
+
+    @property
     def overheads(self) -> Path:
         """Append-only: the slowdown of the steps after each save."""
         return self.control / "overheads.jsonl"

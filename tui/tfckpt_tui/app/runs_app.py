@@ -22,9 +22,12 @@ from tfckpt_tui.app.widgets.run.run_list import RunList
 from tfckpt_tui.services.batch.job_list import JobList
 from tfckpt_tui.services.launch import form_like
 from tfckpt_tui.settings.config import Config
-from tfckpt_tui.settings.recent_runs import RunSummary, recent_runs, runs_below
+from tfckpt_tui.settings.recent_runs import RunSearch, RunSummary, remembered_runs
 
 _POLL_SECONDS = 2.0
+
+_PATIENCE_SECONDS = 0.5
+"""How long the list waits for directories that do not answer; it shows them when they do."""
 
 
 class RunsRead(Message):
@@ -71,7 +74,7 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
             jobs: Adds the batch jobs of the user.
         """
         super().__init__(config)
-        self._below = below
+        self._search = RunSearch(below) if below is not None else None
         self._jobs = jobs or JobList()
         self._stopped = threading.Event()
 
@@ -164,12 +167,10 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
             self._stopped.wait(_POLL_SECONDS)
 
     def _read_once(self, *, ask: bool) -> None:
-        now = time.time()
-        below = runs_below(self._below) if self._below is not None else []
-        roots = [*recent_runs(), *below]
-        self.post_message(
-            RunsRead(self._jobs.summarize(roots, now, with_others=True, ask=ask), now)
-        )
+        below = self._search.find(_PATIENCE_SECONDS) if self._search is not None else []
+        roots = [*remembered_runs(), *below]
+        found = self._jobs.summarize(roots, with_others=True, ask=ask, seconds=_PATIENCE_SECONDS)
+        self.post_message(RunsRead(found, time.time()))
 
 
 _HINTS = (

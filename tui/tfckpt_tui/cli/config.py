@@ -12,6 +12,7 @@ from click.shell_completion import get_completion_class
 
 from tfckpt_trainer.user_directories import NO_HOME
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
+from tfckpt_tui.cli.completion.shells import VARIABLE
 from tfckpt_tui.cli.main import JsonOption
 from tfckpt_tui.cli.output import print_json, print_line, print_message
 from tfckpt_tui.settings.config import Config, config_path, read_config
@@ -46,16 +47,20 @@ def config(as_json: bool) -> None:
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that completes commands in a shell.
+    """Print the script that completes commands, run directories and checkpoints in a shell.
 
     For bash: tfckpt-tui completion bash >> ~/.bashrc
+
+    For zsh, after compinit: tfckpt-tui completion zsh >> ~/.zshrc
+
+    For fish: tfckpt-tui completion fish > ~/.config/fish/completions/tfckpt-tui.fish
     """
     from tfckpt_tui.cli.main import cli
 
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"There is no completion for {shell}.")
-    sys.stdout.write(kind(cli, {}, "tfckpt-tui", "_TFCKPT_TUI_COMPLETE").source() + "\n")
+    sys.stdout.write(kind(cli, {}, "tfckpt-tui", VARIABLE).source() + "\n")
 
 
 def _settings(found: Config) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,16 +10,24 @@ from typing import Any
 import click
 import msgspec
 
-from tfckpt_trainer.errors import LaunchError, RefusedError, TfckptError
+from tfckpt_trainer.errors import LaunchError, NoTrainerError, RefusedError, TfckptError
 from tfckpt_trainer.rundir.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
+from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import CommandProgress, print_json, print_line, print_message
 from tfckpt_tui.services.batch.force_stop import force_stop, plan_force_stop
 from tfckpt_tui.services.batch.job_control import cancel_waiting_job, find_waiting_job
-from tfckpt_tui.services.request import DEFAULT_TIMEOUT, FrontEnd, ask, require_trainer
-from tfckpt_tui.services.restore import describe_plan, plan_restore_of
+from tfckpt_tui.services.launch import launch_command
+from tfckpt_tui.services.request import (
+    DEFAULT_TIMEOUT,
+    FrontEnd,
+    NothingRunsError,
+    ask,
+    require_trainer,
+)
+from tfckpt_tui.services.restore import choose_start, describe_plan, plan_restore_of
 
 END_SECONDS = 5.0
 """Seconds that `stop` waits for the processes to end, at least."""
@@ -53,11 +62,18 @@ def save(run: RunDirectory, no_wait: bool, timeout: float, as_json: bool) -> Non
 @click.command()
 @RunArgument
 @click.option("--step", type=click.IntRange(min=0), help="Restore the checkpoint with this step.")
-@click.option("--name", metavar="CKPT", help="Restore the checkpoint with this name.")
+@click.option(
+    "--name", type=CHECKPOINT, metavar="CKPT", help="Restore the checkpoint with this name."
+)
 @click.option(
     "--partial",
     is_flag=True,
     help="Restore only the variables that match the model, and list the others.",
+)
+@click.option(
+    "--next-start",
+    is_flag=True,
+    help="For a run that has ended: let its next start continue from the checkpoint.",
 )
 @waiting
 @JsonOption
@@ -67,14 +83,32 @@ def restore(
     step: int | None,
     name: str | None,
     partial: bool,
+    next_start: bool,
     no_wait: bool,
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Restore a checkpoint in place. No process restarts, and all checkpoints are kept."""
+    """Restore a checkpoint in place. No process restarts, and all checkpoints are kept.
+
+    A run that has ended has no trainer to do it; choose the checkpoint with --next-start, and
+    launch the run.
+    """
     if (step is None) == (name is None):
         raise click.UsageError("Give either --step or --name.")
-    require_trainer(run)
+    if next_start:
+        if partial or no_wait:
+            raise click.UsageError("--partial and --no-wait need a trainer; not with --next-start.")
+        _choose_start(run, plan_restore_of(run, step=step, name=name).target.name, as_json)
+        return
+    try:
+        require_trainer(run)
+    except NothingRunsError as error:
+        target = plan_restore_of(run, step=step, name=name).target.name
+        root, quoted = shlex.quote(str(run.root)), shlex.quote(target)
+        raise NoTrainerError(
+            f"No trainer answers in {run.root}. To start from {target}, run `tfckpt-tui restore "
+            f"{root} --name {quoted} --next-start`, and then `{launch_command(run)}`."
+        ) from error
     plan = plan_restore_of(run, step=step, name=name)
     print_message(describe_plan(plan))
     arguments = {"name": plan.target.name, **({"partial": True} if partial else {})}
@@ -139,6 +173,16 @@ def stop(
         if not force:
             raise
         _force(run, str(error), as_json)
+
+
+def _choose_start(run: RunDirectory, name: str, as_json: bool) -> None:
+    """Lets the next start continue from a checkpoint, and prints how to start."""
+    message = choose_start(run, name, through=FrontEnd.COMMAND_LINE)
+    if as_json:
+        print_json({"checkpoint": name, "message": message, "launch": launch_command(run)})
+    else:
+        print_line(message)
+        print_message(f"Start it with `{launch_command(run)}`.")
 
 
 def _cancel(run: RunDirectory, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
+from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import print_json, print_line, print_message
 from tfckpt_tui.services.choose import find_checkpoint
@@ -34,7 +35,7 @@ class _WithCommand(click.Command):
 
 @click.command(cls=_WithCommand)
 @RunArgument
-@click.argument("checkpoint", metavar="[CKPT]", required=False)
+@click.argument("checkpoint", type=CHECKPOINT, metavar="[CKPT]", required=False)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")
 @click.option(
     "--format",

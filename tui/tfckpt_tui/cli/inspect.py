@@ -18,6 +18,7 @@ from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.errors import BundleError, ExitCode, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
+from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_table
 from tfckpt_tui.cli.tensors.difference_lines import print_differences
@@ -46,7 +47,7 @@ Figures = dict[str, Statistics | None]
 
 @click.command()
 @RunArgument
-@click.argument("name", required=False, metavar="[CKPT]")
+@click.argument("name", type=CHECKPOINT, required=False, metavar="[CKPT]")
 @click.option(
     "--filter",
     "wanted",
@@ -79,8 +80,8 @@ def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_js
 
 @click.command()
 @RunArgument
-@click.argument("before", metavar="A")
-@click.argument("after", metavar="B")
+@click.argument("before", type=CHECKPOINT, metavar="A")
+@click.argument("after", type=CHECKPOINT, metavar="B")
 @click.option(
     "--norms", is_flag=True, help="Read the changed tensors, and print by how much they changed."
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from tfckpt_trainer import __version__
 from tfckpt_trainer.errors import (
@@ -20,6 +21,8 @@ from tfckpt_trainer.errors import (
     describe_error,
 )
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
+from tfckpt_tui.cli.completion.run_directories import complete_directory
+from tfckpt_tui.cli.completion.shells import register, words_of_shell
 from tfckpt_tui.cli.guard.answer_guard import (
     DEFAULT_SECONDS,
     NoAnswerError,
@@ -45,8 +48,16 @@ class DirectoryPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns the path, as the user wrote it."""
-        refuse_url(value)
+        if ctx is None or not ctx.resilient_parsing:
+            refuse_url(value)
         return super().convert(value, param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Returns run directories that begin so."""
+        del ctx, param
+        return complete_directory(incomplete)
 
 
 _RUN = DirectoryPath()
@@ -84,6 +95,13 @@ class Commands(click.Group):
             raise click.UsageError(f"{args[0]!r} is neither a command nor a directory.", ctx)
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Returns the commands that begin so; directories, if it is a path."""
+        is_path = os.sep in incomplete or incomplete.startswith(("~", "."))
+        return (
+            complete_directory(incomplete) if is_path else super().shell_complete(ctx, incomplete)
+        )
+
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command; it succeeds if the reader of its output closes the pipe."""
         try:
@@ -108,6 +126,7 @@ _COMMAND_MODULES = {
     "bisect": "verify",
     "check": "check",
     "export": "export",
+    "copy": "copying.copy",
     "extract": "tensors.extract",
     "convert": "tensors.extract",
     "average": "tensors.average",
@@ -130,8 +149,8 @@ _COMMAND_MODULES = {
 }
 
 
-_LISTING_COMMANDS = {"runs", "browse"}
-"""Commands that read the recent runs, which need not be named."""
+_COMPLETION_SECONDS = 2.0
+"""How long a directory on a network disk may take to answer before nothing is completed."""
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -142,7 +161,7 @@ _LISTING_COMMANDS = {"runs", "browse"}
     default=DEFAULT_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="How long a directory on a network disk may take to answer.",
+    help="How long a network disk or another host may take to answer.",
 )
 def cli(timeout: float) -> None:
     """Watch and steer distributed TensorFlow training from the terminal.
@@ -158,7 +177,8 @@ def cli(timeout: float) -> None:
 def main() -> None:
     """Runs the command line and exits with its exit code."""
     prepare_streams()
-    code = _run_guarded(sys.argv[1:])
+    typed = words_of_shell()
+    code = _run_guarded(sys.argv[1:]) if typed is None else _complete(typed)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -166,11 +186,27 @@ def main() -> None:
     sys.exit(code)
 
 
+def _complete(typed: list[str]) -> int:
+    """Answers a shell; says nothing if a disk does not answer, or if something is wrong."""
+    register()
+
+    def answer() -> int:
+        try:
+            cli.main([], prog_name="tfckpt-tui")
+        except SystemExit as end:
+            return int(end.code or 0)
+
+    with suppress(TfckptError, OSError):
+        paths = guarded_paths(typed)
+        return run_guarded(answer, paths, _COMPLETION_SECONDS) if paths else answer()
+    return int(ExitCode.PROBLEM)
+
+
 def _run_guarded(arguments: list[str]) -> int:
     """Runs one command line; on network disks in a way that ends if they do not answer."""
     own = arguments[: arguments.index("--") if "--" in arguments else None]
     paths = guarded_paths(own)
-    if not paths:
+    if not paths and not lists_runs(own):
         return run(arguments)
     try:
         return run_guarded(lambda: run(arguments), paths, _timeout(own))
@@ -187,15 +223,30 @@ def guarded_paths(arguments: list[str]) -> list[Path]:
     if "--foreground" in arguments:
         # It is the job of a scheduler: training goes on while the disk hangs.
         return []
-    command = next((word for word in arguments if word in _COMMAND_MODULES), "browse")
+    command = _command_in(arguments)
     others: list[Path] = []
-    if command in _LISTING_COMMANDS:
-        from tfckpt_tui.settings.recent_runs import remembered_runs
-
-        others += remembered_runs()
     with suppress(OSError):
         others.append(Path.cwd())
     return network_paths([word for word in arguments if word != command], others)
+
+
+def lists_runs(arguments: list[str]) -> bool:
+    """Whether a command line lists runs, of which some may be on a disk that hangs.
+
+    They need not answer, but a process that waits for one cannot exit.
+    """
+    command = _command_in(arguments)
+    if command == "runs" or (command == "browse" and len(arguments) > 1):
+        return True
+    if command != "browse":
+        return False
+    from tfckpt_tui.settings.recent_runs import remembered_runs
+
+    return bool(network_paths([], remembered_runs()))
+
+
+def _command_in(arguments: list[str]) -> str:
+    return next((word for word in arguments if word in _COMMAND_MODULES), "browse")
 
 
 def _timeout(arguments: list[str]) -> float:

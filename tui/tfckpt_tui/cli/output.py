@@ -112,6 +112,12 @@ class ReadProgress:
         self._began = self._shown_at = clock()
         self._shown = sys.stderr.isatty()
 
+    def announce(self) -> None:
+        """Shows what begins, until there are bytes to show."""
+        if self._shown:
+            sys.stderr.write(_CLEAR_LINE + cut(clean(f"{self._label} …"), _PROGRESS_WIDTH))
+            sys.stderr.flush()
+
     def __call__(self, done: int, total: int) -> None:
         """Shows `done` of `total` bytes, at most ten times a second."""
         now = self._clock()

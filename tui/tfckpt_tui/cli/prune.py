@@ -21,6 +21,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
+from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.control import waiting
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
@@ -88,7 +89,7 @@ def rule_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @RunArgument
-@click.argument("names", nargs=-1, metavar="[CKPT]...")
+@click.argument("names", type=CHECKPOINT, nargs=-1, metavar="[CKPT]...")
 @rule_options
 @click.option(
     "--config",

@@ -9,11 +9,11 @@ import click
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_tui.cli.main import DirectoryArgument, JsonOption
-from tfckpt_tui.cli.output import print_json, print_line, print_table
+from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.batch.job_list import JobList
+from tfckpt_tui.services.batch.job_list import PATIENCE_SECONDS, JobList
 from tfckpt_tui.services.report import Json
-from tfckpt_tui.settings.recent_runs import RunSummary, recent_runs, runs_below
+from tfckpt_tui.settings.recent_runs import RunSearch, RunSummary, remembered_runs
 
 
 @click.command()
@@ -23,9 +23,12 @@ def runs(directory: Path | None, as_json: bool) -> None:
     """List the runs below DIRECTORY, or else the recent runs, with their states."""
     if directory is not None and not directory.is_dir():
         raise UsageError(f"{directory} is not a directory; name one that contains runs.")
+    search = RunSearch(directory) if directory is not None else None
+    roots = search.find(PATIENCE_SECONDS) if search is not None else remembered_runs()
+    found = JobList().summarize(roots, with_others=directory is None)
     now = time.time()
-    roots = runs_below(directory) if directory is not None else recent_runs()
-    found = JobList().summarize(roots, now, with_others=directory is None)
+    if search is not None and search.is_running:
+        print_message(f"A directory below {directory} does not answer; runs may be missing.")
     if as_json:
         print_json({"runs": [_data(one) for one in found]})
         return

@@ -15,6 +15,7 @@ from tfckpt_trainer.catalog.retention.trash import TrashReader
 from tfckpt_trainer.errors import ExitCode, RefusedError, UnknownCheckpointError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.control import TimeoutOption
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
@@ -227,7 +228,7 @@ def trashed_size(manifests: Sequence[TrashManifest]) -> int:
 
 @click.command()
 @RunArgument
-@click.argument("name", metavar="CKPT")
+@click.argument("name", type=CHECKPOINT, metavar="CKPT")
 @JsonOption
 @on_open_run
 def pin(run: RunDirectory, name: str, as_json: bool) -> None:
@@ -239,7 +240,7 @@ def pin(run: RunDirectory, name: str, as_json: bool) -> None:
 
 @click.command()
 @RunArgument
-@click.argument("name", metavar="CKPT")
+@click.argument("name", type=CHECKPOINT, metavar="CKPT")
 @JsonOption
 @on_open_run
 def unpin(run: RunDirectory, name: str, as_json: bool) -> None:

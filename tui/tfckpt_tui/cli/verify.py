@@ -26,6 +26,7 @@ from tfckpt_trainer.catalog.verification.verify_checkpoint import (
 from tfckpt_trainer.errors import ExitCode, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import FoundFault
+from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_message
 from tfckpt_tui.formats import units
@@ -48,7 +49,7 @@ _LAST_STATUS = 127
 
 @click.command()
 @RunArgument
-@click.argument("names", nargs=-1, metavar="[CKPT]...")
+@click.argument("names", type=CHECKPOINT, nargs=-1, metavar="[CKPT]...")
 @click.option("--finite", is_flag=True, help="Look for NaN and infinite values.")
 @click.option("--again", is_flag=True, help="Verify again, even if a stored result is valid.")
 @JsonOption
@@ -103,8 +104,20 @@ def verify(
 @click.option(
     "--finite", is_flag=True, help="Find the first checkpoint with NaN or infinite values."
 )
-@click.option("--from", "first", metavar="CKPT", help="First checkpoint; the oldest by default.")
-@click.option("--to", "last", metavar="CKPT", help="Last checkpoint; the current one by default.")
+@click.option(
+    "--from",
+    "first",
+    type=CHECKPOINT,
+    metavar="CKPT",
+    help="First checkpoint; the oldest by default.",
+)
+@click.option(
+    "--to",
+    "last",
+    type=CHECKPOINT,
+    metavar="CKPT",
+    help="Last checkpoint; the current one by default.",
+)
 @JsonOption
 @on_open_run
 def bisect(

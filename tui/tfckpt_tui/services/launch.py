@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -121,3 +122,56 @@ def _number(name: str, text: str) -> int:
     if not (digits.isascii() and digits.isdigit() and len(digits) < 6):
         raise UsageError(f"The number of {name} is {text.strip()!r}; type digits.")
     return int(digits)
+
+
+def launch_command(run: RunDirectory) -> str:
+    """Returns the command that launches a run as it was launched last, to be pasted.
+
+    If that is unknown, the command of the workers is `COMMAND`.
+    """
+    root = shlex.quote(str(run.root))
+    options = form_of(run).first
+    if options is None:
+        return f"tfckpt-tui launch {root} -- COMMAND"
+    words = ["tfckpt-tui", "launch", str(run.root), *_words(options, _LAUNCH_OPTIONS)]
+    if options.slurm is not None:
+        words = ["tfckpt-tui", "launch", str(run.root), "--slurm"]
+        words += _words(options.slurm, _SLURM_OPTIONS) + _words(options, _OPTIONS_ALSO_OF_SLURM)
+        words += [f"--sbatch-arg={argument}" for argument in options.slurm.arguments]
+    words += [] if options.standby else ["--no-standby"]
+    command = shlex.join([*words, "--", *options.command])
+    place = options.working_directory
+    return command if place == os.getcwd() else f"cd {shlex.quote(place)} && {command}"
+
+
+_OPTIONS_ALSO_OF_SLURM = {
+    "parameter_servers": "--parameter-servers",
+    "max_restarts": "--max-restarts",
+    "hang_seconds": "--hang-seconds",
+    "peer_seconds": "--peer-seconds",
+    "start_timeout": "--start-seconds",
+    "grace_seconds": "--grace-seconds",
+}
+_LAUNCH_OPTIONS = {"workers": "--workers", "ports": "--ports", **_OPTIONS_ALSO_OF_SLURM}
+_SLURM_OPTIONS = {
+    "nodes": "--nodes",
+    "tasks_per_node": "--tasks-per-node",
+    "gpus_per_node": "--gpus-per-node",
+    "time": "--time",
+    "partition": "--partition",
+    "account": "--account",
+    "max_requeues": "--max-requeues",
+}
+"""Options of `launch` by their fields."""
+
+
+def _words(options: msgspec.Struct, names: Mapping[str, str]) -> list[str]:
+    """Returns the options that differ from their defaults, as words of a command line."""
+    words = []
+    for field in msgspec.structs.fields(options):
+        value = getattr(options, field.name)
+        if field.name in names and value != field.default:
+            items = value if isinstance(value, tuple) else (value,)
+            shown = (f"{one:g}" if isinstance(one, float) else str(one) for one in items)
+            words += [names[field.name], ",".join(shown)]
+    return words

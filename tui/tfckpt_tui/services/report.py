@@ -24,6 +24,7 @@ from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.slurm.jobs import ENDED
 from tfckpt_trainer.rundir.documents import SCHEMA, load_if_exists
 from tfckpt_trainer.rundir.health import (
+    HAS_ENDED,
     RunState,
     heartbeat_age,
     knows_step,
@@ -36,7 +37,7 @@ from tfckpt_trainer.rundir.health import (
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
-from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_trainer.rundir.records.worker import Ending, WorkerStatus
 from tfckpt_trainer.rundir.stragglers import describe_lost_worker, find_straggler
 from tfckpt_tui.formats import checkpoint_columns
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
@@ -159,7 +160,8 @@ def status_report(
     state = run_state(workers, supervisor, now)
     job = (jobs or JobReader()).read(read_job_record(run), state)
     job = with_events(job, reversed(read_entries(run))) if job is not None else None
-    state = state_with_job(state, job, last_sign_at(workers, supervisor))
+    heard_at = last_sign_at(workers, supervisor)
+    state = state_with_job(state, job, heard_at)
     chief = next((status for status, _ in workers if status.index == 0), None)
     resumed = resume_point(run)
     catalog = Catalog(run)
@@ -174,8 +176,8 @@ def status_report(
             "id": info.id if info else None,
             "directory": str(run.root),
             "state": state.value,
-            "reason": _job_reason(state, job)
-            or _reason(state, [status for status, _ in workers], supervisor, now),
+            "reason": _job_reason(state, job, heard_at)
+            or _reason(state, [status for status, _ in workers], supervisor, job, now),
             "exactness": _exactness(info, run),
             "strategy": info.strategy if info else "",
             "worker_count": info.worker_count if info else len(workers),
@@ -225,16 +227,20 @@ def has_problem(report: Json) -> bool:
     return report["run"]["state"] in bad or bool(report["alerts"])
 
 
-def _job_reason(state: RunState, job: JobView | None) -> str:
-    """Returns why the run waits or was ended, if that is known from its batch job."""
+def _job_reason(state: RunState, job: JobView | None, heard_at: float) -> str:
+    """Returns why the run waits, or why its newest job ended before it left any record."""
     if job is None:
         return ""
     if state is RunState.QUEUED:
         why = f" ({job.explanation})" if job.explanation else ""
         waits = f"Batch job {job.record.id} waits in the queue"
         return f"{waits}: {job.reason}{why}." if job.reason else f"{waits}."
-    if state is RunState.FAILED and job.state in ENDED and job.word:
-        return f"Batch job {job.record.id} ended: {job.word}."
+    is_first = job.record.started_at is None
+    if state in HAS_ENDED and job.state in ENDED and job.is_newer_than(heard_at):
+        when = "training started" if is_first else "it started again"
+        return f"Batch job {job.record.id} ended before {when}: {job.ending}."
+    if state is RunState.UNATTENDED and is_first and job.is_forgotten:
+        return f"Batch job {job.record.id} ended before training started; Slurm has forgotten why."
     return ""
 
 
@@ -242,13 +248,21 @@ def _reason(
     state: RunState,
     statuses: Sequence[WorkerStatus],
     supervisor: SupervisorStatus | None,
+    job: JobView | None,
     now: float,
 ) -> str:
-    """Returns the reason for the state of a run, preferably from the supervisor."""
+    """Returns the reason for the state of a run; what its processes recorded comes first."""
     reason = supervisor.reason if supervisor is not None else ""
     has_ended = supervisor is not None and supervisor.state in _ENDED
     if reason and (has_ended or state is RunState.RESTARTING):
         return reason
+    if state is RunState.FAILED:
+        failed = [status for status in statuses if status.ending is Ending.FAILED]
+        first = min(failed, key=lambda one: one.updated_at, default=None)
+        if first is not None and first.detail:
+            return f"Worker {first.index} failed: {first.detail}"
+        if job is not None and job.state in ENDED:
+            return f"Batch job {job.record.id} ended: {job.ending}."
     lost = describe_lost_worker(statuses, now)
     if lost:
         # The reason of a running supervisor is about an earlier restart.

@@ -37,6 +37,10 @@ DEFAULT_TIMEOUT = 120.0
 OnChange = Callable[[Command], None]
 
 
+class NothingRunsError(NoTrainerError):
+    """No trainer responds, no process of the run lives, and no batch job waits."""
+
+
 class FrontEnd(StrEnum):
     """The front end that asks for something, as the event log names it."""
 
@@ -95,7 +99,8 @@ def require_trainer(run: RunDirectory) -> None:
     """Makes sure that a trainer can take commands.
 
     Raises:
-        NoTrainerError: No trainer of the run answers.
+        NothingRunsError: The run has ended, or was never started.
+        NoTrainerError: No trainer of the run answers, but it has processes or waits in a queue.
     """
     if detect_trainer(run).answers:
         return
@@ -118,7 +123,7 @@ def require_trainer(run: RunDirectory) -> None:
             f"or cancel the job there with `scancel {unknown.record.id}`."
         )
     if not alive:
-        raise NoTrainerError(
+        raise NothingRunsError(
             f"No trainer answers in {run.root}. Start one with `tfckpt-tui launch {run.root} "
             f"-- COMMAND`, or see the state of the run with `tfckpt-tui status {run.root}`."
         )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tfckpt_trainer.bundle.state_file import read_state_file
@@ -22,8 +24,10 @@ from tfckpt_trainer.rundir.health import (
     worker_state,
 )
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
+from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.user_directories import state_directory
+from tfckpt_tui.settings.timed_reads import Answer, TimedReads
 
 MOST_RECENT = 50
 """How many recent runs are kept."""
@@ -57,6 +61,7 @@ class RunSummary:
         alerts: The alerts of the run in a few words each, the most urgent first.
         heard_at: Time of the last heartbeat; 0 if there was none.
         job: The batch job in a few words, not cleaned; empty without one.
+        record: The record of the batch job, if it has one.
     """
 
     root: Path
@@ -69,6 +74,7 @@ class RunSummary:
     alerts: tuple[str, ...] = ()
     heard_at: float = 0.0
     job: str = ""
+    record: BatchJob | None = None
 
 
 def remember_run(root: Path) -> None:
@@ -107,17 +113,46 @@ def remembered_runs() -> list[Path]:
     return []
 
 
-def recent_runs() -> list[Path]:
-    """Returns the recent runs that still exist, newest first."""
-    return [path for path in remembered_runs() if path.is_dir()]
+class RunSearch:
+    """Searches for runs at and below a directory, in a thread: one may be on a disk that hangs."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._thread: threading.Thread | None = None
+        self._before: list[Path] = []
+        self._now: list[Path] = []
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a search has not come to its end."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def find(self, seconds: float) -> list[Path]:
+        """Returns the runs that are found within `seconds`, and those of an earlier search.
+
+        A search that has not come to its end goes on, and is not waited for again.
+        """
+        if not self.is_running:
+            self._before, self._now = self._now, []
+            arguments = (self._directory, self._now)
+            self._thread = threading.Thread(target=runs_below, args=arguments, daemon=True)
+            self._thread.start()
+            self._thread.join(seconds)
+        if not self.is_running:
+            return list(self._now)
+        return list(dict.fromkeys([*self._now, *self._before]))
 
 
-def runs_below(directory: Path) -> list[Path]:
+def runs_below(directory: Path, found: list[Path] | None = None) -> list[Path]:
     """Returns the run directories at and below `directory`, by name.
 
     Directories inside a run and hidden directories are skipped.
+
+    Args:
+        directory: Where to search.
+        found: A list to which each run is added as soon as it is found.
     """
-    found: list[Path] = []
+    found = [] if found is None else found
     waiting = [(directory, 0)]
     while waiting and len(found) < MOST_FOUND:
         place, depth = waiting.pop(0)
@@ -138,9 +173,11 @@ def runs_below(directory: Path) -> list[Path]:
 def summarize_run(root: Path, now: float) -> RunSummary:
     """Summarizes one run without scanning its checkpoints."""
     run = RunDirectory(root)
-    info, supervisor = None, None
+    info, supervisor, record = None, None, None
     with suppress(OSError, TfckptError):
         info, supervisor = load_if_exists(run.run_file, RunInfo), read_supervisor(run)
+    with suppress(OSError, TfckptError):
+        record = load_if_exists(run.job_file, BatchJob)
     workers = read_workers(run, info.worker_count if info is not None else None)
     states = [(worker, worker_state(worker, now)) for worker in workers]
     state = run_state(states, supervisor, now)
@@ -159,13 +196,50 @@ def summarize_run(root: Path, now: float) -> RunSummary:
             alert.title for alert in find_alerts(root, states, (), living_supervisor(run, now))
         ),
         heard_at=last_sign_at(states, supervisor),
+        record=record,
     )
 
 
-def summarize_runs(roots: Iterable[Path], now: float) -> list[RunSummary]:
-    """Summarizes several runs, the one with the latest activity first."""
-    unique = dict.fromkeys(Path(os.path.abspath(root)) for root in roots)
-    return sorted((summarize_run(root, now) for root in unique), key=lambda one: -one.active_at)
+class RunSummaries:
+    """Summarizes several runs; one whose directory does not answer holds up no other."""
+
+    def __init__(self) -> None:
+        self._reads = TimedReads(_summarize_if_exists)
+
+    def read(self, roots: Iterable[Path], seconds: float) -> list[RunSummary]:
+        """Returns the runs that exist, in the order of `roots`.
+
+        Args:
+            roots: The run directories.
+            seconds: How long to wait for those that do not answer.
+        """
+        unique = [Path(os.path.abspath(root)) for root in roots]
+        found = []
+        for root, answer in self._reads.collect(unique, seconds).items():
+            if answer.silent_seconds:
+                found.append(_silent(root, answer))
+            elif answer.result is not None:
+                found.append(answer.result)
+        return found
+
+
+def _summarize_if_exists(root: Path) -> RunSummary | None:
+    return summarize_run(root, time.time()) if root.is_dir() else None
+
+
+def _silent(root: Path, answer: Answer[RunSummary | None]) -> RunSummary:
+    seconds = round(answer.silent_seconds)
+    words = f"no answer for {seconds} s" if seconds else "no answer yet"
+    last = answer.result or RunSummary(
+        root=root,
+        state=RunState.UNKNOWN,
+        step=None,
+        total_steps=None,
+        loss=None,
+        strategy="",
+        active_at=0.0,
+    )
+    return replace(last, state=RunState.UNKNOWN, alerts=(words,))
 
 
 def _recent() -> RecentRuns:

@@ -46,3 +46,9 @@ def match_tensors(variables: Iterable[Variable], pattern: str) -> list[Variable]
         if found:
             break
     return found
+
+
+def tensors_by_name(variables: Iterable[Variable]) -> dict[str, Variable]:
+    """Returns the tensors by all their names; `find_tensors` for many names at once."""
+    known = list(variables)
+    return {name(one): one for name in reversed(_NAMES) for one in known if name(one)}

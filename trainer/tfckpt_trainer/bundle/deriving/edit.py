@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.analysis.tensor_names import find_tensors, match_tensors
+from tfckpt_trainer.bundle.deriving.casting import can_be_cast, cast_chunks
 from tfckpt_trainer.bundle.deriving.graph_editor import GraphEditor
-from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, format_tensor, numpy_dtype
+from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, format_tensor
 from tfckpt_trainer.bundle.exchange.whole_tensors import row_major_chunks
 from tfckpt_trainer.bundle.index import Index, TensorEntry
 from tfckpt_trainer.bundle.object_graph import KEY, Node, unescaped
@@ -19,9 +19,6 @@ from tfckpt_trainer.bundle.structure import component_keys
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.bundle.writing.object_graph_builder import tensor_name, variable_path
 from tfckpt_trainer.errors import RefusedError, UsageError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,7 @@ class Edit:
             raise UsageError(f"{dtype} is no numeric type of TensorFlow; use one such as float16.")
         for variable in self._matching(pattern):
             known = self.tensors[variable.entry.name]
-            if not _can_be_cast(known.entry.dtype, dtype):
+            if not can_be_cast(known.entry.dtype, dtype):
                 raise RefusedError(
                     f"{variable.path} is {known.entry.dtype}, which cannot become {dtype}: only "
                     "floating-point types into each other, and integers into each other."
@@ -259,40 +256,14 @@ def write_edit(
         if one.dtype == one.entry.dtype:
             writer.copy(prefix, index, one.entry, name=name, on_chunk=on_read)
         else:
-            writer.add(name, one.dtype, one.entry.shape, _cast_chunks(one, on_read, note))
+            stored = row_major_chunks(prefix, index, one.entry)
+            chunks = cast_chunks(one.entry.name, stored, one.dtype, on_read, note)
+            writer.add(name, one.dtype, one.entry.shape, chunks)
     if edit.nodes is not None:
         writer.add_object_graph(edit.nodes)
     elif KEY in source.index.entries:
         writer.copy(source.prefix, source.index, source.index.entries[KEY])
     return overflown
-
-
-def _cast_chunks(
-    one: EditedTensor, on_read: Callable[[int], None], on_overflow: Callable[[int], None]
-) -> Iterator[NDArray[Any]]:
-    import numpy as np
-
-    dtype = numpy_dtype(one.dtype)
-    for chunk in row_major_chunks(one.source.prefix, one.source.index, one.entry):
-        with np.errstate(all="ignore"):
-            values = chunk.astype(dtype)
-            if _is_real(one.dtype):
-                was_finite = np.isfinite(chunk.astype(np.float64))
-                on_overflow(int((was_finite & ~np.isfinite(values.astype(np.float64))).sum()))
-            elif not np.array_equal(values.astype(chunk.dtype), chunk):
-                raise RefusedError(f"{one.entry.name} has values that do not fit into {one.dtype}.")
-        yield values
-        on_read(chunk.nbytes)
-
-
-def _is_real(dtype: str) -> bool:
-    return dtype.startswith(("float", "bfloat"))
-
-
-def _can_be_cast(old: str, new: str) -> bool:
-    if _is_real(old) and _is_real(new):
-        return True
-    return all(dtype.startswith(("int", "uint")) for dtype in (old, new))
 
 
 def _exactly_one(source: EditSource, wanted: str) -> Variable:

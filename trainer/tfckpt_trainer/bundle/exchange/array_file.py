@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 PIECE = 4 << 20
 """Bytes that are read from a file at a time."""
 
+_LONGEST_NAME = 60
+"""Characters of a name that a temporary name begins with; file systems allow 255 bytes."""
+
 WIDENED = {
     "qint8": "int8", "quint8": "uint8", "qint16": "int16", "quint16": "uint16", "qint32": "int32",
     "int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8", "float4_e2m1fn": "float32",
@@ -84,12 +87,17 @@ def new_file(path: Path) -> Iterator[Path]:
         RefusedError: `path` exists.
     """
     refuse_existing(path)
-    temporary = path.with_name(f".{uuid4().hex}.tmp")
+    temporary = temporary_path(path)
     try:
         yield temporary
         move_new(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def temporary_path(path: Path) -> Path:
+    """Returns a path beside `path` that tells what it was meant for, if a process is killed."""
+    return path.with_name(f".{path.name[:_LONGEST_NAME]}.{uuid4().hex}.tmp")
 
 
 def refuse_existing(path: Path) -> None:

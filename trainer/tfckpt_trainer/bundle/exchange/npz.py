@@ -5,6 +5,7 @@ Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,8 +17,10 @@ from tfckpt_trainer.bundle.exchange.array_file import (
     PIECE,
     WIDENED,
     Array,
+    move_new,
     new_file,
     refuse_existing,
+    temporary_path,
 )
 from tfckpt_trainer.errors import DamagedFileError, UsageError
 
@@ -58,18 +61,40 @@ def write_npz(path: Path, arrays: Sequence[Array]) -> None:
 def write_npy_files(directory: Path, arrays: Sequence[Array]) -> None:
     """Writes one `npy` file for each tensor into a new directory; names become paths in it.
 
+    Nothing is left after an error.
+
     Raises:
+        UsageError: Two names would become the same path.
         RefusedError: The directory exists.
         OSError: A file cannot be written.
     """
+    places = _places(arrays)
     refuse_existing(directory)
-    directory.mkdir(parents=True)
+    temporary = temporary_path(directory)
+    try:
+        for array, place in zip(arrays, places, strict=True):
+            path = temporary / place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(path, "xb") as file:
+                _write(file, array)
+        move_new(temporary, directory)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _places(arrays: Sequence[Array]) -> list[Path]:
+    """Returns the path of each file; none is a directory of another one."""
+    places = []
     for array in arrays:
         *parents, last = [_component(part) for part in array.name.split("/")]
-        place = directory.joinpath(*parents)
-        place.mkdir(parents=True, exist_ok=True)
-        with new_file(place / f"{last}{_SUFFIX}") as temporary, open(temporary, "xb") as file:
-            _write(file, array)
+        places.append(Path(*parents, f"{last}{_SUFFIX}"))
+    directories = {parent for place in places for parent in place.parents}
+    for array, place in zip(arrays, places, strict=True):
+        if place in directories:
+            raise UsageError(
+                f"{place} would be the file of {array.name} and a directory; use --to npz instead."
+            )
+    return places
 
 
 class NpzReader:

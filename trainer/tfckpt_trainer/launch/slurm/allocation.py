@@ -24,6 +24,7 @@ class Allocation:
     Attributes:
         supervisor: The supervisor that starts workers here; set once there is one.
         lost_nodes: Why the last start had too few nodes; empty if it had enough.
+        on_nodes: Called with the nodes of each start.
     """
 
     def __init__(self, run: RunDirectory, job: str, nodes: Sequence[str], least_nodes: int) -> None:
@@ -34,6 +35,7 @@ class Allocation:
         self._checked = False
         self.supervisor: Supervisor | None = None
         self.lost_nodes = ""
+        self.on_nodes: Callable[[Sequence[str]], None] = lambda _: None
 
     def choose(
         self, ports: Callable[[Sequence[str]], Mapping[str, Sequence[int]]], lost: bool
@@ -58,6 +60,7 @@ class Allocation:
         self._check_count(survey.nodes)
         self._checked = True
         self._nodes = survey.nodes
+        self.on_nodes(survey.nodes)
         return ChosenNodes(survey.nodes, survey.ports_taken)
 
     def _survey(

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -82,6 +83,7 @@ class BatchStep:
         self._starter = StepStarter(run, options, int(self._job), self._allocation)
         self._supervisor = Supervisor(run, options, self._starter)
         self._allocation.supervisor = self._supervisor
+        self._allocation.on_nodes = self._record_nodes
         self._near_limit = False
         self._told_to_end = False
         self._replaced = False
@@ -223,6 +225,15 @@ class BatchStep:
         )
         store(self._run.job_file, record)
         return record
+
+    def _record_nodes(self, nodes: Sequence[str]) -> None:
+        """Rewrites `job.json` if workers start on other nodes than before."""
+        if self._replaced or list(nodes) == self._record.nodes:
+            return
+        self._record = msgspec.structs.replace(self._record, nodes=list(nodes))
+        # A full disk must not end training.
+        with suppress(OSError):
+            store(self._run.job_file, self._record)
 
     def _on_limit(self) -> None:
         self._near_limit = True

@@ -19,7 +19,8 @@ class BatchJob(Document, frozen=True, kw_only=True):
         requeues: How often the job was started again.
         max_requeues: How often the supervisor requeues it at most.
         fruitless: Starts in a row that ended before a step.
-        nodes: Nodes of the current or last start, in the scheduler's order.
+        nodes: Nodes of the current or last start, in the scheduler's order; without those that
+            were dropped.
         started_at: Time of the current start; None before the first.
         ends_at: Time at which the time limit ends the current start; None without a limit.
     """

@@ -19,6 +19,9 @@ LARGEST_WALK = 20_000
 
 _DEEPEST = 4
 _COMPILED = type(tf.function(lambda: None))
+_OF_TENSORFLOW = "_self_"
+"""How the attributes begin that TensorFlow adds to what it tracks, such as a count of updates."""
+
 _PLAIN = (bool, int, float, complex, np.generic)
 _OURS = f"{Path(__file__).parents[2]}/"
 _LIBRARIES = (
@@ -105,7 +108,8 @@ def _children(name: str, thing: Any) -> Iterator[tuple[str, Any]]:
         yield from _closure(thing)
     elif _is_script_object(thing):
         for attribute, value in list(vars(thing).items()):
-            yield f"{name}.{attribute}", value
+            if not attribute.startswith(_OF_TENSORFLOW):
+                yield f"{name}.{attribute}", value
 
 
 def _closure(function: types.FunctionType) -> Iterator[tuple[str, Any]]:

@@ -335,5 +335,15 @@ def _build(model: keras.Model, strategy: tf.distribute.Strategy, dataset: tf.dat
             shape=tuple(specification.shape.as_list()), dtype=specification.dtype.name
         )
 
+    if type(model).call is keras.Model.call:
+        # Keras cannot build a model that it cannot call; its train_step calls other layers.
+        unbuilt = [one.name for one in model._flatten_layers(include_self=False) if not one.built]
+        if unbuilt:
+            name = type(model).__name__
+            raise UsageError(
+                f"{name} has no call(), so fit cannot build its layers: {', '.join(unbuilt)}. "
+                "Begin each with a keras.Input, or call it on a batch before fit."
+            )
+        model.built = True
     with strategy.scope():
         model._symbolic_build(data_batch=tf.nest.map_structure(symbol, dataset.element_spec))

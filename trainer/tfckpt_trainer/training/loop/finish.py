@@ -77,7 +77,7 @@ class FinishedRun:
         if not reason:
             steps = f"all {total_steps} steps are done" if total_steps else "all steps are done"
             return f"{steps}. To train on, raise total_steps (epochs in fit)."
-        ended = f"{reason} after step {self._position.step}"
+        ended = f"{reason}, after step {self._position.step}"
         if not self._holds:
             return f"{ended}. To train on, use dataset.repeat() with total_steps."
         root, name = shlex.quote(str(self._run.root)), self._position.parent

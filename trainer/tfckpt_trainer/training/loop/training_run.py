@@ -70,6 +70,7 @@ from tfckpt_trainer.training.process import (
     sigterm_received,
     was_launched,
 )
+from tfckpt_trainer.training.state.late_variables import LateVariables
 from tfckpt_trainer.training.state.passed import only_optimizer
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import (
@@ -222,6 +223,9 @@ class TrainingRun:
             position=Position(),
         )
         inputs.add_tracked(state.shared.checkpoint)
+        self._late_variables = LateVariables(state.shared.find)
+        self.before_save(self._late_variables.check)
+        self._has_stepped = False
         if options.require_exact:
             inputs.require_exact()
 
@@ -510,6 +514,7 @@ class TrainingRun:
                     self._ownership.acquire(**self._info(), exactness=exactness)
                     self._telemetry.note_exactness(exactness)
             self._total_steps = self._total_steps or total_steps
+            self._late_variables.opened()
             finish = self._restores.restore_newest(partial=self._partial)
             reason = self._finished.opened(finish, self._total_steps)
             if reason:
@@ -554,6 +559,9 @@ class TrainingRun:
             waited: How much of that it waited for its input.
         """
         metrics = self._telemetry.metrics
+        if not self._has_stepped:
+            self._has_stepped = True
+            self._late_variables.check()
         with self._shutdown.peers_watched:
             self._state.position.step += 1
             if self._inputs and self._inputs.examples and metrics.examples_per_step is None:

@@ -54,6 +54,7 @@ class Found:
         rule: How its values on several replicas relate.
         tracked: Whether a `tf.train.Checkpoint` of what was passed stores it.
         is_seed: Whether it is the state of a random generator.
+        is_metric: Whether it belongs to a Keras metric.
     """
 
     path: str
@@ -61,6 +62,7 @@ class Found:
     rule: Rule
     tracked: bool
     is_seed: bool = False
+    is_metric: bool = False
 
 
 def find_state(checkpoint: tf.train.Checkpoint, passed: Mapping[str, Any]) -> tuple[Found, ...]:
@@ -133,8 +135,8 @@ class _Walk:
         while path in self._paths:
             path += "'"
         self._paths.add(path)
-        is_seed = isinstance(owner, _GENERATORS)
-        self.found.append(Found(path, thing, rule, tracked, is_seed))
+        is_seed, is_metric = isinstance(owner, _GENERATORS), isinstance(owner, keras.Metric)
+        self.found.append(Found(path, thing, rule, tracked, is_seed, is_metric))
         return not variable
 
 

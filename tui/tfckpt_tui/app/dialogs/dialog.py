@@ -66,6 +66,9 @@ class Dialog(ModalScreen[AnswerT | None]):
         Binding("enter", "enter", "Choose", show=False, priority=True),
         Binding("left", "app.focus_previous", "Previous", show=False),
         Binding("right", "app.focus_next", "Next", show=False),
+        # With priority: a box that is higher than the screen would scroll instead.
+        Binding("up", "app.focus_previous", "Previous", show=False, priority=True),
+        Binding("down", "app.focus_next", "Next", show=False, priority=True),
     ]
     AUTO_FOCUS = "#choice-0"
 
@@ -145,8 +148,12 @@ class Dialog(ModalScreen[AnswerT | None]):
         if not is_open(self):
             return
         self.query_one("#dialog-text", Static).update(self._content())
+        focused = self.focused
         for place in range(len(self.choices())):
             self.query_one(f"#choice-{place}", Button).disabled = not self.can_choose(place)
+        if isinstance(focused, Button) and focused.disabled:
+            # Textual moves the focus to another button, which nobody chose.
+            self.set_focus(None)
 
     def key_choice(self, key: str) -> bool:
         """Presses the button of `key`; returns whether there is such a button and it is enabled."""
@@ -175,11 +182,20 @@ class Dialog(ModalScreen[AnswerT | None]):
     def action_leave_field(self) -> None:
         """Moves the focus from a field to the first enabled button that does not cancel."""
         self.read_fields()
+        button = self._acting_button()
+        if button is not None:
+            # `Button.focus` takes effect too late for a key that is typed right after.
+            self.set_focus(button)
+
+    def choose_acting(self) -> None:
+        """Moves the focus away from the button that cancels, after the user chose something."""
+        self.set_focus(self._acting_button())
+
+    def _acting_button(self) -> Button | None:
+        """Returns the first enabled button that does not cancel."""
         acting = (p for p in range(1, len(self.choices())) if self.can_choose(p))
         place = next(acting, None)
-        if place is not None:
-            # `Button.focus` takes effect too late for a key that is typed right after.
-            self.set_focus(self.query_one(f"#choice-{place}", Button))
+        return None if place is None else self.query_one(f"#choice-{place}", Button)
 
     def _begin_to_type(self, character: str) -> bool:
         """Replaces the text of the first field by a character typed outside of it."""
@@ -203,6 +219,9 @@ class Dialog(ModalScreen[AnswerT | None]):
         """Presses the button with the focus, at once: the next key may be queued already."""
         if isinstance(self.focused, Button):
             self.focused.press()
+        elif self.focused is None:
+            # The button that had the focus was disabled.
+            self.choose_acting()
 
     def action_cancel(self) -> None:
         """Closes the dialog without an answer."""

@@ -32,8 +32,8 @@ class PlanDialog(Dialog[tuple[str, ...]]):
 
     caption = " prune "
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "scroll_plan(-1)", show=False),
-        Binding("down", "scroll_plan(1)", show=False),
+        Binding("up", "scroll_plan(-1)", show=False, priority=True),
+        Binding("down", "scroll_plan(1)", show=False, priority=True),
         Binding("pageup", "scroll_plan(-8)", show=False),
         Binding("pagedown", "scroll_plan(8)", show=False),
     ]

@@ -69,8 +69,8 @@ class RestoreDialog(Dialog[Restore]):
     caption = " restore "
     typed_outside = string.ascii_letters + string.digits
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "move(-1)", show=False),
-        Binding("down", "move(1)", show=False),
+        Binding("up", "move(-1)", show=False, priority=True),
+        Binding("down", "move(1)", show=False, priority=True),
     ]
 
     def __init__(
@@ -182,6 +182,7 @@ class RestoreDialog(Dialog[Restore]):
         self._shown = clean(self._typed)
         self.query_one("#target", Input).value = self._shown
         self._refresh()
+        self.choose_acting()
 
     def _preview(self) -> _Preview:
         known = self._known

@@ -181,12 +181,18 @@ class LogsScreen(Page):
     def _read_page(self, event: LogView.PageWanted) -> None:
         wanted = event.wanted
         work = partial(read_around, log_path(self._run, wanted.log), wanted.place)
-        self.run_app.start_job("read logs", work, partial(self._show_page, wanted), self._fail)
+        show, fail = partial(self._show_page, wanted), partial(self._fail_page, wanted)
+        self.run_app.start_job("read logs", work, show, fail)
 
     def _show_page(self, wanted: Wanted, page: LogPage) -> None:
         if is_open(self):
             self.query_one(LogView).show_page(wanted, page)
             self._update_tabs()
+
+    def _fail_page(self, wanted: Wanted, problem: str) -> None:
+        if is_open(self):
+            self.query_one(LogView).drop_page(wanted)
+        self._fail(problem)
 
     @on(LogTabs.Chosen)
     def _choose(self, event: LogTabs.Chosen) -> None:

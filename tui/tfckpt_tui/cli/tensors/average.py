@@ -11,6 +11,7 @@ from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
     ReadProgress,
@@ -31,7 +32,7 @@ _MOST_NAMED = 3
 
 @click.command()
 @RunArgument
-@click.argument("names", nargs=-1, required=True, metavar="CKPT...")
+@click.argument("names", type=CHECKPOINT, nargs=-1, required=True, metavar="CKPT...")
 @click.option(
     "--weights",
     metavar="W,...",

@@ -8,6 +8,7 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_warnings
 from tfckpt_tui.cli.trash import confirm
@@ -20,7 +21,7 @@ from tfckpt_tui.services.tensors.edit import edit as write_edit
 
 @click.command()
 @RunArgument
-@click.argument("checkpoint", metavar="CKPT")
+@click.argument("checkpoint", type=CHECKPOINT, metavar="CKPT")
 @click.option(
     "--rename",
     "renames",

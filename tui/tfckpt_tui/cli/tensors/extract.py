@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from tfckpt_trainer.bundle.analysis.contents import Variable
+from tfckpt_trainer.bundle.deriving.edit import EditSource
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
-from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_message
+from tfckpt_tui.cli.output import (
+    ReadProgress,
+    print_json,
+    print_line,
+    print_message,
+    print_warnings,
+)
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.inspect import inspect
+from tfckpt_tui.services.open_run import open_run
 from tfckpt_tui.services.report import look_up
+from tfckpt_tui.services.tensors.edit import overflow_words, source_of
 from tfckpt_tui.services.tensors.extract import Choice, choose_tensors
 from tfckpt_tui.services.tensors.extract import convert as write_checkpoint
+from tfckpt_tui.services.tensors.extract import convert_like as write_checkpoint_like
 from tfckpt_tui.services.tensors.extract import extract as write_file
 
 _MOST_NAMED = 3
@@ -27,7 +40,7 @@ _Path = click.Path(path_type=Path)
 
 @click.command()
 @RunArgument
-@click.argument("name", metavar="CKPT")
+@click.argument("name", type=CHECKPOINT, metavar="CKPT")
 @click.argument("tensors", nargs=-1, metavar="[TENSOR]...")
 @click.option(
     "--to",
@@ -95,9 +108,15 @@ def extract(
 
 
 @click.command()
-@click.argument("directory", type=_Path, metavar="RUN")
+@RunArgument
 @click.argument("name", metavar="CKPT")
 @click.argument("source", type=_Path, metavar="FILE")
+@click.option(
+    "--like",
+    nargs=2,
+    metavar="RUN CKPT",
+    help="Take names, types, object graph, and what FILE lacks from this checkpoint.",
+)
 @click.option(
     "--by-name",
     is_flag=True,
@@ -111,23 +130,37 @@ def extract(
 )
 @JsonOption
 def convert(
-    directory: Path, name: str, source: Path, by_name: bool, shard_size: int | None, as_json: bool
+    directory: Path,
+    name: str,
+    source: Path,
+    like: tuple[str, str] | None,
+    by_name: bool,
+    shard_size: int | None,
+    as_json: bool,
 ) -> int:
     """Write a TensorFlow checkpoint from an npz or a safetensors file.
 
-    The new checkpoint is CKPT in directory RUN. Names such as model/dense/kernel become paths of
-    objects, so `tf.train.Checkpoint(model=model)` restores it.
+    The new checkpoint is CKPT in directory RUN. With --like, it restores whatever that checkpoint
+    restores, such as a Keras model with its optimizer. Without, names such as net/kernel become
+    paths of objects: `tf.train.Checkpoint(net=net)` restores net.kernel.
     """
+    if like is not None and by_name:
+        raise click.UsageError("Give either --like or --by-name.")
+    limit = None if shard_size is None else shard_size * 1_000_000
+    taken: tuple[Variable, ...] = ()
+    warning = ""
     meter = ReadProgress("writing")
     try:
-        written = write_checkpoint(
-            directory,
-            name,
-            source,
-            by_name=by_name,
-            shard_size=None if shard_size is None else shard_size * 1_000_000,
-            on_progress=meter,
-        )
+        if like is None:
+            written = write_checkpoint(
+                directory, name, source, by_name=by_name, shard_size=limit, on_progress=meter
+            )
+        else:
+            found = write_checkpoint_like(
+                directory, name, source, _template(*like), shard_size=limit, on_progress=meter
+            )
+            written, taken = found.written, found.taken
+            warning = overflow_words(found.overflown)
     except FileNotFoundError as error:
         raise UsageError(f"{error.filename} does not exist.") from error
     finally:
@@ -139,14 +172,29 @@ def convert(
                 "files": [str(path) for path in written.files],
                 "tensors": written.tensors,
                 "bytes": written.bytes,
+                "taken": [variable.path for variable in taken],
+                "warning": warning,
             }
         )
-    else:
-        count = units.count(written.tensors, "tensor")
-        print_line(f"{name}: {count}, {units.size(written.bytes)}")
-        place = shlex.quote(str(directory))
-        print_message(f"Check it with `tfckpt-tui verify {place} {shlex.quote(name)}`.")
+        return int(ExitCode.DONE)
+    count = units.count(written.tensors, "tensor")
+    print_line(f"{name}: {count}, {units.size(written.bytes)}")
+    if like is not None and taken:
+        print_message(f"Taken from {like[1]}: {_named(taken)}.")
+    place = shlex.quote(str(directory))
+    print_message(f"Check it with `tfckpt-tui verify {place} {shlex.quote(name)}`.")
+    print_warnings([warning] if warning else [])
     return int(ExitCode.DONE)
+
+
+def _template(directory: str, name: str) -> EditSource:
+    run = open_run(directory)
+    return source_of(run, look_up(run, name))
+
+
+def _named(variables: Sequence[Variable]) -> str:
+    more = f" and {len(variables) - _MOST_NAMED} more" if len(variables) > _MOST_NAMED else ""
+    return ", ".join(variable.path for variable in variables[:_MOST_NAMED]) + more
 
 
 def _print_changes(choice: Choice, widened: dict[str, str], kind: str) -> None:
@@ -159,7 +207,4 @@ def _print_changes(choice: Choice, widened: dict[str, str], kind: str) -> None:
             f"{'these types' if len(types) > 1 else 'this type'}. The values are the same."
         )
     if choice.left_out:
-        names = [variable.path for variable in choice.left_out]
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        shown = ", ".join(names[:_MOST_NAMED])
-        print_message(f"Left out, because they are not numeric: {shown}{more}.")
+        print_message(f"Left out, because they are not numeric: {_named(choice.left_out)}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -24,10 +25,12 @@ from tfckpt_tui.services.batch.job_reader import (
     SILENT_SECONDS,
     SLURM,
     WAITING_SECONDS,
-    read_job_record,
 )
 from tfckpt_tui.services.batch.job_view import JobView, state_with_job
-from tfckpt_tui.settings.recent_runs import RunSummary, summarize_runs
+from tfckpt_tui.settings.recent_runs import RunSummaries, RunSummary
+
+PATIENCE_SECONDS = 3.0
+"""How long a list waits for directories that do not answer."""
 
 
 class JobList:
@@ -44,24 +47,33 @@ class JobList:
         """
         self._runner = runner
         self._clock = clock
+        self._summaries = RunSummaries()
         self._answer = JobAnswer()
         self._asked_at = float("-inf")
         self._pause = 0.0
 
     def summarize(
-        self, roots: Iterable[Path], now: float, *, with_others: bool, ask: bool = True
+        self,
+        roots: Iterable[Path],
+        *,
+        with_others: bool,
+        ask: bool = True,
+        seconds: float = PATIENCE_SECONDS,
     ) -> list[RunSummary]:
-        """Summarizes runs, the one with the latest activity first.
+        """Summarizes the runs that exist, the one with the latest activity first.
 
         Args:
             roots: The run directories.
-            now: Seconds since the epoch.
             with_others: Whether to add the runs of all other jobs of the user.
             ask: Whether to ask Slurm if it is time to, which takes seconds at worst.
+            seconds: How long to wait for directories that do not answer.
         """
         answer = self._ask() if ask else self._answer
+        known = {Path(os.path.abspath(root)) for root in roots}
         more = roots_of_jobs(answer.jobs.values()) if with_others else []
-        found = [_with_job(one, answer) for one in summarize_runs([*roots, *more], now)]
+        read = self._summaries.read([*known, *more], seconds)
+        # Only directories with the record of a job are those of a job.
+        found = [_with_job(one, answer) for one in read if one.root in known or one.record]
         return sorted(found, key=lambda one: -one.active_at)
 
     def _ask(self) -> JobAnswer:
@@ -74,7 +86,7 @@ class JobList:
 
 
 def _with_job(summary: RunSummary, answer: JobAnswer) -> RunSummary:
-    record = read_job_record(RunDirectory(summary.root))
+    record = summary.record
     if record is None:
         return summary
     view = _newest_view(summary.root, record, answer)
@@ -90,15 +102,13 @@ def _with_job(summary: RunSummary, answer: JobAnswer) -> RunSummary:
 def roots_of_jobs(jobs: Iterable[JobReport]) -> list[Path]:
     """Returns the run directories whose kept batch scripts are waiting or running jobs.
 
-    Slurm knows the path of each script. Only directories with the record of a job count.
+    Slurm knows the path of each script.
     """
     found = []
     for job in jobs:
         root = _root_of(job)
         if root is not None and job.state not in ENDED and root.is_absolute():
-            run = RunDirectory(root)
-            if read_job_record(run) is not None:
-                found.append(root)
+            found.append(root)
     return list(dict.fromkeys(found))
 
 

@@ -79,7 +79,8 @@ class JobReader:
         if known is None or known.record.id != record.id:
             return JobView(record)
         restarted = known.record.started_at != record.started_at
-        return JobView(record, None if restarted else known.report, known.problem)
+        report = None if restarted else known.report
+        return JobView(record, report, known.problem, known.is_forgotten)
 
     def is_due(
         self, record: BatchJob | None, state: RunState | None = None, told_at: float = 0.0
@@ -108,9 +109,8 @@ class JobReader:
         answer = read_jobs([record.id], runner=self._runner)
         report = answer.report_on(record)
         problem = clean(answer.problem) if answer.is_present else _ABSENT
-        if report is None and not problem:
-            problem = _FORGOTTEN
-        view = JobView(record, report, problem)
+        is_forgotten = report is None and not problem
+        view = JobView(record, report, _FORGOTTEN if is_forgotten else problem, is_forgotten)
         is_silent = not answer.is_present or bool(answer.problem)
         self._silences = self._silences + 1 if is_silent else 0
         self._known, self._asked_about, self._asked_at = view, topic, self._clock()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tfckpt_trainer.launch.slurm.jobs import WAITING, JobReport, JobState
+from tfckpt_trainer.launch.slurm.jobs import ENDED, WAITING, JobReport, JobState
 from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
@@ -16,6 +16,9 @@ from tfckpt_tui.formats.text import clean
 _EXACT_BELOW = 90.0
 """Seconds below which a duration is shown with its seconds."""
 
+_SAME_START_SECONDS = 30.0
+"""How much later than a heartbeat of the same start Slurm may say that it began."""
+
 _TRAINS = frozenset({RunState.TRAINING, RunState.PAUSED, RunState.DEGRADED})
 
 _IMPLIED = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.FINISHED, JobState.UNKNOWN})
@@ -23,6 +26,9 @@ _IMPLIED = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.FINISHED, JobS
 
 _LEAVING = frozenset({JobState.RUNNING, JobState.COMPLETING})
 """States of a job whose processes leave, after the supervisor has requeued it."""
+
+_AFTER_JOB = {JobState.CANCELLED: RunState.STOPPED, JobState.FINISHED: RunState.UNATTENDED}
+"""States of a run whose job ended without a sign of its processes; otherwise it failed."""
 
 _WORDS = {JobState.TIMEOUT: "time limit reached"}
 
@@ -56,6 +62,7 @@ class JobView:
         record: The job, as the launch and the supervisor recorded it.
         report: What Slurm says; None if it did not answer or does not know the job.
         problem: Why Slurm says nothing; safe to show.
+        is_forgotten: Whether Slurm answered and does not know the job any more.
         told: Kinds of events since the last start, by the event log: whether the job was
             preempted or requeued.
     """
@@ -63,6 +70,7 @@ class JobView:
     record: BatchJob
     report: JobReport | None = None
     problem: str = ""
+    is_forgotten: bool = False
     told: frozenset[JournalKind] = frozenset()
 
     @property
@@ -80,6 +88,18 @@ class JobView:
     def is_waiting(self) -> bool:
         """Whether the job waits in the queue."""
         return self.state in WAITING
+
+    def is_newer_than(self, heard_at: float) -> bool:
+        """Whether what Slurm says is about a start that has left no sign in the run directory.
+
+        Args:
+            heard_at: The newest heartbeat, in seconds since the epoch; 0 if there is none.
+        """
+        if self.report is None:
+            return False
+        started_at = self.report.started_at
+        is_later = started_at is not None and started_at > heard_at + _SAME_START_SECONDS
+        return self.record.started_at is None or is_later
 
     @property
     def was_preempted(self) -> bool:
@@ -130,6 +150,14 @@ class JobView:
         if self.state is JobState.REQUEUED and self.was_preempted:
             return JobState.PREEMPTED.value
         return "" if self.state in _IMPLIED else _WORDS.get(self.state, self.state.value)
+
+    @property
+    def ending(self) -> str:
+        """How Slurm says that the job ended: `cancelled`, `out of memory`."""
+        assert self.report is not None
+        if self.report.slurm_state == "OUT_OF_MEMORY":
+            return "out of memory"
+        return _WORDS.get(self.state, self.state.value)
 
     def details(self, now: float, *, runs: bool) -> tuple[str, ...]:
         """Returns what is worth knowing about the job, the most important first; safe to show.
@@ -207,6 +235,8 @@ def state_with_job(state: RunState, job: JobView | None, last_sign_at: float) ->
         return state
     if job.is_waiting:
         return state if state in _TRAINS else RunState.QUEUED
+    if job.state in ENDED and job.is_newer_than(last_sign_at) and state in HAS_ENDED:
+        return _AFTER_JOB.get(job.state, RunState.FAILED)
     started = job.report.started_at
     begins = job.state is JobState.RUNNING and started is not None and started > last_sign_at
     return RunState.STARTING if begins and state in HAS_ENDED else state

@@ -24,7 +24,9 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivatio
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.inspect import variables_of
 from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.tensors.disk_room import explain_full_disk
 from tfckpt_tui.services.tensors.new_checkpoint import (
+    advice_on_full_disk,
     name_and_step,
     note,
     record_of,
@@ -188,13 +190,14 @@ def average(
             for checkpoint, source in zip(plan.checkpoints, plan.sources, strict=True)
         ],
     )
-    record = add_derived_checkpoint(
-        run,
-        record_of(plan.name, plan.step, plan.newest, derivation),
-        write,
-        workers_of=plan.newest.name,
-        on_verified=on_verified,
-    )
+    with explain_full_disk(run.root, plan.newest.size, advice_on_full_disk(run)):
+        record = add_derived_checkpoint(
+            run,
+            record_of(plan.name, plan.step, plan.newest, derivation),
+            write,
+            workers_of=plan.newest.name,
+            on_verified=on_verified,
+        )
     names = ", ".join(checkpoint.name for checkpoint in plan.checkpoints)
     return record, note(run, record, f"Averaged {names} into {record.name}.", through)
 

@@ -17,7 +17,9 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivatio
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.inspect import variables_of
 from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.tensors.disk_room import explain_full_disk
 from tfckpt_tui.services.tensors.new_checkpoint import (
+    advice_on_full_disk,
     name_and_step,
     note,
     record_of,
@@ -78,7 +80,7 @@ def plan_edit(
     """
     if changes.is_empty:
         raise UsageError("Nothing to change: give --rename, --drop, --cast or --copy.")
-    source = _source(run, checkpoint)
+    source = source_of(run, checkpoint)
     nodes = None
     if KEY in source.index.entries:
         nodes = read_object_graph(source.prefix, source.index)
@@ -93,7 +95,7 @@ def plan_edit(
     others: dict[str, Checkpoint] = {}
     for other, wanted, target in changes.copies:
         others[other.name] = other
-        edit.copy(_source(run, other), wanted, target)
+        edit.copy(source_of(run, other), wanted, target)
     for pattern, dtype in changes.casts:
         edit.cast(pattern, dtype)
     for pattern in changes.drops:
@@ -136,19 +138,31 @@ def edit(
 
     sources = [source_facts(run, one) for one in (*plan.others, plan.checkpoint)]
     derivation = Derivation(operation="edit", sources=sources, changes=list(plan.edit.changes))
-    record = add_derived_checkpoint(
-        run,
-        record_of(plan.name, plan.step, plan.checkpoint, derivation),
-        write,
-        workers_of=plan.checkpoint.name,
-    )
+    with explain_full_disk(run.root, plan.edit.size, advice_on_full_disk(run)):
+        record = add_derived_checkpoint(
+            run,
+            record_of(plan.name, plan.step, plan.checkpoint, derivation),
+            write,
+            workers_of=plan.checkpoint.name,
+        )
     told = note(run, record, f"Edited {plan.checkpoint.name} into {record.name}.", through)
-    values = units.count(overflown, "value")
-    large = f"{values} became infinite: too large for the new type."
-    return record, tuple(filter(None, [large if overflown else "", told]))
+    return record, tuple(filter(None, [overflow_words(overflown), told]))
 
 
-def _source(run: RunDirectory, checkpoint: Checkpoint) -> EditSource:
+def overflow_words(count: int) -> str:
+    """Returns a sentence about finite values that became infinite; empty if none did."""
+    values = units.count(count, "value")
+    return f"{values} became infinite: too large for the new type." if count else ""
+
+
+def source_of(run: RunDirectory, checkpoint: Checkpoint) -> EditSource:
+    """Returns a checkpoint that tensors are taken from.
+
+    Raises:
+        RefusedError: It is damaged or being written.
+        BundleError: Its index is damaged.
+        OSError: Its index cannot be read.
+    """
     require_restorable(checkpoint)
     prefix = run.root / checkpoint.name
     index = read_index(prefix)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.analysis.tensor_names import find_tensors, match_tensors
+from tfckpt_trainer.bundle.deriving.convert_like import LikeConversion, write_checkpoint_like
+from tfckpt_trainer.bundle.deriving.edit import EditSource
 from tfckpt_trainer.bundle.exchange.convert import Conversion, write_checkpoint
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, Extraction, extract_tensors
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.derived import require_free_name
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_tui.services.inspect import Inspection
+from tfckpt_tui.services.tensors.disk_room import explain_full_disk
 
 
 @dataclass(frozen=True)
@@ -89,8 +94,11 @@ def extract(
         raise UsageError(f"{name} cannot be extracted: {found.problem}")
     if not choice.variables:
         raise UsageError(f"{name} has no numeric tensors.")
+    _check_output(path)
     tensors = {variable.path: variable.entry for variable in choice.variables}
-    return extract_tensors(run.root / name, found.index, tensors, path, kind, on_read)
+    advice = "Choose another place with --output, or name fewer tensors."
+    with explain_full_disk(path.parent, choice.size, advice):
+        return extract_tensors(run.root / name, found.index, tensors, path, kind, on_read)
 
 
 def convert(
@@ -110,11 +118,63 @@ def convert(
         TfckptError: The file is damaged.
         OSError: A file cannot be read or written.
     """
+    with _new_checkpoint(directory, name, source) as prefix:
+        return write_checkpoint(
+            source, prefix, by_name=by_name, shard_size=shard_size, on_progress=on_progress
+        )
+
+
+def convert_like(
+    directory: Path,
+    name: str,
+    source: Path,
+    like: EditSource,
+    *,
+    shard_size: int | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> LikeConversion:
+    """Writes checkpoint `name` like another one; see `write_checkpoint_like`.
+
+    Raises:
+        UsageError: The name is no file name.
+        RefusedError: The name is taken, or the file does not match the other checkpoint.
+        TfckptError: The file or the other checkpoint is damaged.
+        OSError: A file cannot be read or written.
+    """
+    with _new_checkpoint(directory, name, source) as prefix:
+        return write_checkpoint_like(
+            source, prefix, like, shard_size=shard_size, on_progress=on_progress
+        )
+
+
+def _check_output(path: Path) -> None:
+    """Raises a `UsageError` if nothing can be written at `path`."""
+    refuse_url(path, "an output file")
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"{path.parent} is not a directory; make it with "
+            f"`mkdir -p {shlex.quote(str(path.parent))}`, or choose another place with --output."
+        )
+
+
+@contextmanager
+def _new_checkpoint(directory: Path, name: str, source: Path) -> Iterator[Path]:
+    """Gives the prefix of a new checkpoint; a directory that was made for it goes if it fails."""
     root = Path(os.path.realpath(directory.expanduser()))
+    found = next(place for place in (root, *root.parents) if os.path.lexists(place))
+    if not found.is_dir():
+        raise UsageError(f"{found} is not a directory; name the directory of the new checkpoint.")
     require_free_name(RunDirectory(root), name)
     if not source.is_file():
         raise UsageError(f"{source} is not a file; name an npz or a safetensors file.")
-    root.mkdir(parents=True, exist_ok=True)
-    return write_checkpoint(
-        source, root / name, by_name=by_name, shard_size=shard_size, on_progress=on_progress
-    )
+    made = [place for place in (root, *root.parents) if not place.exists()]
+    advice = "Name a directory on another disk."
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with explain_full_disk(root, source.stat().st_size, advice):
+            yield root / name
+    except BaseException:
+        with suppress(OSError):
+            for place in made:
+                place.rmdir()
+        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 
 from tfckpt_trainer.bundle.checksum import crc32c
@@ -18,6 +19,15 @@ from tfckpt_tui.services.request import FrontEnd
 
 _MOST_TRIED = 1000
 """Default names that are tried."""
+
+
+def advice_on_full_disk(run: RunDirectory) -> str:
+    """Returns what to do if a new checkpoint of a run does not fit."""
+    root = shlex.quote(str(run.root))
+    return (
+        f"Free space with `tfckpt-tui trash {root} empty`, or move checkpoints to the trash first "
+        f"with `tfckpt-tui prune {root}`."
+    )
 
 
 def require_restorable(checkpoint: Checkpoint) -> None:

@@ -42,6 +42,7 @@ RUN: Mapping[RunState, Icon] = {
     RunState.FINISHED: Icon("✓", "good", "reached the last step"),
     RunState.FAILED: Icon("✗", "bad", "ended with an error"),
     RunState.UNATTENDED: Icon("○", "muted", "checkpoints only; no trainer has reported here"),
+    RunState.UNKNOWN: Icon("?", "bad", "the run directory does not answer"),
 }
 
 WORKER: Mapping[WorkerState, Icon] = {

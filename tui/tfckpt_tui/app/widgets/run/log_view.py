@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from textual import events
 from textual.message import Message
@@ -61,6 +61,7 @@ class LogView(ListPane):
         self._needle = ""
         self._marked: LogRow | None = None
         self._page: tuple[LogPage, Sequence[LogRow]] | None = None
+        self._awaited: Wanted | None = None
         self._search: LogSearch | None = None
         self._wraps = False
         self._shift = 0
@@ -95,7 +96,7 @@ class LogView(ListPane):
         self.is_following = following
         self._marked = None
         if following:
-            self._page = None
+            self._page = self._awaited = None
         self._follow_end()
 
     def turn_level(self) -> None:
@@ -114,10 +115,12 @@ class LogView(ListPane):
         self._shift = 0 if self._wraps else max(0, self._shift + steps * _SIDEWAYS)
         self.repaint()
 
-    def show_page(self, wanted: Wanted, page: LogPage) -> None:
-        """Shows a page that was asked for."""
-        if wanted.log != self._log:
+    def show_page(self, asked: Wanted, page: LogPage) -> None:
+        """Shows a page that was asked for, unless the user has gone elsewhere since."""
+        wanted = self._awaited
+        if wanted is None or (wanted.log, wanted.place) != (asked.log, asked.place):
             return
+        self._awaited = None
         self.is_following = False
         self._page = page, rows_of(wanted.log, page.lines)
         rows = self._rows
@@ -129,6 +132,11 @@ class LogView(ListPane):
         self._top = max(0, min(place - wanted.row, len(rows) - self.visible_rows()))
         self.repaint()
         self.post_message(self.Scrolled())
+
+    def drop_page(self, asked: Wanted) -> None:
+        """Notes that a page that was asked for cannot be read."""
+        if self._awaited is not None and self._awaited.place == asked.place:
+            self._awaited = None
 
     def show_search(self, search: LogSearch | None) -> None:
         """Takes the matches of a search of the whole log, which goes on meanwhile."""
@@ -237,7 +245,7 @@ class LogView(ListPane):
         elif self._log == ALL:
             super().action_edge(last)
         else:
-            self.post_message(self.PageWanted(Wanted(self._log, 0, 0)))
+            self._ask(Wanted(self._log, 0, 0))
 
     def _read_on(self, missing: int, *, is_last: bool) -> None:
         """Asks for a page if the view was scrolled `missing` rows beyond what it holds."""
@@ -245,24 +253,41 @@ class LogView(ListPane):
         if not missing or not rows or self._log == ALL:
             return
         if missing < 0 and rows[0].place > 0:
-            self.post_message(self.PageWanted(Wanted(self._log, rows[0].place, -missing)))
+            self._ask_beyond(Wanted(self._log, rows[0].place, 0), missing)
         elif missing > 0 and page is not None and is_last:
             if page[0].end >= page[0].size:
                 self.follow(True)
             else:
-                row = self.visible_rows() - 1 - missing
-                self.post_message(self.PageWanted(Wanted(self._log, rows[-1].place, row)))
+                self._ask_beyond(
+                    Wanted(self._log, rows[-1].place, self.visible_rows() - 1), missing
+                )
+
+    def _ask_beyond(self, edge: Wanted, missing: int) -> None:
+        """Asks for a page around the first or last line, scrolled by `missing` rows.
+
+        Keys that are pressed until it arrives scroll it further.
+        """
+        awaited = self._awaited
+        if awaited is None or awaited.place != edge.place:
+            self._ask(replace(edge, row=edge.row - missing))
+        else:
+            self._awaited = replace(awaited, row=awaited.row - missing)
+
+    def _ask(self, wanted: Wanted) -> None:
+        self._awaited = wanted
+        self.post_message(self.PageWanted(wanted))
 
     def _go_to_place(self, places: Sequence[int], direction: int) -> None:
         marked = self._marked.place if self._marked is not None else None
+        if self._awaited is not None and self._awaited.is_match:
+            marked = self._awaited.place
         if marked is None:
             number = -1 if direction < 0 else 0
         elif direction > 0:
             number = bisect_right(places, marked) % len(places)
         else:
             number = bisect_left(places, marked) - 1
-        wanted = Wanted(self._log, places[number], self.visible_rows() // 2, is_match=True)
-        self.post_message(self.PageWanted(wanted))
+        self._ask(Wanted(self._log, places[number], self.visible_rows() // 2, is_match=True))
 
     def _describe_search(self) -> str:
         search = self._search

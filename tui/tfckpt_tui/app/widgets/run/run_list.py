@@ -21,6 +21,9 @@ _COLUMNS = (
     Column("strategy", "strategy", 18, rank=3, align="<", stretch=1),
     Column("path", "run", 24, align="<", stretch=3),
 )
+_ALERTS = Column("strategy", "problem", 18, rank=1, align="<", stretch=1)
+"""Instead of the strategy, in lists in which a run has an alert."""
+
 _JOB = Column("job", "batch job", 16, rank=1, align="<", stretch=1)
 """Only in lists in which a run has a batch job."""
 
@@ -90,9 +93,11 @@ class RunList(ListPane):
         return (line((shorten(words, width), "muted")),)
 
     def _layout(self, width: int) -> Layout:
-        *columns, path = _COLUMNS
-        has_job = any(one.job for one in self._runs)
-        return choose((*columns, _JOB, path) if has_job else _COLUMNS, width)
+        *columns, strategy, path = _COLUMNS
+        columns.append(_ALERTS if any(one.alerts for one in self._runs) else strategy)
+        if any(one.job for one in self._runs):
+            columns.append(_JOB)
+        return choose((*columns, path), width)
 
     def row_line(self, row: int, width: int) -> Line:
         """Returns one run."""

@@ -1,0 +1,377 @@
+"""The command `copy` to another host: a real ssh server on loopback, with and without rsync."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from checkpoint_directory import CheckpointDirectory, contents, latest_name, listed_names
+from network_disks import short_directory
+
+from bundle_writing import array, write
+from command_running import Tool
+from real_file_systems import fill, small_tmpfs
+from ssh_server import SshServer, ssh_server
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
+from tfckpt_tui.services.copying.address import parse_destination
+from tfckpt_tui.services.copying.copy import copy_checkpoints
+from tfckpt_tui.services.copying.destination import CutCopyError
+from tfckpt_tui.services.report import look_up
+from tfckpt_tui.services.request import FrontEnd
+from waiting import wait_until
+
+pytestmark = pytest.mark.e2e
+
+PLAIN_UNIX = (
+    "sh", "mkdir", "cat", "dd", "stat", "cut", "tail", "df", "sync", "mv", "rm", "rmdir", "touch",
+    "sha256sum", "find", "dirname", "tar",
+)  # fmt: skip
+"""Programs of a host that has neither rsync nor Python."""
+
+LARGE = 12_000_000
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host named `far`.
+
+    Attributes:
+        programs: What its commands find; tests add and remove some.
+    """
+
+    programs: Path
+    server: SshServer
+
+    def remove(self, *programs: str) -> None:
+        for program in programs:
+            (self.programs / program).unlink(missing_ok=True)
+
+    def replace(self, program: str, script: str) -> None:
+        self.remove(program)
+        (self.programs / program).write_text(f"#!/bin/sh\n{script}\n")
+        (self.programs / program).chmod(0o755)
+
+    def reset(self) -> None:
+        for program in os.listdir(self.programs):
+            self.remove(program)
+        self.remove("../cut", "../.bashrc")
+        for program in (*PLAIN_UNIX, "rsync", "flock"):
+            found = shutil.which(program)
+            if found is not None:
+                (self.programs / program).symlink_to(found)
+
+
+@pytest.fixture(scope="module")
+def shared_host() -> Iterator[Host]:
+    with short_directory() as place, pytest.MonkeyPatch.context() as patch:
+        programs = place / "programs"
+        programs.mkdir()
+        # A shell that runs a command reads this file first.
+        with ssh_server(place, PATH=str(programs), HOME=str(place)) as server:
+            client = place / "client"
+            client.mkdir()
+            lines = ["Host far", "HostName 127.0.0.1", f"Port {server.port}", f"User {server.user}"]
+            lines += [f"{key} {value}" for key, value in server.options.items()]
+            (client / "config").write_text("\n".join(lines) + "\n")
+            # ssh takes its configuration from the home of the user, whatever HOME is.
+            ssh = shutil.which("ssh")
+            (client / "ssh").write_text(f'#!/bin/sh\nexec {ssh} -F {client}/config "$@"\n')
+            (client / "ssh").chmod(0o755)
+            patch.setenv("PATH", f"{client}{os.pathsep}{os.environ['PATH']}")
+            yield Host(programs, server)
+
+
+@pytest.fixture
+def host(shared_host: Host) -> Host:
+    shared_host.reset()
+    return shared_host
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
+    return Tool(capsys)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    made = CheckpointDirectory(tmp_path / "run")
+    made.run.create()
+    made.ours(100, workers=2, shards=2)
+    made.ours(200, workers=1)
+    return made.root
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "far away"
+
+
+def write_large(root: Path) -> str:
+    values = np.random.default_rng(0).integers(0, 256, LARGE, np.uint8)
+    write(root / "large-1", {"values": array(values)})
+    return "large-1"
+
+
+def copied(root: Path) -> dict[str, bytes]:
+    """All files of a directory that belong to checkpoints."""
+    left_out = ("checkpoint", ".tfckpt/journal.jsonl")
+    return {path: data for path, data in contents(root).items() if path not in left_out}
+
+
+def names(root: Path) -> set[str]:
+    return {path.name for path in root.iterdir()} - {".tfckpt"} if root.exists() else set()
+
+
+@pytest.mark.parametrize("transport", ["rsync", "ssh"])
+def test_copies_arrive_as_they_are_and_a_second_copy_sends_nothing(
+    tool, host, run, place, transport
+):
+    if transport == "ssh":
+        host.remove("rsync", "flock", "tar")
+    write_large(run)
+    words = ("copy", run, "100", "200", "large-1", f"far:{place}", "--json")
+    said = tool(*words)
+    assert said.code == 0, said
+    assert said.json["transport"] == transport
+    assert said.json["latest"] == "large-1"
+    assert copied(place) == copied(run)
+    assert os.stat(place / "ckpt-100.index").st_mtime == os.stat(run / "ckpt-100.index").st_mtime
+    assert sorted(listed_names(place)) == ["ckpt-100", "ckpt-200", "large-1"]
+    before = contents(place)
+    again = tool(*words)
+    assert [one["state"] for one in again.json["checkpoints"]] == ["present"] * 3
+    assert contents(place) == before
+
+
+@pytest.mark.parametrize("directory", ["-rf", "a b'c\"$(touch x)`touch x`;\\", "line\nbreak"])
+def test_hostile_names_are_names(tool, host, tmp_path, directory):
+    checkpoints = ["-e", "it's $(touch x)", "new\nline"]
+    made = CheckpointDirectory(tmp_path / "run")
+    for name in checkpoints:
+        made.tensorflow(name, listed=False)
+    target = tmp_path / directory
+    said = tool("copy", made.root, "--ssh", f"far:{target}", "--", *checkpoints)
+    assert said.code == 0, said
+    assert copied(target) == copied(made.root)
+    assert set(os.listdir(tmp_path)) == {"run", directory}
+    assert not Path("x").exists()
+
+
+def test_another_checkpoint_is_refused_and_a_dry_run_changes_nothing(tool, host, run, place):
+    assert tool("copy", run, "100", f"far:{place}", "--dry-run").code == 0
+    assert not place.exists()
+    place.mkdir()
+    (place / "ckpt-100.data-00000-of-00009").write_bytes(b"another save")
+    before = contents(place)
+    said = tool("copy", run, "100", f"far:{place}")
+    assert said.code == 4
+    assert "has other files named ckpt-100" in said.words
+    assert {path for path in contents(place) if not path.startswith(".tfckpt")} == set(before)
+
+
+def test_a_directory_in_which_a_run_trains_is_refused(tool, host, run, place):
+    made = RunDirectory(place)
+    made.create()
+    status = SupervisorStatus(
+        pid=1,
+        host="far",
+        process_started_at=0.0,
+        updated_at=0.0,
+        interval_seconds=1.0,
+        state=SupervisorState.RUNNING,
+    )
+    store(made.supervisor_status, status)
+    said = tool("copy", run, "100", f"far:{place}")
+    assert said.code == 4
+    assert f"A run trains in far:{place}" in said.words
+    made.supervisor_status.unlink()
+    with subprocess.Popen(["flock", made.trainer_lock, "cat"], stdin=subprocess.PIPE) as holder:
+        wait_until(lambda: made.trainer_lock.exists(), 10, "a lock")
+        refused = tool("copy", run, "100", f"far:{place}")
+        holder.communicate()
+    assert "writes to" in refused.words
+    assert names(place) == set()
+
+
+@pytest.mark.parametrize("transport", ["rsync", "ssh"])
+def test_a_copy_goes_on_after_its_link_was_cut(tool, host, run, place, transport):
+    name = write_large(run)
+    program = "rsync" if transport == "rsync" else "cat"
+    if transport == "ssh":
+        host.remove("rsync")
+    real, part = shutil.which(program), f"{shlex.quote(str(place))}/.tfckpt/copying/*/*.data-*"
+    # The first one that gets much data is cut off.
+    host.replace(
+        program,
+        f"""[ -e {host.programs}/../cut ] && exec {real} "$@"
+dd bs=65536 count=120 2>/dev/null | {real} "$@"
+status=$?
+[ "$(stat -c %s {part} 2>/dev/null || echo 0)" -gt 1000000 ] || exit $status
+: >{host.programs}/../cut
+{shutil.which("pkill")} -KILL -P {host.server.pid}""",
+    )
+    said = tool("copy", run, name, f"far:{place}")
+    assert said.code == 1, said
+    assert "The connection to far was lost" in said.words
+    assert f"go on with `tfckpt-tui copy {run} {name}" in said.words
+    assert names(place) == set()
+    again = tool("copy", run, name, f"far:{place}", "--json")
+    assert 0 < again.json["checkpoints"][0]["sent_bytes"] < LARGE
+    assert (
+        copied(place).items()
+        >= {path: data for path, data in copied(run).items() if path.startswith(name)}.items()
+    )
+    assert latest_name(place) == name
+
+
+def test_a_link_that_answers_no_more_is_given_up(tool, host, run, place):
+    name = write_large(run)
+    host.remove("rsync")
+    stop = f"{shutil.which('pkill')} -STOP -P {host.server.pid}"
+    host.replace("cat", f"dd bs=65536 count=20 2>/dev/null | {shutil.which('cat')}\n{stop}")
+    try:
+        said = tool("--timeout", "1", "copy", run, name, f"far:{place}")
+    finally:
+        host.server.cut_connections()
+    assert said.code == 1
+    assert "The connection to far was lost" in said.words
+    assert names(place) == set()
+
+
+def test_whichever_command_is_cut_off_no_name_is_left_half_written(tool, host, run, place):
+    host.remove("rsync")
+    count, dd = host.programs.parent / "count", shutil.which("dd")
+    host.replace(
+        "dd",
+        f"""read -r left <{count}
+echo $((left - 1)) >{count}
+[ $left = 1 ] && {shutil.which("pkill")} -KILL -P {host.server.pid}
+exec {dd} "$@\"""",
+    )
+    whole = copied(run)
+    for call in itertools.count(1):
+        count.write_text(f"{call}\n")
+        said = tool("copy", run, "100", "200", f"far:{place}")
+        there = copied(place) if place.exists() else {}
+        for name in ("ckpt-100", "ckpt-200"):
+            if f"{name}.index" in there:
+                files = {path: data for path, data in whole.items() if f"{name}." in path}
+                assert there.items() >= files.items()
+        if said.code == 0:
+            break
+        assert "tfckpt-tui" in said.words
+    assert call > 5
+    assert copied(place) == whole
+    assert listed_names(place) == ["ckpt-100", "ckpt-200"]
+
+
+@pytest.mark.parametrize("transport", ["rsync", "ssh"])
+def test_a_disk_that_runs_full_leaves_no_name_and_the_copy_goes_on(
+    tool, host, run, tmp_path, transport
+):
+    name = write_large(run)
+    if transport == "ssh":
+        host.remove("rsync")
+    with small_tmpfs(tmp_path / "disk", megabytes=16) as disk:
+        target = disk / "run"
+
+        def phase(label: str) -> Callable[[int, int], None]:
+            if label == f"copying {name}":
+                fill(disk, leave=5 << 20)
+            return lambda done, total: None
+
+        source = RunDirectory(run)
+        with pytest.raises(CutCopyError, match="is full"):
+            copy_checkpoints(
+                source,
+                [look_up(source, name)],
+                parse_destination(f"far:{target}"),
+                through=FrontEnd.COMMAND_LINE,
+                phase=phase,
+                seconds=10.0,
+            )
+        assert names(target) == set()
+        (disk / "filler").unlink()
+        again = tool("copy", run, name, f"far:{target}", "--json")
+        assert 0 < again.json["checkpoints"][0]["sent_bytes"] < LARGE
+        assert names(target) == {"checkpoint", *(path.name for path in run.glob(f"{name}.*"))}
+
+
+def test_ctrl_c_ends_everything_and_says_how_to_go_on(host, run, place):
+    name = write_large(run)
+    host.remove("rsync")
+    cat = shutil.which("cat")
+    sleep = f"exec {shutil.which('sleep')} 30"
+    host.replace("cat", f"dd bs=65536 count=20 2>/dev/null | {cat}\n{sleep}")
+    words = [sys.executable, "-m", "tfckpt_tui.cli.main", "copy", run, name, f"far:{place}"]
+    parts = place / ".tfckpt" / "copying"
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: [p for p in parts.rglob("*.data-*") if p.stat().st_size], 20, "a part")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors == (
+        "tfckpt-tui: Interrupted. Go on with "
+        f"`tfckpt-tui copy {run} {name} {shlex.quote(f'far:{place}')}`.\n"
+    )
+    wait_until(lambda: not connections(host), 20, "the end of the connections")
+    assert names(place) == set()
+
+
+def connections(host: Host) -> str:
+    found = subprocess.run(["pgrep", "-P", str(host.server.pid)], capture_output=True, text=True)
+    return found.stdout
+
+
+def test_what_a_host_damages_gets_no_name(tool, host, run, place):
+    tar = shutil.which("tar")
+    host.replace("tar", f'{tar} "$@"; for f in .tfckpt/copying/*/*.index; do echo x >>"$f"; done')
+    said = tool("copy", run, "100", f"far:{place}")
+    assert said.code == 1
+    assert "ckpt-100.index differs from the source" in said.words
+    assert names(place) == set()
+
+
+def test_a_host_without_checksums_is_refused_before_anything_is_sent(tool, host, run, place):
+    host.remove("sha256sum")
+    said = tool("copy", run, "100", f"far:{place}")
+    assert said.code == 1
+    assert "far has no program that computes SHA-256" in said.words
+    assert names(place) == set()
+
+
+def test_what_a_login_shell_prints_does_no_harm(tool, host, run, place):
+    (host.programs.parent / ".bashrc").write_text("echo Welcome to far\n")
+    write_large(run)
+    said = tool("copy", run, "large-1", "100", f"far:{place}", "--json")
+    assert said.code == 0, said
+    # rsync does not work with such a shell.
+    assert said.json["transport"] == "ssh"
+    assert {"large-1.index", "ckpt-100.index"} <= names(place)
+
+
+@pytest.mark.parametrize(
+    ("destination", "problem"),
+    [
+        ("nohost.invalid:x", "ssh cannot connect to nohost.invalid: "),
+        ("ssh://127.0.0.1:1/x", "Connection refused. Try it with `ssh -p 1 127.0.0.1`."),
+        ("far:/proc/x", "far answers: mkdir: "),
+    ],
+)
+def test_a_host_that_cannot_be_used_is_explained(tool, host, run, destination, problem):
+    said = tool("copy", run, "100", destination)
+    assert said.code == 1
+    assert problem in said.words
+    assert len(said.words.splitlines()) == 1

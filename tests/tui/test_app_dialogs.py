@@ -1,0 +1,98 @@
+"""Which button of a dialog enter presses."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from app_driving import opened, type_ahead, until, until_shown
+from rundir_factory import RunFactory, two_branches
+from screen_walk import furnish, walking
+from textual.screen import Screen
+from textual.widgets import Button, Input
+from tiny_bundle import write_bundle
+
+from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_tui.app.dialogs.dialog import Dialog
+from tfckpt_tui.app.dialogs.prune import PlanDialog
+from tfckpt_tui.app.dialogs.restore import RestoreDialog
+from tfckpt_tui.app.screens.dashboard import DashboardScreen
+
+
+@pytest.mark.parametrize(
+    ("keys", "name"), [(["down"], "ckpt-500"), (["down", "down", "up", "down"], "ckpt-400")]
+)
+async def test_enter_restores_what_the_arrows_chose(live: RunFactory, keys, name) -> None:
+    async with opened(live.run) as pilot:
+        type_ahead(pilot, "r", *keys, "enter")
+        command = await until(pilot, lambda: CommandQueue(live.run).claim(time.time()), "a command")
+        assert command.arguments == {"name": name}
+
+
+async def test_after_the_arrows_a_step_can_still_be_typed(live: RunFactory) -> None:
+    async with opened(live.run) as pilot:
+        type_ahead(pilot, "r", "down", *"300", "enter", "enter")
+        command = await until(pilot, lambda: CommandQueue(live.run).claim(time.time()), "a command")
+        assert command.arguments == {"name": "ckpt-300"}
+
+
+async def test_enter_never_presses_a_button_that_has_been_disabled(live: RunFactory) -> None:
+    write_bundle(live.run.root / "ckpt-200", (1.0, 2.0, 3.0))
+    live.run.record("ckpt-200").unlink()
+    async with opened(live.run, select="ckpt-b1-400") as pilot:
+        await pilot.press("r", "up")
+        await until_shown(pilot, "1 variable does not match")
+        screen = pilot.app.screen
+        await until(pilot, lambda: screen.focused is None, "its button is disabled")
+        await pilot.press("enter")
+        assert isinstance(pilot.app.screen, RestoreDialog), "it is still open"
+        assert isinstance(screen.focused, Button)
+        assert "restore in part" in str(screen.focused.label)
+        assert CommandQueue(live.run).claim(time.time()) is None
+        await pilot.press("enter")
+        command = await until(pilot, lambda: CommandQueue(live.run).claim(time.time()), "a command")
+        assert command.arguments == {"name": "ckpt-200", "partial": True}
+
+
+async def test_enter_without_a_choice_changes_nothing(live: RunFactory) -> None:
+    async with opened(live.run) as pilot:
+        await pilot.press("r", "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "cancelled")
+        assert CommandQueue(live.run).claim(time.time()) is None
+
+
+async def test_the_arrows_choose_a_button_and_enter_presses_it(live: RunFactory) -> None:
+    async with opened(live.run) as pilot:
+        type_ahead(pilot, "x", "down", "enter")
+        command = await until(pilot, lambda: CommandQueue(live.run).claim(time.time()), "a command")
+        assert (command.kind, command.arguments) == (CommandKind.STOP, {"save": True})
+
+
+def stuck_at(button: Button, name: str, screen: Screen[Any]) -> list[str]:
+    return [f"{name}: the button that cancels keeps the focus"] if screen.focused is button else []
+
+
+async def test_in_every_dialog_the_arrows_leave_the_button_that_cancels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/home/ada/.config")
+    made = furnish(two_branches(tmp_path / "run", now=1_790_000_000.0))
+    stuck = []
+    async with walking(made) as walk:
+        async for name in walk.screens():
+            dialog = walk.screen
+            if not isinstance(dialog, Dialog):
+                continue
+            first = dialog.query_one("#choice-0", Button)
+            if dialog.focused is not first and not isinstance(dialog.focused, Input):
+                stuck.append(f"{name}: {dialog.focused} has the focus")
+            if all(button.disabled for button in dialog.query(Button) if button is not first):
+                continue
+            # In a plan, the other arrows scroll.
+            await walk.press("right" if isinstance(dialog, PlanDialog) else "down")
+            stuck += await walk.settled(partial(stuck_at, first, name))
+    assert stuck == []

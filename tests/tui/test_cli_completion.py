@@ -1,0 +1,136 @@
+"""What shells complete: names of checkpoints and run directories."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from tiny_bundle import write_bundle
+
+from command_running import BINARY, LIMIT_SECONDS, run_binary
+from tfckpt_tui.cli.completion.checkpoint_names import MOST_OFFERED, names_in, offered
+from tfckpt_tui.settings.recent_runs import remember_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    (tmp_path / "run").mkdir()
+    for name in ("ckpt-9", "ckpt-10", "ckpt-b1-20", "my model 3", "odd\x1b"):
+        write_bundle(tmp_path / "run" / name, (1.0,))
+    return tmp_path / "run"
+
+
+def asked(words: list[str], shell: str = "bash", directory: Path | None = None) -> list[str]:
+    """What a shell is told; the last word is the incomplete one."""
+    said = subprocess.run(
+        [BINARY],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        cwd=directory,
+        env={
+            **os.environ,
+            "_TFCKPT_TUI_COMPLETE": f"{shell}_complete",
+            "COMP_WORDS": "\n".join(["tfckpt-tui", *words]),
+            "COMP_CWORD": words[-1] if shell == "fish" else str(len(words)),
+        },
+    )
+    assert (said.returncode, said.stderr) == (0, "")
+    return said.stdout.strip("\n").splitlines()
+
+
+NAMES = ["ckpt-b1-20", "ckpt-10", "ckpt-9"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["inspect", "RUN", "ckpt"],
+        ["verify", "RUN", "ckpt-9", "ckpt"],
+        ["compare", "RUN", "ckpt-9", "ckpt"],
+        ["average", "RUN", "ckpt-9", "ckpt-10", "ckpt"],
+        ["extract", "RUN", "--to", "npz", "ckpt"],
+        ["restore", "RUN", "--name", "ckpt"],
+        ["bisect", "RUN", "--to", "ckpt"],
+        ["export", "RUN", "ckpt"],
+        ["prune", "RUN", "ckpt"],
+        ["edit", "RUN", "ckpt"],
+        ["pin", "RUN", "ckpt"],
+    ],
+)
+def test_names_are_completed_where_a_command_takes_one(run: Path, words: list[str]) -> None:
+    named = [str(run) if word == "RUN" else word for word in words]
+    assert asked(named) == [f"plain,{name}" for name in NAMES]
+
+
+def test_each_shell_gets_its_form(run: Path) -> None:
+    words = ["inspect", str(run), "ckpt-1"]
+    assert asked(words) == ["plain,ckpt-10"]
+    assert asked(words, "zsh") == ["plain", "ckpt-10", "_"]
+    assert asked(words, "fish") == ["plain,ckpt-10"]
+
+
+def test_steps_are_completed_and_what_is_no_run_has_no_names(run: Path, tmp_path: Path) -> None:
+    assert asked(["inspect", str(run), "1"]) == ["plain,10"]
+    for place in ("missing", "gs://bucket/run"):
+        assert asked(["inspect", place, "ckpt"]) == []
+    (tmp_path / "file").write_text("")
+    assert asked(["inspect", str(tmp_path / "file"), ""]) == []
+
+
+def test_a_beginning_that_thousands_have_goes_on_by_one_character() -> None:
+    names = [f"ckpt-{step}" for step in range(100_000)]
+    assert offered(names, "ck") == [f"ckpt-{digit}" for digit in "0123456789"]
+    assert offered(names, "ckpt-12") == ["ckpt-12", *(f"ckpt-12{digit}" for digit in "0123456789")]
+    assert len(offered(names, "ckpt-1234")) == 11
+    assert len(offered(names[: MOST_OFFERED + 1], "")) > 1
+
+
+def test_names_come_from_the_names_of_files_alone(run: Path) -> None:
+    (run / "ckpt-11.index").write_text("no index")
+    assert "ckpt-11" in names_in(run)
+    (run / "ckpt-12.data-00000-of-00001").write_text("")
+    assert "ckpt-12" not in names_in(run)
+
+
+def test_run_directories_are_those_of_late_then_those_here(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    remember_run(run)
+    here = tmp_path / "here"
+    (here / "models").mkdir(parents=True)
+    assert asked(["ls", ""], directory=here) == [f"plain,{run}", "plain,models"]
+    assert asked(["ls", "ru"], directory=here) == [f"plain,{run}"]
+    for typed in ("mo", "/tm", "./m", "~"):
+        assert asked(["ls", typed], directory=here) == [f"dir,{typed}"]
+    assert asked(["./m"], directory=here) == ["dir,./m"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_inserts_names_with_spaces_as_one_word(run: Path) -> None:
+    program = (
+        'eval "$(tfckpt-tui completion bash)"; '
+        f"COMP_WORDS=(tfckpt-tui inspect {run} my); COMP_CWORD=3; "
+        "_tfckpt_tui_completion tfckpt-tui my x; printf '%s\\n' \"${COMPREPLY[@]}\"; "
+        'eval "set -- ${COMPREPLY[0]}"; echo $#'
+    )
+    path = f"{BINARY.parent}{os.pathsep}{os.environ['PATH']}"
+    said = subprocess.run(
+        ["bash", "--norc", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        env={**os.environ, "PATH": path},
+    )
+    assert said.stderr == ""
+    assert said.stdout.splitlines() == [r"my\ model\ 3", "1"]
+
+
+def test_a_broken_line_is_answered_without_words(run: Path) -> None:
+    words = f"tfckpt-tui inspect {run} 'ck"
+    said = run_binary(_TFCKPT_TUI_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD="3")
+    assert (said.code, said.words) == (0, "")

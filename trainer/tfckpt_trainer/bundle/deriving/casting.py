@@ -1,0 +1,61 @@
+"""Changes the element types of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from tfckpt_trainer.bundle.dtypes import numpy_dtype
+from tfckpt_trainer.errors import RefusedError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Chunks = Iterator[NDArray[Any]]
+
+
+def can_be_cast(old: str, new: str) -> bool:
+    """Whether elements of one type can become those of another: real numbers, or integers."""
+    if _is_real(old) and _is_real(new):
+        return True
+    return all(dtype.startswith(("int", "uint")) for dtype in (old, new))
+
+
+def cast_chunks(
+    name: str,
+    chunks: Chunks,
+    dtype: str,
+    on_read: Callable[[int], None],
+    on_overflow: Callable[[int], None],
+) -> Chunks:
+    """Yields elements in another type.
+
+    Args:
+        name: What to call the tensor in errors.
+        chunks: Its elements.
+        dtype: The new type, to which `can_be_cast`.
+        on_read: Called after each chunk with its size in bytes.
+        on_overflow: Called with the number of finite elements that became infinite.
+
+    Raises:
+        RefusedError: An integer does not fit into the new type.
+    """
+    import numpy as np
+
+    target = numpy_dtype(dtype)
+    for chunk in chunks:
+        with np.errstate(all="ignore"):
+            values = chunk.astype(target, copy=False)
+            if chunk.dtype == target:
+                pass
+            elif _is_real(dtype):
+                was_finite = np.isfinite(chunk.astype(np.float64))
+                on_overflow(int((was_finite & ~np.isfinite(values.astype(np.float64))).sum()))
+            elif not np.array_equal(values.astype(chunk.dtype), chunk):
+                raise RefusedError(f"{name} has values that do not fit into {dtype}.")
+        yield values
+        on_read(chunk.nbytes)
+
+
+def _is_real(dtype: str) -> bool:
+    return dtype.startswith(("float", "bfloat"))

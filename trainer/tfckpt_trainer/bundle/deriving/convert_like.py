@@ -1,0 +1,134 @@
+"""Writes a checkpoint like another one, with tensors of an array file in their places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfckpt_trainer.bundle.analysis.contents import Variable
+from tfckpt_trainer.bundle.analysis.tensor_names import tensors_by_name
+from tfckpt_trainer.bundle.deriving.casting import can_be_cast, cast_chunks
+from tfckpt_trainer.bundle.deriving.edit import EditSource
+from tfckpt_trainer.bundle.dtypes import format_tensor, numpy_dtype
+from tfckpt_trainer.bundle.exchange.convert import Conversion, open_array_file
+from tfckpt_trainer.bundle.index import TensorEntry
+from tfckpt_trainer.bundle.object_graph import KEY
+from tfckpt_trainer.bundle.tensors import is_numeric
+from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
+from tfckpt_trainer.errors import RefusedError
+
+if TYPE_CHECKING:
+    from tfckpt_trainer.bundle.exchange.array_file import Array
+
+_MOST_NAMED = 10
+"""Tensors that an error lists."""
+
+
+@dataclass(frozen=True)
+class LikeConversion:
+    """What was written.
+
+    Attributes:
+        taken: The tensors that come from the other checkpoint, because the file lacks them.
+        overflown: Number of finite elements that became infinite in a smaller type.
+    """
+
+    written: Conversion
+    taken: tuple[Variable, ...]
+    overflown: int
+
+
+def write_checkpoint_like(
+    file: Path,
+    prefix: Path,
+    like: EditSource,
+    *,
+    shard_size: int | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> LikeConversion:
+    """Writes a new checkpoint with the names, types and object graph of another one.
+
+    Args:
+        file: An `npz` or a safetensors file, with tensors by path or name.
+        prefix: Path of the new checkpoint without suffix.
+        like: The other checkpoint. Tensors that are not in the file are copied from it.
+        shard_size: Bytes after which the next tensor begins a new data file.
+        on_progress: Called with the bytes done and in total, after each chunk.
+
+    Raises:
+        DamagedFileError: The array file is damaged.
+        BundleError: A tensor of the other checkpoint is damaged.
+        RefusedError: The file has a tensor that the checkpoint lacks, or one of another shape or
+            kind; or there are files of the new name.
+        OSError: A file cannot be read or written.
+    """
+    with open_array_file(file) as reader:
+        arrays = _arrays_by_tensor(reader.arrays, like)
+        entries = [entry for name, entry in like.index.entries.items() if name != KEY]
+        taken = {one.name for one in entries} - arrays.keys()
+        variables = tuple(one for one in like.variables if one.entry.name in taken)
+        total = sum(array.size for array in arrays.values()) + sum(one.size for one in variables)
+        done = overflown = 0
+
+        def show(size: int) -> None:
+            nonlocal done
+            done += size
+            on_progress(done, total)
+
+        def note(count: int) -> None:
+            nonlocal overflown
+            overflown += count
+
+        with BundleWriter(prefix, shard_size=shard_size) as writer:
+            for entry in entries:
+                array = arrays.get(entry.name)
+                if array is None:
+                    writer.copy(like.prefix, like.index, entry, on_chunk=show)
+                else:
+                    chunks = cast_chunks(array.name, array.chunks(), entry.dtype, show, note)
+                    writer.add(entry.name, entry.dtype, entry.shape, chunks)
+            size = writer.size
+            if KEY in like.index.entries:
+                writer.copy(like.prefix, like.index, like.index.entries[KEY])
+            return LikeConversion(
+                Conversion(writer.commit(), len(entries), size), variables, overflown
+            )
+
+
+def _arrays_by_tensor(arrays: Sequence[Array], like: EditSource) -> dict[str, Array]:
+    """Returns the arrays by the names of the tensors whose places they take."""
+    known = tensors_by_name(like.variables)
+    unknown = [array.name for array in arrays if array.name not in known]
+    if unknown:
+        raise RefusedError(
+            f"{like.prefix.name} does not have these tensors of the file: {_listed(unknown)}."
+        )
+    problems: list[str] = []
+    found: dict[str, Array] = {}
+    for array in arrays:
+        entry = known[array.name].entry
+        if entry.name in found:
+            problems.append(f"{array.name} and {found[entry.name].name} are the same tensor")
+        elif not _fits(array, entry):
+            sides = format_tensor(array.dtype, array.shape), format_tensor(entry.dtype, entry.shape)
+            problems.append(f"{array.name} is {sides[0]}, expected {sides[1]}")
+        found[entry.name] = array
+    if problems:
+        raise RefusedError(
+            f"The file does not match {like.prefix.name}: {_listed(problems, separator='; ')}."
+        )
+    return found
+
+
+def _fits(array: Array, entry: TensorEntry) -> bool:
+    if array.shape != entry.shape or not is_numeric(entry):
+        return False
+    same = numpy_dtype(array.dtype) == numpy_dtype(entry.dtype)
+    return same or can_be_cast(array.dtype, entry.dtype)
+
+
+def _listed(texts: Sequence[str], separator: str = ", ") -> str:
+    more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
+    return separator.join(texts[:_MOST_NAMED]) + more

@@ -1,0 +1,78 @@
+"""Completes the names of checkpoints, from the names of files alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+from tfckpt_trainer.rundir.paths import parse_checkpoint_name
+from tfckpt_tui.formats.text import clean
+
+MOST_OFFERED = 100
+"""A shell takes about a millisecond for each."""
+
+_INDEX = ".index"
+
+
+class CheckpointName(click.ParamType[str]):
+    """A name or step of a checkpoint in the directory of the same command line."""
+
+    name = "text"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Returns the names that begin so, the newest first; see `offered`."""
+        del param
+        # After an option without its value, click has not named the arguments.
+        directory = ctx.params.get("directory") or next(iter(ctx.args), None)
+        if directory is None:
+            return []
+        return [CompletionItem(name) for name in offered(names_in(Path(directory)), incomplete)]
+
+
+CHECKPOINT = CheckpointName()
+
+
+def names_in(directory: Path) -> list[str]:
+    """Returns the names of the checkpoints in a directory; none if it cannot be read."""
+    with suppress(OSError):
+        found = os.listdir(directory.expanduser())
+        return [name.removesuffix(_INDEX) for name in found if name.endswith(_INDEX)]
+    return []
+
+
+def offered(names: Iterable[str], typed: str) -> Sequence[str]:
+    """Returns what to offer for the beginning of a name, or of a step.
+
+    If too many names begin so, returns the different ways to go on by one character.
+
+    Args:
+        names: The names of all checkpoints.
+        typed: What was typed so far.
+    """
+    known = [name for name in names if clean(name) == name]
+    found = [name for name in known if name.startswith(typed)]
+    if not found and typed.isdigit():
+        steps = {str(parsed.step) for parsed in map(parse_checkpoint_name, known) if parsed}
+        found = [step for step in steps if step.startswith(typed)]
+    if len(found) <= MOST_OFFERED:
+        return sorted(found, key=_newest_first)
+    # Never one alone: the shell would take it for a whole name.
+    same = _common_length(min(found), max(found))
+    return sorted({name[: same + 1] for name in found})[:MOST_OFFERED]
+
+
+def _common_length(one: str, other: str) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _newest_first(name: str) -> tuple[int, str]:
+    parsed = parse_checkpoint_name(name)
+    return (-parsed.step if parsed is not None else 1, name)

@@ -1,0 +1,121 @@
+"""What a destination of a copy can do, on this machine or on another host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tfckpt_trainer.errors import RefusedError, TfckptError
+from tfckpt_tui.services.copying.source import SourceFile
+
+NOT_A_FILE = -1
+"""The size of anything that is not a regular file."""
+
+OnSent = Callable[[int], None]
+"""Called with the number of bytes of a file that have been sent so far."""
+
+
+class CutCopyError(TfckptError):
+    """A copy ended before all was copied; the same command goes on where it ended.
+
+    The message has no full stop: the front end adds how to go on.
+    """
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a destination holds before a copy.
+
+    Attributes:
+        free_bytes: Free space.
+        sizes: Size of each existing path that was asked for; `NOT_A_FILE` for anything else.
+        others: Further files of the checkpoints, such as data files of another save.
+    """
+
+    free_bytes: int
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    others: Sequence[str] = ()
+
+
+class Destination(Protocol):
+    """A directory that checkpoints are copied to; all paths are relative to it."""
+
+    @property
+    def label(self) -> str:
+        """How messages name it."""
+
+    @property
+    def transport(self) -> str:
+        """How data gets there: `file`, `rsync` or `ssh`."""
+
+    def open(self, *, dry_run: bool) -> None:
+        """Creates and locks it, unless nothing may change.
+
+        Raises:
+            RefusedError: A run trains there, or another copy is in progress.
+            TfckptError: It cannot be reached or written to.
+        """
+
+    def close(self) -> None:
+        """Unlocks it."""
+
+    def run_id(self) -> str:
+        """Returns the ID of the run that was trained there; empty if there is none."""
+
+    def survey(self, names: Sequence[str], paths: Sequence[str]) -> Survey:
+        """Returns what it holds.
+
+        Args:
+            names: Checkpoints.
+            paths: The paths to look at.
+        """
+
+    def digests(self, paths: Sequence[str]) -> list[str]:
+        """Reads files back from its disk, and returns the SHA-256 of each in hexadecimal."""
+
+    def send_small(self, files: Sequence[tuple[SourceFile, str]]) -> None:
+        """Writes small files to these paths, all at once.
+
+        Raises:
+            CutCopyError: The disk is full or the connection was lost.
+        """
+
+    def send(self, file: SourceFile, path: str, offset: int, on_sent: OnSent) -> None:
+        """Appends a file from `offset` on to `path`.
+
+        Raises:
+            CutCopyError: The disk is full or the connection was lost; what arrived stays.
+        """
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Deletes files."""
+
+    def commit(self, moves: Sequence[tuple[str, str, float]], staging: str) -> None:
+        """Flushes and renames files; the last one after all others are flushed under their names.
+
+        Args:
+            moves: Old path, new path and modification time of each. No file is replaced.
+            staging: The directory of the old paths. It is deleted.
+        """
+
+    def read(self, path: str) -> bytes | None:
+        """Returns the content of a small file; None if there is none."""
+
+    def write(self, path: str, data: bytes) -> None:
+        """Replaces a small file atomically, and flushes it."""
+
+
+def refuse_live(label: str, sign: str) -> RefusedError:
+    """Returns the error for a destination where a run trains."""
+    return RefusedError(
+        f"A run trains in {label}: {sign}. Stop it first, or copy to another directory."
+    )
+
+
+def in_use(label: str) -> RefusedError:
+    """Returns the error for a destination that another process has locked."""
+    return RefusedError(
+        f"A trainer, a prune or another copy writes to {label}. Wait until it has ended, or copy "
+        "to another directory."
+    )

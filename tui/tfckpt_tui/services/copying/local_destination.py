@@ -1,0 +1,213 @@
+"""A destination on this machine."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
+from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
+from tfckpt_trainer.launch.lock import lock_is_held
+from tfckpt_trainer.rundir.documents import load_if_exists
+from tfckpt_trainer.rundir.files import (
+    make_directory,
+    move,
+    open_plain,
+    read_bounded,
+    sync_directory,
+    write_atomic,
+)
+from tfckpt_trainer.rundir.liveness import find_other_trainer
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_tui.formats import units
+from tfckpt_tui.services.copying.destination import (
+    NOT_A_FILE,
+    CutCopyError,
+    OnSent,
+    Survey,
+    in_use,
+    refuse_live,
+)
+from tfckpt_tui.services.copying.source import SourceFile
+
+_CHUNK = 4 << 20
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+class LocalDestination:
+    """A directory of this machine; see `Destination`."""
+
+    transport = "file"
+
+    def __init__(self, path: Path) -> None:
+        self._run = RunDirectory(Path(os.path.realpath(path)))
+        self._root = self._run.root
+        self._held = ExitStack()
+
+    @property
+    def label(self) -> str:
+        """Its path."""
+        return str(self._root)
+
+    def open(self, *, dry_run: bool) -> None:
+        """Creates and locks it, unless nothing may change."""
+        if self._root.exists() and not self._root.is_dir():
+            raise UsageError(f"{self._root} is a file; name a directory.")
+        self._run.refuse_links()
+        with self._explained():
+            if self._run.is_ours:
+                self._refuse_trainer()
+            if not dry_run:
+                self._lock()
+
+    def close(self) -> None:
+        """Unlocks it."""
+        self._held.close()
+
+    def run_id(self) -> str:
+        """Returns the ID of the run that was trained there; empty if there is none."""
+        info = load_if_exists(self._run.run_file, RunInfo)
+        return info.id if info is not None else ""
+
+    def survey(self, names: Sequence[str], paths: Sequence[str]) -> Survey:
+        """Returns what it holds."""
+        existing = next(p for p in (self._root, *self._root.parents) if p.exists())
+        with self._explained():
+            there = os.listdir(self._root) if self._root.exists() else []
+            owned = [name for name in there if owner_of(name) in names]
+            return Survey(
+                free_bytes=shutil.disk_usage(existing).free,
+                sizes={path: size for path in paths if (size := self._size(path)) is not None},
+                others=sorted(set(owned) - set(paths)),
+            )
+
+    def digests(self, paths: Sequence[str]) -> list[str]:
+        """Reads files back from its disk, and returns the SHA-256 of each in hexadecimal."""
+        return [self._digest(self._root / path) for path in paths]
+
+    def send_small(self, files: Sequence[tuple[SourceFile, str]]) -> None:
+        """Writes small files to these paths."""
+        for file, path in files:
+            self.send(file, path, 0, lambda sent: None)
+
+    def send(self, file: SourceFile, path: str, offset: int, on_sent: OnSent) -> None:
+        """Appends a file from `offset` on to `path`, and flushes it."""
+        target, sent = self._root / path, offset
+        with self._explained():
+            _make_directories(target.parent)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
+            descriptor = os.open(target, flags, 0o644)
+            with os.fdopen(descriptor, "wb") as part:
+                part.truncate(offset)
+                part.seek(offset)
+                for data in file.chunks(offset):
+                    part.write(data)
+                    sent += len(data)
+                    on_sent(sent)
+                part.flush()
+                os.fsync(part.fileno())
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Deletes files."""
+        for path in paths:
+            (self._root / path).unlink(missing_ok=True)
+
+    def commit(self, moves: Sequence[tuple[str, str, float]], staging: str) -> None:
+        """Flushes and renames files; the last one after all others are flushed."""
+        with self._explained():
+            for old, new, modified_at in moves:
+                target = self._root / new
+                _make_directories(target.parent)
+                os.utime(self._root / old, (modified_at, modified_at))
+                if new == moves[-1][1]:
+                    self._flush({Path(path).parent for one in moves for path in one[:2]})
+                try:
+                    move(self._root / old, target)
+                except FileExistsError:
+                    raise RefusedError(f"{target} exists; it was not replaced.") from None
+            self._flush({Path(moves[-1][0]).parent, Path(moves[-1][1]).parent})
+            shutil.rmtree(self._root / staging, ignore_errors=True)
+            with suppress(OSError):
+                self._run.copying_directory.rmdir()
+
+    def read(self, path: str) -> bytes | None:
+        """Returns the content of a small file; None if there is none."""
+        try:
+            return read_bounded(self._root / path)
+        except FileNotFoundError:
+            return None
+
+    def write(self, path: str, data: bytes) -> None:
+        """Replaces a small file atomically, and flushes it."""
+        with self._explained():
+            write_atomic(self._root / path, data)
+
+    def _lock(self) -> None:
+        # Imported here, so that other commands start sooner.
+        from filelock import FileLock, Timeout
+
+        _make_directories(self._run.control)
+        lock = FileLock(self._run.trainer_lock, timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise in_use(self.label) from None
+        self._held.callback(lock.release)
+
+    def _refuse_trainer(self) -> None:
+        if lock_is_held(self._run):
+            raise refuse_live(self.label, "its supervisor runs")
+        worker = find_other_trainer(self._run)
+        if worker is not None:
+            raise refuse_live(self.label, f"worker {worker.index} on {worker.host} is alive")
+
+    def _flush(self, directories: set[Path]) -> None:
+        for directory in sorted(directories):
+            sync_directory(self._root / directory)
+
+    def _size(self, path: str) -> int | None:
+        try:
+            facts = os.lstat(self._root / path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return facts.st_size if stat.S_ISREG(facts.st_mode) else NOT_A_FILE
+
+    def _digest(self, path: Path) -> str:
+        computed = hashlib.sha256()
+        with open_plain(path) as file:
+            if hasattr(os, "posix_fadvise"):
+                # What the disk has is read, not what memory still holds.
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            while data := file.read(_CHUNK):
+                computed.update(data)
+        return computed.hexdigest()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Explains the errors of a disk."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _FULL:
+                free = units.size(shutil.disk_usage(self._root).free)
+                raise CutCopyError(
+                    f"The disk of {self._root} is full: {free} are free. Make room there"
+                ) from error
+            raise TfckptError(
+                f"{self._root} cannot be written to ({error.strerror}). Check its permissions, "
+                "or copy to another directory."
+            ) from error
+
+
+def _make_directories(path: Path) -> None:
+    """Creates a directory and its parents, each of them flushed before there is one in it."""
+    missing = [place for place in (path, *path.parents) if not place.is_dir()]
+    for place in reversed(missing):
+        make_directory(place, durable=True)

@@ -1,0 +1,211 @@
+"""The scripts that run on another host: plain `sh` and the programs that every Unix has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from shlex import quote
+
+from tfckpt_tui.services.copying.ssh_connection import EXISTS
+
+DIGEST_PROGRAMS = {
+    "sha256sum": "sha256sum",
+    "shasum": "shasum -a 256",
+    "openssl": "openssl dgst -sha256 -r",
+    "sha256": "sha256 -q",
+}
+"""Programs that compute the SHA-256 of their input, the preferred one first."""
+
+DIGEST_LENGTH = 64
+
+_SIZE = """size() {
+  stat -c %s -- "$1" 2>/dev/null || stat -f %z -- "$1" 2>/dev/null || wc -c <"$1"
+}
+"""
+
+_DIGITS = "[0-9]" * 5
+_LIVE_MINUTES = 2
+
+
+def open_script(path: str, *, create: bool) -> str:
+    """Creates a directory, and prints what the host can do and whether a run trains there.
+
+    The answer has one line for each program, `missing` without a directory, `locked` if a trainer
+    holds its lock, and recent heartbeats.
+    """
+    programs = " ".join(["rsync", "tar", *DIGEST_PROGRAMS])
+    make = f"mkdir -p -- {_path(path)}/.tfckpt || exit 1" if create else ":"
+    return f"""
+{make}
+begin
+for p in {programs}; do command -v "$p" >/dev/null 2>&1 && printf '%s\\n' "$p"; done
+if cd -- {_path(path)} 2>/dev/null; then
+  for d in .tfckpt .tfckpt/records .tfckpt/workers .tfckpt/copying; do
+    if [ -L "$d" ]; then echo "$d is a symbolic link" >&2; exit 1; fi
+  done
+  if [ -e .tfckpt/trainer.lock ] && command -v flock >/dev/null 2>&1; then
+    flock -n .tfckpt/trainer.lock true || echo locked
+  fi
+  if [ -d .tfckpt/status ]; then
+    find .tfckpt/status -type f -name '*.json' -mmin -{_LIVE_MINUTES} -exec cat {{}} \\; \\
+      -exec echo \\; 2>/dev/null
+  fi
+elif [ -e {_path(path)} ] || [ -L {_path(path)} ]; then
+  cd -- {_path(path)} || exit 1
+else
+  echo missing
+fi
+end"""
+
+
+def survey_script(directory: str, names: Sequence[str], paths: Sequence[str]) -> str:
+    """Prints the free space, a line for each path, and the files of each checkpoint.
+
+    A line for a path is its size, `-` if it is missing and `x` if it is not a regular file.
+    """
+    lines = [
+        f"""for f in {_path(name)}.index {_path(name)}.meta \
+{_path(name)}.data-{_DIGITS}-of-{_DIGITS}; do
+  if [ -e "$f" ] || [ -L "$f" ]; then printf '%s %s\\n' {number} "${{f##*.}}"; fi
+done"""
+        for number, name in enumerate(names)
+    ]
+    return _in(
+        directory,
+        _SIZE,
+        """look() {
+  if [ -L "$1" ]; then echo x
+  elif [ -f "$1" ]; then size "$1"
+  elif [ -e "$1" ]; then echo x
+  else echo -; fi
+}
+begin
+df -Pk . | tail -n 1""",
+        *(f"look {_path(path)}" for path in paths),
+        *lines,
+        "end",
+    )
+
+
+def free_script(directory: str) -> str:
+    """Prints the free space for a directory that does not exist."""
+    return f"""
+d={_path(directory)}
+while [ ! -d "$d" ]; do d=$(dirname -- "$d"); done
+begin
+df -Pk -- "$d" | tail -n 1
+end"""
+
+
+def digest_script(directory: str, program: str, paths: Sequence[str]) -> str:
+    """Prints the SHA-256 of each path."""
+    command = DIGEST_PROGRAMS[program]
+    digests = (f"{command} <{_path(path)} | cut -c1-{DIGEST_LENGTH} || exit 1" for path in paths)
+    return _in(directory, "begin", *digests, "end")
+
+
+def append_script(directory: str, path: str, offset: int) -> str:
+    """Appends its input to a file that has `offset` bytes."""
+    parent = _path(str(PurePosixPath(path).parent))
+    check = _expect_size(_path(path), offset) if offset else f": >{_path(path)} || exit 1"
+    return _in(
+        directory,
+        _SIZE,
+        f"mkdir -p -- {parent} || exit 1",
+        check,
+        f"cat >>{_path(path)} || exit 1",
+        "begin",
+        "end",
+    )
+
+
+def unpack_script(directory: str) -> str:
+    """Unpacks the tar archive in its input, without the owners in it."""
+    return _in(directory, "tar xof - || exit 1", "begin", "end")
+
+
+def make_directory_script(directory: str, path: str) -> str:
+    """Creates a directory."""
+    return _in(directory, f"mkdir -p -- {_path(path)} || exit 1", "begin", "end")
+
+
+def remove_script(directory: str, paths: Sequence[str]) -> str:
+    """Deletes files."""
+    return _in(directory, *(f"rm -f -- {_path(path)} || exit 1" for path in paths), "begin", "end")
+
+
+def commit_script(directory: str, moves: Sequence[tuple[str, str, float]], staging: str) -> str:
+    """Flushes files and renames them, the last one after the others are flushed."""
+    *others, last = moves
+    parents = sorted({str(PurePosixPath(new).parent) for _, new, _ in moves})
+    steps = ["# Old versions of sync flush everything, whatever they are given."]
+    for old, _, modified_at in moves:
+        steps.append(f"flush {_path(old)}")
+        steps.append(f"TZ=UTC0 touch -t {_stamp(modified_at)} -- {_path(old)}")
+    steps += [f"mkdir -p -- {_path(parent)} || exit 1" for parent in parents]
+    steps += [f"move {_path(old)} {_path(new)}" for old, new, _ in others]
+    steps += [f"flush {_path(parent)}" for parent in parents]
+    steps += [f"move {_path(last[0])} {_path(last[1])}", "flush ./.", f"rm -rf -- {_path(staging)}"]
+    steps += ["rmdir .tfckpt/copying 2>/dev/null"]
+    return _in(
+        directory,
+        _FLUSH,
+        f"""move() {{
+  if [ -e "$2" ] || [ -L "$2" ]; then
+    echo "$2 exists; it was not replaced" >&2
+    exit {EXISTS}
+  fi
+  mv -- "$1" "$2" || exit 1
+}}""",
+        *steps,
+        "begin",
+        "end",
+    )
+
+
+def read_script(directory: str, path: str) -> str:
+    """Prints `+` and the content of a file, or `-` if there is none."""
+    name = _path(path)
+    show = f"if [ -e {name} ]; then echo +; cat <{name} || exit 1; else echo -; fi"
+    return _in(directory, "begin", show, "end")
+
+
+def write_script(directory: str, path: str, size: int) -> str:
+    """Replaces a file by its input of `size` bytes, unless some of it is missing."""
+    place = PurePosixPath(path)
+    temporary = _path(str(place.with_name(f".{place.name}.tfckpt.tmp")))
+    return _in(
+        directory,
+        _SIZE,
+        _FLUSH,
+        f"cat >{temporary} || exit 1",
+        _expect_size(temporary, size),
+        f"flush {temporary}",
+        f"mv -f -- {temporary} {_path(path)} || exit 1",
+        f"flush {_path(str(place.parent))}",
+        "begin",
+        "end",
+    )
+
+
+_FLUSH = """flush() { sync -- "$1" 2>/dev/null || sync; }
+"""
+
+
+def _in(directory: str, *lines: str) -> str:
+    return "\n".join([f"cd -- {_path(directory)} || exit 1", *lines])
+
+
+def _path(path: str) -> str:
+    """Returns a path as one word for `sh` that no program takes for an option."""
+    return quote(path if path.startswith("/") else f"./{path}")
+
+
+def _expect_size(word: str, size: int) -> str:
+    problem = f"a file does not have {size} bytes, as if something else wrote to it"
+    return f'if [ "$(size {word})" -ne {size} ]; then echo "{problem}" >&2; exit 1; fi'
+
+
+def _stamp(at: float) -> str:
+    return time.strftime("%Y%m%d%H%M.%S", time.gmtime(max(0.0, at)))

@@ -1,0 +1,201 @@
+"""The files of a checkpoint to copy: opened at once, so that a prune does not end the copy."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from tfckpt_trainer.bundle.index import index_path, read_shard_count, shard_path
+from tfckpt_trainer.bundle.links import open_inside
+from tfckpt_trainer.bundle.verify import Progress
+from tfckpt_trainer.catalog.scan.checkpoint_files import Identity
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.history import list_directory
+from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
+from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
+from tfckpt_trainer.rundir.documents import copy_of, decode
+from tfckpt_trainer.rundir.files import open_plain, read_bounded
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+
+_CHUNK = 4 << 20
+
+
+class SourceFile:
+    """One file to copy.
+
+    Attributes:
+        name: Its path relative to the run directory, here and at the destination.
+        size: Its size in bytes.
+        modified_at: Its modification time, in seconds since the epoch.
+        identity: Size, modification time in nanoseconds and inode; None if it is only in memory.
+    """
+
+    def __init__(self, name: str, file: BinaryIO, modified_at: float | None = None) -> None:
+        self.name = name
+        self.identity: Identity | None = None
+        self._file = file
+        self._digest = ""
+        if modified_at is None:
+            facts = os.fstat(file.fileno())
+            self.identity = facts.st_size, facts.st_mtime_ns, facts.st_ino
+            self.size, self.modified_at = facts.st_size, facts.st_mtime
+        else:
+            self.size, self.modified_at = file.seek(0, io.SEEK_END), modified_at
+
+    @property
+    def open_path(self) -> Path | None:
+        """A path by which another process reads the file, even if it was deleted; else None."""
+        if self.identity is None:
+            return None
+        path = Path(f"/proc/{os.getpid()}/fd/{self._file.fileno()}")
+        return path if path.exists() else None
+
+    def chunks(self, offset: int = 0) -> Iterator[bytes]:
+        """Yields the content from `offset` on.
+
+        Raises:
+            DamagedFileError: The file became shorter, or cannot be read.
+        """
+        computed = hashlib.sha256()
+        self._file.seek(offset)
+        left = self.size - offset
+        while left:
+            try:
+                data = self._file.read(min(_CHUNK, left))
+            except OSError as error:
+                raise DamagedFileError(f"{self.name} cannot be read: {error.strerror}.") from error
+            if not data:
+                raise DamagedFileError(f"{self.name} became shorter while it was copied.")
+            left -= len(data)
+            if not offset and not self._digest:
+                computed.update(data)
+            yield data
+        if not offset and not self._digest:
+            self._digest = computed.hexdigest()
+
+    def digest(self) -> str:
+        """Returns the SHA-256 of the content, in hexadecimal; reads the file if needed."""
+        if not self._digest:
+            for _ in self.chunks():
+                pass
+        return self._digest
+
+
+@dataclass(frozen=True)
+class SourceCheckpoint:
+    """A checkpoint to copy.
+
+    Attributes:
+        files: All its files in the order in which they get their names; the index is the last.
+        saved_at: When it was saved, in seconds since the epoch.
+    """
+
+    name: str
+    step: int | None
+    files: tuple[SourceFile, ...]
+    saved_at: float
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+
+def open_checkpoint(
+    run: RunDirectory, checkpoint: Checkpoint, opened: ExitStack
+) -> SourceCheckpoint:
+    """Opens all files of a checkpoint.
+
+    Args:
+        run: The run directory.
+        checkpoint: The checkpoint.
+        opened: Closes the files.
+
+    Raises:
+        RefusedError: It was pruned or is being written.
+        TfckptError: The index is damaged.
+        OSError: A file cannot be read.
+    """
+    name, prefix = checkpoint.name, run.root / checkpoint.name
+    try:
+        count = read_shard_count(prefix)
+        shared = [shard_path(prefix, number, count) for number in range(count)]
+        if os.path.lexists(f"{prefix}.meta"):
+            shared.append(Path(f"{prefix}.meta"))
+        index = SourceFile(
+            index_path(prefix).name, opened.enter_context(open_inside(index_path(prefix)))
+        )
+        files = [SourceFile(p.name, opened.enter_context(open_inside(p))) for p in shared]
+        own = _worker_files(run, name, opened)
+    except FileNotFoundError as error:
+        raise _pruned(run, name) from error
+    return SourceCheckpoint(
+        name=name,
+        step=checkpoint.step,
+        files=(*own, *files, *_records(run, name), index),
+        saved_at=checkpoint.saved_at,
+    )
+
+
+def verify_source(run: RunDirectory, source: SourceCheckpoint, on_progress: Progress) -> None:
+    """Reads the opened files of a checkpoint, and compares them with their checksums.
+
+    Raises:
+        RefusedError: It is damaged, or was pruned or saved again since it was opened.
+    """
+    try:
+        found = verify_checkpoint(run, source.name, on_progress=on_progress)
+    except UsageError as error:
+        raise _pruned(run, source.name) from error
+    assert found is not None
+    if found.record.fault is not None:
+        raise RefusedError(
+            f"{source.name} is damaged and was not copied: {found.record.fault.message}. See all "
+            f"damage with `tfckpt-tui verify {shlex.quote(str(run.root))} "
+            f"{shlex.quote(source.name)}`, and copy another checkpoint."
+        )
+    for file in source.files:
+        if file.identity is not None and found.record.files.get(file.name) != file.identity:
+            raise RefusedError(f"{source.name} changed while it was read. Copy it again later.")
+
+
+def _worker_files(run: RunDirectory, name: str, opened: ExitStack) -> list[SourceFile]:
+    own = run.worker_state_directory(name)
+    paths = [Path(e.path) for e in list_directory(own) if e.is_file(follow_symlinks=False)]
+    return [
+        SourceFile(path.relative_to(run.root).as_posix(), opened.enter_context(open_plain(path)))
+        for path in sorted(paths)
+    ]
+
+
+def _records(run: RunDirectory, name: str) -> list[SourceFile]:
+    """Returns the record and its copy, both from the one that is not damaged."""
+    for path in (run.record(name), copy_of(run.record(name))):
+        try:
+            data = read_bounded(path)
+            decode(data, CheckpointRecord, path.name)
+        except (FileNotFoundError, NotADirectoryError, DamagedFileError):
+            continue
+        modified_at = os.stat(path).st_mtime
+        names = (run.record_copy(name), run.record(name))
+        return [
+            SourceFile(one.relative_to(run.root).as_posix(), io.BytesIO(data), modified_at)
+            for one in names
+        ]
+    return []
+
+
+def _pruned(run: RunDirectory, name: str) -> RefusedError:
+    place, quoted = shlex.quote(str(run.root)), shlex.quote(name)
+    return RefusedError(
+        f"{name} was pruned before it could be copied. Bring it back with `tfckpt-tui undo "
+        f"{place}`, keep it with `tfckpt-tui pin {place} {quoted}`, and copy it again."
+    )

@@ -1,0 +1,273 @@
+"""One connection to another host: scripts for its shell, and data for them.
+
+A script travels as data, in front of the data that it reads. So no path is ever part of a command
+line that the user's login shell on the host interprets, whichever shell that is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import IO
+
+from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
+from tfckpt_tui.services.copying.address import HostPath
+from tfckpt_tui.services.copying.destination import CutCopyError
+
+BEGIN, END = b"tfckpt-begin\n", b"\ntfckpt-end\n"
+"""Around the answer of a script; start-up files of a shell may print something before it."""
+
+EXISTS = 17
+"""Exit status of a script that would have replaced a file."""
+
+_SSH_FAILED = 255
+_UNSUPPORTED = frozenset({1, 2, 3, 4})
+"""Exit statuses of an rsync that lacks an option, or does not understand the other rsync."""
+
+_LONGEST_PARENT = 60
+"""Bytes of a directory for a socket, whose path has at most 108 with what ssh adds."""
+
+_END_SECONDS = 2.0
+_FULL = ("No space left on device", "Disk quota exceeded")
+
+_PREAMBLE = f"""LC_ALL=C; export LC_ALL; unset CDPATH
+begin() {{ printf '{BEGIN.decode().rstrip()}\\n'; }}
+end() {{ printf '\\ntfckpt-end\\n'; }}
+"""
+
+
+class SshConnection:
+    """A connection that several commands share, so that a password is asked once."""
+
+    def __init__(self, target: HostPath, seconds: float) -> None:
+        """Prepares the connection.
+
+        Args:
+            target: The host.
+            seconds: How long the host may take to answer.
+        """
+        self._target = target
+        self._seconds = seconds
+        self._socket = ""
+        self._opened = ExitStack()
+        self._master: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] | None = None
+
+    def open(self, script: str) -> bytes:
+        """Connects, runs a first script, and returns its answer.
+
+        Raises:
+            TfckptError: The host cannot be reached, or the script failed.
+        """
+        parent = tempfile.gettempdir()
+        # The path of a socket is short on every system.
+        parent = parent if len(parent) < _LONGEST_PARENT else "/tmp"  # noqa: S108
+        place = tempfile.mkdtemp(prefix="tfckpt-", dir=parent)
+        self._opened.callback(shutil.rmtree, place, ignore_errors=True)
+        self._socket = f"{place}/s"
+        self._errors = self._opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+        # `cat` ends with the input, so the host ends the connection if this process is killed.
+        text = _encoded(f"{script}\nexec cat >/dev/null\n")
+        master = self._start(["-o", "ControlMaster=yes"], len(text), self._errors)
+        self._opened.callback(_end, master, seconds=_END_SECONDS)
+        self._master = master
+        _write(master, [text])
+        received = b""
+        while not received.endswith(END):
+            piece = _read_some(master)
+            if not piece:
+                status, message = master.wait(), _problem(self._errors)
+                raise (
+                    self._unreachable(message)
+                    if status == _SSH_FAILED
+                    else self._failed(status, message)
+                )
+            received += piece
+        return _answer(received)
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._opened.close()
+
+    def run(self, script: str, data: Iterable[bytes] = ()) -> bytes:
+        """Runs a script, and returns its answer.
+
+        Args:
+            script: Commands for `sh`.
+            data: The standard input of its commands.
+
+        Raises:
+            CutCopyError: The connection was lost, or the disk of the host is full.
+            RefusedError: The script would have replaced a file.
+            TfckptError: The script failed.
+        """
+        text = _encoded(script)
+        with tempfile.TemporaryFile() as errors:
+            process = self._start(["-o", "ControlMaster=no"], len(text), errors)
+            try:
+                _write(process, [text])
+                _write(process, data)
+                received = _read_all(process)
+                self._check(process.wait(), _problem(errors))
+            finally:
+                _end(process)
+        return _answer(received)
+
+    def rsync(self, source: Path, target: str, on_output: Callable[[bytes], None]) -> bool:
+        """Sends a file by rsync, which goes on where a part of it exists.
+
+        Args:
+            source: The file.
+            target: The path on the host.
+            on_output: Called with what rsync prints about its progress.
+
+        Returns:
+            Whether the two programs can do this.
+
+        Raises:
+            CutCopyError: The connection was lost, or the disk of the host is full.
+            TfckptError: rsync failed.
+        """
+        words = ["rsync", "--append-verify", "--copy-links", "--protect-args", "--info=progress2"]
+        words += ["--rsh", " ".join(self._ssh("-o", "ControlMaster=no"))]
+        words += ["--", str(source), f"{self._target.bracketed_host}:{target}"]
+        with tempfile.TemporaryFile() as errors:
+            process = _popen(words, stdin=subprocess.DEVNULL, errors=errors)
+            try:
+                while piece := _read_some(process):
+                    on_output(piece)
+                status = process.wait()
+                if status in _UNSUPPORTED and self._is_connected:
+                    return False
+                self._check(status, _problem(errors))
+            finally:
+                _end(process)
+        return True
+
+    @property
+    def _is_connected(self) -> bool:
+        return self._master is not None and self._master.poll() is None
+
+    def _ssh(self, *options: str) -> list[str]:
+        alive = max(1, round(self._seconds / 3))
+        words = ["ssh", "-T", "-o", f"ControlPath={self._socket}", "-o", "LogLevel=ERROR"]
+        words += ["-o", f"ConnectTimeout={max(1, round(self._seconds))}"]
+        words += ["-o", f"ServerAliveInterval={alive}", "-o", "ServerAliveCountMax=3"]
+        words += ["-o", "ClearAllForwardings=yes", "-o", "RemoteCommand=none", *options]
+        return words if self._target.port is None else [*words, "-p", str(self._target.port)]
+
+    def _start(self, options: list[str], size: int, errors: IO[bytes]) -> subprocess.Popen[bytes]:
+        # Read by `dd` byte by byte, so that the rest is left for the commands of the script.
+        command = f"""exec sh -c 'eval "$(dd bs=1 count={size} 2>/dev/null)"'"""
+        words = [*self._ssh(*options), "--", self._target.host, command]
+        return _popen(words, stdin=subprocess.PIPE, errors=errors)
+
+    def _check(self, status: int, message: str) -> None:
+        if status == 0:
+            return
+        if status == _SSH_FAILED or not self._is_connected:
+            reason = _problem(self._errors) if self._errors is not None else ""
+            reason = (reason or message).rstrip(".")
+            raise CutCopyError(
+                f"The connection to {self._target.host} was lost{f' ({reason})' if reason else ''}."
+                " See whether the host can be reached"
+            )
+        raise self._failed(status, message)
+
+    def _failed(self, status: int, message: str) -> TfckptError:
+        host = self._target.host
+        if any(full in message for full in _FULL):
+            return CutCopyError(f"The disk of {self._target} is full. Make room there")
+        if status == EXISTS:
+            return RefusedError(f"On {host}, {message}.")
+        return TfckptError(
+            f"{host} answers: {message or f'exit status {status}'}. Check the path and its "
+            f"permissions with `ssh {host}`."
+        )
+
+    def _unreachable(self, message: str) -> TfckptError:
+        host = self._target.host
+        port = "" if self._target.port is None else f"-p {self._target.port} "
+        return TfckptError(
+            f"ssh cannot connect to {host}: {message.removeprefix('ssh: ').rstrip('.')}. "
+            f"Try it with `ssh {port}{host}`."
+        )
+
+
+def _popen(words: list[str], *, stdin: int, errors: IO[bytes]) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        return subprocess.Popen(
+            words, stdin=stdin, stdout=subprocess.PIPE, stderr=errors, env=environment
+        )
+    except FileNotFoundError:
+        raise UsageError(
+            f"This machine has no `{words[0]}`. Install it, such as with "
+            "`apt-get install openssh-client`."
+        ) from None
+
+
+def _write(process: subprocess.Popen[bytes], data: Iterable[bytes]) -> None:
+    """Writes to a process; if it has ended, its status tells why."""
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):
+        for piece in data:
+            process.stdin.write(piece)
+        process.stdin.flush()
+
+
+def _read_some(process: subprocess.Popen[bytes]) -> bytes:
+    assert process.stdout is not None
+    return os.read(process.stdout.fileno(), 1 << 16)
+
+
+def _read_all(process: subprocess.Popen[bytes]) -> bytes:
+    """Closes the input of a process, and returns all that it prints."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with suppress(BrokenPipeError):
+        process.stdin.close()
+    return process.stdout.read()
+
+
+def _end(process: subprocess.Popen[bytes], seconds: float = 0.0) -> None:
+    """Ends a process; it may take some seconds after the end of its input."""
+    with suppress(OSError):
+        if process.stdin is not None:
+            process.stdin.close()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def _encoded(script: str) -> bytes:
+    return os.fsencode(_PREAMBLE + script)
+
+
+def _answer(received: bytes) -> bytes:
+    """Returns what a script printed between its marks."""
+    _, begun, rest = received.partition(BEGIN)
+    answer, ended, _ = rest.rpartition(END)
+    if not (begun and ended):
+        raise TfckptError(
+            "The host ended a command without an answer. Its account may not run commands; check "
+            "with `ssh HOST echo works`."
+        )
+    return answer
+
+
+def _problem(errors: IO[bytes]) -> str:
+    """Returns the last line of what a program printed, or the one about a full disk."""
+    errors.seek(0)
+    lines = [line for line in errors.read().decode(errors="replace").splitlines() if line.strip()]
+    full = [line for line in lines if any(words in line for words in _FULL)]
+    return (full or lines or [""])[-1].strip()
