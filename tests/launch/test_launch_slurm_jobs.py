@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -71,6 +72,13 @@ def test_a_job_that_is_requeued_waits_again(record: str, state: JobState) -> Non
 def test_no_time_limit_is_no_end() -> None:
     line = job_line(state="RUNNING", start="1795341409", end="1826877409", limit="UNLIMITED")
     assert read_jobs(["1234"], runner=RecordedSlurm(line)).jobs["1234"].ends_at is None
+
+
+@pytest.mark.parametrize(("days", "is_told"), [(50, True), (364, False)])
+def test_a_start_in_a_year_is_no_estimate(days: int, is_told: bool) -> None:
+    line = job_line(start=int(time.time()) + days * 86_400)
+    report = read_jobs(["1234"], runner=RecordedSlurm(line)).jobs["1234"]
+    assert (report.expected_start is not None) is is_told
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import shutil
@@ -15,6 +16,7 @@ from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError
 from tfckpt_trainer.launch.cluster import check_ports
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes, read_supervisor
+from tfckpt_trainer.launch.slurm.batch_script import seconds_to_save
 from tfckpt_trainer.launch.slurm.jobs import ACTIVE, WAITING, read_jobs
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.documents import load_if_exists
@@ -23,6 +25,12 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
+
+SIGNAL_EARLY_SECONDS = 60
+"""How much earlier than asked Slurm may signal a job before its time limit."""
+
+LEAST_TRAINING_SECONDS = 60
+"""Least time of a job without its end: to check the nodes, import TensorFlow and make steps."""
 
 
 def check_options(options: LaunchOptions) -> None:
@@ -71,6 +79,14 @@ def _check_slurm(options: LaunchOptions, asked: SlurmOptions) -> None:
     asked.check()
     if options.ports:
         raise UsageError("--ports cannot be used with --slurm; ports follow from the job ID.")
+    limit, early = asked.limit_seconds, seconds_to_save(options)
+    least = early + SIGNAL_EARLY_SECONDS + LEAST_TRAINING_SECONDS
+    if limit is not None and limit < least:
+        raise UsageError(
+            f"The time limit is {limit:g} s; expected at least {least} s, as in --time "
+            f"{math.ceil(least / 60)}. The workers save {early} s before it, and Slurm may say so "
+            f"{SIGNAL_EARLY_SECONDS} s earlier."
+        )
     processes = asked.least_nodes * asked.tasks_per_node
     if options.parameter_servers and processes < options.parameter_servers + 2:
         raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from tfckpt_trainer.errors import LaunchError
 
 COMMAND_SECONDS = 20.0
 """Time limit for a command of Slurm; a busy controller takes seconds."""
+
+
+_HINT = re.compile(r"Try .*--help")
 
 
 @dataclass(frozen=True)
@@ -23,8 +27,9 @@ class CommandOutput:
 
     @property
     def last_line(self) -> str:
-        """The last line that it printed, preferably an error."""
+        """The last line that it printed, preferably an error; a hint at its help is none."""
         lines = [line for line in (self.errors or self.output).splitlines() if line.strip()]
+        lines = [line for line in lines if not _HINT.match(line)] or lines
         return lines[-1].strip() if lines else f"It ended with status {self.status}."
 
 

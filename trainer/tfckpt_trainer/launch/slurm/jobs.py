@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ QUERY_SECONDS = 10.0
 
 _CLOCK_SECONDS = 3600.0
 """How much the clocks of two machines may differ before a job is taken for another one."""
+
+_LONGEST_ESTIMATE_SECONDS = 60 * 86_400.0
+"""How far ahead an estimated start may be; few partitions allow longer jobs."""
 
 _JOB_ID = re.compile(r"\d{1,18}([_+]\d{1,18})?", re.ASCII)
 _NO_TEXT = {"(null)", "N/A", "None"}
@@ -300,12 +304,17 @@ def _report(values: Mapping[str, str]) -> JobReport:
         slurm_state=values["state"],
         script=_text(values["script"]),
         reason=_text(values["reason"]),
-        expected_start=start if state in WAITING else None,
+        expected_start=_estimate(start) if state in WAITING else None,
         started_at=None if state in WAITING else start,
         ends_at=_time(values["end"]) if state is JobState.RUNNING and is_limited else None,
         submitted_at=_time(values["submitted"]),
         node_list=_text(values["nodes"]),
     )
+
+
+def _estimate(start: float | None) -> float | None:
+    """Returns when Slurm expects a job to start; it counts a job without a limit as a year."""
+    return None if start is None or start > time.time() + _LONGEST_ESTIMATE_SECONDS else start
 
 
 def _text(value: str) -> str:
