@@ -24,8 +24,12 @@ WORKERS_PER_CORE = 3
 """Most tests wait: for a process, a heartbeat, a screen."""
 WORKERS_PER_CORE_WITH_TENSORFLOW = 2
 """Each of them imports TensorFlow."""
+WORKERS_THAT_WAIT = 1
+"""One more, since one waits for Slurm for minutes."""
 MOST_WORKERS = 16
 
+LONGEST = ("test_cluster_slurm", "test_cluster_jobs", "test_screens_everywhere")
+"""Modules whose tests cannot be distributed; they begin at once."""
 FIRST = "faults"
 """These fork for every fault. A fork is cheap while its process has not imported TensorFlow."""
 SLOWEST_FIRST = ("cluster", "e2e", "tensorflow", "launch", "tui", "catalog", "rundir")
@@ -59,9 +63,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Returns the number of processes that run tests; 0, for this one, if a file is named."""
     if any(".py" in argument for argument in config.args):
         return 0
-    quick = "not tensorflow" in config.getoption("markexpr")
-    per_core = WORKERS_PER_CORE if quick else WORKERS_PER_CORE_WITH_TENSORFLOW
-    return min(MOST_WORKERS, per_core * (os.cpu_count() or 1))
+    cores = os.cpu_count() or 1
+    if "not tensorflow" in config.getoption("markexpr"):
+        return min(MOST_WORKERS, WORKERS_PER_CORE * cores)
+    return min(MOST_WORKERS, WORKERS_PER_CORE_WITH_TENSORFLOW * cores + WORKERS_THAT_WAIT)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -83,17 +88,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         names = {group[0].path.parent.name, *(["tensorflow"] if starts else [])}
         return next((n for n, name in enumerate(SLOWEST_FIRST) if name in names), sys.maxsize)
 
+    longest: list[list[pytest.Item]] = []
     forking: list[list[pytest.Item]] = []
     others: list[list[pytest.Item]] = []
     for group in groups.values():
-        (forking if group[0].get_closest_marker(FIRST) else others).append(group)
+        if group[0].path.stem in LONGEST:
+            longest.append(group)
+        else:
+            (forking if group[0].get_closest_marker(FIRST) else others).append(group)
+    longest.sort(key=lambda group: LONGEST.index(group[0].path.stem))
     ordered = sorted(others, key=place)
     computing = [group for group in ordered if place(group) < TENSORFLOW_PLACES]
     waiting = ordered[len(computing) :]
     mixed = [(COMPUTING_SHARE * n / len(computing), group) for n, group in enumerate(computing)]
     mixed += [(n / len(waiting), group) for n, group in enumerate(waiting)]
     mixed.sort(key=lambda one: one[0])
-    items[:] = [item for group in (*forking, *(group for _, group in mixed)) for item in group]
+    items[:] = [
+        item for group in (*longest, *forking, *(group for _, group in mixed)) for item in group
+    ]
 
 
 def pytest_collection_finish() -> None:

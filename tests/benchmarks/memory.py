@@ -1,4 +1,4 @@
-"""Peak resident memory of the commands that read whole checkpoints.
+"""Peak resident memory of the commands that read or write whole checkpoints.
 
     python tests/benchmarks/memory.py [--size BYTES] [--directory DIR]
 
@@ -10,9 +10,12 @@ process of its own, which tells its `VmHWM`. Python with the imports of
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).with_name("scripts")))
@@ -25,7 +28,20 @@ COMMANDS = {
     "inspect --stats": ["inspect", "RUN", "ckpt-1", "--stats"],
     "compare": ["compare", "RUN", "ckpt-1", "ckpt-2"],
     "compare --norms": ["compare", "RUN", "ckpt-1", "ckpt-2", "--norms"],
-}
+    "compare --histogram": ["compare", "RUN", "ckpt-1", "ckpt-2", "--histogram"],
+    "track": ["track", "RUN", "layer_00000/kernel"],
+    "extract --to npz": ["extract", "RUN", "ckpt-1", "--to", "npz", "-o", "RUN/w.npz"],
+    "convert": ["convert", "RUN", "new-1", "RUN/w.npz"],
+    "convert --like": ["convert", "RUN", "new-2", "RUN/w.npz", "--like", "RUN", "ckpt-1"],
+    "extract --to npy": ["extract", "RUN", "ckpt-1", "--to", "npy", "-o", "RUN/npy"],
+    "extract --to safetensors": [
+        "extract", "RUN", "ckpt-1", "--to", "safetensors", "-o", "RUN/w.safetensors"
+    ],
+    "average": ["average", "RUN", "ckpt-1", "ckpt-2"],
+    "edit --cast": ["edit", "RUN", "ckpt-1", "--cast", "layer_*", "float16", "--yes"],
+}  # fmt: skip
+NEEDED = {"w.npz"}
+"""Results that a later command reads; all others are deleted at once."""
 
 
 RUN = """
@@ -51,9 +67,15 @@ def main() -> None:
             for step in (1, 2):
                 make(Path(directory) / f"ckpt-{step}", tensors, options.size, seed=step)
             print(f"{options.size / 1e6:.0f} MB, tensors: {tensors:,}")
+            kept = {*os.listdir(directory), *NEEDED}
             for title, words in COMMANDS.items():
-                arguments = [directory if word == "RUN" else word for word in words]
-                print(f"  {title}: {peak(arguments) / 1e6:.0f} MB")
+                arguments = [word.replace("RUN", directory) for word in words]
+                began = time.monotonic()
+                used = peak(arguments) / 1e6
+                print(f"  {title}: {used:.0f} MB, {time.monotonic() - began:.1f} s")
+                for name in set(os.listdir(directory)) - kept:
+                    place = Path(directory) / name
+                    shutil.rmtree(place) if place.is_dir() else place.unlink()
 
 
 def peak(words: list[str]) -> int:

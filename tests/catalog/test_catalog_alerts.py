@@ -152,10 +152,11 @@ def test_a_metric_that_is_not_finite_names_the_checkpoint_to_go_back_to():
     assert f"`tfckpt-tui verify {QUOTED} ckpt-40 --finite`" in alert.advice
 
 
-def test_a_run_that_ended_with_nan_has_to_be_launched_first():
+def test_a_run_that_ended_with_nan_goes_back_at_its_next_start():
     chief = a_worker(not_finite=[not_finite("loss")])
     (alert,) = find_alerts(ROOT, [(chief, WorkerState.EXITED)], HISTORY)
-    assert alert.advice.startswith("Launch the run again, then go back to it with")
+    command = f"`tfckpt-tui restore {QUOTED} --name ckpt-40 --next-start`"
+    assert alert.advice.startswith(f"Go back to it with {command}, then launch the run again.")
 
 
 def test_without_a_finite_checkpoint_there_is_none_to_go_back_to():

@@ -11,7 +11,8 @@
 #   cluster.sh boot I        start host I again
 #   cluster.sh cut I         take the network of host I away; `heal I` gives it back
 #
-# State is in $CLUSTER_DIR. Partition `urgent` preempts partition `batch`.
+# State is in $CLUSTER_DIR. Partition `urgent` preempts partition `batch`: PREEMPT_MODE is REQUEUE or
+# CANCEL. SITE_CONF has further lines for slurm.conf, which replace those of the same name.
 set -euo pipefail
 dir=${CLUSTER_DIR:-${TMPDIR:-/tmp}/tfckpt-cluster}
 
@@ -67,7 +68,7 @@ SelectTypeParameters=CR_CPU
 SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=1,sched_interval=1,sched_min_interval=0,batch_sched_delay=0
 PreemptType=preempt/partition_prio
-PreemptMode=REQUEUE
+PreemptMode=${PREEMPT_MODE:-REQUEUE}
 SlurmUser=root
 SlurmdUser=root
 SlurmdParameters=config_overrides
@@ -85,12 +86,14 @@ KillWait=10
 MinJobAge=600
 ReturnToService=2
 NodeName=$prefix[0-$last] NodeAddr=$prefix[0-$last] CPUs=16 RealMemory=8000 Gres=gpu:4 State=UNKNOWN
-PartitionName=batch Nodes=$prefix[0-$last] Default=YES MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE OverSubscribe=NO GraceTime=${GRACE_SECONDS:-15}
+PartitionName=batch Nodes=$prefix[0-$last] Default=YES MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=${PREEMPT_MODE:-REQUEUE} OverSubscribe=NO GraceTime=${GRACE_SECONDS:-15}
 PartitionName=urgent Nodes=$prefix[0-$last] MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
+${SITE_CONF:-}
 C
   # Devices like /dev/null stand for GPUs: Slurm only hands out their numbers.
   for i in 0 1 2 3; do mknod "$dir/gpu$i" c 1 3; done
   echo "NodeName=$prefix[0-$last] Name=gpu File=$dir/gpu[0-3]" >"$dir/gres.conf"
+  printf 'CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\n%s\n' "${CGROUP_CONF:-}" >"$dir/cgroup.conf"
 }
 
 case ${1:-} in
@@ -191,7 +194,7 @@ boot)
 cut) ip link set "v$prefix$2" down ;;
 heal) ip link set "v$prefix$2" up ;;
 *)
-  sed -n '2,15p' "$0"
+  sed -n '2,16p' "$0"
   exit 2
   ;;
 esac

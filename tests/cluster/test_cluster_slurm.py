@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -99,6 +100,16 @@ def test_a_job_near_its_limit_saves_and_goes_on_with_the_nodes_that_it_gets(run)
     ]
 
 
+@pytest.mark.skipif("REAL_TIME_LIMIT" not in os.environ, reason="Set REAL_TIME_LIMIT=1.")
+def test_slurm_announces_the_limit_of_a_job_in_time(run):
+    job = run.launch_worker(*TRAINS, options=("--time", "1"))
+    run.wait_for_files("ready-0", "saved-0")
+    (run.root / "ready-0").unlink()
+    run.cluster.release(job)
+    run.wait_for_files("ready-0")
+    assert run.job.requeues == 1
+
+
 def test_a_start_without_a_step_delays_the_next_one(run):
     job = run.launch_worker("save-on-term", "beat", "ready", "sleep=600")
     run.wait_for_files("ready-0")
@@ -173,6 +184,9 @@ def test_a_start_on_another_node_waits_until_the_cut_off_one_has_saved_and_ended
     host = run.cluster.number(node)
     run.cluster.control("cut", host)
     try:
+        # As Slurm does after its timeout: the job is requeued.
+        down = ("State=DOWN", "Reason=cut")
+        run.cluster.call("scontrol", "update", f"NodeName={node}", *down)
         run.cluster.release(job)
         run.wait_for_message(f"still runs on {node} (process {cut_off.pid}).")
         # It trained on, and leaves no process beside the new ones.
@@ -182,6 +196,7 @@ def test_a_start_on_another_node_waits_until_the_cut_off_one_has_saved_and_ended
         assert not run.messages(JournalKind.FAILED)
     finally:
         run.cluster.control("heal", host)
+        run.cluster.call("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
 
 def test_a_preempted_job_saves_within_the_grace_time_and_goes_on_later(run):

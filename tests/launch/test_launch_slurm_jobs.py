@@ -18,7 +18,7 @@ from tfckpt_trainer.errors import LaunchError, UsageError
 from tfckpt_trainer.launch import preflight
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.slurm.commands import run_command
+from tfckpt_trainer.launch.slurm.commands import ask_slurm, run_command
 from tfckpt_trainer.launch.slurm.jobs import JobState, cancel_job, is_job_id, parse_jobs, read_jobs
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.documents import store
@@ -262,3 +262,16 @@ def test_a_launch_on_this_machine_ends_the_story_of_an_earlier_job(
     launch(options)
     assert slurm.asked("squeue") == 1
     assert not run.job_file.exists()
+
+
+def test_a_command_that_takes_too_long_is_quoted() -> None:
+    # As sbatch does while the queue is full.
+    script = "echo 'sbatch: error: unable to accept job, sleeping and retrying.' >&2; sleep 60"
+    with pytest.raises(LaunchError) as caught:
+        ask_slurm(["sh", "-c", script], seconds=1.0)
+    assert str(caught.value) == (
+        "`sh` did not end within 1 s. It said: sbatch: error: unable to accept job, sleeping and "
+        "retrying."
+    )
+    with pytest.raises(LaunchError, match="Check with `sinfo` whether Slurm works"):
+        ask_slurm(["sleep", "60"], seconds=0.1)

@@ -20,6 +20,11 @@ from waiting import wait_until
 pytestmark = pytest.mark.tensorflow
 
 
+def is_saved(run: RunDirectory, name: str) -> bool:
+    """Whether a checkpoint is committed, and no save is under way."""
+    return (run.root / f"{name}.index").exists() and not list(run.saving_directory.iterdir())
+
+
 def interrupt_commit(run: RunDirectory, name: str) -> None:
     """Puts a checkpoint back to where it was when a crash had cut off its commit."""
     record = load(run.record(name), CheckpointRecord)
@@ -40,8 +45,7 @@ def test_the_next_save_notes_that_it_completed_an_interrupted_one(make_run, back
     for step in training:
         if step == 1:
             # In the background, the first save may still be under way.
-            while not list(run.root.glob("ckpt-1.index")) or list(run.saving_directory.iterdir()):
-                pass
+            wait_until(lambda: is_saved(run, "ckpt-1"), 10, "the first save")
             interrupt_commit(run, "ckpt-1")
     assert {path.stem for path in run.root.glob("*.index")} == {"ckpt-1", "ckpt-2"}
     saves = [e for e in read_entries(run) if e.kind is JournalKind.SAVE and e.checkpoint]

@@ -64,7 +64,7 @@ class Cluster:
         """The file with the output of worker `index`."""
         return self.run_dir.with_name(f"{self.run_dir.name}-worker-{index}.log")
 
-    def wait(self, timeout: float = 120) -> list[int]:
+    def wait(self, timeout: float = 300) -> list[int]:
         """Returns the exit statuses of all workers."""
         return [process.wait(timeout) for process in self.processes]
 

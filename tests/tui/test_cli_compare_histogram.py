@@ -95,3 +95,13 @@ def test_damage_is_said_and_is_a_problem(tool, run):
     assert said.code == 1
     assert "model/w" in said.data
     assert "does not match its checksum" in said.data
+
+
+def test_edges_that_are_close_have_as_many_digits_as_they_need(tool, tmp_path):
+    for step in (1, 2):
+        values = np.linspace(1.0, 1.0 + 1e-9, 17) * (step - 1)
+        write(tmp_path / f"ckpt-{step}", {"w": array(values)})
+    lines = tool("compare", tmp_path, "1", "2", "--histogram").data.splitlines()
+    ends = [line.split("#")[0] for line in lines if " to " in line]
+    assert len(set(ends)) == len(ends) == 16
+    assert ends[-1].split()[-1] == "1.000000001"

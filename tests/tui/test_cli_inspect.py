@@ -934,3 +934,17 @@ def test_one_that_was_rotated_away_meanwhile_is_passed_over(tmp_path: Path) -> N
     answer = _verified(made.run, listed, FileScanner(tmp_path), finite=False)
     assert isinstance(answer, Checkpoint)
     assert "There is no checkpoint ckpt-1" in answer.problem
+
+
+def test_compare_says_why_a_tensor_could_not_be_read(
+    tool: Tool, open_place: Path, become_nobody: Callable[[], None]
+) -> None:
+    for step in (1, 2):
+        save(open_place, step)
+    (open_place / "ckpt-2.data-00000-of-00001").chmod(0)
+    become_nobody()
+    said = tool("compare", open_place, "1", "2", "--norms")
+    assert said.code == 1
+    assert "changed (not read)" in said.data
+    assert "(damaged)" not in said.data
+    assert "ckpt-2.data-00000-of-00001: Permission denied" in said.words

@@ -117,3 +117,13 @@ def test_what_cannot_be_tracked_is_said(tool, run, words, message):
     said = tool("track", run, *words)
     assert said.code == 2
     assert message in said.words
+
+
+def test_a_checkpoint_that_cannot_be_restored_is_not_passed_over(tool, run):
+    (run / "ckpt-2.data-00000-of-00001").unlink()
+    said = tool("track", run, "m/w", "--json")
+    assert said.code == 1
+    found = {one["name"]: one for one in said.json["checkpoints"]}
+    assert found["ckpt-2"]["norm"] is None
+    assert "ckpt-2.data-00000-of-00001 is missing" in found["ckpt-2"]["problem"]
+    assert found["ckpt-4"]["compared_with"] == "ckpt-1"

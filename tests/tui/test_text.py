@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_tui.formats.text import LONGEST, UNSAFE, cell_width, clean, clean_lines, cut, pad
+from tfckpt_tui.formats.text import (
+    LONGEST,
+    UNSAFE,
+    cell_width,
+    clean,
+    clean_lines,
+    cut,
+    pad,
+    strategy_words,
+)
 
 ANY_TEXT = st.text(st.characters(categories=None))
 
@@ -65,3 +74,17 @@ def test_a_text_is_cut_to_cells_and_padded_to_cells(text: str, width: int) -> No
 def test_a_cut_keeps_all_that_fits() -> None:
     assert cut("損失 1", 5) == "損失 "
     assert cut("損失", 3) == "損"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("_DefaultDistributionStrategy", "one device (default)"),
+        ("_DefaultDistributionStrategyV1", "one device (default)"),
+        ("MirroredStrategyV1", "MirroredStrategy"),
+        ("MultiWorkerMirroredStrategy", "MultiWorkerMirroredStrategy"),
+        ("Own\x1b", "Own␛"),
+    ],
+)
+def test_a_strategy_is_shown_by_a_name_that_users_know(name: str, words: str) -> None:
+    assert strategy_words(name) == words

@@ -171,7 +171,7 @@ def not_finite_alert(
         metrics: Metrics of the chief: means over all replicas, or values that it reported.
         checkpoints: All checkpoints, newest first.
         of_others: Further metrics, with the index of the worker that reported them.
-        has_ended: Whether a command needs a launch first.
+        has_ended: Whether no trainer takes commands.
     """
     found = [(metric.name, metric) for metric in metrics]
     found += [(f"{metric.name} of worker {index}", metric) for index, metric in of_others]
@@ -184,9 +184,9 @@ def not_finite_alert(
         name = shlex.quote(checkpoint.name)
         back = f"The newest checkpoint with finite metrics is {checkpoint.name}."
         advice = (
-            f"{'Launch the run again, then go' if has_ended else 'Go'} back to it with "
-            f"`tfckpt-tui restore {root_word} --name {name}`. To check its values first, use "
-            f"`tfckpt-tui verify {root_word} {name} --finite`."
+            f"Go back to it with `tfckpt-tui restore {root_word} --name {name}"
+            f"{' --next-start`, then launch the run again' if has_ended else '`'}. To check its "
+            f"values first, use `tfckpt-tui verify {root_word} {name} --finite`."
         )
     title = f"{who} is {_VALUES.get(first.value, first.value)}"
     return Alert(NOT_FINITE, title, f"{_not_finite_in_words(found)}. {back}", advice)

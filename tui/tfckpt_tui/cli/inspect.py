@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
+from typing import TypeVar
 
 import click
 import msgspec
@@ -20,14 +22,22 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
-from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_table
+from tfckpt_tui.cli.output import (
+    ReadProgress,
+    print_json,
+    print_line,
+    print_message,
+    print_table,
+)
 from tfckpt_tui.cli.tensors.difference_lines import print_differences
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.checkpoint_columns import metric_text
+from tfckpt_tui.formats.checkpoint_columns import derivation_words, metric_text
 from tfckpt_tui.services.compare import (
     Comparison,
+    MeasuredDifference,
     compare_checkpoints,
     difference_of_each,
+    find_differing,
     measure,
     worst_first,
 )
@@ -43,6 +53,10 @@ from tfckpt_tui.services.inspect import inspect as look_into
 from tfckpt_tui.services.report import Json, look_up
 
 Figures = dict[str, Statistics | None]
+_MeasuredT = TypeVar("_MeasuredT")
+
+_MOST_PROBLEMS = 5
+"""Problems that `compare` prints."""
 
 
 @click.command()
@@ -112,24 +126,43 @@ def compare(
     cannot be restored, or if a tensor is damaged or cannot be read.
     """
     found = compare_checkpoints(run, look_up(run, before), look_up(run, after))
-    measured = None
+    measured, unread = None, dict[str, str]()
     if norms:
-        read = list(measure(run, found))
+        changed = [one.name for one in found.tensors if one.difference is Difference.CHANGED]
+        read = list(_metered(found, changed, measure(run, found)))
         measured = {one.name: one.change for one in read if one.change is not None}
         unread = {one.name: one.problem for one in read if one.problem}
-        found = replace(found, damage={**found.damage, **unread})
-    differences = [] if pattern is None else list(difference_of_each(run, found, pattern))
-    unread = {one.name: one.problem for one in differences if one.problem}
-    found = replace(found, damage={**found.damage, **unread})
+    differences: list[MeasuredDifference] = []
+    if pattern is not None:
+        names = find_differing(found, pattern)
+        differences = list(_metered(found, names, difference_of_each(run, found, names)))
+    unread |= {one.name: one.problem for one in differences if one.problem}
+    known = found.damage
+    found = replace(found, damage={**known, **unread})
     if as_json:
         figures = None if pattern is None else {one.name: one.statistics for one in differences}
         print_json(_comparison_data(found, measured, figures))
     else:
-        _print_comparison(found, measured, everything)
+        _print_comparison(found, measured, everything, unread.keys() - known.keys())
+        _print_unread(unread if pattern is None else {})
     if pattern is not None and not as_json:
         print_line()
         print_differences(found, differences)
     return int(ExitCode.PROBLEM if found.problems or found.damage else ExitCode.DONE)
+
+
+def _metered(
+    found: Comparison, names: Sequence[str], work: Iterator[_MeasuredT]
+) -> Iterator[_MeasuredT]:
+    """Shows progress while tensors are read from both checkpoints, in the order of their names."""
+    sizes = [2 * found.variables[name].size if name in found.variables else 0 for name in names]
+    total, meter = sum(sizes), ReadProgress("reading")
+    try:
+        for done, measured in zip(accumulate(sizes), work, strict=True):
+            meter(done, total)
+            yield measured
+    finally:
+        meter.close()
 
 
 def _measured(
@@ -201,10 +234,7 @@ def _print_inspection(
 
 def _print_derivation(made: Derivation) -> None:
     """Prints from which checkpoints this one was made."""
-    sources = (
-        one.name if one.weight is None else f"{one.name} ({one.weight:.4g})" for one in made.sources
-    )
-    print_line(f"made by     {made.operation} of {', '.join(sources)}")
+    print_line(f"made by     {derivation_words(made)}")
     for change in made.changes:
         print_line(f"            {change}")
 
@@ -346,7 +376,10 @@ def _finite(number: float | None) -> float | None:
 
 
 def _print_comparison(
-    found: Comparison, measured: dict[str, TensorChange] | None, everything: bool
+    found: Comparison,
+    measured: dict[str, TensorChange] | None,
+    everything: bool,
+    unread: Collection[str],
 ) -> None:
     counts = ", ".join(
         f"{found.count(kind):,} {_WORDS[kind]}" for kind in Difference if found.count(kind)
@@ -366,7 +399,7 @@ def _print_comparison(
     rows = [
         [
             found.path(one.name),
-            _difference_words(found, one),
+            _difference_words(found, one, one.name in unread),
             _side(one.before),
             _side(one.after),
             *(_change_words(measured.get(one.name)) if measured is not None else ()),
@@ -375,6 +408,15 @@ def _print_comparison(
     ]
     if rows:
         print_table(header, rows, right={4, 5, 6})
+
+
+def _print_unread(unread: Mapping[str, str]) -> None:
+    """Prints why tensors could not be read; a histogram says so in its place."""
+    problems = list(dict.fromkeys(unread.values()))
+    for problem in problems[:_MOST_PROBLEMS]:
+        print_message(problem)
+    if len(problems) > _MOST_PROBLEMS:
+        print_message(f"{len(problems) - _MOST_PROBLEMS} more tensors could not be read.")
 
 
 _WORDS = {
@@ -387,9 +429,10 @@ _WORDS = {
 }
 
 
-def _difference_words(found: Comparison, one: TensorComparison) -> str:
+def _difference_words(found: Comparison, one: TensorComparison, is_unread: bool) -> str:
     parts = " (saved in other parts)" if one.unknown else ""
-    return _WORDS[one.difference] + parts + (" (damaged)" if one.name in found.damage else "")
+    damage = " (damaged)" if one.name in found.damage else ""
+    return _WORDS[one.difference] + parts + (" (not read)" if is_unread else damage)
 
 
 def _side(entry: TensorEntry | None) -> str:

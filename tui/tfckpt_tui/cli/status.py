@@ -19,6 +19,7 @@ from tfckpt_tui.cli.output import print_json, print_line, print_message, print_t
 from tfckpt_tui.formats import checkpoint_columns, units
 from tfckpt_tui.formats.checkpoint_columns import Row
 from tfckpt_tui.formats.checkpoint_filter import Filter, parse_filter
+from tfckpt_tui.formats.text import strategy_words
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.report import (
     checkpoints_report,
@@ -121,7 +122,7 @@ def _print_status(report: dict[str, Any]) -> None:
     print_line(f"state     {run['state']}" + (f": {run['reason']}" if run["reason"] else ""))
     if run["strategy"]:
         processes = units.processes(run["cluster"], run["worker_count"])
-        print_line(f"strategy  {run['strategy']}, {processes}")
+        print_line(f"strategy  {strategy_words(run['strategy'])}, {processes}")
     print_line(f"step      {step} on branch {run['branch']}")
     if report["job"] is not None:
         print_line(f"job       {_job_text(report['job'])}")

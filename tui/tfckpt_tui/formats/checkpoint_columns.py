@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.rundir.records.checkpoint import Derivation
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 
@@ -276,6 +277,23 @@ def metric_text(checkpoint: Checkpoint, name: str) -> str:
     return f"{NOT_FINITE} {units.metric(float(broken))}"
 
 
+def derivation_words(made: Derivation) -> str:
+    """Returns how a checkpoint was made from others: `average of ckpt-1 (0.5), ckpt-2 (0.5)`."""
+    sources = (
+        one.name if one.weight is None else f"{one.name} ({one.weight:.4g})" for one in made.sources
+    )
+    return f"{made.operation} of {', '.join(sources)}"
+
+
+def _why_saved(row: Row) -> str:
+    """Returns the problem of a checkpoint, what it was made from, or why it was saved."""
+    checkpoint = row.checkpoint
+    made = checkpoint.record.derived if checkpoint.record is not None else None
+    if checkpoint.problem or made is None:
+        return checkpoint.problem or checkpoint.trigger
+    return f"{made.operation} of {', '.join(source.name for source in made.sources)}"
+
+
 def _loss(row: Row) -> str:
     return metric_text(row.checkpoint, "loss") if "loss" in row.checkpoint.metrics else "–"
 
@@ -434,7 +452,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
     CheckpointColumn(
         key="trigger",
         value=lambda c: c.trigger,
-        text=lambda row: row.checkpoint.problem or row.checkpoint.trigger,
+        text=_why_saved,
         history=HistoryCell("why saved", 14, rank=4, align="<", stretch=1, style="muted"),
         text_filter=TextFilter("why", "command"),
         copied=lambda _, c: c.trigger,

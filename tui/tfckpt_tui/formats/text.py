@@ -20,6 +20,9 @@ of a file name that are not UTF-8), and the invisible "tag" block.
 LONGEST = 4096
 """Maximum length of a cleaned text, in characters."""
 
+_STRATEGIES = {"_DefaultDistributionStrategy": "one device (default)"}
+"""Strategies whose class has no public name."""
+
 _DELETE = 0x7F
 _CONTROL_PICTURES = 0x2400
 _PICTURE_OF_DELETE = "\u2421"
@@ -48,6 +51,16 @@ def clean_message(text: str) -> str:
 def clean_lines(text: str) -> list[str]:
     """Returns the cleaned lines of `text`, with tabs expanded."""
     return [clean(line.expandtabs(4)) for line in text.splitlines()]
+
+
+def strategy_words(name: str) -> str:
+    """Returns how a `tf.distribute` strategy is shown; safe to show.
+
+    Args:
+        name: The name of its class.
+    """
+    public = name.removesuffix("V1")
+    return _STRATEGIES.get(public, clean(public))
 
 
 def csv_line(cells: Iterable[object]) -> str:

@@ -8,6 +8,7 @@ from tfckpt_trainer.catalog.alerts import Alert
 from tfckpt_trainer.catalog.lineage import BranchStep, BranchTips
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
+from tfckpt_trainer.catalog.scan.version_one import VersionOne
 from tfckpt_trainer.rundir.health import RunState, WorkerState, knows_step
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import JournalEntry, SeriesPoint
@@ -65,6 +66,7 @@ class RunSnapshot:
         job: The batch job that runs the supervisor; None without a scheduler.
         trainer_answers: Whether a live chief executes commands.
         checkpoints: All checkpoints, newest first.
+        version_one: Checkpoints in TensorFlow's V1 format, which is not supported.
         branch_tips: The tips of all branches; checkpoints in the trash count.
         diagnostics: Problems of the directory.
         pending: Commands that no trainer has received, oldest first.
@@ -91,6 +93,7 @@ class RunSnapshot:
     workers: tuple[WorkerView, ...] = ()
     supervisor: SupervisorStatus | None = None
     checkpoints: tuple[Checkpoint, ...] = ()
+    version_one: tuple[VersionOne, ...] = ()
     branch_tips: BranchTips = field(default_factory=BranchTips)
     diagnostics: tuple[Diagnostic, ...] = ()
     pending: tuple[Command, ...] = ()

@@ -158,6 +158,8 @@ class SnapshotReader:
             checkpoints=checkpoints,
             branch_tips=self._newest_branch_tips(trash),
             diagnostics=self._newest_diagnostics(now),
+            # Found with the diagnostics.
+            version_one=tuple(self._catalog.version_one),
             pending=tuple(pending),
             working=tuple(command for command in working if not command.state.is_final),
             finished=self._outcomes(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfckpt_trainer.bundle.analysis.compare import (
@@ -133,43 +133,44 @@ def measure(run: RunDirectory, compared: Comparison) -> Iterator[Measured]:
 
 
 def difference_of_each(
-    run: RunDirectory, compared: Comparison, pattern: str
+    run: RunDirectory, compared: Comparison, names: Sequence[str]
 ) -> Iterator[MeasuredDifference]:
-    """Reads tensors with numbers and one shape, and yields statistics of their differences.
-
-    Args:
-        run: The run directory.
-        compared: The comparison.
-        pattern: The tensors, by name or path, as in `model/*`. Equal ones are left out unless
-            they are named.
-
-    Raises:
-        UsageError: No such tensor can be compared.
-    """
+    """Reads tensors from `find_differing`, and yields statistics of their differences."""
     prefixes = run.root / compared.before.name, run.root / compared.after.name
-    found = list(_with_difference(compared, pattern))
-    if not found:
-        raise UsageError(
-            f"No tensor that matches {pattern!r} differs and has numbers of the same shape in both."
-        )
-    for name in found:
+    for name in names:
         try:
             yield MeasuredDifference(name, difference_statistics(prefixes, compared.indexes, name))
         except (BundleError, OSError) as error:
             yield MeasuredDifference(name, None, describe_error(error))
 
 
-def _with_difference(compared: Comparison, pattern: str) -> Iterator[str]:
+def find_differing(compared: Comparison, pattern: str) -> list[str]:
+    """Returns the names of tensors with numbers and one shape that match and differ.
+
+    Args:
+        compared: The comparison.
+        pattern: The tensors, by path or name, as in `model/*`. Equal ones are left out unless
+            they are named.
+
+    Raises:
+        UsageError: There is none.
+    """
     variables = compared.variables.values()
     named = {one.entry.name for one in find_tensors(variables, pattern)}
     wanted = named or {one.entry.name for one in match_tensors(variables, pattern)}
+    found = []
     for one in compared.tensors:
         before, after = one.before, one.after
         if before is None or after is None or before.shape != after.shape:
             continue
         differs = one.difference is not Difference.EQUAL or one.name in named
         if is_numeric(before) and is_numeric(after) and differs and one.name in wanted:
-            yield one.name
+            found.append(one.name)
+    if not found:
+        raise UsageError(
+            f"No tensor that matches {pattern!r} differs and has numbers of the same shape in both."
+        )
+    return found
 
 
 def worst_first(

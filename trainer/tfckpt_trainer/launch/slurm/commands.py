@@ -27,10 +27,9 @@ class CommandOutput:
 
     @property
     def last_line(self) -> str:
-        """The last line that it printed, preferably an error; a hint at its help is none."""
-        lines = [line for line in (self.errors or self.output).splitlines() if line.strip()]
-        lines = [line for line in lines if not _HINT.match(line)] or lines
-        return lines[-1].strip() if lines else f"It ended with status {self.status}."
+        """The last line that it printed, preferably an error."""
+        line = _last_line(self.errors or self.output)
+        return line or f"It ended with status {self.status}."
 
 
 Runner = Callable[[Sequence[str], float], CommandOutput]
@@ -67,6 +66,16 @@ def run_command(command: Sequence[str], seconds: float) -> CommandOutput:
     return CommandOutput(done.returncode, done.stdout, done.stderr)
 
 
+def _last_line(text: str | bytes | None) -> str:
+    """Returns the last line that says something; of a killed command, the text is not decoded.
+
+    Errors in options are followed by a line that only names `--help`.
+    """
+    decoded = text.decode(errors="replace") if isinstance(text, bytes) else text or ""
+    lines = [line.strip() for line in decoded.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if not _HINT.match(line)), "")
+
+
 def ask_slurm(
     command: Sequence[str], *, runner: Runner = run_command, seconds: float = COMMAND_SECONDS
 ) -> str:
@@ -82,10 +91,10 @@ def ask_slurm(
         raise LaunchError(
             f"This machine has no `{name}`. Use a login node of the cluster."
         ) from None
-    except subprocess.TimeoutExpired:
-        raise LaunchError(
-            f"`{name}` did not answer within {seconds:g} s. Check with `sinfo` whether Slurm works."
-        ) from None
+    except subprocess.TimeoutExpired as error:
+        said = _last_line(error.stderr).rstrip(".")
+        advice = f"It said: {said}." if said else "Check with `sinfo` whether Slurm works."
+        raise LaunchError(f"`{name}` did not end within {seconds:g} s. {advice}") from None
     except OSError as error:
         raise LaunchError(f"`{name}` cannot be started: {error.strerror or error}.") from None
     if done.status != 0:

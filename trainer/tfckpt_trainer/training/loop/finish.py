@@ -83,5 +83,5 @@ class FinishedRun:
         root, name = shlex.quote(str(self._run.root)), self._position.parent
         return (
             f"{ended}. To train on, raise total_steps (epochs in fit), or use "
-            f"`tfckpt-tui restore {root} --name {name}` and start again."
+            f"`tfckpt-tui restore {root} --name {name} --next-start` and start again."
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     # Types only: `tfckpt-tui config` reads the keys, and starts quickly without Textual and NumPy.
     from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+    from tfckpt_trainer.catalog.scan.version_one import VersionOne
     from tfckpt_tui.app.screens.dashboard import DashboardScreen
     from tfckpt_tui.monitor.snapshot import RunSnapshot
     from tfckpt_tui.settings.config import Config
@@ -21,10 +22,12 @@ class Selection:
     Attributes:
         selected: The checkpoint under the cursor.
         marked: The marked checkpoints, in the order in which they were marked.
+        unsupported: The checkpoint in TensorFlow's V1 format under the cursor.
     """
 
     selected: Checkpoint | None = None
     marked: tuple[Checkpoint, ...] = ()
+    unsupported: VersionOne | None = None
 
     @property
     def all(self) -> tuple[Checkpoint, ...]:

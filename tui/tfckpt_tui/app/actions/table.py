@@ -84,20 +84,26 @@ def _has_ended(run: RunSnapshot, selection: Selection) -> bool:
     return run.state in HAS_ENDED and not run.trainer_answers
 
 
-def _why_unselected(run: RunSnapshot, *, is_made: bool) -> str:
+def _why_unselected(run: RunSnapshot, selection: Selection, *, is_made: bool) -> str:
     if is_made:
         return ""
+    if selection.unsupported is not None:
+        name = clean(selection.unsupported.name)
+        return (
+            f"{name} is in TensorFlow's V1 format, which is not supported. Press o to read how to "
+            "convert it."
+        )
     if run.checkpoints:
         return "No checkpoint matches the filter. Press esc to show all."
     return "There is no checkpoint yet."
 
 
 def _selected(run: RunSnapshot, selection: Selection) -> str:
-    return _why_unselected(run, is_made=selection.selected is not None)
+    return _why_unselected(run, selection, is_made=selection.selected is not None)
 
 
 def _selected_or_marked(run: RunSnapshot, selection: Selection) -> str:
-    return _why_unselected(run, is_made=bool(selection.all))
+    return _why_unselected(run, selection, is_made=bool(selection.all))
 
 
 _TRAINER = require(

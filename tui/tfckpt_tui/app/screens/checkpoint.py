@@ -26,6 +26,7 @@ from tfckpt_tui.app.widgets.base.search_input import SearchInput
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.checkpoints.checkpoint_lines import (
+    change_lines,
     check_lines,
     fact_lines,
     record_lines,
@@ -309,6 +310,10 @@ class CheckpointScreen(Page):
             width = self.query_one("#details", TextPane).inner_size[0]
             return ((clean(variable.path), "title"),), statistics_lines(variable, found, width)
         lines = resumed_lines(self._found.resumed) if self._found is not None else []
-        if self._checkpoint.record is not None and self._checkpoint.record.workers:
-            lines += [Line(), *record_lines(self._checkpoint.record)]
+        record = self._checkpoint.record
+        changes = change_lines(record) if record is not None else []
+        if changes:
+            lines += [Line(), line(("changes", "title")), *changes]
+        if record is not None and record.workers:
+            lines += [Line(), *record_lines(record)]
         return (("resuming from it brings back", "title"),), lines

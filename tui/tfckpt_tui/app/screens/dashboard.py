@@ -113,7 +113,7 @@ class DashboardScreen(Screen[None]):
         if self._chosen is not None:
             return self._chosen
         history = self.panes.history
-        return Selection(history.selected, tuple(history.marked))
+        return Selection(history.selected, tuple(history.marked), history.selected_unsupported)
 
     @property
     def loaded_snapshot(self) -> RunSnapshot:

@@ -44,6 +44,7 @@ _TREE = (
     ("◉", "accent", "the checkpoint that a cold start continues from"),
     ("●", "accent", "an ancestor of the current state"),
     ("○", "muted", "abandoned by a restore; can still be restored"),
+    ("◇", "muted", "made from other checkpoints by average or edit"),
     ("├─╯", "accent", "a branch starts here: training was restored from this checkpoint"),
     (PIN, "pin", "pinned: never pruned"),
 )

@@ -39,11 +39,20 @@ def _summary(found: Statistics) -> str:
 
 def _print_bars(found: Histogram) -> None:
     width = (found.high - found.low) / len(found.counts)
-    edges = [units.metric(found.low + place * width) for place in range(len(found.counts) + 1)]
-    edges[-1] = units.metric(found.high)
+    places = range(len(found.counts))
+    edges = _as_texts([*(found.low + place * width for place in places), found.high])
     room, most = max(map(len, edges)), max(found.counts)
     for place, count in enumerate(found.counts):
         # A bin with few elements still gets the smallest bar.
         bar = "#" * math.ceil(count / most * _WIDTH)
         ends = f"{edges[place]:>{room}} to {edges[place + 1]:>{room}}"
         print_line(f"  {ends}  {bar:<{_WIDTH}}  {count:,}".rstrip())
+
+
+def _as_texts(edges: Sequence[float]) -> list[str]:
+    """Returns the edges with as many digits as it takes to tell them apart."""
+    texts = [units.metric(edge) for edge in edges]
+    for digits in (8, 12, 17):
+        if len(set(texts)) < len(set(edges)):
+            texts = [f"{edge:.{digits}g}" for edge in edges]
+    return texts

@@ -89,8 +89,11 @@ def edit(
         done += size
         meter(done, total)
 
+    checking = ReadProgress("verifying")
     try:
-        record, warnings = write_edit(run, plan, through=FrontEnd.COMMAND_LINE, on_read=show)
+        record, warnings = write_edit(
+            run, plan, through=FrontEnd.COMMAND_LINE, on_read=show, on_verified=checking
+        )
     finally:
         meter.close()
     if as_json:

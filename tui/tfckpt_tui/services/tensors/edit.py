@@ -114,6 +114,7 @@ def edit(
     *,
     through: FrontEnd,
     on_read: Callable[[int], None] = lambda size: None,
+    on_verified: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[CheckpointRecord, tuple[str, ...]]:
     """Writes a planned edit, verifies it, and adds it to the run.
 
@@ -144,6 +145,7 @@ def edit(
             record_of(plan.name, plan.step, plan.checkpoint, derivation),
             write,
             workers_of=plan.checkpoint.name,
+            on_verified=on_verified,
         )
     told = note(run, record, f"Edited {plan.checkpoint.name} into {record.name}.", through)
     return record, tuple(filter(None, [overflow_words(overflown), told]))

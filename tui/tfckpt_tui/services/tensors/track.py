@@ -16,12 +16,15 @@ from tfckpt_trainer.bundle.analysis.tensor_names import find_tensors
 from tfckpt_trainer.bundle.index import Index, TensorEntry, read_index
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.lineage import lineage_of
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, is_derived
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, is_derived
 from tfckpt_trainer.errors import BundleError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats.text import csv_line
 from tfckpt_tui.services.inspect import variables_of
 from tfckpt_tui.services.report import Json
+
+_NO_CHECKPOINTS = {CheckpointState.WRITING, CheckpointState.ORPHANED, CheckpointState.TRASHED}
+"""States of files that are no checkpoint yet, or no longer."""
 
 
 @dataclass(frozen=True)
@@ -104,15 +107,20 @@ def tracked_checkpoints(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
     Args:
         checkpoints: All checkpoints, newest first.
     """
-    return [c for c in reversed(checkpoints) if c.state.restorable and not is_derived(c)]
+    return [
+        checkpoint
+        for checkpoint in reversed(checkpoints)
+        if checkpoint.state not in _NO_CHECKPOINTS and not is_derived(checkpoint)
+    ]
 
 
 def track(
     run: RunDirectory, checkpoints: Sequence[Checkpoint], tensor: Variable
 ) -> Iterator[TrackedPoint]:
-    """Reads a tensor from each checkpoint that can be restored, oldest first.
+    """Reads a tensor from each checkpoint, oldest first.
 
-    Checkpoints made from others, such as averages, are left out: training did not pass them.
+    Checkpoints made from others, such as averages, are left out: training did not pass them. So
+    are those that are being written.
 
     Args:
         run: The run directory.
@@ -123,6 +131,10 @@ def track(
     trained = [one for one in checkpoints if not is_derived(one)]
     seen: dict[str, _Seen] = {}
     for checkpoint in tracked_checkpoints(checkpoints):
+        if not checkpoint.state.restorable:
+            reason = checkpoint.problem or f"It is {checkpoint.state.value}."
+            yield TrackedPoint(checkpoint, problem=reason)
+            continue
         try:
             index = read_index(run.root / checkpoint.name)
             entry = index.entries.get(name)

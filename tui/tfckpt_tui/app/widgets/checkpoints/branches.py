@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfckpt_trainer.catalog.lineage import current_lineage, fork_points
-from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, is_derived
 from tfckpt_tui.app.widgets.base.pane import branch_style
 from tfckpt_tui.app.widgets.base.styled_text import Span
 
@@ -52,9 +52,10 @@ class BranchTree:
         return checkpoint.name in self._ancestors
 
     def node(self, checkpoint: Checkpoint) -> Span:
-        """Returns the symbol of a checkpoint: current, ancestor or neither."""
+        """Returns the symbol of a checkpoint: current, ancestor or neither; made from others."""
         ancestor = self.is_ancestor(checkpoint)
-        glyph = "◉" if checkpoint.is_head else "●" if ancestor else "○"
+        trained = "●" if ancestor else "○"
+        glyph = "◉" if checkpoint.is_head else "◇" if is_derived(checkpoint) else trained
         return glyph, branch_style(checkpoint.branch, past=not ancestor)
 
     def row(self, row: int) -> list[Span]:

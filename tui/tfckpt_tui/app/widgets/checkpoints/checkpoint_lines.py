@@ -16,8 +16,8 @@ from tfckpt_tui.app.widgets.base.icons import CHECKPOINT
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, padded, shorten
 from tfckpt_tui.app.widgets.run.progress import reading_line
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.checkpoint_columns import metric_text
-from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.checkpoint_columns import derivation_words, metric_text
+from tfckpt_tui.formats.text import clean, strategy_words
 from tfckpt_tui.monitor.background_verifier import VerificationProgress
 from tfckpt_tui.services.inspect import Inspection
 
@@ -103,6 +103,12 @@ def record_lines(record: CheckpointRecord) -> list[Line]:
     return lines
 
 
+def change_lines(record: CheckpointRecord) -> list[Line]:
+    """Returns what was done to the tensors of a checkpoint that was made from another one."""
+    changes = record.derived.changes if record.derived is not None else []
+    return [line((clean(change), "value")) for change in changes]
+
+
 def _cost_line(cost: SaveCost) -> Line:
     rate = cost.bytes_per_second
     spans: list[Span] = [
@@ -184,20 +190,28 @@ def _record_line(checkpoint: Checkpoint) -> Line:
     for name in checkpoint.metrics:
         style = "bad" if name in checkpoint.not_finite else "value"
         spans += [(f"{clean(name)} ", "label"), (metric_text(checkpoint, name), style), _GAP]
-    if checkpoint.trigger:
+    made = checkpoint.record.derived if checkpoint.record is not None else None
+    if made is not None:
+        spans += [("made by ", "label"), (clean(derivation_words(made)), "value"), _GAP]
+    elif checkpoint.trigger:
         spans += [("saved ", "label"), (clean(checkpoint.trigger), "value"), _GAP]
-    if checkpoint.parent:
+    if checkpoint.parent and made is None:
         spans += [("parent ", "label"), (clean(checkpoint.parent), "value"), _GAP]
     world = checkpoint.record.world if checkpoint.record is not None else {}
     for name, value in world.items():
         spans += [
             (f"{clean(str(name))} ", "label"),
-            (shorten(clean(str(value)), 40), "muted"),
+            (shorten(_world_value(name, value), 40), "muted"),
             _GAP,
         ]
     if not spans:
         spans = [("no record: not saved by tfckpt_trainer", "muted")]
     return Line(tuple(spans))
+
+
+def _world_value(name: str, value: Any) -> str:
+    text = str(value)
+    return strategy_words(text) if name == "strategy" else clean(text)
 
 
 def _finding_lines(known: VerificationRecord) -> list[Line]:

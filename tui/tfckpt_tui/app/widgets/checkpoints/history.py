@@ -8,6 +8,7 @@ from dataclasses import replace
 from rich.cells import cell_len
 
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.scan.version_one import VersionOne
 from tfckpt_trainer.rundir.health import HAS_ENDED
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT, MARK, PIN
@@ -40,6 +41,7 @@ class History(ListPane):
         self._read_only = read_only
         self._all: tuple[Checkpoint, ...] = ()
         self._checkpoints: tuple[Checkpoint, ...] = ()
+        self._unsupported: tuple[VersionOne, ...] = ()
         self._rows: dict[str, int] = {}
         self._whole_tree = BranchTree((), 0)
         self._tree: BranchTree | Nodes = self._whole_tree
@@ -74,7 +76,14 @@ class History(ListPane):
     @property
     def selected(self) -> Checkpoint | None:
         """The checkpoint under the cursor."""
-        return self._checkpoints[self.cursor] if self._checkpoints else None
+        is_row = self.cursor < len(self._checkpoints)
+        return self._checkpoints[self.cursor] if is_row else None
+
+    @property
+    def selected_unsupported(self) -> VersionOne | None:
+        """The checkpoint in TensorFlow's V1 format under the cursor."""
+        row = self.cursor - len(self._checkpoints)
+        return self._unsupported[row] if 0 <= row < len(self._unsupported) else None
 
     def select(self, name: str) -> None:
         """Moves the cursor to a checkpoint, if it is visible."""
@@ -125,6 +134,7 @@ class History(ListPane):
         self.snapshot = snapshot
         self._at = snapshot.at
         is_other = snapshot.checkpoints != self._all
+        is_other |= self._unsupported != (() if self._filter.tests else snapshot.version_one)
         if is_other:
             self._all = snapshot.checkpoints
             self._whole_tree = BranchTree(self._all, snapshot.branch)
@@ -143,6 +153,8 @@ class History(ListPane):
         if self._order is not None:
             chosen = self._order.apply(chosen)
         self._checkpoints = tuple(chosen)
+        known = self.snapshot.version_one if self.snapshot is not None else ()
+        self._unsupported = () if self._filter.tests else known
         self._rows = {c.name: row for row, c in enumerate(self._checkpoints)}
         is_whole = self._order is None and not self._filter.tests
         self._tree = self._whole_tree if is_whole else Nodes(self._checkpoints, self._whole_tree)
@@ -201,16 +213,21 @@ class History(ListPane):
         )
 
     def row_count(self) -> int:
-        """Returns the number of visible checkpoints."""
-        return len(self._checkpoints)
+        """Returns the number of visible checkpoints; those that are not supported come last."""
+        return len(self._checkpoints) + len(self._unsupported)
 
     def row_key(self, row: int) -> str:
         """Returns the checkpoint's name."""
+        first = len(self._checkpoints)
+        if row >= first:
+            return _key_of(self._unsupported[row - first])
         return self._checkpoints[row].name
 
     def find_row(self, key: str) -> int | None:
         """Returns the row of a checkpoint, if it is visible."""
-        return self._rows.get(key)
+        first = len(self._checkpoints)
+        others = {_key_of(one): first + row for row, one in enumerate(self._unsupported)}
+        return self._rows.get(key, others.get(key))
 
     def head_lines(self, width: int) -> Sequence[Line]:
         """Returns the headings of the columns."""
@@ -239,6 +256,9 @@ class History(ListPane):
 
     def row_line(self, row: int, width: int) -> Line:
         """Returns one checkpoint."""
+        first = len(self._checkpoints)
+        if row >= first:
+            return _unsupported_line(self._unsupported[row - first], self._tree.width + 1)
         checkpoint = self._checkpoints[row]
         row_data = Row(checkpoint, self._at, checkpoint.name in self._marks)
         cells = self._layout(width).row(_cells(row_data, kept=self._tree.is_ancestor_row(row)))
@@ -276,6 +296,20 @@ class History(ListPane):
             title, rank = f"{title} {'▼' if order.descending else '▲'}", 0
             width = max(width, cell_len(title))
         return Column(key, title, width, rank, cell.align, cell.stretch)
+
+
+def _key_of(unsupported: VersionOne) -> str:
+    """Returns a key that no name of a file can have."""
+    return f"\0{unsupported.name}"
+
+
+def _unsupported_line(one: VersionOne, margin: int) -> Line:
+    return line(
+        (" " * margin, ""),
+        (clean(one.name), "muted"),
+        ("  not supported: TensorFlow's V1 format", "label"),
+        (f"  {units.size(one.size)} in {units.count(len(one.files), 'file')}", "muted"),
+    )
 
 
 def _is_damaged(checkpoint: Checkpoint) -> bool:

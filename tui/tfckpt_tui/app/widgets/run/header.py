@@ -19,7 +19,7 @@ from tfckpt_tui.app.widgets.base.styled_text import (
     spread,
 )
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.text import cell_width, clean
+from tfckpt_tui.formats.text import cell_width, clean, strategy_words
 from tfckpt_tui.monitor.snapshot import Forecast, RunSnapshot
 from tfckpt_tui.services.batch.job_view import JobView
 
@@ -156,7 +156,7 @@ def _strategy(snapshot: RunSnapshot) -> str:
     info = snapshot.info
     if info is None or not info.strategy:
         return "" if snapshot.tracked else "TensorFlow checkpoints, not trained with tfckpt-tui"
-    name = clean(info.strategy).removesuffix("V1")
+    name = strategy_words(info.strategy)
     workers = units.processes(info.cluster, info.worker_count)
     replicas = f", {info.replica_count} replicas" if info.replica_count > 1 else ""
     return f"{name}, {workers}{replicas}"

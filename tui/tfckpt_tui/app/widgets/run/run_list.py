@@ -9,7 +9,7 @@ from tfckpt_tui.app.widgets.base.icons import RUN, Icon
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten, shorten_middle
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.text import clean, strategy_words
 from tfckpt_tui.settings.recent_runs import RunSummary
 
 _COLUMNS = (
@@ -118,11 +118,14 @@ class RunList(ListPane):
                 "loss": (("–" if one.loss is None else units.metric(one.loss), "value"),),
                 "age": ((age, "muted"),),
                 "job": ((clean(one.job), "muted"),),
-                "strategy": ((alerts, "bad") if alerts else (clean(one.strategy), "muted"),),
+                "strategy": (
+                    (alerts, "bad") if alerts else (strategy_words(one.strategy), "muted"),
+                ),
                 "path": ((shorten_middle(clean(str(one.root)), room), "strong"),),
             }
         )
 
 
 def _searchable_text(one: RunSummary) -> str:
-    return " ".join((str(one.root), one.state.value, one.strategy, one.job, *one.alerts)).casefold()
+    words = str(one.root), one.state.value, strategy_words(one.strategy), one.job, *one.alerts
+    return " ".join(words).casefold()
