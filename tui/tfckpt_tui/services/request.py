@@ -26,7 +26,7 @@ from tfckpt_trainer.rundir.reserve import (
     replace_advice,
     retry_with_reserve,
 )
-from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record, silence_about
+from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
 
 FORCE_SECONDS = 60.0
 """Seconds that the processes have to save and exit before they are killed."""
@@ -116,7 +116,7 @@ def require_trainer(run: RunDirectory) -> None:
             f"{why}. See when it starts with `tfckpt-tui status {run.root}`, or cancel it with "
             f"`tfckpt-tui stop {run.root}`."
         )
-    unknown = unknown_job(run, job.record, silence_about(job)) if job is not None else None
+    unknown = unknown_job(run, job.record, job.silence) if job is not None else None
     if unknown is not None:
         raise NoTrainerError(
             f"No trainer answers in {run.root}. {unknown.words} Use a host where `squeue` works, "

@@ -14,7 +14,6 @@ from tfckpt_tui.app.actions.action import Action, Selection, default_keys, requi
 from tfckpt_tui.formats.checkpoint_columns import copied_names
 from tfckpt_tui.formats.checkpoint_filter import filter_help
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.services.batch.job_reader import silence_about
 
 if TYPE_CHECKING:
     from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -61,7 +60,7 @@ def _has_waiting_job(run: RunSnapshot, selection: Selection) -> bool:
 def _is_job_unknown(run: RunSnapshot) -> bool:
     """Whether the batch job may wait or run, because Slurm cannot be asked about it."""
     job = run.job
-    if job is None or not silence_about(job) or run.trainer_answers:
+    if job is None or not job.silence or run.trainer_answers:
         return False
     goes_on = job.record.started_at is None or JournalKind.REQUEUE in job.told
     return goes_on or run.state not in {RunState.STOPPED, RunState.FINISHED}

@@ -12,7 +12,7 @@ from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
-from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record, silence_about
+from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
 from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.request import FrontEnd, end_processes, require_processes
 
@@ -43,7 +43,7 @@ def plan_force_stop(run: RunDirectory, runner: Runner = run_command) -> ForceSto
     """
     job = JobReader(runner).read(read_job_record(run))
     if job is not None and (
-        job.state in ACTIVE or unknown_job(run, job.record, silence_about(job)) is not None
+        job.state in ACTIVE or unknown_job(run, job.record, job.silence) is not None
     ):
         return ForceStopPlan(job)
     return ForceStopPlan(None, require_processes(run))

@@ -46,11 +46,6 @@ def read_job_record(run: RunDirectory) -> BatchJob | None:
         return None
 
 
-def silence_about(view: JobView) -> str:
-    """Returns why Slurm cannot be asked about a job, safe to show; empty if it answered."""
-    return "" if view.report is not None or view.problem == _FORGOTTEN else view.problem
-
-
 class JobReader:
     """Reads the state of one job, and remembers it until it is time to ask again."""
 

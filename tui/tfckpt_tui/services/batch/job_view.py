@@ -126,7 +126,14 @@ class JobView:
         """When a running job reaches its time limit; None if unknown or without a limit."""
         if self.state is JobState.RUNNING and self.report is not None:
             return self.report.ends_at
-        return self.record.ends_at if self.state is JobState.UNKNOWN else None
+        # A job that Slurm has forgotten has ended.
+        is_unknown = self.state is JobState.UNKNOWN and not self.is_forgotten
+        return self.record.ends_at if is_unknown else None
+
+    @property
+    def silence(self) -> str:
+        """Why Slurm cannot be asked about the job, safe to show; empty if it answered."""
+        return "" if self.report is not None or self.is_forgotten else self.problem
 
     @property
     def reason(self) -> str:
@@ -167,6 +174,9 @@ class JobView:
             runs: Whether processes of the run live, by their heartbeats.
         """
         found = [self.word, self.reason]
+        if self.silence and not runs:
+            # It may wait in the queue.
+            found.append(self.state.value)
         if self.is_waiting:
             expected = self.report.expected_start if self.report is not None else None
             if expected is not None and expected > now:
