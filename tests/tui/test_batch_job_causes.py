@@ -97,7 +97,11 @@ def test_slurm_says_what_processes_could_not_report(
     ("state", "words"),
     [
         ("CANCELLED", "stopped: Batch job 1235 ended before training started: cancelled."),
-        ("FAILED", "failed: Batch job 1235 ended before training started: failed."),
+        (
+            "FAILED",
+            "failed: Batch job 1235 ended before training started: failed. It left no log: its "
+            "nodes may not see this directory.",
+        ),
     ],
 )
 def test_a_relaunch_that_never_trained_is_not_taken_for_the_start_before(
@@ -138,3 +142,29 @@ def test_a_requeued_job_that_is_cancelled_had_trained_before(
     slurm = ended("CANCELLED", start=int(ended_run.now + 300))
     line = state_line(tool, ended_run, slurm, monkeypatch)
     assert line == "stopped: Batch job 1234 ended before it started again: cancelled."
+
+
+def test_a_supervisor_that_was_killed_is_a_failure(
+    tool: Tool, ended_run: RunFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervised(ended_run, SupervisorState.RUNNING)
+    for index in range(2):
+        ended_run.worker(index, activity=Activity.EXITED, ending=Ending.PREEMPTED)
+    line = state_line(tool, ended_run, ended("FAILED"), monkeypatch)
+    assert line == (
+        "failed: The supervisor ended without a report: it was killed, or its node failed."
+    )
+
+
+def test_a_job_that_left_no_log_is_told(tool: Tool, ended_run: RunFactory) -> None:
+    logs = ended_run.run.logs_directory
+    for path in logs.glob("*"):
+        path.unlink()
+    said = tool("logs", ended_run.run.root).words
+    assert "batch job 1234 has left no output either. It has not started, or its nodes" in said
+    logs.mkdir(exist_ok=True)
+    ended_run.run.job_log.write_text("srun: error\n")
+    assert (
+        f"the output of batch job 1234 is in {ended_run.run.job_log}."
+        in tool("logs", ended_run.run.root).words
+    )

@@ -176,7 +176,7 @@ def status_report(
             "id": info.id if info else None,
             "directory": str(run.root),
             "state": state.value,
-            "reason": _job_reason(state, job, heard_at)
+            "reason": _job_reason(run, state, job, heard_at)
             or _reason(state, [status for status, _ in workers], supervisor, job, now),
             "exactness": _exactness(info, run),
             "strategy": info.strategy if info else "",
@@ -227,7 +227,7 @@ def has_problem(report: Json) -> bool:
     return report["run"]["state"] in bad or bool(report["alerts"])
 
 
-def _job_reason(state: RunState, job: JobView | None, heard_at: float) -> str:
+def _job_reason(run: RunDirectory, state: RunState, job: JobView | None, heard_at: float) -> str:
     """Returns why the run waits, or why its newest job ended before it left any record."""
     if job is None:
         return ""
@@ -238,7 +238,10 @@ def _job_reason(state: RunState, job: JobView | None, heard_at: float) -> str:
     is_first = job.record.started_at is None
     if state in HAS_ENDED and job.state in ENDED and job.is_newer_than(heard_at):
         when = "training started" if is_first else "it started again"
-        return f"Batch job {job.record.id} ended before {when}: {job.ending}."
+        words = f"Batch job {job.record.id} ended before {when}: {job.ending}."
+        is_unseen = state is RunState.FAILED and is_first and not run.job_log.exists()
+        unseen = " It left no log: its nodes may not see this directory."
+        return f"{words}{unseen}" if is_unseen else words
     if state is RunState.UNATTENDED and is_first and job.is_forgotten:
         return f"Batch job {job.record.id} ended before training started; Slurm has forgotten why."
     return ""
@@ -261,6 +264,8 @@ def _reason(
         first = min(failed, key=lambda one: one.updated_at, default=None)
         if first is not None and first.detail:
             return f"Worker {first.index} failed: {first.detail}"
+        if statuses and all(status.ending is Ending.PREEMPTED for status in statuses):
+            return "The supervisor ended without a report: it was killed, or its node failed."
         if job is not None and job.state in ENDED:
             return f"Batch job {job.record.id} ended: {job.ending}."
     lost = describe_lost_worker(statuses, now)
