@@ -12,6 +12,7 @@ from rundir_factory import HOST, RunFactory, two_branches, without_heartbeats
 from command_running import Tool
 from recorded_slurm import RecordedSlurm
 from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_tui.services.batch.job_reader import JobReader
@@ -131,6 +132,9 @@ def test_a_job_that_slurm_has_forgotten_leaves_no_riddle(
 ) -> None:
     made = without_heartbeats(two_branches(tmp_path / "run"))
     with_job(made)
+    line = state_line(tool, made, RecordedSlurm(), monkeypatch)
+    assert line.startswith("failed: Batch job 1234 ended before training started; ")
+    made.journal(JournalKind.STOP, "Cancelled batch job 1234, which waited in the queue.")
     line = state_line(tool, made, RecordedSlurm(), monkeypatch)
     assert line.startswith("unattended: Batch job 1234 ended before training started; ")
 

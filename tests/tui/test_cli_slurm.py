@@ -76,6 +76,7 @@ def test_a_refusal_of_slurm_is_shown(tool: Tool, tmp_path: Path, sbatch: Path) -
     (entry,) = read_entries(run)
     assert entry.kind == "failed"
     assert entry.message.startswith("No job was submitted. `sbatch` failed: sbatch: error: inv")
+    assert f"state     unattended: {entry.message}" in tool("status", run.root).data
 
 
 def test_a_refusal_of_slurm_keeps_the_record_of_the_last_job(

@@ -223,7 +223,7 @@ def demo(
     "--force",
     is_flag=True,
     help="Launch although Slurm cannot be asked about the last batch job of the run. If that job "
-    "waits or runs, it ends.",
+    "still waits, it ends as soon as it starts.",
 )
 @JsonOption
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)

@@ -36,6 +36,7 @@ from tfckpt_trainer.rundir.health import (
 )
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
+from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Ending, WorkerStatus
 from tfckpt_trainer.rundir.stragglers import describe_lost_worker, find_straggler
@@ -176,7 +177,8 @@ def status_report(
             "id": info.id if info else None,
             "directory": str(run.root),
             "state": state.value,
-            "reason": _job_reason(run, state, job, heard_at)
+            "reason": _refused_submit(run, state)
+            or _job_reason(run, state, job, heard_at)
             or _reason(state, [status for status, _ in workers], supervisor, job, now),
             "exactness": _exactness(info, run),
             "strategy": info.strategy if info else "",
@@ -227,6 +229,18 @@ def has_problem(report: Json) -> bool:
     return report["run"]["state"] in bad or bool(report["alerts"])
 
 
+def _refused_submit(run: RunDirectory, state: RunState) -> str:
+    """Returns why Slurm took no job, if no later launch of the run succeeded."""
+    if state not in HAS_ENDED:
+        return ""
+    for entry in reversed(read_entries(run)):
+        if entry.kind in {JournalKind.SUBMIT, JournalKind.START, JournalKind.RESTART}:
+            return ""
+        if entry.kind is JournalKind.FAILED and entry.details.get("submit") == "refused":
+            return entry.message
+    return ""
+
+
 def _job_reason(run: RunDirectory, state: RunState, job: JobView | None, heard_at: float) -> str:
     """Returns why the run waits, or why its newest job ended before it left any record."""
     if job is None:
@@ -242,7 +256,8 @@ def _job_reason(run: RunDirectory, state: RunState, job: JobView | None, heard_a
         is_unseen = state is RunState.FAILED and is_first and not run.job_log.exists()
         unseen = " It left no log: its nodes may not see this directory."
         return f"{words}{unseen}" if is_unseen else words
-    if state is RunState.UNATTENDED and is_first and job.is_forgotten:
+    is_new = is_first and not heard_at
+    if state in {RunState.UNATTENDED, RunState.FAILED} and is_new and job.is_forgotten:
         return f"Batch job {job.record.id} ended before training started; Slurm has forgotten why."
     return ""
 

@@ -89,7 +89,13 @@ def submit_script(
         return _call_sbatch(script, runner)
     except LaunchError as error:
         words = f"No job was submitted. {error}"
-        entry = JournalEntry(at=time.time(), kind=JournalKind.FAILED, message=words, by=by)
+        entry = JournalEntry(
+            at=time.time(),
+            kind=JournalKind.FAILED,
+            message=words,
+            by=by,
+            details={"submit": "refused"},
+        )
         try_write_entry(run, entry)
         raise
 

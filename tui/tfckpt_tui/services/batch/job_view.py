@@ -64,7 +64,7 @@ class JobView:
         problem: Why Slurm says nothing; safe to show.
         is_forgotten: Whether Slurm answered and does not know the job any more.
         told: Kinds of events since the last start, by the event log: whether the job was
-            preempted or requeued.
+            preempted, requeued or cancelled.
     """
 
     record: BatchJob
@@ -100,6 +100,12 @@ class JobView:
         started_at = self.report.started_at
         is_later = started_at is not None and started_at > heard_at + _SAME_START_SECONDS
         return self.record.started_at is None or is_later
+
+    @property
+    def ended_unseen(self) -> bool:
+        """Whether the job ended without a start, as far as is known, and nobody cancelled it."""
+        is_first = self.record.started_at is None
+        return self.is_forgotten and is_first and JournalKind.STOP not in self.told
 
     @property
     def was_preempted(self) -> bool:
@@ -228,7 +234,8 @@ def with_events(job: JobView | None, entries: Iterable[JournalEntry]) -> JobView
     for entry in entries:
         if entry.kind is JournalKind.START or entry.at <= (job.record.started_at or 0.0):
             break
-        if entry.kind in {JournalKind.PREEMPT, JournalKind.REQUEUE}:
+        is_cancel = entry.kind is JournalKind.STOP and entry.at >= job.record.submitted_at
+        if is_cancel or entry.kind in {JournalKind.PREEMPT, JournalKind.REQUEUE}:
             told.add(entry.kind)
     return replace(job, told=frozenset(told))
 
@@ -241,8 +248,11 @@ def state_with_job(state: RunState, job: JobView | None, last_sign_at: float) ->
         job: Its batch job, if it has one.
         last_sign_at: The newest heartbeat, in seconds since the epoch; 0 if there is none.
     """
-    if job is None or job.report is None:
+    if job is None:
         return state
+    if job.report is None:
+        is_lost = job.ended_unseen and state is RunState.UNATTENDED
+        return RunState.FAILED if is_lost else state
     if job.is_waiting:
         return state if state in _TRAINS else RunState.QUEUED
     if job.state in ENDED and job.is_newer_than(last_sign_at) and state in HAS_ENDED:
