@@ -102,7 +102,8 @@ def test_a_job_near_its_limit_saves_and_goes_on_with_the_nodes_that_it_gets(run)
 
 @pytest.mark.skipif("REAL_TIME_LIMIT" not in os.environ, reason="Set REAL_TIME_LIMIT=1.")
 def test_slurm_announces_the_limit_of_a_job_in_time(run):
-    job = run.launch_worker(*TRAINS, options=("--time", "1"))
+    job = run.launch_worker(*TRAINS, options=("--time", "3"))
+    run.cluster.call("scontrol", "update", f"JobId={job}", "TimeLimit=1")
     run.wait_for_files("ready-0", "saved-0")
     (run.root / "ready-0").unlink()
     run.cluster.release(job)

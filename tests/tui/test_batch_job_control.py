@@ -177,7 +177,7 @@ def test_a_job_that_cannot_be_submitted_changes_nothing(queued: RunFactory) -> N
         submit(queued.run, runner=refusing_sbatch)
     entry = read_entries(queued.run)[-1]
     assert entry.kind is JournalKind.FAILED
-    assert entry.message.startswith("No job was submitted. `sbatch` failed: sbatch: error: inv")
+    assert entry.message.startswith("The submission failed. `sbatch` failed: sbatch: error: inv")
     odd = Queue()
     odd.submitted = "hello"
     with pytest.raises(LaunchError, match="expected the ID"):

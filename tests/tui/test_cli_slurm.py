@@ -75,7 +75,7 @@ def test_a_refusal_of_slurm_is_shown(tool: Tool, tmp_path: Path, sbatch: Path) -
     assert not run.job_file.exists()
     (entry,) = read_entries(run)
     assert entry.kind == "failed"
-    assert entry.message.startswith("No job was submitted. `sbatch` failed: sbatch: error: inv")
+    assert entry.message.startswith("The submission failed. `sbatch` failed: sbatch: error: inv")
     assert f"state     unattended: {entry.message}" in tool("status", run.root).data
 
 

@@ -88,7 +88,8 @@ def submit_script(
     try:
         return _call_sbatch(script, runner)
     except LaunchError as error:
-        words = f"No job was submitted. {error}"
+        # After a timeout, Slurm may have taken the job.
+        words = f"The submission failed. {error}"
         entry = JournalEntry(
             at=time.time(),
             kind=JournalKind.FAILED,

@@ -176,6 +176,8 @@ class TaskProcess:
         job = self._start_of_job.job
         # One task is enough.
         time.sleep(self._index * REQUEUE_STAGGER_SECONDS)
+        if read_later_start(self._run, self._start_of_job) is not None:
+            return
         facts = read_job(job)
         if facts.state != "RUNNING" or facts.restarts > self._start_of_job.requeues:
             return
