@@ -19,6 +19,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.records.worker import Ending
+from waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -77,6 +78,7 @@ def test_a_cancelled_job_saves_and_ends_for_good(run):
     run.wait_for_files("saved-0", "saved-1")
     assert not run.messages(JournalKind.REQUEUE)
     assert read_supervisor(run.directory).state is SupervisorState.STOPPED
+    assert run.messages(JournalKind.STOP)[-1] == f"Batch job {job} was cancelled."
 
 
 def test_a_job_near_its_limit_saves_and_goes_on_with_the_nodes_that_it_gets(run):
@@ -96,19 +98,22 @@ def test_a_job_near_its_limit_saves_and_goes_on_with_the_nodes_that_it_gets(run)
     assert run.job.requeues == 1
     assert len(run.job.nodes) == 2
     assert run.messages(JournalKind.REQUEUE) == [
-        f"The time limit of the job is near. Job {job} is started again."
+        "The time limit of the job is near. "
+        f"Job {job} waits in the queue again, for 2 minutes or more."
     ]
 
 
 @pytest.mark.skipif("REAL_TIME_LIMIT" not in os.environ, reason="Set REAL_TIME_LIMIT=1.")
-def test_slurm_announces_the_limit_of_a_job_in_time(run):
-    job = run.launch_worker(*TRAINS, options=("--time", "3"))
+@pytest.mark.parametrize("signals", [(), ("--sbatch-arg=--signal=B:CONT@1",)])
+def test_a_job_goes_on_after_its_real_limit_whether_slurm_announces_it_or_not(run, signals):
+    job = run.launch_worker(*TRAINS, options=("--time", "3", *signals))
     run.cluster.call("scontrol", "update", f"JobId={job}", "TimeLimit=1")
-    run.wait_for_files("ready-0", "saved-0")
+    wait_until((run.root / "saved-0").exists, 180, "the limit of the job")
     (run.root / "ready-0").unlink()
     run.cluster.release(job)
     run.wait_for_files("ready-0")
     assert run.job.requeues == 1
+    assert not run.messages(JournalKind.FAILED)
 
 
 def test_a_start_without_a_step_delays_the_next_one(run):
@@ -117,7 +122,7 @@ def test_a_start_without_a_step_delays_the_next_one(run):
     run.cluster.call("scancel", "--batch", "--signal=USR1", job)
     run.cluster.wait_for_state(job, "PENDING")
     (requeued,) = run.messages(JournalKind.REQUEUE)
-    assert requeued.endswith(f"Job {job} is started again after 240 s.")
+    assert requeued.endswith(f"Job {job} waits in the queue again, for 4 minutes or more.")
     shown = run.cluster.call("scontrol", "show", "job", job)
     start = time.strptime(re.search(r" StartTime=(\S+)", shown)[1], "%Y-%m-%dT%H:%M:%S")
     assert time.mktime(start) > time.time() + 180
@@ -171,6 +176,7 @@ def test_a_dead_node_is_replaced_if_it_is_needed(run, place, nodes):
         run.wait_for_files("ready-0", "ready-1")
         assert run.job.requeues == 1
         assert node not in run.job.nodes
+        assert f"Node {node} " in run.messages(JournalKind.REQUEUE)[-1]
     finally:
         run.cluster.control("boot", host)
 
@@ -214,7 +220,7 @@ def test_a_preempted_job_saves_within_the_grace_time_and_goes_on_later(run):
     run.wait_for_files("ready-0")
     assert run.messages(JournalKind.PREEMPT) == ["Slurm preempts the job."]
     assert run.messages(JournalKind.REQUEUE) == [
-        f"The job is preempted. Job {job} is started again."
+        f"The job is preempted. Job {job} waits in the queue again, for 2 minutes or more."
     ]
     assert run.job.requeues == 1
 

@@ -52,7 +52,7 @@ def test_failing_saves_are_told_by_status_and_stop_until_one_succeeds(tmp_path):
     assert (told.code, told.json["run"]["state"]) == (1, "stopped"), told
     assert "launch the run again" in told.json["alerts"][0]["advice"]
     last = read_entries(run.run)[-1].message
-    assert last.endswith("(preempted) without a save of its last steps.")
+    assert last.endswith("(told to save and exit) without a save of its last steps.")
 
 
 def test_a_loss_of_nan_is_told_and_the_last_finite_checkpoint_stays_and_brings_it_back(tmp_path):

@@ -16,6 +16,7 @@ from tfckpt_trainer.launch.slurm import batch_step, earlier_start
 from tfckpt_trainer.launch.slurm.earlier_start import (
     JobStart,
     await_earlier_start,
+    describe_lost_start,
     read_later_start,
     require_job_of_run,
 )
@@ -193,3 +194,23 @@ def test_a_job_waits_until_its_launch_has_recorded_it(run):
     recorder.join()
     with pytest.raises(LaunchError, match="Job 9 ends without training: job 8 is the job of this"):
         require_job_of_run(run, JobStart("9", 0), limit_seconds=0.1)
+
+
+@pytest.mark.parametrize("state", [SupervisorState.RUNNING, SupervisorState.RESTARTING])
+def test_a_start_that_ended_without_a_report_is_reported_by_the_next(run, monkeypatch, state):
+    monkeypatch.setattr(
+        earlier_start, "describe_dead_nodes", lambda nodes: f"Node {nodes[0]} is down: gone."
+    )
+    beat(run, state)
+    said = describe_lost_start(run, job(nodes=["tn0", "tn1"]), SECOND)
+    assert said.startswith("The start before ended on cut-off without a report; its last heartbeat")
+    assert said.endswith("Node tn0 is down: gone. Slurm has started job 7 again.")
+
+
+def test_a_start_that_reported_its_end_is_not_reported_twice(run):
+    assert describe_lost_start(run, job(), SECOND) == ""
+    beat(run, SupervisorState.STOPPED)
+    assert describe_lost_start(run, job(), SECOND) == ""
+    beat(run, SupervisorState.RUNNING)
+    # A job that was just submitted has no start before it.
+    assert describe_lost_start(run, job(started_at=None), JobStart("7", 0)) == ""

@@ -40,6 +40,17 @@ def test_one_that_ended_well_waits_for_the_others() -> None:
     assert after(TRAINED, Exit(0, 0)).next is Next.WAIT
 
 
+def test_workers_that_wrote_no_heartbeat_finish_with_a_remark() -> None:
+    silent = replace(TRAINED, heard=frozenset(), stepped=False)
+    decision = after(silent, Exit(0, 0), Exit(1, 0))
+    assert decision.next is Next.FINISH
+    assert decision.reason == (
+        "All workers finished. They wrote no heartbeat: the script does not use tfckpt_trainer."
+    )
+    finished = after(TRAINED, Exit(0, 0, Ending.FINISHED), Exit(1, 0, Ending.FINISHED))
+    assert finished.reason == "All workers finished."
+
+
 @pytest.mark.parametrize(
     ("ending", "expected"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from tfckpt_trainer.launch import preflight
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.commands import ask_slurm, run_command
+from tfckpt_trainer.launch.slurm.controller import read_job
 from tfckpt_trainer.launch.slurm.jobs import JobState, cancel_job, is_job_id, parse_jobs, read_jobs
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.documents import store
@@ -41,6 +43,13 @@ def test_one_call_tells_all_jobs_of_a_user() -> None:
     assert (jobs["22"].reason, jobs["22"].expected_start) == ("Dependency", None)
     assert (jobs["24"].reason, jobs["24"].script) == ("JobHeldUser", "")
     assert jobs["23_4"].reason == "BeginTime"
+
+
+def test_a_job_behind_one_without_a_time_limit_has_no_expected_start() -> None:
+    """Slurm says then that it starts in a year."""
+    start = int(time.time()) + 365 * 86_400
+    found = read_jobs(["1234"], runner=RecordedSlurm(job_line(start=start))).jobs
+    assert (found["1234"].state, found["1234"].expected_start) == (JobState.QUEUED, None)
 
 
 def test_each_way_to_end_has_a_state() -> None:
@@ -275,3 +284,24 @@ def test_a_command_that_takes_too_long_is_quoted() -> None:
     )
     with pytest.raises(LaunchError, match="Check with `sinfo` whether Slurm works"):
         ask_slurm(["sleep", "60"], seconds=0.1)
+
+
+def test_the_supervisor_beats_while_the_controller_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = tmp_path / "answer"
+    slow = tmp_path / "scontrol"
+    slow.write_text(
+        f"#!/bin/sh\nuntil [ -e {answer} ]; do sleep 0.1; done\necho JobState=RUNNING\n"
+    )
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    beats: list[int] = []
+
+    def beat() -> None:
+        beats.append(1)
+        if len(beats) == 3:
+            answer.touch()
+
+    assert read_job("7", beat).state == "RUNNING"
+    assert len(beats) >= 3

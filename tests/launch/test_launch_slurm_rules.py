@@ -13,7 +13,7 @@ from tfckpt_trainer.launch.preflight import check_options
 from tfckpt_trainer.launch.restart_policy import Attempt, Exit, History, Limits, Next, decide
 from tfckpt_trainer.launch.slurm.batch_script import batch_script
 from tfckpt_trainer.launch.slurm.commands import CommandOutput
-from tfckpt_trainer.launch.slurm.controller import JobFacts, parse_job
+from tfckpt_trainer.launch.slurm.controller import JobFacts, dead_nodes_in_words, parse_job
 from tfckpt_trainer.launch.slurm.node_check import NodeReport
 from tfckpt_trainer.launch.slurm.node_survey import Answer, judge
 from tfckpt_trainer.launch.slurm.requeue_policy import (
@@ -88,6 +88,8 @@ def test_any_answer_of_scontrol_is_read(text):
         # Sites may give no grace time; then the job is ending already.
         (stopped(facts=JobFacts("COMPLETING", preempted=True)), Requeue.REQUEUE),
         (stopped(facts=JobFacts("COMPLETING", restarts=1)), Requeue.BY_SLURM),
+        # Slurm did not announce its limit.
+        (stopped(facts=JobFacts("COMPLETING", timed_out=True)), Requeue.REQUEUE),
         # A person cancelled it, also near its limit.
         (stopped(facts=JobFacts("COMPLETING")), Requeue.NO),
         (stopped(facts=JobFacts("CANCELLED"), near_limit=True), Requeue.NO),
@@ -97,6 +99,41 @@ def test_any_answer_of_scontrol_is_read(text):
 )
 def test_a_job_is_started_again_unless_a_person_ended_it_or_it_is_over(ending, requeue):
     assert decide_requeue(ending, JOB).requeue is requeue
+
+
+@pytest.mark.parametrize(
+    ("ending", "words"),
+    [
+        (stopped(), ""),
+        (stopped(facts=JobFacts("CANCELLED")), "Batch job 7 was cancelled."),
+        (stopped(facts=JobFacts("COMPLETING"), near_limit=True), "Batch job 7 was cancelled."),
+        (stopped(facts=JobFacts("TIMEOUT")), "Slurm ended batch job 7 (TIMEOUT)."),
+        (stopped(facts=JobFacts("COMPLETING", restarts=1)), "Slurm requeues the job."),
+        (
+            stopped(facts=JobFacts("COMPLETING", restarts=1), dead_nodes="Node tn1 is down: x."),
+            "Node tn1 is down: x. Slurm requeues the job.",
+        ),
+        (
+            stopped(facts=JobFacts("RUNNING", restarts=1), near_limit=True),
+            "The time limit of the job is near. Slurm requeues the job.",
+        ),
+    ],
+)
+def test_each_end_by_slurm_has_a_cause(ending, words):
+    assert decide_requeue(ending, JOB).reason == words
+
+
+def test_nodes_that_are_down_are_named_with_their_reason():
+    shown = "tn0|mixed|none\ntn1|down*|Not responding\ntn1|down*|Not responding\ntn2|alloc*|none\n"
+    assert dead_nodes_in_words(shown) == (
+        "Node tn1 is down: Not responding. Node tn2 does not respond."
+    )
+    assert dead_nodes_in_words("") == ""
+
+
+@given(st.text())
+def test_any_answer_of_sinfo_is_read(text):
+    assert dead_nodes_in_words(text) is not None
 
 
 def test_requeues_end_at_their_maximum():

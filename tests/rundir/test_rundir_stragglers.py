@@ -42,7 +42,7 @@ def worker(index, **facts):
         ({"updated_at": NOW - 9}, "has sent no heartbeat for 9 s"),
         ({"phase": Phase.INPUT, "phase_since": NOW - 7}, "has waited for input for 7 s"),
         ({"phase": Phase.SCRIPT, "phase_since": NOW - 6}, "has run code between two steps for 6 s"),
-        ({"cpu_stall_ratio": 0.6}, "has a CPU stall of 60%"),
+        ({"cpu_stall_ratio": 0.6}, "waits for a free core 60% of the time (CPU stall)"),
         ({"cpu_percent": 98.0}, "is the only worker that computes"),
     ],
 )
@@ -75,7 +75,7 @@ def test_a_run_that_goes_well_is_left_in_peace():
 def test_a_worker_with_a_cpu_stall_is_named_while_steps_go_on():
     fresh = {"last_step_at": NOW - 0.2}
     statuses = [worker(0, **fresh), worker(1, cpu_stall_ratio=0.5, **fresh)]
-    assert find_straggler(statuses, NOW) == (1, "has a CPU stall of 50%")
+    assert find_straggler(statuses, NOW) == (1, "waits for a free core 50% of the time (CPU stall)")
 
 
 def test_while_a_worker_saves_or_pauses_nobody_holds_it_up():

@@ -41,3 +41,4 @@ def test_the_shared_state_comes_back_exactly_and_what_begins_anew_is_said(tmp_pa
     entry = [e for e in read_entries(run.run) if e.kind.value == "restore"][-1]
     assert len(entry.details["notes"]) == after[1]
     assert all("start anew" in note for note in entry.details["notes"])
+    assert "Input position and random state start anew because" in entry.message

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -14,7 +15,11 @@ from app_driving import opened, top, until, until_jobs_are_shown, until_shown
 from rundir_factory import RunFactory
 
 from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
+from tfckpt_tui.app.dialogs.force_stop import ForceStopDialog
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
+from tfckpt_tui.services.batch.force_stop import ForceStopPlan
 
 
 @pytest.fixture
@@ -76,3 +81,36 @@ async def test_nothing_is_ended_read_only(foreign) -> None:
         await pilot.press("X")
         await until_shown(pilot, "read only")
         assert all(process.poll() is None for process in processes)
+
+
+async def test_a_run_that_has_ended_has_no_process_to_end(ended: RunFactory) -> None:
+    async with opened(ended.run) as pilot:
+        for key in ("x", "X"):
+            await pilot.press(key)
+            await until_jobs_are_shown(pilot)
+            assert "There is nothing to stop." in top(pilot.app)
+            assert "Press X" not in top(pilot.app)
+
+
+def test_a_trainer_that_left_a_stop_to_expire_is_not_said_to_answer(live: RunFactory) -> None:
+    snapshot = SnapshotReader(live.run).read(time.time())
+    assert snapshot.trainer_answers
+    plan = ForceStopPlan(None, ("worker 0",))
+    words = "The trainer still answers: "
+    assert words in text_of(ForceStopDialog(snapshot, plan))
+    expired = Command(
+        id="1",
+        kind=CommandKind.STOP,
+        requested_at=live.now,
+        expires_at=live.now,
+        requested_by="ada",
+        state=CommandState.EXPIRED,
+    )
+    left = replace(snapshot, finished=(expired,))
+    assert words not in text_of(ForceStopDialog(left, plan))
+    silent = tuple(replace(view, age=180.0) for view in snapshot.workers)
+    assert words not in text_of(ForceStopDialog(replace(snapshot, workers=silent), plan))
+
+
+def text_of(dialog: ForceStopDialog) -> str:
+    return "".join(text for line in dialog.text() for text, _ in line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 
@@ -76,6 +77,19 @@ async def test_no_key_reaches_what_lies_beneath_a_dialog(live: RunFactory) -> No
         await pilot.press("escape")
         assert isinstance(pilot.app.screen, DashboardScreen)
         assert pilot.app.screen.query_one(History).marked == ()
+
+
+async def test_a_field_with_the_focus_leaves_no_button_a_letter(ended: RunFactory) -> None:
+    async with opened(ended.run) as pilot:
+        await pilot.press("L")
+        await until_shown(pilot, "esc  cancel")
+        assert "y  launch" not in top(pilot.app)
+        field = pilot.app.screen.query_one("#command", Input)
+        field.value = f"{sys.executable} -c 1"
+        await until_shown(pilot, "⏎  launch")
+        await pilot.press("enter")
+        await until_shown(pilot, "y  launch")
+        await until_shown(pilot, "n  cancel")
 
 
 async def type_in(pilot: Pilot[int], keys: Sequence[str], *, ahead: bool) -> None:

@@ -353,7 +353,6 @@ async def header_with_no_job(made: RunFactory, size: tuple[int, int]) -> str:
         ("NODE_FAIL", "job 1234: node failure"),
         ("PREEMPTED", "job 1234: preempted"),
         ("TIMEOUT", "job 1234: time limit reached"),
-        ("COMPLETING", "job 1234: completing"),
     ],
 )
 async def test_the_end_of_a_job_stands_beside_the_state(

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
-from batch_runs import SUBMITTED_AT, ended, with_job
+from app_driving import StillMonitor, shown, until, until_shown
+from batch_runs import SUBMITTED_AT, ended, runs, waits, with_job
 from rundir_factory import HOST, RunFactory, two_branches, without_heartbeats
 
 from command_running import Tool
 from recorded_slurm import RecordedSlurm
+from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
+from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.monitor.job_watch import JobWatch
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
+from tfckpt_tui.services.batch.job_list import JobList
 from tfckpt_tui.services.batch.job_reader import JobReader
 
 CAUSE = "Worker 0 ended with status 1: train.py:1: ModuleNotFoundError: No module named 'numpi'."
@@ -39,6 +50,17 @@ def supervised(made: RunFactory, state: SupervisorState, reason: str = "") -> No
             reason=reason,
         ),
     )
+
+
+async def answered_snapshot(
+    made: RunFactory, slurm: RecordedSlurm, later: float = 0.0
+) -> RunSnapshot:
+    """A snapshot for which Slurm has answered, some seconds after the heartbeats."""
+    answered = threading.Event()
+    reader = SnapshotReader(made.run, jobs=JobWatch(JobReader(slurm), answered.set))
+    reader.read(made.now + later)
+    assert await asyncio.to_thread(answered.wait, 60)
+    return reader.read(made.now + later)
 
 
 def state_line(
@@ -154,6 +176,8 @@ def test_a_supervisor_that_was_killed_is_a_failure(
     supervised(ended_run, SupervisorState.RUNNING)
     for index in range(2):
         ended_run.worker(index, activity=Activity.EXITED, ending=Ending.PREEMPTED)
+    slurm = ended("COMPLETING", start=int(ended_run.now - 61))
+    assert state_line(tool, ended_run, slurm, monkeypatch).startswith("degraded")
     line = state_line(tool, ended_run, ended("FAILED"), monkeypatch)
     assert line == (
         "failed: The supervisor ended without a report: it was killed, or its node failed."
@@ -172,3 +196,184 @@ def test_a_job_that_left_no_log_is_told(tool: Tool, ended_run: RunFactory) -> No
         f"the output of batch job 1234 is in {ended_run.run.job_log}."
         in tool("logs", ended_run.run.root).words
     )
+
+
+def silent_run(made: RunFactory) -> None:
+    """The node of a supervisor and a worker is gone: both were alive at their last heartbeats."""
+    supervised(made, SupervisorState.RUNNING)
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETING"])
+def test_a_run_whose_node_is_lost_waits_for_slurm_and_has_not_failed(
+    tool: Tool, ended_run: RunFactory, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    silent_run(ended_run)
+    slurm = ended(state, start=int(ended_run.now - 61))
+    monkeypatch.setattr("tfckpt_tui.cli.status.JobReader", lambda: JobReader(slurm))
+    said = tool("status", ended_run.run.root, "--json")
+    assert said.json["run"]["state"] == "degraded"
+    assert said.code == 1
+    alert = said.json["alerts"][0]
+    assert alert["kind"] == "job-silent"
+    assert alert["message"].startswith("No process of the run has written a heartbeat for 10 min")
+    assert "Slurm still lists batch job 1234 on tn[0-1]." in alert["message"]
+    assert "`sinfo -N --nodes='tn[0-1]'`" in alert["advice"]
+
+
+async def test_the_app_says_that_a_lost_node_waits_for_slurm(ended_run: RunFactory) -> None:
+    silent_run(ended_run)
+    slurm = ended("RUNNING", start=int(ended_run.now - 61))
+    snapshot = await answered_snapshot(ended_run, slurm, later=600)
+    app = TfckptApp(ended_run.run, monitor=StillMonitor(snapshot))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.snapshot, "a first snapshot")
+        await pilot.pause()
+        lines = shown(app).splitlines()
+        assert "degraded   ✗ node lost, waiting for Slurm" in lines[0]
+        assert "r resume" not in lines[-1]
+
+
+def test_a_start_that_reported_its_end_is_not_lost(
+    tool: Tool, ended_run: RunFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervised(ended_run, SupervisorState.FAILED, CAUSE)
+    slurm = ended("COMPLETING", start=int(ended_run.now - 61))
+    assert state_line(tool, ended_run, slurm, monkeypatch) == f"failed: {CAUSE}"
+
+
+@pytest.mark.parametrize(
+    ("reason", "title", "advice"),
+    [
+        ("JobHeldUser", "the job is held", "scontrol release 1234"),
+        ("PartitionNodeLimit", "the job cannot start", "tfckpt-tui stop"),
+        ("PartitionConfig", "the job cannot start", "tfckpt-tui stop"),
+    ],
+)
+async def test_a_job_that_never_starts_by_itself_is_an_alert(
+    tool: Tool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    reason: str,
+    title: str,
+    advice: str,
+) -> None:
+    made = without_heartbeats(two_branches(tmp_path / "run"))
+    with_job(made)
+    slurm = waits(reason=reason)
+    monkeypatch.setattr("tfckpt_tui.cli.status.JobReader", lambda: JobReader(slurm))
+    said = tool("status", made.run.root)
+    assert said.code == 1
+    (line,) = (line for line in said.data.splitlines() if line.startswith("alert"))
+    assert "Batch job 1234 does not start by itself: " in line
+    assert advice in line
+    snapshot = await answered_snapshot(made, slurm)
+    assert snapshot.alerts[0].title == title
+    (summary,) = JobList(slurm).summarize([made.run.root], with_others=False)
+    assert summary.alerts == (title,)
+
+
+def test_a_job_that_waits_for_its_turn_is_no_alert(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = without_heartbeats(two_branches(tmp_path / "run"))
+    with_job(made)
+    monkeypatch.setattr("tfckpt_tui.cli.status.JobReader", lambda: JobReader(waits()))
+    assert tool("status", made.run.root).code == 0
+
+
+async def test_an_empty_run_whose_job_waits_says_when_training_begins(tmp_path: Path) -> None:
+    made = RunFactory(tmp_path / "run").create()
+    with_job(made)
+    snapshot = await answered_snapshot(made, waits())
+    app = TfckptApp(made.run, monitor=StillMonitor(snapshot))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "no checkpoint yet; training begins when the batch job starts")
+        assert "press L" not in shown(app)
+
+
+# -- the keys that are needed come first ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40)])
+async def test_the_footer_begins_with_what_the_state_needs(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    made = two_branches(tmp_path / "run", now=time.time() - 600)
+    with_job(made, started_at=made.now - 60)
+    supervised(made, SupervisorState.STOPPED, "Told.")
+    snapshot = await answered_snapshot(made, waits(), later=600)
+    assert (await footer(made, snapshot, size)).startswith("x cancel")
+    ended_job = ended("CANCELLED", start=int(made.now - 61))
+    stopped = await answered_snapshot(made, ended_job, later=600)
+    assert (await footer(made, stopped, size)).startswith("L launch  r resume")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_start_without_a_heartbeat_can_be_ended_by_a_key_of_the_footer(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    made = RunFactory(tmp_path / "run", now=time.time()).create()
+    with_job(made)
+    begins = ended("RUNNING", start=int(made.now - 5))
+    snapshot = await answered_snapshot(made, begins)
+    assert snapshot.state is RunState.STARTING
+    assert (await footer(made, snapshot, size)).startswith("X force stop")
+
+
+async def footer(made: RunFactory, snapshot: RunSnapshot, size: tuple[int, int]) -> str:
+    app = TfckptApp(made.run, monitor=StillMonitor(snapshot))
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: app.snapshot, "a first snapshot")
+        await pilot.pause()
+        return shown(app).splitlines()[-1].strip()
+
+
+async def test_a_restarted_run_without_a_heartbeat_has_no_lonely_dot(tmp_path: Path) -> None:
+    made = RunFactory(tmp_path / "run", now=time.time()).create()
+    store(
+        made.run.supervisor_status,
+        SupervisorStatus(
+            pid=1,
+            host=HOST,
+            process_started_at=made.now - 100,
+            updated_at=made.now,
+            interval_seconds=1.0,
+            state=SupervisorState.RUNNING,
+            attempt=1,
+            max_restarts=3,
+        ),
+    )
+    snapshot = SnapshotReader(made.run).read(made.now)
+    app = TfckptApp(made.run, monitor=StillMonitor(snapshot))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "restarted 1 of 3 times")
+        assert "times ·" not in shown(app)
+
+
+def test_a_lost_worker_of_a_job_is_said_to_come_back_by_itself(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = RunFactory(tmp_path / "run", now=time.time()).create()
+    made.live_worker(0)
+    made.worker(1, host="tn1", namespace="another-boot:1", updated_at=made.now - 12)
+    own = psutil.Process()
+    store(
+        made.run.supervisor_status,
+        SupervisorStatus(
+            pid=own.pid,
+            host=HOST,
+            process_started_at=own.create_time(),
+            updated_at=made.now,
+            interval_seconds=1.0,
+            state=SupervisorState.RUNNING,
+        ),
+    )
+    with_job(made, started_at=made.now - 60)
+    options = LaunchOptions(
+        run_directory=str(made.run.root), command=("python",), working_directory="/"
+    )
+    store(made.run.launch_file, options)
+    slurm = runs(made.now)
+    line = state_line(tool, made, slurm, monkeypatch)
+    assert line.startswith("degraded: Worker 1 has sent no heartbeat for 1")
+    assert line.endswith(" All workers start again by themselves after 30 s without a sign of it.")

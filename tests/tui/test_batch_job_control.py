@@ -306,7 +306,7 @@ async def test_x_cancels_and_L_submits_again(
         monkeypatch.setattr(job_control, function.__name__, changed)
     app = app_on(queued, slurm)
     async with app.run_test(size=size, notifications=True) as pilot:
-        await until_shown(pilot, "◷ queued   job 1234")
+        await until_shown(pilot, "◷ queued   ✗ the job is held")
         if size[0] >= 80:
             await until_shown(pilot, "x cancel")
         await pilot.press("L")

@@ -54,6 +54,8 @@ def test_a_launch_submits_the_batch_script_of_the_run_directory(
     assert job.script == ".tfckpt/job.sbatch"
     (entry,) = read_entries(run)
     assert (entry.kind, entry.message) == ("submit", "Submitted as job 1234 on 2 nodes.")
+    assert "Slurm starts it in its turn. Watch it: tfckpt-tui attach" in said.words
+    assert str(run.root) in tool("runs").data
     launched = load(run.launch_file, LaunchOptions)
     assert launched.slurm is not None
     assert launched.workers == 2
@@ -130,3 +132,9 @@ def test_options_that_do_not_fit_are_refused(
     assert said.code == 2
     assert why in said.words
     assert not (tmp_path / "run").exists()
+
+
+def test_a_mistyped_option_ends_in_one_mark(tool: Tool, tmp_path: Path) -> None:
+    said = tool("launch", tmp_path / "run", "--slurm", "--nods", "2", *COMMAND)
+    assert said.code == 2
+    assert "Did you mean '--nodes'? See `" in said.words

@@ -169,7 +169,10 @@ def decide(attempt: Attempt, history: History, limits: Limits) -> Decision:
         stopped = {Ending.STOPPED, Ending.PREEMPTED}
         if any(ended.ending in stopped for ended in attempt.exits):
             return Decision(Next.STOP, "The run was stopped.", history=history)
-        return Decision(Next.FINISH, "All workers finished.", history=history)
+        words = "All workers finished."
+        if not attempt.heard:
+            words += " They wrote no heartbeat: the script does not use tfckpt_trainer."
+        return Decision(Next.FINISH, words, history=history)
     silent = _silent(attempt, limits)
     if silent is not None:
         reason = f"Worker {silent} wrote no heartbeat within {limits.start_timeout:g} s"

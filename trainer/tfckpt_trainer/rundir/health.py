@@ -221,6 +221,20 @@ def lost_supervisor(
     )
 
 
+def has_reported_end(
+    workers: Sequence[tuple[WorkerStatus, WorkerState]], supervisor: SupervisorStatus | None
+) -> bool:
+    """Whether the supervisor, or else every worker, wrote that it ended and how."""
+    if supervisor is not None and supervisor.state in _AFTER_SUPERVISION:
+        return True
+    # Workers that leave because their supervisor is gone do not know what follows.
+    leaves = supervisor is not None
+    return all(
+        state is WorkerState.EXITED and not (leaves and status.ending is Ending.PREEMPTED)
+        for status, state in workers
+    )
+
+
 def _ended(workers: Sequence[tuple[WorkerStatus, WorkerState]]) -> RunState:
     outcomes = {_AFTER_ENDING.get(status.ending or Ending.FAILED) for status, _ in workers}
     for outcome in (RunState.FAILED, RunState.STOPPED):

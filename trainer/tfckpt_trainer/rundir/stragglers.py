@@ -148,7 +148,7 @@ def _cpu_stall(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] 
         return None
     status = max(slowed, key=lambda one: one.cpu_stall_ratio or 0.0)
     share = round(100 * (status.cpu_stall_ratio or 0.0))
-    return status.index, f"has a CPU stall of {share}%"
+    return status.index, f"waits for a free core {share}% of the time (CPU stall)"
 
 
 def _computes_alone(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:

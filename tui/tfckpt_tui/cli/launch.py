@@ -363,17 +363,20 @@ def _print_batch_script(options: LaunchOptions) -> int:
 def _launch(options: LaunchOptions, detach: bool, as_json: bool, *, force: bool = False) -> int:
     run = RunDirectory(Path(options.run_directory))
     started = _start(options, force=force)
-    if isinstance(started, BatchJob):
-        print_message(f"Submitted job {started.id}.")
+    job = started if isinstance(started, BatchJob) else None
+    if job is not None:
+        print_message(f"Submitted job {job.id}.")
     if as_json:
         print_json({"directory": str(run.root), **_identity(started)})
     if detach:
-        print_message(f"Training runs in the background. Watch it: tfckpt-tui attach {run.root}")
+        what = "Training runs in the background" if job is None else "Slurm starts it in its turn"
+        print_message(f"{what}. Watch it: tfckpt-tui attach {run.root}")
         print_message(f"Stop it: tfckpt-tui stop {run.root}")
         return 0
     code = _open_app(run, read_only=False, poll=None)
-    if isinstance(started, BatchJob) or living_supervisor(run, time.time()) is not None:
-        print_message(f"Training goes on in {run.root}. Watch it: tfckpt-tui attach {run.root}")
+    if job is not None or living_supervisor(run, time.time()) is not None:
+        what = f"Training goes on in {run.root}" if job is None else f"Job {job.id} needs no app"
+        print_message(f"{what}. Watch it: tfckpt-tui attach {run.root}")
     return code
 
 
@@ -392,7 +395,10 @@ def _start(options: LaunchOptions, *, force: bool) -> SupervisorStatus | BatchJo
     place = "to Slurm" if options.slurm is not None else f"in {options.run_directory}"
     verb = "Submitting" if options.slurm is not None else "Starting"
     print_message(f"{verb} {processes} {place} …")
-    return start_run(options, requester(FrontEnd.COMMAND_LINE), force=force)
+    started = start_run(options, requester(FrontEnd.COMMAND_LINE), force=force)
+    # Also if the app is never opened on it.
+    remember_run(Path(options.run_directory))
+    return started
 
 
 def _stay(options: LaunchOptions, as_json: bool, *, force: bool) -> int:

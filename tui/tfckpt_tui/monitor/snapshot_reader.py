@@ -25,6 +25,7 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import DocumentT, load_if_exists
 from tfckpt_trainer.rundir.health import (
     ProcessProbe,
+    has_reported_end,
     heartbeat_age,
     last_sign_at,
     living,
@@ -48,6 +49,7 @@ from tfckpt_tui.monitor.forecast import forecast
 from tfckpt_tui.monitor.job_watch import JobWatch
 from tfckpt_tui.monitor.series import Series
 from tfckpt_tui.monitor.snapshot import RunSnapshot, WorkerView
+from tfckpt_tui.services.batch.job_alerts import find_job_alerts
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.batch.job_view import state_with_job, with_events
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
@@ -139,6 +141,8 @@ class SnapshotReader:
         self._series.add(self._series_tail.read_new())
         known = self._jobs.look(self._load(run.job_file, BatchJob), state, self._job_told_at())
         job = with_events(known, reversed(self._journal))
+        heard_at, reported = last_sign_at(states, supervisor), has_reported_end(states, supervisor)
+        state = state_with_job(state, job, heard_at, reported=reported)
         checkpoints, trash = self._checkpoints(now), self._trash(now)
         queue = CommandQueue(run)
         none: list[Command] = []
@@ -150,7 +154,7 @@ class SnapshotReader:
             path=path,
             tracked=run.was_trained_here,
             info=info,
-            state=state_with_job(state, job, last_sign_at(states, supervisor)),
+            state=state,
             job=job,
             trainer_answers=self._try(lambda: trainer_answers(run, now, self._lives), False),
             workers=workers,
@@ -170,7 +174,10 @@ class SnapshotReader:
             disk_free=free,
             disk_used=sum(checkpoint.size for checkpoint in checkpoints),
             forecast=forecast(workers, info, checkpoints, free, self._journal, now),
-            alerts=find_alerts(run.root, states, checkpoints, living(supervisor, now, self._lives)),
+            alerts=(
+                *find_job_alerts(run.root, state, job, heard_at, now),
+                *find_alerts(run.root, states, checkpoints, living(supervisor, now, self._lives)),
+            ),
             problems=tuple(self._problems),
         )
 

@@ -20,12 +20,16 @@ from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.history import ResumePoint, resume_point
 from tfckpt_trainer.catalog.scan.version_one import VersionOne
 from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.slurm.jobs import ENDED
+from tfckpt_trainer.launch.slurm.step_starter import silence_seconds
 from tfckpt_trainer.rundir.documents import SCHEMA, load_if_exists
 from tfckpt_trainer.rundir.health import (
     HAS_ENDED,
     RunState,
+    WorkerState,
+    has_reported_end,
     heartbeat_age,
     knows_step,
     last_sign_at,
@@ -41,6 +45,7 @@ from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, Supervis
 from tfckpt_trainer.rundir.records.worker import Ending, WorkerStatus
 from tfckpt_trainer.rundir.stragglers import describe_lost_worker, find_straggler
 from tfckpt_tui.formats import checkpoint_columns
+from tfckpt_tui.services.batch.job_alerts import find_job_alerts
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
 from tfckpt_tui.services.batch.job_view import (
     JobView,
@@ -162,7 +167,8 @@ def status_report(
     job = (jobs or JobReader()).read(read_job_record(run), state)
     job = with_events(job, reversed(read_entries(run))) if job is not None else None
     heard_at = last_sign_at(workers, supervisor)
-    state = state_with_job(state, job, heard_at)
+    reported = has_reported_end(workers, supervisor)
+    state = state_with_job(state, job, heard_at, reported=reported)
     chief = next((status for status, _ in workers if status.index == 0), None)
     resumed = resume_point(run)
     catalog = Catalog(run)
@@ -179,7 +185,8 @@ def status_report(
             "state": state.value,
             "reason": _refused_submit(run, state)
             or _job_reason(run, state, job, heard_at)
-            or _reason(state, [status for status, _ in workers], supervisor, job, now),
+            or _reason(state, [status for status, _ in workers], supervisor, job, now)
+            + _restart_words(run, state, workers, job, living(supervisor, now)),
             "exactness": _exactness(info, run),
             "strategy": info.strategy if info else "",
             "worker_count": info.worker_count if info else len(workers),
@@ -194,7 +201,10 @@ def status_report(
         "job": job.as_data() if job is not None else None,
         "alerts": [
             {"kind": alert.kind, "message": alert.message, "advice": alert.advice}
-            for alert in find_alerts(run.root, workers, saved, living(supervisor, now))
+            for alert in (
+                *find_job_alerts(run.root, state, job, heard_at, now),
+                *find_alerts(run.root, workers, saved, living(supervisor, now)),
+            )
         ],
         "workers": [
             {
@@ -293,6 +303,24 @@ def _reason(
     if state is RunState.PAUSED:
         return next((status.detail for status in statuses if status.detail), reason)
     return reason
+
+
+def _restart_words(
+    run: RunDirectory,
+    state: RunState,
+    workers: Sequence[tuple[WorkerStatus, WorkerState]],
+    job: JobView | None,
+    supervisor: SupervisorStatus | None,
+) -> str:
+    """Returns when the supervisor of a batch job acts on a lost worker, as a further sentence."""
+    is_lost = any(seen is WorkerState.LOST for _, seen in workers)
+    if state is not RunState.DEGRADED or not is_lost or job is None or supervisor is None:
+        return ""
+    options = load_if_exists(run.launch_file, LaunchOptions)
+    if options is None:
+        return ""
+    seconds = silence_seconds(options)
+    return f" All workers start again by themselves after {seconds:.0f} s without a sign of it."
 
 
 def _exactness(info: RunInfo | None, run: RunDirectory) -> Json | None:

@@ -18,6 +18,7 @@ from tfckpt_trainer.rundir.documents import Document, load_if_exists, store
 from tfckpt_trainer.rundir.files import make_directory
 from tfckpt_trainer.rundir.health import (
     RunState,
+    has_reported_end,
     last_sign_at,
     read_workers,
     run_state,
@@ -60,6 +61,7 @@ class RunSummary:
         active_at: Time of the last heartbeat or save, in seconds since the epoch.
         alerts: The alerts of the run in a few words each, the most urgent first.
         heard_at: Time of the last heartbeat; 0 if there was none.
+        reported: Whether its processes reported their end, if it has ended.
         job: The batch job in a few words, not cleaned; empty without one.
         record: The record of the batch job, if it has one.
     """
@@ -73,6 +75,7 @@ class RunSummary:
     active_at: float
     alerts: tuple[str, ...] = ()
     heard_at: float = 0.0
+    reported: bool = True
     job: str = ""
     record: BatchJob | None = None
 
@@ -196,6 +199,7 @@ def summarize_run(root: Path, now: float) -> RunSummary:
             alert.title for alert in find_alerts(root, states, (), living_supervisor(run, now))
         ),
         heard_at=last_sign_at(states, supervisor),
+        reported=has_reported_end(states, supervisor),
         record=record,
     )
 

@@ -24,6 +24,7 @@ from tfckpt_trainer.launch.slurm.allocation import Allocation
 from tfckpt_trainer.launch.slurm.controller import (
     JobFacts,
     delay_job,
+    describe_dead_nodes,
     read_job,
     requeue_job,
 )
@@ -31,11 +32,13 @@ from tfckpt_trainer.launch.slurm.earlier_start import (
     RECORD_SECONDS,
     JobStart,
     await_earlier_start,
+    describe_lost_start,
     read_later_start,
     require_job_of_run,
     start_of_job,
 )
 from tfckpt_trainer.launch.slurm.requeue_policy import (
+    QUEUE_SECONDS,
     JobEnding,
     Requeue,
     RequeueDecision,
@@ -103,6 +106,9 @@ class BatchStep:
             near_limit=self._near_limit,
             lost_nodes=self._allocation.lost_nodes,
             trained=self._supervisor.trained,
+            dead_nodes=(
+                describe_dead_nodes(self._record.nodes) if state is SupervisorState.STOPPED else ""
+            ),
         )
         return self._follow(decide_requeue(ending, self._record), ending)
 
@@ -111,13 +117,18 @@ class BatchStep:
         if ending.facts.preempted:
             report.note(JournalKind.PREEMPT, "Slurm preempts the job.")
         if decision.requeue is Requeue.NO:
+            if decision.reason:
+                report.note(JournalKind.STOP, decision.reason)
+                report.enter(ending.state, decision.reason)
             return ending.state
         if decision.requeue is Requeue.REFUSED:
             return self._fail(decision.reason)
         words = decision.reason
         if decision.requeue is Requeue.REQUEUE:
-            words += f" Job {self._job} is started again"
-            words += f" after {decision.pause_seconds:.0f} s." if decision.pause_seconds else "."
+            wait = max(decision.pause_seconds, QUEUE_SECONDS)
+            words += (
+                f" Job {self._job} waits in the queue again, for {wait / 60:.0f} minutes or more."
+            )
         report.note(JournalKind.REQUEUE, words, {"job": self._job})
         report.enter(SupervisorState.STOPPED, words)
         store(
@@ -144,7 +155,7 @@ class BatchStep:
             try:
                 requeue_job(self._job)
             except LaunchError as error:
-                answers = bool(read_job(self._job).state)
+                answers = bool(read_job(self._job, self._supervisor.report.beat_if_due).state)
                 late = time.monotonic() > deadline
                 if answers or late or self._told_to_end or self._replaced:
                     return str(error)
@@ -181,7 +192,8 @@ class BatchStep:
     def _why_stopped(self) -> JobFacts:
         """Asks Slurm, until it answers."""
         deadline = time.monotonic() + ANSWER_SECONDS
-        while not (facts := read_job(self._job)).state and time.monotonic() < deadline:
+        beat = self._supervisor.report.beat_if_due
+        while not (facts := read_job(self._job, beat)).state and time.monotonic() < deadline:
             time.sleep(1.0)
         return facts
 
@@ -213,6 +225,10 @@ class BatchStep:
                 submitted_at=time.time(),
                 script=str(self._run.job_script.relative_to(self._run.root)),
             )
+        lost = describe_lost_start(self._run, known, self._own)
+        if lost:
+            entry = JournalEntry(at=time.time(), kind=JournalKind.REQUEUE, message=lost, by=BY)
+            try_write_entry(self._run, entry)
         record = msgspec.structs.replace(
             known,
             cluster=environment.get("SLURM_CLUSTER_NAME", known.cluster),

@@ -18,10 +18,12 @@ import msgspec
 from tfckpt_trainer.errors import DamagedFileError, LaunchError
 from tfckpt_trainer.launch.lock import take_lock
 from tfckpt_trainer.launch.orphans import read_supervisor
+from tfckpt_trainer.launch.slurm.controller import describe_dead_nodes
 from tfckpt_trainer.rundir.documents import load_if_exists, store
 from tfckpt_trainer.rundir.liveness import find_other_supervisor, find_other_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.rundir.records.run import SupervisorState
 
 LIMIT_SECONDS = 600.0
 """How long a start waits for an earlier one to end.
@@ -36,6 +38,8 @@ RECORD_SECONDS = 30.0
 """How long a job waits until it is recorded: it may start before its launch knows its ID."""
 
 POLL_SECONDS = 1.0
+
+_REPORTED = {SupervisorState.STOPPED, SupervisorState.FINISHED, SupervisorState.FAILED}
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,26 @@ def start_of_job(environment: Mapping[str, str]) -> JobStart:
     """Returns the start of the job in which this process runs."""
     restarts = int(environment.get("SLURM_RESTART_COUNT", "0") or 0)
     return JobStart(environment["SLURM_JOB_ID"], restarts)
+
+
+def describe_lost_start(run: RunDirectory, known: BatchJob, own: JobStart) -> str:
+    """Returns that the start before ended without a report; empty if it reported its end.
+
+    Args:
+        run: The run directory.
+        known: `job.json`, as the start before wrote it.
+        own: This start.
+    """
+    last = read_supervisor(run)
+    is_of_job = known.started_at is not None and own.requeues > 0
+    if last is None or not is_of_job or last.state in _REPORTED:
+        return ""
+    heard = time.strftime("%H:%M:%S", time.localtime(last.updated_at))
+    cause = describe_dead_nodes(known.nodes) or "Its node or its supervisor was lost."
+    return (
+        f"The start before ended on {last.host} without a report; its last heartbeat is of "
+        f"{heard}. {cause} Slurm has started job {own.job} again."
+    )
 
 
 def read_later_start(run: RunDirectory, own: JobStart) -> BatchJob | None:

@@ -22,8 +22,8 @@ QUERY_SECONDS = 10.0
 _CLOCK_SECONDS = 3600.0
 """How much the clocks of two machines may differ before a job is taken for another one."""
 
-_LONGEST_ESTIMATE_SECONDS = 60 * 86_400.0
-"""How far ahead an estimated start may be; few partitions allow longer jobs."""
+_NEVER_SECONDS = 300 * 86_400.0
+"""Slurm counts a job without a time limit as one that runs for a year."""
 
 _JOB_ID = re.compile(r"\d{1,18}([_+]\d{1,18})?", re.ASCII)
 _NO_TEXT = {"(null)", "N/A", "None"}
@@ -304,7 +304,7 @@ def _report(values: Mapping[str, str]) -> JobReport:
         slurm_state=values["state"],
         script=_text(values["script"]),
         reason=_text(values["reason"]),
-        expected_start=_estimate(start) if state in WAITING else None,
+        expected_start=_expected_start(start) if state in WAITING else None,
         started_at=None if state in WAITING else start,
         ends_at=_time(values["end"]) if state is JobState.RUNNING and is_limited else None,
         submitted_at=_time(values["submitted"]),
@@ -312,9 +312,10 @@ def _report(values: Mapping[str, str]) -> JobReport:
     )
 
 
-def _estimate(start: float | None) -> float | None:
-    """Returns when Slurm expects a job to start; it counts a job without a limit as a year."""
-    return None if start is None or start > time.time() + _LONGEST_ESTIMATE_SECONDS else start
+def _expected_start(start: float | None) -> float | None:
+    """Returns when Slurm expects a job to start, unless it waits for one without a time limit."""
+    is_known = start is not None and start < time.time() + _NEVER_SECONDS
+    return start if is_known else None
 
 
 def _text(value: str) -> str:

@@ -14,6 +14,9 @@ FIRST_PAUSE_SECONDS = 240.0
 
 LONGEST_PAUSE_SECONDS = 3600.0
 
+QUEUE_SECONDS = 120.0
+"""How long Slurm lets a requeued job wait at least."""
+
 MOST_FRUITLESS_STARTS = 3
 """After this many starts in a row without a step, only a preempted job is started again."""
 
@@ -37,6 +40,7 @@ class JobEnding:
         near_limit: Whether Slurm announced the time limit.
         lost_nodes: Why too few nodes were left; empty if there were enough.
         trained: Whether any worker made a step.
+        dead_nodes: Which nodes of the job are down, as a sentence; empty if none is.
     """
 
     state: SupervisorState
@@ -44,11 +48,12 @@ class JobEnding:
     near_limit: bool = False
     lost_nodes: str = ""
     trained: bool = False
+    dead_nodes: str = ""
 
 
 @dataclass(frozen=True)
 class RequeueDecision:
-    """Whether the job is started again, and why.
+    """Whether the job is started again, and why; a job that ends for good may need no reason.
 
     Attributes:
         pause_seconds: Time that it waits at least.
@@ -72,9 +77,10 @@ def decide_requeue(ending: JobEnding, job: BatchJob) -> RequeueDecision:
     facts = ending.facts
     reason = _reason(ending)
     if facts.restarts > job.requeues:
-        return RequeueDecision(Requeue.BY_SLURM, reason or "Slurm requeues the job.")
+        cause = reason or ending.dead_nodes
+        return RequeueDecision(Requeue.BY_SLURM, f"{cause} Slurm requeues the job.".lstrip())
     if not reason:
-        return RequeueDecision(Requeue.NO)
+        return RequeueDecision(Requeue.NO, _why_over(facts, job))
     fruitless = 0 if ending.trained else job.fruitless + 1
     if job.requeues >= job.max_requeues:
         used = (
@@ -84,7 +90,8 @@ def decide_requeue(ending: JobEnding, job: BatchJob) -> RequeueDecision:
         )
         return RequeueDecision(Requeue.REFUSED, f"{reason} {used}")
     if fruitless >= MOST_FRUITLESS_STARTS and not facts.preempted:
-        advice = " Launch again with a longer --time." if ending.near_limit else ""
+        at_limit = ending.near_limit or facts.timed_out
+        advice = " Launch again with a longer --time." if at_limit else ""
         return RequeueDecision(
             Requeue.REFUSED, f"{reason} {fruitless} starts in a row ended before a step.{advice}"
         )
@@ -98,10 +105,21 @@ def pause_after(fruitless: int) -> float:
     return min(FIRST_PAUSE_SECONDS * 2.0 ** min(fruitless - 1, 64), LONGEST_PAUSE_SECONDS)
 
 
+def _why_over(facts: JobFacts, job: BatchJob) -> str:
+    """Returns how Slurm ends a job for good; empty if the run was stopped by a command."""
+    if facts.state in {"", "RUNNING"}:
+        return ""
+    if facts.state in {"CANCELLED", "COMPLETING"}:
+        return f"Batch job {job.id} was cancelled."
+    return f"Slurm ended batch job {job.id} ({facts.state})."
+
+
 def _reason(ending: JobEnding) -> str:
     facts = ending.facts
     if facts.preempted:
         return "The job is preempted."
+    if facts.timed_out:
+        return "The time limit of the job is reached."
     if facts.state not in {"", "RUNNING"}:
         return ""  # A person cancelled it.
     if ending.near_limit:

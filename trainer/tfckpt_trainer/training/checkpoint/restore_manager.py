@@ -208,7 +208,7 @@ class RestoreManager:
             kind,
             f"Restored {target.name} on {size} worker{'s' if size > 1 else ''}: "
             f"{outcome.variables} variables proven equal, {left_out}now on branch "
-            f"{position.branch}.{outcome.input_words}",
+            f"{position.branch}.{outcome.input_words}{outcome.note_words}",
             command,
             checkpoint=target.name,
             details={

@@ -65,6 +65,12 @@ class RestoreOutcome:
         """Sentences about input pipelines that are not at their exact position, or nothing."""
         return "".join(f" The input pipeline {clause}." for clause in self.inputs)
 
+    @property
+    def note_words(self) -> str:
+        """Sentences about what was not restored, the same of several workers once, or nothing."""
+        notes = dict.fromkeys(note.partition(": ")[2].rstrip(".") for note in self.notes)
+        return "".join(f" {note[:1].upper()}{note[1:]}." for note in notes if note)
+
 
 class Restorer:
     """Restores checkpoints of one run. All workers call `restore` together."""

@@ -247,7 +247,8 @@ class Saver:
             warning=warning,
             step=request.step,
             branch=request.branch,
-            size=sum(facts.size for facts in files),
+            # As lists of checkpoints show it: the states of workers lie elsewhere.
+            size=sum(facts.size for facts in files if "/" not in facts.name),
             seconds=time.monotonic() - began,
             stall_seconds=cost.stall_seconds,
             exactness=record.exactness,

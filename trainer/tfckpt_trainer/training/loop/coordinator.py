@@ -295,10 +295,13 @@ class Coordinator:
             if self.ending is not None:
                 # Someone ended the run while it waited for room.
                 return
+        why = f"{ending.value}: {reason}" if reason else ending.value
+        if ending is Ending.PREEMPTED and not reason:
+            # Whoever sent the signal knows the cause; a supervisor adds it.
+            why = "told to save and exit"
         self._telemetry.note(
             JournalKind.STOP,
-            f"Stopped after step {self._telemetry.metrics.step} "
-            f"({ending.value}{f': {reason}' if reason else ''}){unsaved}.",
+            f"Stopped after step {self._telemetry.metrics.step} ({why}){unsaved}.",
         )
         self.ending = ending
 

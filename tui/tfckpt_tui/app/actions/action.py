@@ -69,6 +69,7 @@ class Action:
         in_footer: Whether the footer shows it.
         at_footer_end: Whether it stands at the right end of the footer, which is never left out.
         opens_input: Whether it opens an input line; that receives the characters typed next.
+        needed_when: When the footer shows it first, whether or not it shows it otherwise.
         other_label: A label for the opposite, and when that is what the action does.
     """
 
@@ -86,6 +87,7 @@ class Action:
     in_footer: bool = True
     at_footer_end: bool = False
     opens_input: bool = False
+    needed_when: Predicate | None = None
     other_label: tuple[str, Predicate] | None = None
 
     def why_unavailable(
@@ -106,6 +108,10 @@ class Action:
             other, applies = self.other_label
             word = other if applies(run, selection) else word
         return f"{word} marked" if self.applies_to_marked and selection.marked else word
+
+    def is_needed(self, run: RunSnapshot | None, selection: Selection) -> bool:
+        """Whether it is what a user most likely wants to do in this state of the run."""
+        return run is not None and self.needed_when is not None and self.needed_when(run, selection)
 
     def key_in(self, config: Config) -> str:
         """Returns the key that a configuration gives it; the first of several."""

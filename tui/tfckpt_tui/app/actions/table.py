@@ -48,7 +48,8 @@ def _can_stop(run: RunSnapshot, selection: Selection) -> str:
         return ""
     if _is_job_unknown(run):
         return "Slurm cannot be asked about the batch job. Press X to try to cancel it."
-    return _STOPPABLE(run, selection)
+    is_over = _has_ended(run, selection)
+    return (_ACTIVE if is_over else _STOPPABLE)(run, selection)
 
 
 def _has_waiting_job(run: RunSnapshot, selection: Selection) -> bool:
@@ -81,6 +82,15 @@ def _can_restore(run: RunSnapshot, selection: Selection) -> str:
 def _has_ended(run: RunSnapshot, selection: Selection) -> bool:
     del selection
     return run.state in HAS_ENDED and not run.trainer_answers
+
+
+def _can_launch_again(run: RunSnapshot, selection: Selection) -> bool:
+    return _has_ended(run, selection) and run.state is not RunState.QUEUED
+
+
+def _answers_no_command(run: RunSnapshot, selection: Selection) -> bool:
+    del selection
+    return run.state not in HAS_ENDED and not run.trainer_answers
 
 
 def _why_unselected(run: RunSnapshot, selection: Selection, *, is_made: bool) -> str:
@@ -294,6 +304,7 @@ ACTIONS = (
         requires=(_can_stop,),
         changes_run=True,
         other_label=("cancel", _has_waiting_job),
+        needed_when=_has_waiting_job,
     ),
     Action(
         name="force-stop",
@@ -307,6 +318,7 @@ ACTIONS = (
         requires=(_can_force_stop,),
         changes_run=True,
         in_footer=False,
+        needed_when=_answers_no_command,
     ),
     Action(
         name="launch",
@@ -329,6 +341,7 @@ ACTIONS = (
             ),
         ),
         changes_run=True,
+        needed_when=_can_launch_again,
     ),
     Action(
         name="tensorboard",

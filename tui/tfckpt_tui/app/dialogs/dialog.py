@@ -121,13 +121,38 @@ class Dialog(ModalScreen[AnswerT | None]):
             yield Static(self._content(), id="dialog-text")
             with Horizontal(id="choices"):
                 for place, choice in enumerate(self.choices()):
-                    label = to_content((choice.key, "key"), (f"  {choice.label}", ""))
                     yield Button(
-                        label,
+                        self._label(place),
                         id=f"choice-{place}",
                         classes=f"-{choice.tone}",
                         disabled=not self.can_choose(place),
                     )
+
+    def _label(self, place: int) -> Content:
+        """Returns the key that presses a button now, and what it does."""
+        choice = self.choices()[place]
+        key = self._key_in_field(place) if isinstance(self.focused, Input) else choice.key
+        return to_content((key, "key"), (f"  {choice.label}" if key else choice.label, ""))
+
+    def _key_in_field(self, place: int) -> str:
+        """Returns the key of a button while a field takes the letters; empty if it has none."""
+        if place == 0:
+            return "esc"
+        acting = self._acting_button()
+        return "⏎" if acting is not None and acting.id == f"choice-{place}" else ""
+
+    @on(events.DescendantFocus)
+    @on(events.DescendantBlur)
+    def show_keys(self) -> None:
+        """Shows the keys that work where the focus is."""
+        if not is_open(self):
+            return
+        for place in range(len(self.choices())):
+            button, label = self.query_one(f"#choice-{place}", Button), self._label(place)
+            if str(button.label) != str(label):
+                button.label = label
+                button.refresh(layout=True)
+                self.call_after_refresh(self._stack_buttons)
 
     def on_resize(self) -> None:
         """Puts the buttons below each other where they do not fit side by side."""
@@ -151,6 +176,7 @@ class Dialog(ModalScreen[AnswerT | None]):
         focused = self.focused
         for place in range(len(self.choices())):
             self.query_one(f"#choice-{place}", Button).disabled = not self.can_choose(place)
+        self.show_keys()
         if isinstance(focused, Button) and focused.disabled:
             # Textual moves the focus to another button, which nobody chose.
             self.set_focus(None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tfckpt_trainer.catalog.lineage import unsaved_steps
+from tfckpt_trainer.rundir.records.command import CommandState
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
@@ -15,6 +16,7 @@ from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.request import FORCE_SECONDS
 
 _NAMED = 8
+_FRESH_SECONDS = 10.0
 
 
 class ForceStopDialog(Dialog[bool]):
@@ -46,12 +48,20 @@ class ForceStopDialog(Dialog[bool]):
                 (units.count(unsaved, "step"), "warn"),
                 (" since the newest checkpoint are lost.", ""),
             )
-        if self.snapshot.trainer_answers:
+        if self._takes_commands:
             yield (
                 ("The trainer still answers: ", "muted"),
                 ("x", "key"),
                 (" stops it without force.", "muted"),
             )
+
+    @property
+    def _takes_commands(self) -> bool:
+        """Whether the trainer answers, and has not just left a command to expire."""
+        snapshot, chief = self.snapshot, self.snapshot.chief
+        expired = any(one.state is CommandState.EXPIRED for one in snapshot.finished[-1:])
+        is_fresh = chief is not None and chief.age < _FRESH_SECONDS
+        return snapshot.trainer_answers and is_fresh and not expired
 
     def _processes(self) -> Iterable[Iterable[Span]]:
         processes = self._plan.processes

@@ -356,6 +356,8 @@ class DashboardScreen(Screen[None]):
 
     def _update_keys(self) -> None:
         run, selection = self.snapshot, self.selection
+        needed = [action for action in self.ACTIONS if action.is_needed(run, selection)]
+        others = [action for action in self.ACTIONS if action.in_footer and action not in needed]
         hints = [
             KeyHint(
                 action.name,
@@ -363,8 +365,7 @@ class DashboardScreen(Screen[None]):
                 action.label_for(run, selection),
                 is_last=action.at_footer_end,
             )
-            for action in self.ACTIONS
-            if action.in_footer
-            and not action.why_unavailable(run, selection, read_only=self.read_only)
+            for action in (*needed, *others)
+            if not action.why_unavailable(run, selection, read_only=self.read_only)
         ]
         self.panes.keys.show_hints(hints)

@@ -19,6 +19,7 @@ from tfckpt_trainer.launch.slurm.jobs import (
 from tfckpt_trainer.rundir.health import HAS_ENDED
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_tui.services.batch.job_alerts import find_job_alerts
 from tfckpt_tui.services.batch.job_reader import (
     LONGEST_SILENT_SECONDS,
     RUNNING_SECONDS,
@@ -71,9 +72,9 @@ class JobList:
         answer = self._ask() if ask else self._answer
         known = {Path(os.path.abspath(root)) for root in roots}
         more = roots_of_jobs(answer.jobs.values()) if with_others else []
-        read = self._summaries.read([*known, *more], seconds)
+        read, now = self._summaries.read([*known, *more], seconds), time.time()
         # Only directories with the record of a job are those of a job.
-        found = [_with_job(one, answer) for one in read if one.root in known or one.record]
+        found = [_with_job(one, answer, now) for one in read if one.root in known or one.record]
         return sorted(found, key=lambda one: -one.active_at)
 
     def _ask(self) -> JobAnswer:
@@ -85,15 +86,18 @@ class JobList:
         return self._answer
 
 
-def _with_job(summary: RunSummary, answer: JobAnswer) -> RunSummary:
+def _with_job(summary: RunSummary, answer: JobAnswer, now: float) -> RunSummary:
     record = summary.record
     if record is None:
         return summary
     view = _newest_view(summary.root, record, answer)
-    state = state_with_job(summary.state, view, summary.heard_at)
+    heard_at = summary.heard_at
+    state = state_with_job(summary.state, view, heard_at, reported=summary.reported)
+    alerts = find_job_alerts(summary.root, state, view, heard_at, now)
     return replace(
         summary,
         state=state,
+        alerts=(*(alert.title for alert in alerts), *summary.alerts),
         job=_short(view, runs=state not in HAS_ENDED),
         active_at=max(summary.active_at, record.submitted_at),
     )

@@ -109,13 +109,14 @@ class JobReader:
         is_silent = not answer.is_present or bool(answer.problem)
         self._silences = self._silences + 1 if is_silent else 0
         self._known, self._asked_about, self._asked_at = view, topic, self._clock()
-        self._pause = self._pause_after(view.state)
+        self._pause = self._pause_after(view.state, state)
         return view
 
-    def _pause_after(self, state: JobState) -> float:
+    def _pause_after(self, state: JobState, run_state: RunState | None) -> float:
         if self._silences:
             return min(SILENT_SECONDS * 2.0 ** min(self._silences - 1, 10), LONGEST_SILENT_SECONDS)
-        if state in WAITING or state is JobState.COMPLETING:
+        ends = state is JobState.RUNNING and run_state in HAS_ENDED
+        if state in WAITING or state is JobState.COMPLETING or ends:
             return WAITING_SECONDS
         return ENDED_SECONDS if state in ENDED or state is JobState.UNKNOWN else RUNNING_SECONDS
 

@@ -50,6 +50,14 @@ _STUCK_REASONS = {
     "PartitionInactive": "its partition is inactive",
     "PartitionTimeLimit": "its time limit is above the limit of the partition",
     "PartitionNodeLimit": "it asks for more nodes than the partition allows",
+    "PartitionConfig": "it asks for more than the partition has",
+    "AccountNotAllowed": "its account may not use the partition",
+    "InvalidAccount": "its account is invalid",
+    "InvalidQOS": "its quality of service is invalid",
+    "QOSNotAllowed": "its quality of service may not be used in the partition",
+    "launch failed requeued held": (
+        "it could not be started and is held; release it with `scontrol release {id}`"
+    ),
 }
 """Reasons for which a job does not start until somebody acts, in plain words."""
 
@@ -106,6 +114,11 @@ class JobView:
         """Whether the job ended without a start, as far as is known, and nobody cancelled it."""
         is_first = self.record.started_at is None
         return self.is_forgotten and is_first and JournalKind.STOP not in self.told
+
+    @property
+    def is_active_on_nodes(self) -> bool:
+        """Whether Slurm says that the job runs or ends, and the supervisor has not requeued it."""
+        return self.state in _LEAVING
 
     @property
     def was_preempted(self) -> bool:
@@ -240,13 +253,16 @@ def with_events(job: JobView | None, entries: Iterable[JournalEntry]) -> JobView
     return replace(job, told=frozenset(told))
 
 
-def state_with_job(state: RunState, job: JobView | None, last_sign_at: float) -> RunState:
+def state_with_job(
+    state: RunState, job: JobView | None, last_sign_at: float, *, reported: bool = True
+) -> RunState:
     """Returns the state of a run, given the state by its heartbeats alone and its job.
 
     Args:
         state: The state of the run by its heartbeats.
         job: Its batch job, if it has one.
         last_sign_at: The newest heartbeat, in seconds since the epoch; 0 if there is none.
+        reported: Whether the processes reported their end, instead of falling silent.
     """
     if job is None:
         return state
@@ -259,4 +275,7 @@ def state_with_job(state: RunState, job: JobView | None, last_sign_at: float) ->
         return _AFTER_JOB.get(job.state, RunState.FAILED)
     started = job.report.started_at
     begins = job.state is JobState.RUNNING and started is not None and started > last_sign_at
-    return RunState.STARTING if begins and state in HAS_ENDED else state
+    if begins and state in HAS_ENDED:
+        return RunState.STARTING
+    is_lost = state is RunState.FAILED and not reported and job.is_active_on_nodes
+    return RunState.DEGRADED if is_lost else state

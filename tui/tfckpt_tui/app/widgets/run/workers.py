@@ -59,10 +59,8 @@ class Workers(ListPane):
         spans: list[Span] = []
         supervisor = snapshot.supervisor
         if supervisor is not None and supervisor.attempt:
-            spans += [
-                (f"restarted {supervisor.attempt} of {supervisor.max_restarts} times", "warn"),
-                (" · ", "faint"),
-            ]
+            times = f"restarted {supervisor.attempt} of {supervisor.max_restarts} times"
+            spans += [(times, "warn"), *([(" · ", "faint")] if snapshot.workers else [])]
         gone = {WorkerState.LOST, WorkerState.EXITED}
         live = sum(worker.state not in gone for worker in snapshot.workers)
         total = len(snapshot.workers)
