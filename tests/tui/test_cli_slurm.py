@@ -135,6 +135,6 @@ def test_options_that_do_not_fit_are_refused(
 
 
 def test_a_mistyped_option_ends_in_one_mark(tool: Tool, tmp_path: Path) -> None:
-    said = tool("launch", tmp_path / "run", "--slurm", "--nods", "2", *COMMAND)
+    said = tool("launch", tmp_path / "run", "--slurm", "--acount", "a", *COMMAND)
     assert said.code == 2
-    assert "Did you mean '--nodes'? See `" in said.words
+    assert "Did you mean '--account'? See `" in said.words
