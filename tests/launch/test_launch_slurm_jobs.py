@@ -9,6 +9,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.commands import ask_slurm, run_command
 from tfckpt_trainer.launch.slurm.controller import read_job
 from tfckpt_trainer.launch.slurm.jobs import JobState, cancel_job, is_job_id, parse_jobs, read_jobs
+from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
@@ -79,6 +81,13 @@ def test_a_job_that_is_requeued_waits_again(record: str, state: JobState) -> Non
 def test_no_time_limit_is_no_end() -> None:
     line = job_line(state="RUNNING", start="1795341409", end="1826877409", limit="UNLIMITED")
     assert read_jobs(["1234"], runner=RecordedSlurm(line)).jobs["1234"].ends_at is None
+
+
+@pytest.mark.parametrize(("days", "is_told"), [(50, True), (364, False)])
+def test_a_start_in_a_year_is_no_estimate(days: int, is_told: bool) -> None:
+    line = job_line(start=int(time.time()) + days * 86_400)
+    report = read_jobs(["1234"], runner=RecordedSlurm(line)).jobs["1234"]
+    assert (report.expected_start is not None) is is_told
 
 
 @pytest.mark.parametrize(
@@ -232,6 +241,25 @@ def test_no_run_is_launched_beside_its_batch_job(
     with pytest.raises(LaunchError, match=rf"Batch job 1234 of this run {words}\. .* `tfckpt-tui"):
         launch(options)
     assert run.job_file.exists()
+
+
+@pytest.mark.parametrize("asks_slurm", [False, True])
+def test_no_run_is_launched_if_slurm_cannot_be_asked_about_its_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asks_slurm: bool
+) -> None:
+    run, options = run_with_job(tmp_path)
+    if asks_slurm:
+        options = msgspec.structs.replace(options, slurm=SlurmOptions())
+    slurm = RecordedSlurm()
+    slurm.raises = subprocess.TimeoutExpired("squeue", 10)
+    monkeypatch.setattr(preflight, "read_jobs", partial(read_jobs, runner=slurm))
+    before = run.job_file.read_bytes()
+    with pytest.raises(LaunchError, match=r"Batch job 1234 .* within 10 s\. .* --force` lau"):
+        launch(options)
+    assert run.job_file.read_bytes() == before
+    if not asks_slurm:
+        launch(options, force=True)
+        assert not run.job_file.exists()
 
 
 def test_a_launch_on_this_machine_ends_the_story_of_an_earlier_job(

@@ -28,6 +28,7 @@ _NEVER_SECONDS = 300 * 86_400.0
 _JOB_ID = re.compile(r"\d{1,18}([_+]\d{1,18})?", re.ASCII)
 _NO_TEXT = {"(null)", "N/A", "None"}
 _NO_SUCH_JOB = "Invalid job id"
+_REFUSED = "Kill job error"
 _BAD_JOB_ID = "is not an ID of a Slurm job: expected a number, or 1234_5 for a task of an array"
 
 
@@ -150,6 +151,11 @@ class JobAnswer:
     is_present: bool = True
     problem: str = ""
 
+    @property
+    def silence(self) -> str:
+        """Why Slurm cannot be asked; empty if it answered. Not cleaned."""
+        return self.problem if self.is_present else "this machine has no Slurm commands"
+
     def report_on(self, record: BatchJob) -> JobReport | None:
         """Returns what Slurm says about a recorded job; None if it does not know that job."""
         report = self.jobs.get(record.id)
@@ -236,7 +242,9 @@ def cancel_job(
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LaunchError(f"Job {job_id} may not be cancelled: {error}. {by_hand}") from error
     if done.status != 0:
-        raise LaunchError(f"Job {job_id} was not cancelled. {done.last_line}")
+        # An answer of Slurm's controller is the same on all hosts.
+        advice = "" if _REFUSED in done.errors else f" {by_hand}"
+        raise LaunchError(f"Job {job_id} was not cancelled. {done.last_line}{advice}")
 
 
 def parse_jobs(output: str, separator: str) -> dict[str, JobReport]:

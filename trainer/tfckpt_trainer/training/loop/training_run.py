@@ -23,7 +23,7 @@ from tfckpt_trainer.cluster.slurm import refuse_several_tasks
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.exit_statuses import choose_statuses
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.liveness import refuse_another_trainer
+from tfckpt_trainer.rundir.liveness import refuse_another_run, refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
@@ -646,6 +646,7 @@ def _created_run_directory(run_dir: str | Path | None) -> RunDirectory:
     refuse_url(run_dir)
     # A symbolic link would give the run two names, for example in its manifests.
     run = RunDirectory(Path(os.path.realpath(run_dir)))
+    refuse_another_run(run, os.environ)
     with explain_disk_errors(run):
         run.create()
     return run
