@@ -11,9 +11,10 @@ from app_driving import opened, top, until
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
 
+from tfckpt_tui.app.screens.logs import LogsScreen
 from tfckpt_tui.app.widgets.run.log_view import LogView, Wanted
 from tfckpt_tui.monitor.log_pages import PAGE_BYTES, LogPage, LogSearch, read_around
-from tfckpt_tui.monitor.logs import FIRST_BYTES, LINE_BYTES, LogTail
+from tfckpt_tui.monitor.logs import ALL, FIRST_BYTES, LINE_BYTES, LogTail
 from waiting import LEAST_SECONDS
 
 LINES = 60_000
@@ -191,3 +192,16 @@ async def test_long_lines_are_wrapped_or_scrolled_sideways(live: RunFactory) -> 
         assert "start xxx" not in top(pilot.app)
         await pilot.press("<", "<", "<", "<", "<")
         await shows(pilot, "start xxx")
+
+
+async def test_lines_that_arrive_while_the_app_quits_are_dropped(live: RunFactory) -> None:
+    live.run.worker_log(0).write_text("a line\n")
+    async with opened(live.run) as pilot:
+        await pilot.press("l")
+        await shows(pilot, "a line")
+        screen = pilot.app.screen
+        assert isinstance(screen, LogsScreen)
+        # As an app that quits does, before it takes the screen off the stack.
+        await screen.remove_children()
+        screen._show_lines({})
+        screen._show_page(Wanted(ALL, 0, 0), read_around(live.run.worker_log(0), 0))
