@@ -10,7 +10,7 @@ setup:
     python3 -m venv .venv
     .venv/bin/pip install -q -e '.[test,lint,docs]'
 
-# Run the tests that start no TensorFlow and no other process: nine of ten.
+# Run the tests that start no TensorFlow, terminal or cluster: three of four.
 quick *arguments:
     .venv/bin/pytest -m "not tensorflow and not e2e and not faults and not cluster" {{ arguments }}
 

@@ -208,3 +208,21 @@ def test_processes_that_write_no_heartbeat_are_an_alert_after_a_while(seconds, b
     assert alert.message.startswith("Worker 0 (process 12) runs, but no worker has written")
     assert f"tfckpt-tui logs {QUOTED}" in alert.advice
     assert f"tfckpt-tui stop --force {QUOTED}" in alert.advice
+
+
+@pytest.mark.parametrize("seconds", [119.0, 121.0])
+def test_workers_that_fall_silent_after_their_first_heartbeat_are_an_alert(seconds):
+    first = [(a_worker(updated_at=105.0, activity=Activity.STARTING), WorkerState.STARTING)]
+    supervisor = SupervisorStatus(
+        pid=11,
+        host="trainhost",
+        process_started_at=99.0,
+        updated_at=105.0 + seconds,
+        interval_seconds=1.0,
+        state=SupervisorState.RUNNING,
+        workers=[WorkerProcess(index=0, pid=12, process_started_at=100.0)],
+    )
+    found = find_alerts(ROOT, first, [], supervisor)
+    assert [alert.title for alert in found] == (
+        ["no heartbeat 120 s after the start of its strategy"] if seconds > 120 else []
+    )

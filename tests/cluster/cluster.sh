@@ -194,7 +194,7 @@ boot)
 cut) ip link set "v$prefix$2" down ;;
 heal) ip link set "v$prefix$2" up ;;
 *)
-  sed -n '2,16p' "$0"
+  sed -n '2,15p' "$0"
   exit 2
   ;;
 esac

@@ -122,7 +122,7 @@ def test_a_job_from_the_queue_to_its_end(slurm: None, run: RunDirectory) -> None
     assert view_of(run).state is JobState.CANCELLED
 
     job, message = submit(run)
-    assert message == f"Submitted batch job {job.id}, with the options of job {first}."
+    assert message == f"Submitted batch job {job.id}, with the options of the last launch."
     running = wait_for(run, JobState.RUNNING)
     assert running.record == load(run.job_file, BatchJob) == job
     assert list(running.nodes) == scontrol("show", "hostnames", running.node_list).split()

@@ -19,6 +19,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.records.worker import Ending
+from waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -103,13 +104,16 @@ def test_a_job_near_its_limit_saves_and_goes_on_with_the_nodes_that_it_gets(run)
 
 
 @pytest.mark.skipif("REAL_TIME_LIMIT" not in os.environ, reason="Set REAL_TIME_LIMIT=1.")
-def test_slurm_announces_the_limit_of_a_job_in_time(run):
-    job = run.launch_worker(*TRAINS, options=("--time", "1"))
-    run.wait_for_files("ready-0", "saved-0")
+@pytest.mark.parametrize("signals", [(), ("--sbatch-arg=--signal=B:CONT@1",)])
+def test_a_job_goes_on_after_its_real_limit_whether_slurm_announces_it_or_not(run, signals):
+    job = run.launch_worker(*TRAINS, options=("--time", "3", *signals))
+    run.cluster.call("scontrol", "update", f"JobId={job}", "TimeLimit=1")
+    wait_until((run.root / "saved-0").exists, 180, "the limit of the job")
     (run.root / "ready-0").unlink()
     run.cluster.release(job)
     run.wait_for_files("ready-0")
     assert run.job.requeues == 1
+    assert not run.messages(JournalKind.FAILED)
 
 
 def test_a_start_without_a_step_delays_the_next_one(run):

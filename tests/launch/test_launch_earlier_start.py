@@ -9,16 +9,20 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tfckpt_trainer.errors import LaunchError
+from tfckpt_trainer.errors import ExitCode, LaunchError
 from tfckpt_trainer.launch.lock import take_lock
-from tfckpt_trainer.launch.slurm import earlier_start
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.slurm import batch_step, earlier_start
 from tfckpt_trainer.launch.slurm.earlier_start import (
     JobStart,
     await_earlier_start,
     describe_lost_start,
     read_later_start,
+    require_job_of_run,
 )
+from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.documents import load, store
+from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
@@ -142,8 +146,7 @@ def test_after_the_limit_it_says_what_is_left(run):
     [
         (job(), False),
         (job(requeues=1), True),
-        # Submitted again, but it waits: it does not have the lock.
-        (job(id="8", started_at=None), False),
+        (job(id="8", started_at=None), True),
         (job(id="8"), True),
     ],
 )
@@ -157,6 +160,40 @@ def test_a_start_learns_of_a_later_one(run, known, replaced):
 def test_a_start_of_another_job_does_not_end_the_one_that_trains(run):
     JobStart("8", 3).announce(run)
     assert load(run.job_file, BatchJob) == job()
+
+
+@pytest.mark.parametrize(
+    ("slurm", "why"),
+    [
+        (SlurmOptions(), "job 7 is the job of this run. To launch the run, press L in"),
+        (None, "the run was launched without Slurm after the job was submitted."),
+    ],
+)
+def test_a_job_that_is_not_the_one_of_the_run_ends_at_once(run, monkeypatch, capfd, slurm, why):
+    options = LaunchOptions(
+        run_directory=str(run.root),
+        command=("python", "train.py"),
+        working_directory=str(run.root),
+        slurm=slurm,
+    )
+    store(run.launch_file, options)
+    monkeypatch.setenv("SLURM_JOB_ID", "6")
+    lock = take_lock(run)
+    assert batch_step.main([str(run.root)]) == ExitCode.PROBLEM
+    os.close(lock)
+    (entry,) = read_entries(run)
+    assert entry.message.startswith(f"Job 6 ends without training: {why}")
+    assert capfd.readouterr().err == f"{entry.message}\n"
+    assert load(run.job_file, BatchJob) == job()
+
+
+def test_a_job_waits_until_its_launch_has_recorded_it(run):
+    recorder = threading.Timer(0.2, lambda: store(run.job_file, job(id="8", started_at=None)))
+    recorder.start()
+    require_job_of_run(run, JobStart("8", 0), limit_seconds=60)
+    recorder.join()
+    with pytest.raises(LaunchError, match="Job 9 ends without training: job 8 is the job of this"):
+        require_job_of_run(run, JobStart("9", 0), limit_seconds=0.1)
 
 
 @pytest.mark.parametrize("state", [SupervisorState.RUNNING, SupervisorState.RESTARTING])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +20,9 @@ from tfckpt_trainer.launch import preflight
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.commands import ask_slurm, run_command
+from tfckpt_trainer.launch.slurm.controller import read_job
 from tfckpt_trainer.launch.slurm.jobs import JobState, cancel_job, is_job_id, parse_jobs, read_jobs
+from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
@@ -38,6 +43,13 @@ def test_one_call_tells_all_jobs_of_a_user() -> None:
     assert (jobs["22"].reason, jobs["22"].expected_start) == ("Dependency", None)
     assert (jobs["24"].reason, jobs["24"].script) == ("JobHeldUser", "")
     assert jobs["23_4"].reason == "BeginTime"
+
+
+def test_a_job_behind_one_without_a_time_limit_has_no_expected_start() -> None:
+    """Slurm says then that it starts in a year."""
+    start = int(time.time()) + 365 * 86_400
+    found = read_jobs(["1234"], runner=RecordedSlurm(job_line(start=start))).jobs
+    assert (found["1234"].state, found["1234"].expected_start) == (JobState.QUEUED, None)
 
 
 def test_each_way_to_end_has_a_state() -> None:
@@ -69,6 +81,13 @@ def test_a_job_that_is_requeued_waits_again(record: str, state: JobState) -> Non
 def test_no_time_limit_is_no_end() -> None:
     line = job_line(state="RUNNING", start="1795341409", end="1826877409", limit="UNLIMITED")
     assert read_jobs(["1234"], runner=RecordedSlurm(line)).jobs["1234"].ends_at is None
+
+
+@pytest.mark.parametrize(("days", "is_told"), [(50, True), (364, False)])
+def test_a_start_in_a_year_is_no_estimate(days: int, is_told: bool) -> None:
+    line = job_line(start=int(time.time()) + days * 86_400)
+    report = read_jobs(["1234"], runner=RecordedSlurm(line)).jobs["1234"]
+    assert (report.expected_start is not None) is is_told
 
 
 @pytest.mark.parametrize(
@@ -224,6 +243,25 @@ def test_no_run_is_launched_beside_its_batch_job(
     assert run.job_file.exists()
 
 
+@pytest.mark.parametrize("asks_slurm", [False, True])
+def test_no_run_is_launched_if_slurm_cannot_be_asked_about_its_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asks_slurm: bool
+) -> None:
+    run, options = run_with_job(tmp_path)
+    if asks_slurm:
+        options = msgspec.structs.replace(options, slurm=SlurmOptions())
+    slurm = RecordedSlurm()
+    slurm.raises = subprocess.TimeoutExpired("squeue", 10)
+    monkeypatch.setattr(preflight, "read_jobs", partial(read_jobs, runner=slurm))
+    before = run.job_file.read_bytes()
+    with pytest.raises(LaunchError, match=r"Batch job 1234 .* within 10 s\. .* --force` lau"):
+        launch(options)
+    assert run.job_file.read_bytes() == before
+    if not asks_slurm:
+        launch(options, force=True)
+        assert not run.job_file.exists()
+
+
 def test_a_launch_on_this_machine_ends_the_story_of_an_earlier_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,3 +284,24 @@ def test_a_command_that_takes_too_long_is_quoted() -> None:
     )
     with pytest.raises(LaunchError, match="Check with `sinfo` whether Slurm works"):
         ask_slurm(["sleep", "60"], seconds=0.1)
+
+
+def test_the_supervisor_beats_while_the_controller_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = tmp_path / "answer"
+    slow = tmp_path / "scontrol"
+    slow.write_text(
+        f"#!/bin/sh\nuntil [ -e {answer} ]; do sleep 0.1; done\necho JobState=RUNNING\n"
+    )
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    beats: list[int] = []
+
+    def beat() -> None:
+        beats.append(1)
+        if len(beats) == 3:
+            answer.touch()
+
+    assert read_job("7", beat).state == "RUNNING"
+    assert len(beats) >= 3

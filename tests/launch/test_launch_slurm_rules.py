@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.preflight import check_options
 from tfckpt_trainer.launch.restart_policy import Attempt, Exit, History, Limits, Next, decide
 from tfckpt_trainer.launch.slurm.batch_script import batch_script
+from tfckpt_trainer.launch.slurm.commands import CommandOutput
 from tfckpt_trainer.launch.slurm.controller import JobFacts, dead_nodes_in_words, parse_job
 from tfckpt_trainer.launch.slurm.node_check import NodeReport
 from tfckpt_trainer.launch.slurm.node_survey import Answer, judge
@@ -32,6 +34,11 @@ from tfckpt_trainer.launch.starters import CannotStartError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
+
+UNKNOWN_OPTION = """\
+sbatch: unrecognized option '--memm=3G'
+Try "sbatch --help" for more information
+"""
 
 JOB = BatchJob(scheduler="slurm", id="7", submitted_at=0.0, script="s", max_requeues=5)
 
@@ -81,6 +88,8 @@ def test_any_answer_of_scontrol_is_read(text):
         # Sites may give no grace time; then the job is ending already.
         (stopped(facts=JobFacts("COMPLETING", preempted=True)), Requeue.REQUEUE),
         (stopped(facts=JobFacts("COMPLETING", restarts=1)), Requeue.BY_SLURM),
+        # Slurm did not announce its limit.
+        (stopped(facts=JobFacts("COMPLETING", timed_out=True)), Requeue.REQUEUE),
         # A person cancelled it, also near its limit.
         (stopped(facts=JobFacts("COMPLETING")), Requeue.NO),
         (stopped(facts=JobFacts("CANCELLED"), near_limit=True), Requeue.NO),
@@ -271,3 +280,34 @@ def test_all_workers_start_again_when_one_is_silent():
     decision = decide(attempt, History(), Limits())
     assert decision.next is Next.RESTART
     assert decision.reason == "Worker 1 is gone, or its node is."
+
+
+def test_an_unknown_option_of_sbatch_is_named():
+    assert CommandOutput(1, "", UNKNOWN_OPTION).last_line == (
+        "sbatch: unrecognized option '--memm=3G'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1", 60), ("2:30", 150), ("8:00:00", 28_800), ("1-12", 129_600), ("1-0:30", 88_200),
+        ("0-0:01:05", 65), ("", None), ("0", None), ("UNLIMITED", None), ("soon", None),
+    ],
+)  # fmt: skip
+def test_a_time_limit_is_read_as_sbatch_reads_it(text, seconds):
+    assert SlurmOptions(time=text).limit_seconds == seconds
+    assert SlurmOptions(time="5", arguments=("-N1", f"--time={text}")).limit_seconds == (
+        seconds if text else 300
+    )
+
+
+@pytest.mark.parametrize(("limit", "fits"), [("2", False), ("3", True), ("1-0", True), ("", True)])
+def test_a_time_limit_leaves_time_to_train(tmp_path, limit, fits):
+    asked = options(tmp_path, time=limit)
+    asked = msgspec.structs.replace(asked, command=("/bin/true",))
+    if fits:
+        check_options(asked)
+        return
+    with pytest.raises(UsageError, match=r"is 120 s; expected at least 165 s, as in --time 3"):
+        check_options(asked)

@@ -63,10 +63,15 @@ class Host:
         (self.programs / program).write_text(f"#!/bin/sh\n{script}\n")
         (self.programs / program).chmod(0o755)
 
+    def once(self, mark: Path, signal: str) -> str:
+        """A command that signals all connections, and makes a directory so that it does once."""
+        send = f"{shutil.which('pkill')} -{signal} -P {self.server.pid}"
+        return f"mkdir {mark} 2>/dev/null && {send}"
+
     def reset(self) -> None:
         for program in os.listdir(self.programs):
             self.remove(program)
-        self.remove("../cut", "../.bashrc")
+        self.remove("../.bashrc")
         for program in (*PLAIN_UNIX, "rsync", "flock"):
             found = shutil.which(program)
             if found is not None:
@@ -157,7 +162,7 @@ def test_copies_arrive_as_they_are_and_a_second_copy_sends_nothing(
 
 @pytest.mark.parametrize("directory", ["-rf", "a b'c\"$(touch x)`touch x`;\\", "line\nbreak"])
 def test_hostile_names_are_names(tool, host, tmp_path, directory):
-    checkpoints = ["-e", "it's $(touch x)", "new\nline"]
+    checkpoints = ["-e", "it's $(touch x)", "new\nline", os.fsdecode(b"caf\xe9-1"), "n" * 235]
     made = CheckpointDirectory(tmp_path / "run")
     for name in checkpoints:
         made.tensorflow(name, listed=False)
@@ -212,15 +217,15 @@ def test_a_copy_goes_on_after_its_link_was_cut(tool, host, run, place, transport
     if transport == "ssh":
         host.remove("rsync")
     real, part = shutil.which(program), f"{shlex.quote(str(place))}/.tfckpt/copying/*/*.data-*"
+    cut = place.with_name("cut")
     # The first one that gets much data is cut off.
     host.replace(
         program,
-        f"""[ -e {host.programs}/../cut ] && exec {real} "$@"
+        f"""[ -e {cut} ] && exec {real} "$@"
 dd bs=65536 count=120 2>/dev/null | {real} "$@"
 status=$?
 [ "$(stat -c %s {part} 2>/dev/null || echo 0)" -gt 1000000 ] || exit $status
-: >{host.programs}/../cut
-{shutil.which("pkill")} -KILL -P {host.server.pid}""",
+{host.once(cut, "KILL")}""",
     )
     said = tool("copy", run, name, f"far:{place}")
     assert said.code == 1, said
@@ -228,6 +233,7 @@ status=$?
     assert f"go on with `tfckpt-tui copy {run} {name}" in said.words
     assert names(place) == set()
     again = tool("copy", run, name, f"far:{place}", "--json")
+    assert again.code == 0, again
     assert 0 < again.json["checkpoints"][0]["sent_bytes"] < LARGE
     assert (
         copied(place).items()
@@ -239,8 +245,11 @@ status=$?
 def test_a_link_that_answers_no_more_is_given_up(tool, host, run, place):
     name = write_large(run)
     host.remove("rsync")
-    stop = f"{shutil.which('pkill')} -STOP -P {host.server.pid}"
-    host.replace("cat", f"dd bs=65536 count=20 2>/dev/null | {shutil.which('cat')}\n{stop}")
+    cat = shutil.which("cat")
+    host.replace(
+        "cat",
+        f"dd bs=65536 count=20 2>/dev/null | {cat}\n{host.once(place.with_name('cut'), 'STOP')}",
+    )
     try:
         said = tool("--timeout", "1", "copy", run, name, f"far:{place}")
     finally:
@@ -250,15 +259,18 @@ def test_a_link_that_answers_no_more_is_given_up(tool, host, run, place):
     assert names(place) == set()
 
 
-def test_whichever_command_is_cut_off_no_name_is_left_half_written(tool, host, run, place):
+@pytest.mark.parametrize("program", ["dd", "mv"])
+def test_whichever_command_is_cut_off_no_name_is_left_half_written(tool, host, run, place, program):
     host.remove("rsync")
-    count, dd = host.programs.parent / "count", shutil.which("dd")
+    count = host.programs.parent / "count"
+    # `dd` begins each command; `mv` is in the midst of one, whose shell is killed.
+    end = f"{shutil.which('pkill')} -KILL -P {host.server.pid}" if program == "dd" else ""
     host.replace(
-        "dd",
+        program,
         f"""read -r left <{count}
 echo $((left - 1)) >{count}
-[ $left = 1 ] && {shutil.which("pkill")} -KILL -P {host.server.pid}
-exec {dd} "$@\"""",
+[ $left = 1 ] && {end or "kill -KILL $PPID"}
+exec {shutil.which(program)} "$@\"""",
     )
     whole = copied(run)
     for call in itertools.count(1):
@@ -275,6 +287,19 @@ exec {dd} "$@\"""",
     assert call > 5
     assert copied(place) == whole
     assert listed_names(place) == ["ckpt-100", "ckpt-200"]
+
+
+def test_a_state_file_that_arrives_in_part_is_not_used(tool, host, run, place):
+    cat, index = shutil.which("cat"), shlex.quote(str(place / "ckpt-100.index"))
+    # Only the state file is written after the index has its name. Its input ends early.
+    host.replace("cat", f"[ -e {index} ] && exec dd bs=20 count=1 2>/dev/null\nexec {cat}")
+    said = tool("copy", run, "100", f"far:{place}")
+    assert said.code == 1
+    assert "far did not get all data" in said.words
+    assert not (place / "checkpoint").exists()
+    host.reset()
+    assert tool("copy", run, "100", f"far:{place}").code == 0
+    assert latest_name(place) == "ckpt-100"
 
 
 @pytest.mark.parametrize("transport", ["rsync", "ssh"])
@@ -360,6 +385,21 @@ def test_what_a_login_shell_prints_does_no_harm(tool, host, run, place):
     # rsync does not work with such a shell.
     assert said.json["transport"] == "ssh"
     assert {"large-1.index", "ckpt-100.index"} <= names(place)
+
+
+def test_an_rsync_that_lacks_an_option_is_not_needed(tool, host, run, place):
+    host.replace("rsync", "echo 'rsync: -s: unknown option' >&2\nexit 1")
+    said = tool("copy", run, write_large(run), f"far:{place}", "--json")
+    assert said.code == 0, said
+    assert said.json["transport"] == "ssh"
+    assert latest_name(place) == "large-1"
+
+
+def test_an_account_that_may_not_run_commands_is_explained(tool, host, run, place):
+    host.replace("sh", "echo This account is not available.")
+    said = tool("copy", run, "100", f"far:{place}")
+    assert said.code == 1
+    assert "check it with `ssh far echo works`" in said.words
 
 
 @pytest.mark.parametrize(

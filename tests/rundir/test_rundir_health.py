@@ -121,3 +121,23 @@ def test_a_reused_process_number_is_not_the_worker():
     started = psutil.Process().create_time()
     assert process_lives(os.getpid(), started)
     assert not process_lives(os.getpid(), started - 100)
+
+
+@pytest.mark.parametrize(
+    ("ending", "later", "expected"),
+    [
+        (Ending.PREEMPTED, 5, RunState.FAILED),
+        (Ending.PREEMPTED, 3600, RunState.STOPPED),
+        (Ending.STOPPED, 5, RunState.STOPPED),
+        (Ending.FINISHED, 5, RunState.FINISHED),
+    ],
+)
+def test_workers_that_ended_because_their_supervisor_was_killed_are_a_failure(
+    ending, later, expected
+):
+    ended = a_worker(activity=Activity.EXITED, ending=ending, updated_at=NOW + later)
+    workers = [(ended, WorkerState.EXITED)]
+    supervisor = a_supervisor(SupervisorState.RUNNING)
+    assert run_state(workers, supervisor, NOW + later, dead) is expected
+    reported = a_supervisor(SupervisorState.STOPPED)
+    assert run_state(workers, reported, NOW + later, dead) is RunState.STOPPED

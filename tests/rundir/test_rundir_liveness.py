@@ -11,10 +11,15 @@ import pytest
 
 from beating import beating, end
 from real_file_systems import fill, is_full, small_ext4, small_tmpfs
+from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir import liveness
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.health import is_live, process_lives
-from tfckpt_trainer.rundir.liveness import find_other_trainer, heartbeat_age_on_disk
+from tfckpt_trainer.rundir.liveness import (
+    find_other_trainer,
+    heartbeat_age_on_disk,
+    refuse_another_run,
+)
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.processes import process_namespace
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
@@ -142,3 +147,15 @@ def test_a_worker_that_exits_as_the_watch_ends_is_not_alive(run, monkeypatch):
     monkeypatch.setattr(liveness, "read_workers", lambda _run: looks.pop(0))
     monkeypatch.setattr(liveness, "LONGEST_WATCH_SECONDS", -1.0)
     assert find_other_trainer(run, sleep=never) is None
+
+
+def test_a_script_is_refused_in_another_directory_than_that_of_its_launch(tmp_path):
+    here, there = RunDirectory(tmp_path / "here"), tmp_path / "there"
+    here.create()
+    (tmp_path / "link").symlink_to(here.root)
+    launched = {"TFCKPT_RUN_DIR": str(there), "TFCKPT_ATTEMPT": "0"}
+    with pytest.raises(UsageError, match=rf"trains in {here.root}, but .* launched for {there}\."):
+        refuse_another_run(here, launched)
+    refuse_another_run(here, {**launched, "TFCKPT_RUN_DIR": str(tmp_path / "link")})
+    refuse_another_run(here, {"TFCKPT_RUN_DIR": str(there)})
+    refuse_another_run(here, {"TFCKPT_ATTEMPT": "0"})

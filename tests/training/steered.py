@@ -56,7 +56,8 @@ class SteeredRun:
 
     def progress(self) -> None:
         """Waits until training has done five more steps."""
-        self.wait_for_step(max(worker.step for worker in self.workers()) + 5)
+        workers = wait_until(self.workers, 10, "heartbeats that can be read")
+        self.wait_for_step(max(worker.step for worker in workers) + 5)
 
     def names(self) -> set[str]:
         """Returns the names of all committed checkpoints."""

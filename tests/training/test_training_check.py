@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from training_cluster import SCRIPTS
 
@@ -54,6 +56,8 @@ def test_a_script_that_passes_everything_is_exact(recorded, phase):
     first = traces[0][Pass.FIRST, 2]
     # Nothing is taken for an omission that is none: metrics of compile, variables of the library.
     assert [name for name, one in first.state.items() if not one.passed] == ["table"]
+    # The check trains elsewhere, and its result counts for every run directory.
+    assert traces[0][Pass.FIRST, 3].facts.run_directory == str(Path.cwd() / "runs" / "passed")
 
 
 @pytest.mark.parametrize("phase", REPEATED)

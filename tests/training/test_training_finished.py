@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_tui.services.request import FrontEnd
 from tfckpt_tui.services.restore import choose_start
+from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
 
@@ -123,6 +126,23 @@ def test_a_stopped_loop_goes_on(make_run):
             if len(done) == 2:
                 run.request_stop()
         assert done == steps
+
+
+def test_a_run_that_went_back_and_ends_where_it_began_has_trained(make_run, tmp_path):
+    assert len(list(make_run(total_steps=4, save_every_steps=2))) == 4
+    training, queue = make_run(), CommandQueue(RunDirectory(tmp_path / "run"))
+    for step in training:
+        if step == 4:
+            order = {"name": "ckpt-2"}
+            command = queue.submit(CommandKind.RESTORE, order, requested_by="test", lifetime=60)
+            wait_until(
+                lambda number=command.id: queue.look_up(number).state is not CommandState.REQUESTED,
+                10,
+                "the command is taken",
+            )
+        elif step == 3:
+            training.finish("the script has had enough")
+    assert last_message(tmp_path / "run") == "Finished after step 4: the script has had enough."
 
 
 def test_a_dataset_that_starts_over_ends_once(make_run, tmp_path):

@@ -91,7 +91,13 @@ def test_early_stopping_ends_all_workers_after_the_same_epoch_as_a_finished_run(
     run = SteeredRun(cluster)
     assert {worker.ending for worker in run.workers()} == {Ending.FINISHED}
     assert {worker.step for worker in run.workers()} == {3 * STEPS}
-    assert f"ckpt-{3 * STEPS}" in run.names()
+    names, batches = run.names(), len(lines(log, 1))
+    assert f"ckpt-{3 * STEPS}" in names
+
+    with train(tmp_path / "run", log, "multi-worker", 2, "--patience", "2") as cluster:
+        assert cluster.wait() == [0, 0], cluster.output()
+    assert (run.names(), len(lines(log, 1))) == (names, batches)
+    assert "Nothing to train: a callback set model.stop_training in epoch 3" in cluster.output()
 
 
 @pytest.mark.parametrize(("strategy", "workers"), EVERYWHERE)

@@ -2,9 +2,7 @@
 
 async with walking(made) as walk:
     async for name in walk.screens():
-        for size in SIZES:
-            await walk.resize(size)
-            problems = layout_problems(walk.screen)
+        found = await walk.flaws()
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ from tfckpt_tui.services.inspect import inspect
 
 SIZES = ((60, 20), (80, 24), (120, 40), (200, 50))
 """Smallest, default, large and largest terminal."""
-THEMES = ("tfckpt-dark", "tfckpt-light", "tfckpt-contrast", "tfckpt-colour-blind")
+THEMES = ("tfckpt-dark", "tfckpt-contrast", "tfckpt-colour-blind", "tfckpt-light")
 _FRAME = 6
 """Cells around the title of a frame."""
 _SPARE = 16
@@ -197,26 +195,77 @@ def furnish(made: RunFactory) -> RunFactory:
     return made
 
 
-class Walk:
+class Look:
+    """Takes the topmost screen of an app through sizes and themes."""
+
+    def __init__(self, pilot: Pilot[Any]) -> None:
+        self._pilot = pilot
+        self._sizes = list(SIZES)
+        self._themes = list(THEMES)
+
+    @property
+    def screen(self) -> Screen[Any]:
+        """The topmost screen."""
+        return self._pilot.app.screen
+
+    async def press(self, *keys: str) -> None:
+        """Presses keys."""
+        await self._pilot.press(*keys)
+
+    async def flaws(self) -> list[str]:
+        """Returns the flaws in all sizes and themes; each time, it goes the other way.
+
+        The themes at the ends are taken in all sizes, those between them in one.
+        """
+        found = []
+        self._themes.reverse()
+        for theme in self._themes:
+            await self._take_theme(theme)
+            if theme not in (THEMES[0], THEMES[-1]):
+                found += [f"{theme}: {p}" for p in await self.settled(colour_problems)]
+                continue
+            self._sizes.reverse()
+            for width, height in self._sizes:
+                await self._take_size(width, height)
+                where = f"{theme}, {width}x{height}"
+                found += [f"{where}: {p}" for p in await self.settled(_layout_and_colour)]
+        return found
+
+    async def settled(self, problems: Callable[[Screen[Any]], list[str]]) -> list[str]:
+        """Returns what `problems` finds once the screen has its layout, or after a limit."""
+        until = time.monotonic() + SETTLE_SECONDS
+        while (found := problems(self.screen)) and time.monotonic() < until:
+            await self._pilot.pause(0.02)
+        return found
+
+    async def _take_size(self, width: int, height: int) -> None:
+        if self._pilot.app.size != (width, height):
+            await self._pilot.resize_terminal(width, height)
+            await self._pilot.pause()
+
+    async def _take_theme(self, theme: str) -> None:
+        if self._pilot.app.theme != theme:
+            self._pilot.app.theme = theme
+            await self._pilot.pause()
+
+
+def _layout_and_colour(screen: Screen[Any]) -> list[str]:
+    return [*layout_problems(screen), *colour_problems(screen)]
+
+
+class Walk(Look):
     """An app that shows one snapshot of a run."""
 
     def __init__(self, pilot: Pilot[int], monitor: StillMonitor, snapshot: RunSnapshot) -> None:
-        self._pilot = pilot
+        super().__init__(pilot)
         self._monitor = monitor
         self._snapshot = snapshot
-        self._sizes = list(SIZES)
-        self._themes = list(THEMES)
 
     @property
     def app(self) -> TfckptApp:
         app = self._pilot.app
         assert isinstance(app, TfckptApp)
         return app
-
-    @property
-    def screen(self) -> Screen[Any]:
-        """The topmost screen."""
-        return self.app.screen
 
     async def screens(self) -> AsyncIterator[str]:
         """Opens each screen, yields its name, and closes it."""
@@ -233,35 +282,6 @@ class Walk:
             while len(self.app.screen_stack) > 1:
                 await self.app.pop_screen()
             await self._pilot.press("escape", "escape")
-
-    async def press(self, *keys: str) -> None:
-        """Presses keys."""
-        await self._pilot.press(*keys)
-
-    async def sizes(self) -> AsyncIterator[tuple[int, int]]:
-        """Takes each size once, and yields it; the next time it goes the other way."""
-        self._sizes.reverse()
-        for size in self._sizes:
-            if self.app.size != size:
-                await self._pilot.resize_terminal(*size)
-                await self._pilot.pause()
-            yield size
-
-    async def themes(self) -> AsyncIterator[str]:
-        """Takes each theme once, and yields it; the next time it goes the other way."""
-        self._themes.reverse()
-        for theme in self._themes:
-            if self.app.theme != theme:
-                self.app.theme = theme
-                await self._pilot.pause()
-            yield theme
-
-    async def settled(self, problems: Callable[[Screen[Any]], list[str]]) -> list[str]:
-        """Returns what `problems` finds once the screen has its layout, or after a limit."""
-        until = time.monotonic() + SETTLE_SECONDS
-        while (found := problems(self.screen)) and time.monotonic() < until:
-            await self._pilot.pause(0.02)
-        return found
 
     async def _show(self, stop: Stop) -> None:
         self._monitor.give(replace(self._snapshot, state=stop.state, job=stop.job))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from app_driving import opened, type_ahead, until, until_shown
+from app_driving import opened, top, type_ahead, until, until_shown
 from rundir_factory import RunFactory, two_branches
 from screen_walk import furnish, walking
 from textual.screen import Screen
@@ -96,3 +96,13 @@ async def test_in_every_dialog_the_arrows_leave_the_button_that_cancels(
             await walk.press("right" if isinstance(dialog, PlanDialog) else "down")
             stuck += await walk.settled(partial(stuck_at, first, name))
     assert stuck == []
+
+
+async def test_the_reasons_of_a_plan_are_cut_once_in_a_narrow_terminal(ended: RunFactory) -> None:
+    async with opened(ended.run, size=(60, 24)) as pilot:
+        await pilot.press("p", "2")
+        await until_shown(pilot, "to the trash")
+        rows = [row for row in top(pilot.app).splitlines() if "● stays" in row or "− goes" in row]
+        assert rows
+        assert all(row.count("…") <= 1 for row in rows)
+        assert all("ckpt-" in row for row in rows)

@@ -224,13 +224,22 @@ def test_nothing_yet(snap_compare: Compare, tmp_path: Path) -> None:
 def test_the_pictures_show_something():
     """A comparison of two empty files would always agree."""
     pictures = list((Path(__file__).parent / "__snapshots__").rglob("*.svg"))
-    assert len(pictures) == 41
+    assert len(pictures) == 42
     assert all("<text" in picture.read_text() for picture in pictures)
 
 
 @AT_SMALLEST
 def test_worker(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
     assert snap_compare(still(made), terminal_size=size, run_before=pressing("w", "right"))
+
+
+@AT_SMALLEST
+def test_track(snap_compare: Compare, made: RunFactory, size: tuple[int, int]) -> None:
+    async def before(pilot: Pilot[int]) -> None:
+        await pressing("enter")(pilot)
+        await pressing("c")(pilot)
+
+    assert snap_compare(still(made), terminal_size=size, run_before=before)
 
 
 @AT_SMALLEST

@@ -12,6 +12,7 @@ from textual.widgets import Input
 
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
 from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_tui.app.app import TfckptApp
@@ -61,6 +62,14 @@ async def test_an_empty_directory_offers_to_launch(tmp_path: Path) -> None:
     async with opened(RunDirectory(tmp_path), read_only=True) as pilot:
         await until_shown(pilot, "no checkpoint in this directory")
         assert "press L" not in top(pilot.app)
+
+
+async def test_a_run_that_waits_in_the_queue_does_not_offer_to_launch(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    snapshot = replace(SnapshotReader(run).read(0.0), state=RunState.QUEUED)
+    app = TfckptApp(run, monitor=StillMonitor(snapshot))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "no checkpoint yet; training begins when the batch job starts")
 
 
 async def test_a_worker_that_exited_is_in_no_script(ended: RunFactory) -> None:

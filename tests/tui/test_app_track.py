@@ -157,3 +157,11 @@ async def test_the_values_of_a_chart_of_the_run_are_copied(tmp_path):
         rows = list(csv.DictReader(pilot.app.clipboard.splitlines()))
         assert [row["step"] for row in rows] == ["0", "4", "8"]
         assert float(rows[0]["loss"]) == pytest.approx(5.5)
+
+
+async def test_statistics_that_do_not_fit_are_left_out_whole(made):
+    async with opened(made.run, size=(60, 20)) as pilot:
+        await opened_chart(pilot)
+        figures = top(pilot.app).splitlines()[-2]
+        assert "lowest 10.01" in figures
+        assert "…" not in figures

@@ -227,6 +227,23 @@ def test_without_slurm_the_record_is_shown_and_says_so(
     assert "2 h 1 min left of its time limit" in data
 
 
+def test_a_job_that_slurm_has_forgotten_has_no_time_left() -> None:
+    forgotten = RecordedSlurm(status=1, errors="slurm_load_jobs error: Invalid job id specified")
+    view = JobReader(forgotten).read(record(ends_at=SUBMITTED_AT + 7200))
+    assert view is not None
+    assert (view.ends_at, view.silence) == (None, "")
+    assert view.details(SUBMITTED_AT, runs=False) == ()
+
+
+def test_a_job_that_slurm_cannot_be_asked_about_is_unknown() -> None:
+    absent = RecordedSlurm()
+    absent.raises = FileNotFoundError("squeue")
+    view = JobReader(absent).read(record())
+    assert view is not None
+    assert view.silence == "this machine has no Slurm commands"
+    assert view.details(SUBMITTED_AT, runs=False) == ("unknown",)
+
+
 def test_a_damaged_record_is_no_job(tool: Tool, tmp_path: Path) -> None:
     made = two_branches(tmp_path)
     made.run.job_file.write_text("{")

@@ -18,6 +18,7 @@ from recorded_slurm import RecordedSlurm
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.health import RunState
+from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_tui.app.app import TfckptApp
@@ -119,7 +120,11 @@ def test_slurm_says_what_processes_could_not_report(
     ("state", "words"),
     [
         ("CANCELLED", "stopped: Batch job 1235 ended before training started: cancelled."),
-        ("FAILED", "failed: Batch job 1235 ended before training started: failed."),
+        (
+            "FAILED",
+            "failed: Batch job 1235 ended before training started: failed. It left no log: its "
+            "nodes may not see this directory.",
+        ),
     ],
 )
 def test_a_relaunch_that_never_trained_is_not_taken_for_the_start_before(
@@ -150,6 +155,9 @@ def test_a_job_that_slurm_has_forgotten_leaves_no_riddle(
     made = without_heartbeats(two_branches(tmp_path / "run"))
     with_job(made)
     line = state_line(tool, made, RecordedSlurm(), monkeypatch)
+    assert line.startswith("failed: Batch job 1234 ended before training started; ")
+    made.journal(JournalKind.STOP, "Cancelled batch job 1234, which waited in the queue.")
+    line = state_line(tool, made, RecordedSlurm(), monkeypatch)
     assert line.startswith("unattended: Batch job 1234 ended before training started; ")
 
 
@@ -160,6 +168,34 @@ def test_a_requeued_job_that_is_cancelled_had_trained_before(
     slurm = ended("CANCELLED", start=int(ended_run.now + 300))
     line = state_line(tool, ended_run, slurm, monkeypatch)
     assert line == "stopped: Batch job 1234 ended before it started again: cancelled."
+
+
+def test_a_supervisor_that_was_killed_is_a_failure(
+    tool: Tool, ended_run: RunFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervised(ended_run, SupervisorState.RUNNING)
+    for index in range(2):
+        ended_run.worker(index, activity=Activity.EXITED, ending=Ending.PREEMPTED)
+    slurm = ended("COMPLETING", start=int(ended_run.now - 61))
+    assert state_line(tool, ended_run, slurm, monkeypatch).startswith("degraded")
+    line = state_line(tool, ended_run, ended("FAILED"), monkeypatch)
+    assert line == (
+        "failed: The supervisor ended without a report: it was killed, or its node failed."
+    )
+
+
+def test_a_job_that_left_no_log_is_told(tool: Tool, ended_run: RunFactory) -> None:
+    logs = ended_run.run.logs_directory
+    for path in logs.glob("*"):
+        path.unlink()
+    said = tool("logs", ended_run.run.root).words
+    assert "batch job 1234 has left no output either. It has not started, or its nodes" in said
+    logs.mkdir(exist_ok=True)
+    ended_run.run.job_log.write_text("srun: error\n")
+    assert (
+        f"the output of batch job 1234 is in {ended_run.run.job_log}."
+        in tool("logs", ended_run.run.root).words
+    )
 
 
 def silent_run(made: RunFactory) -> None:

@@ -15,12 +15,15 @@ from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from command_running import Tool
 from recorded_slurm import RecordedSlurm
-from tfckpt_trainer.errors import ExitCode, LaunchError, RefusedError, UsageError
+from tfckpt_trainer.errors import ExitCode, LaunchError, NoTrainerError, RefusedError, UsageError
+from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.commands import CommandOutput
-from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
+from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.monitor.run_monitor import Monitor
 from tfckpt_tui.services.batch import force_stop as force_stop_module
@@ -56,6 +59,32 @@ class Queue(RecordedSlurm):
             self.output = waits(id=self.submitted.split(";")[0], submitted=int(time.time())).output
             return CommandOutput(0, self.submitted)
         return found
+
+
+def refusing_sbatch(command: Sequence[str], seconds: float) -> CommandOutput:
+    """Slurm that has forgotten all jobs and takes none."""
+    if command[0] == "sbatch":
+        return CommandOutput(1, "", "sbatch: error: invalid partition: gpu\n")
+    return CommandOutput(1, "", "slurm_load_jobs error: Invalid job id specified\n")
+
+
+def without_slurm() -> RecordedSlurm:
+    """A machine without Slurm's commands."""
+    absent = RecordedSlurm()
+    absent.raises = FileNotFoundError("squeue")
+    return absent
+
+
+def launched_on_slurm(made: RunFactory, max_requeues: int) -> None:
+    store(
+        made.run.launch_file,
+        LaunchOptions(
+            run_directory=str(made.run.root),
+            command=("python", "train.py"),
+            working_directory="/",
+            slurm=SlurmOptions(max_requeues=max_requeues),
+        ),
+    )
 
 
 def never(_seconds: float) -> None:
@@ -115,7 +144,7 @@ def test_the_kept_script_is_submitted_again(queued: RunFactory) -> None:
     slurm = Queue()
     job, message = submit(queued.run, runner=slurm)
     assert ("sbatch", "--parsable", str(queued.run.job_script)) in slurm.commands
-    assert message == "Submitted batch job 1235, with the options of job 1234."
+    assert message == "Submitted batch job 1235, with the options of the last launch."
     assert job == load(queued.run.job_file, BatchJob)
     assert (job.id, job.cluster, job.requeues, job.max_requeues) == ("1235", "tn", 0, 5)
     assert (job.nodes, job.started_at, job.user) == ([], None, "ada")
@@ -144,13 +173,11 @@ def test_an_active_job_is_not_submitted_again(queued: RunFactory, slurm: Recorde
 
 def test_a_job_that_cannot_be_submitted_changes_nothing(queued: RunFactory) -> None:
     before = queued.run.job_file.read_bytes()
-    refusing = RecordedSlurm(status=1, errors="sbatch: error: invalid partition: gpu\n")
     with pytest.raises(LaunchError, match="invalid partition: gpu"):
-        submit(queued.run, runner=refusing)
-    absent = RecordedSlurm()
-    absent.raises = FileNotFoundError("sbatch")
-    with pytest.raises(LaunchError, match="has no `sbatch`"):
-        submit(queued.run, runner=absent)
+        submit(queued.run, runner=refusing_sbatch)
+    entry = read_entries(queued.run)[-1]
+    assert entry.kind is JournalKind.FAILED
+    assert entry.message.startswith("The submission failed. `sbatch` failed: sbatch: error: inv")
     odd = Queue()
     odd.submitted = "hello"
     with pytest.raises(LaunchError, match="expected the ID"):
@@ -159,6 +186,36 @@ def test_a_job_that_cannot_be_submitted_changes_nothing(queued: RunFactory) -> N
     queued.run.job_script.unlink()
     with pytest.raises(UsageError, match=r"no batch script. Launch it with `tfckpt-tui launch --s"):
         submit(queued.run, runner=odd)
+
+
+def test_a_script_that_slurm_refused_is_submitted_again(queued: RunFactory) -> None:
+    queued.run.job_file.unlink()
+    launched_on_slurm(queued, max_requeues=7)
+    job, _ = submit(queued.run, runner=Queue())
+    assert (job.id, job.max_requeues, job.script) == ("1235", 7, ".tfckpt/job.sbatch")
+    assert job == load(queued.run.job_file, BatchJob)
+
+
+def test_no_job_is_submitted_beside_one_that_slurm_cannot_be_asked_about(
+    queued: RunFactory,
+) -> None:
+    with pytest.raises(RefusedError, match=r"Batch job 1234 .* may wait .* `scancel 1234`"):
+        submit(queued.run, runner=without_slurm())
+    stopped = SupervisorStatus(
+        pid=1,
+        host="tn0",
+        process_started_at=1.0,
+        updated_at=time.time() - 60,
+        interval_seconds=1.0,
+        state=SupervisorState.STOPPED,
+    )
+    store(queued.run.supervisor_status, stopped)
+    with pytest.raises(LaunchError, match="has no `sbatch`"):
+        submit(queued.run, runner=without_slurm())
+    # The supervisor has left, but Slurm starts the job again.
+    queued.journal(JournalKind.REQUEUE, "The time limit of the job is near.")
+    with pytest.raises(RefusedError, match="may wait in the queue or run"):
+        submit(queued.run, runner=without_slurm())
 
 
 @pytest.mark.parametrize("script", ["", "/etc/passwd", "../../evil", ".tfckpt/../../../evil"])
@@ -194,6 +251,27 @@ def test_a_command_for_a_trainer_says_that_the_job_waits(
     said = tool("save", queued.run.root)
     assert said.code == ExitCode.NO_TRAINER
     assert "its batch job 1234 waits in the queue: it is held; release it" in said.words
+
+
+def test_a_job_that_slurm_cannot_be_asked_about_is_not_nothing(
+    queued: RunFactory, tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm = without_slurm()
+    commands_with(monkeypatch, slurm)
+    monkeypatch.setattr("tfckpt_tui.services.request.JobReader", lambda: JobReader(slurm))
+    said = tool("stop", queued.run.root)
+    assert said.code == ExitCode.NO_TRAINER
+    assert "Batch job 1234 of this run may wait in the queue or run. Slurm cannot be" in said.words
+    said = tool("stop", queued.run.root, "--force")
+    assert said.code == ExitCode.PROBLEM
+    assert "Job 1234 was not cancelled: this machine has no Slurm commands." in said.words
+    slurm.raises = None
+    slurm.status, slurm.errors = 1, "error: Unable to contact slurm controller\n"
+    said = tool("stop", queued.run.root, "--force")
+    assert "Unable to contact slurm controller Cancel it on a host with" in said.words
+    slurm.status = 0
+    with pytest.raises(NoTrainerError, match="Nothing is running"):
+        plan_force_stop(queued.run, runner=slurm)
 
 
 def test_stop_by_force_cancels_a_job_whose_trainer_does_not_answer(
@@ -281,6 +359,34 @@ async def test_a_missing_script_is_told_before_anything_happens(queued: RunFacto
         await until_shown(pilot, "cancelled")
         await pilot.press("L")
         await until_shown(pilot, "✗ The batch script is")
+
+
+async def test_X_tries_to_cancel_a_job_that_slurm_cannot_be_asked_about(
+    queued: RunFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm = without_slurm()
+    planned = partial(plan_force_stop, runner=slurm)
+    monkeypatch.setattr(force_stop_module, "plan_force_stop", planned)
+    app = app_on(queued, slurm)
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await until(
+            pilot, lambda: app.snapshot and app.snapshot.job and app.snapshot.job.problem, "silence"
+        )
+        await pilot.press("x")
+        await until_shown(pilot, "Not now: stop")
+        await pilot.press("X")
+        await until_shown(pilot, "may wait or run")
+
+
+async def test_L_submits_a_script_that_slurm_refused(queued: RunFactory) -> None:
+    queued.run.job_file.unlink()
+    launched_on_slurm(queued, max_requeues=7)
+    app = app_on(queued, Queue())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "unattended")
+        await pilot.press("L")
+        await until_shown(pilot, "Submits the batch script of the last launch")
+        assert "--nodes=2" in top(app)
 
 
 async def test_nothing_is_cancelled_read_only(queued: RunFactory) -> None:

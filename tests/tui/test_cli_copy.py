@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from bundle_writing import array, write
 from command_running import Tool
 from real_file_systems import fill, small_tmpfs
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
+from tfckpt_trainer.catalog.commit import begin_save
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
 from tfckpt_trainer.errors import RefusedError
@@ -165,6 +167,42 @@ def test_a_dry_run_changes_nothing(tool, run, place):
     assert not place.parent.exists()
 
 
+def test_symbolic_links_are_copied_as_the_files_that_they_lead_to(tool, run, place):
+    for path in run.glob("plain.*"):
+        (run / path.name.replace("plain", "best")).symlink_to(path.name)
+    assert tool("copy", run, "best", place).code == 0
+    copies = {path.name: path for path in place.glob("best.*")}
+    assert sorted(copies) == ["best.data-00000-of-00001", "best.index"]
+    for name, path in copies.items():
+        assert not path.is_symlink()
+        assert path.read_bytes() == (run / name).read_bytes()
+
+
+def test_a_checkpoint_may_have_more_files_than_a_process_usually_opens(tool, tmp_path, place):
+    made = CheckpointDirectory(tmp_path / "run")
+    made.tensorflow("ckpt-1", shards=300)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, before[1]))
+    try:
+        assert tool("copy", made.root, "1", place).code == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert files_of(place, "ckpt-1") == files_of(made.root, "ckpt-1")
+
+
+def test_a_save_that_the_next_start_would_finish_is_in_the_way(tool, run, place):
+    begin_save_in(place, "ckpt-100")
+    said = tool("copy", run, "100", place)
+    assert said.code == 4
+    assert "has other files named ckpt-100" in said.words
+
+
+def begin_save_in(place: Path, name: str) -> None:
+    made = RunDirectory(place)
+    made.create()
+    begin_save(made, name)
+
+
 @pytest.mark.parametrize("changed", ["index", "data", "shards", "link", "record"])
 def test_another_checkpoint_of_the_name_is_never_replaced(tool, run, place, changed):
     tool("copy", run, "100", place)
@@ -250,7 +288,7 @@ def test_a_wrong_destination_is_explained(tool, run, words, problem, monkeypatch
 
 
 def test_hostile_names_are_copied(tool, tmp_path, place):
-    names = ["-rf", "a b'c\"$(x)", "line\nbreak-7"]
+    names = ["-rf", "a b'c\"$(x)", "line\nbreak-7", os.fsdecode(b"caf\xe9-1"), "n" * 235]
     made = CheckpointDirectory(tmp_path / "run")
     for name in names:
         made.tensorflow(name, listed=False)
@@ -326,7 +364,10 @@ def interrupt_at(wanted: str) -> Callable[[str], None]:
 @pytest.mark.faults
 def test_killed_at_any_change_a_copy_leaves_checkpoints_whole_or_unnamed(tmp_path):
     # The directory `run` of a destination is where changes are counted.
-    source = history(tmp_path / "source").root
+    made = CheckpointDirectory(tmp_path / "source")
+    made.tensorflow("plain")
+    made.ours(100)
+    source = made.root
     for call in itertools.count(1):
         target = tmp_path / str(call) / "run" / "copy"
         code = killed_at(call, lambda t=target: copy_in_process(source, t, "ckpt-100", "plain"))

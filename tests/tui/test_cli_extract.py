@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 from json_reference import check
 
-from bundle_writing import GRAPH_KEY, Object, array, graph, key_of, strings, variable, write
-from command_running import Tool
+from bundle_writing import (
+    GRAPH_KEY,
+    NUMBERS,
+    Object,
+    Stored,
+    array,
+    graph,
+    key_of,
+    strings,
+    variable,
+    write,
+)
+from command_running import BINARY, Tool
 from real_file_systems import small_tmpfs
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
 from tfckpt_trainer.bundle.verify import verify
+from waiting import wait_until
 
 KERNEL = np.arange(6.0, dtype=np.float32).reshape(2, 3)
 
@@ -230,7 +244,7 @@ def test_a_changed_file_goes_back_into_the_same_structure(tool, run):
     assert tool("extract", run, "7", "model/*", "--to", "npz", "-o", "w.npz").code == 0
     with np.load("w.npz") as found:
         np.savez("new.npz", **{name: values * 2 for name, values in found.items()})
-    said = tool("convert", run, "ckpt-8", "new.npz", "--like", run, "ckpt-7")
+    said = tool("convert", run, "ckpt-8", "new.npz", "--like", run, "7")
     assert said.code == 0
     assert said.data == "ckpt-8: 4 tensors, 46 B\n"
     assert "Taken from ckpt-7: step, text.\n" in said.words
@@ -244,7 +258,7 @@ def test_a_changed_file_goes_back_into_the_same_structure(tool, run):
     key = key_of("model/kernel")
     assert read_tensor_bytes(run / "ckpt-8", after.entries[key]) == (KERNEL * 2).tobytes()
     assert after.entries[GRAPH_KEY].crc32c == before.entries[GRAPH_KEY].crc32c
-    said = tool("convert", run, "ckpt-9", "new.npz", "--like", run, "7", "--json")
+    said = tool("convert", run, "ckpt-9", "new.npz", "--like", run, "ckpt-7", "--json")
     check("`convert`", said.json)
     assert said.json["taken"] == ["step", "text"]
 
@@ -307,3 +321,24 @@ def test_a_full_disk_is_said_with_what_is_needed_and_nothing_is_left(tool, tmp_p
         assert "Needed: about 2.10 MB; free:" in said.words
         assert f"`tfckpt-tui trash {disk} empty`" in said.words
         assert not list(disk.glob("average*"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [
+        *((kind, signal.SIGTERM) for kind in ArrayFormat),
+        (ArrayFormat.NPY, signal.SIGINT),
+        (ArrayFormat.NPZ, signal.SIGHUP),
+    ],
+)
+def test_nothing_is_left_of_an_extract_that_is_ended_by_a_signal(tmp_path, kind, number):
+    """A tensor of zeros on a sparse file takes long enough."""
+    size = 8 << 30
+    write(tmp_path / "ckpt-1", {"w": Stored(NUMBERS["float32"], (size // 4,), [], size=size)})
+    os.truncate(tmp_path / "ckpt-1.data-00000-of-00001", size)
+    words = ["extract", tmp_path, "1", "--to", kind, "-o", tmp_path / "out"]
+    process = subprocess.Popen([BINARY, *words], stdout=subprocess.DEVNULL)
+    wait_until(lambda: list(tmp_path.glob(".out.*")), 60, "the beginning of the file")
+    process.send_signal(number)
+    assert process.wait(60) == 128 + number
+    assert len(list(tmp_path.iterdir())) == 2

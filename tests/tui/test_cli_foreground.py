@@ -76,6 +76,8 @@ def test_a_preempted_job_saves_once_tells_its_scheduler_and_goes_on_where_it_was
     saved = load(run.record(name), CheckpointRecord)
     assert saved.trigger == "preemption"
     assert f"Saved {name} (preemption)" in output
+    if whom != "one worker":
+        return  # One start from such a save is enough; the next test has another.
 
     job = start(run.root, "--steps", str(saved.step + 10))
     output, _ = job.communicate(timeout=90)

@@ -73,7 +73,27 @@ def test_a_refusal_of_slurm_is_shown(tool: Tool, tmp_path: Path, sbatch: Path) -
     said = tool("launch", tmp_path / "run", "--slurm", "--detach", *COMMAND)
     assert said.code == 1
     assert "invalid partition specified: gpu" in said.words
-    assert not RunDirectory(tmp_path / "run").job_file.exists()
+    run = RunDirectory(tmp_path / "run")
+    assert not run.job_file.exists()
+    (entry,) = read_entries(run)
+    assert entry.kind == "failed"
+    assert entry.message.startswith("The submission failed. `sbatch` failed: sbatch: error: inv")
+    assert f"state     unattended: {entry.message}" in tool("status", run.root).data
+
+
+def test_a_refusal_of_slurm_keeps_the_record_of_the_last_job(
+    tool: Tool, tmp_path: Path, sbatch: Path
+) -> None:
+    answer(sbatch, 'echo "1234;west"')
+    assert tool("launch", tmp_path / "run", "--slurm", "--detach", *COMMAND).code == 0
+    run = RunDirectory(tmp_path / "run")
+    before = run.job_file.read_bytes()
+    answer(sbatch, "exit 1")
+    answer(sbatch.with_name("squeue"), "echo Socket timed out >&2; exit 1")
+    again = ["launch", run.root, "--slurm", "--detach", *COMMAND]
+    assert "Slurm cannot be asked: squeue: Socket timed out." in tool(*again).words
+    assert tool(*again[:3], "--force", *again[3:]).code == 1
+    assert run.job_file.read_bytes() == before
 
 
 def test_an_answer_without_a_job_id_is_shown(tool: Tool, tmp_path: Path, sbatch: Path) -> None:
@@ -115,6 +135,6 @@ def test_options_that_do_not_fit_are_refused(
 
 
 def test_a_mistyped_option_ends_in_one_mark(tool: Tool, tmp_path: Path) -> None:
-    said = tool("launch", tmp_path / "run", "--slurm", "--node", "2", *COMMAND)
+    said = tool("launch", tmp_path / "run", "--slurm", "--acount", "a", *COMMAND)
     assert said.code == 2
-    assert "Did you mean '--nodes'? See `" in said.words
+    assert "Did you mean '--account'? See `" in said.words

@@ -127,3 +127,11 @@ def test_a_checkpoint_that_cannot_be_restored_is_not_passed_over(tool, run):
     assert found["ckpt-2"]["norm"] is None
     assert "ckpt-2.data-00000-of-00001 is missing" in found["ckpt-2"]["problem"]
     assert found["ckpt-4"]["compared_with"] == "ckpt-1"
+
+
+def test_a_link_to_a_checkpoint_is_not_tracked_twice(tool, run):
+    for ending in ("index", "data-00000-of-00001"):
+        (run / f"best.{ending}").symlink_to(f"ckpt-1.{ending}")
+    found = tool("track", run, "m/w", "--json").json["checkpoints"]
+    assert [one["name"] for one in found] == ["ckpt-1", "ckpt-2", "ckpt-3", "ckpt-4"]
+    assert found[0]["compared_with"] is None

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from app_driving import top, until
 from rundir_factory import RunFactory, two_branches
 from screen_walk import (
     FAINT_CONTRAST,
     LEAST_CONTRAST,
-    colour_problems,
+    SIZES,
+    Look,
     contrast,
     furnish,
-    layout_problems,
     theme_colours,
     walking,
 )
@@ -23,8 +24,10 @@ from textual.color import Color
 from textual.screen import Screen
 from textual.theme import BUILTIN_THEMES, Theme
 
+from tfckpt_trainer.rundir.records.worker import SaveStatus
 from tfckpt_tui import app as app_package
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.app.themes import THEMES
 from tfckpt_tui.settings.config import AppSection, Config
 
@@ -57,14 +60,36 @@ async def test_every_screen_fits_and_can_be_read(
     async with walking(made) as walk:
         async for name in walk.screens():
             seen.add(type(walk.screen).__name__)
-            async for width, height in walk.sizes():
-                problems = await walk.settled(layout_problems)
-                found += [f"{name}, {width}x{height}: {p}" for p in problems]
-            async for theme in walk.themes():
-                problems = await walk.settled(colour_problems)
-                found += [f"{name}, {theme}: {p}" for p in problems]
+            found += [f"{name}, {flaw}" for flaw in await walk.flaws()]
     assert found == []
     assert sorted(all_screens() - seen) == [], "Add them to STOPS of screen_walk.py."
+
+
+async def test_the_list_of_runs_fits_and_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("config", "state"):
+        monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / name))
+    two_branches(tmp_path / "runs" / "language-model", now=NOW)
+    failing = RunFactory(tmp_path / "runs" / "digits").create(strategy="OneDeviceStrategy")
+    failing.worker(0, saves=SaveStatus(failed=7, problem="no room"))
+    app = RunsApp(tmp_path / "runs", Config())
+    found: list[str] = []
+    async with app.run_test(size=SIZES[0]) as pilot:
+        await until(pilot, lambda: "digits" in top(app), "the runs")
+        look = Look(pilot)
+        for keys, shows in (
+            ((), "nguage-model"),
+            (("question_mark",), "Keys of the list of runs"),
+            (("n",), "command of each worker"),
+            (("slash", *"mod"), "mod"),
+        ):
+            await pilot.press(*keys)
+            await until(pilot, lambda shows=shows: shows in top(app), shows)
+            found += [f"{shows}, {flaw}" for flaw in await look.flaws()]
+            if len(app.screen_stack) > 1:
+                await pilot.press("escape")
+    assert found == []
 
 
 @pytest.mark.parametrize("theme", [theme for theme in ALL if not theme.startswith("ansi")])

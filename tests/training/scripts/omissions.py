@@ -58,6 +58,7 @@ def train(omission: str) -> None:  # noqa: C901  every omission is one branch
     extra = {} if omission == "model" else {"head": head}
     dataset, last = batches(), 4 if omission == "total" else 100
     run = TrainingRun(
+        "runs/passed",
         model=model,
         optimizer=optimizer,
         dataset=dataset.take(4) if omission == "data" else dataset,

@@ -14,7 +14,7 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, newest_finite
 from tfckpt_trainer.catalog.scan.observation import join_names
 from tfckpt_trainer.rundir.health import WorkerState
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
-from tfckpt_trainer.rundir.records.worker import NotFiniteMetric, SaveStatus, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import Activity, NotFiniteMetric, SaveStatus, WorkerStatus
 
 SAVE_FAILED = "save-failed"
 SAVE_OVERDUE = "save-overdue"
@@ -31,6 +31,9 @@ LATE_AFTER_SECONDS = 10.0
 
 SILENT_AFTER_SECONDS = 30.0
 """How long a worker process may run without a heartbeat; importing TensorFlow takes seconds."""
+
+SILENT_JOINING_SECONDS = 120.0
+"""How long after the heartbeat of `create_strategy` none may follow; it waits for all workers."""
 
 STEPS_TO_SAVE = 2
 """Steps in which a save that is due by the clock takes place: all workers act after one step."""
@@ -135,21 +138,27 @@ def _silent_workers(
     if not running:
         return None
     started_at = max(process.process_started_at for process in running)
-    if any(status.updated_at >= started_at for status, _ in workers):
-        return None
+    heard = [status for status, _ in workers if status.updated_at >= started_at]
+    is_joining = all(status.activity is Activity.STARTING for status in heard)
+    last = max((status.updated_at for status in heard), default=started_at)
+    limit = SILENT_JOINING_SECONDS if heard else SILENT_AFTER_SECONDS
     # Both times are of the supervisor's clock.
-    seconds = supervisor.updated_at - started_at
-    if seconds < SILENT_AFTER_SECONDS:
+    if not is_joining or supervisor.updated_at - last < limit:
         return None
     who = join_names([f"worker {process.index} (process {process.pid})" for process in running])
     verb = "runs" if len(running) == 1 else "run"
     quoted = shlex.quote(str(root))
+    event = "the start of its strategy" if heard else "the start"
+    cause = (
+        "The script waits for another worker, prepares its data, or trains without `TrainingRun`."
+        if heard
+        else "A script that does not use tfckpt_trainer writes none."
+    )
     return Alert(
         NO_HEARTBEAT,
-        f"no heartbeat {SILENT_AFTER_SECONDS:g} s after the start",
+        f"no heartbeat {limit:g} s after {event}",
         f"{who[:1].upper()}{who[1:]} {verb}, but no worker has written a heartbeat within "
-        f"{SILENT_AFTER_SECONDS:g} s of the start. A script that does not use tfckpt_trainer "
-        "writes none.",
+        f"{limit:g} s of {event}. {cause}",
         f"See what it prints with `tfckpt-tui logs {quoted}`. Progress, saves and restores need "
         "`TrainingRun` or `fit` of tfckpt_trainer in the script. To end its processes, use "
         f"`tfckpt-tui stop --force {quoted}`, or X in the app.",

@@ -43,12 +43,15 @@ LEAVING_SECONDS = 3.0
 POLL_SECONDS = 0.05
 
 
-def launch(options: LaunchOptions, by: str = "") -> SupervisorStatus | BatchJob:
+def launch(
+    options: LaunchOptions, by: str = "", *, force: bool = False
+) -> SupervisorStatus | BatchJob:
     """Starts the workers of a run, detached from this process and its terminal.
 
     Args:
         options: The options; with those for Slurm, the run is submitted as a batch job.
         by: Who asks, for the event log of a batch job.
+        force: Whether to launch although Slurm cannot be asked about an earlier batch job.
 
     Returns:
         The status of the supervisor, with its workers started; or the submitted job.
@@ -65,14 +68,16 @@ def launch(options: LaunchOptions, by: str = "") -> SupervisorStatus | BatchJob:
     if lock is None:
         raise already_alive(run)
     try:
-        check_no_orphans(run)
-        # Of an earlier launch: the app must not take it for the job of this one.
-        run.job_file.unlink(missing_ok=True)
+        check_no_orphans(run, force=force)
         _write_run_file(run, options)
         store(run.launch_file, options)
-        run.supervisor_status.unlink(missing_ok=True)
         if options.slurm is not None:
-            return submit(run, options, by)
+            job = submit(run, options, by)
+            run.supervisor_status.unlink(missing_ok=True)
+            return job
+        # Of an earlier launch: the app must not take it for the job of this one.
+        run.job_file.unlink(missing_ok=True)
+        run.supervisor_status.unlink(missing_ok=True)
         _start_supervisor(run, options, lock)
     finally:
         os.close(lock)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import shutil
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.catalog.scan.checkpoint_files import scan_files
@@ -13,12 +15,22 @@ from tfckpt_trainer.cluster.tasks import least_tasks_in_words
 from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError
 from tfckpt_trainer.launch.cluster import check_ports
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
+from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes, read_supervisor
+from tfckpt_trainer.launch.slurm.batch_script import seconds_to_save
 from tfckpt_trainer.launch.slurm.jobs import ACTIVE, WAITING, read_jobs
 from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.documents import load_if_exists
+from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.rundir.records.run import SupervisorState
+
+SIGNAL_EARLY_SECONDS = 60
+"""How much earlier than asked Slurm may signal a job before its time limit."""
+
+LEAST_TRAINING_SECONDS = 60
+"""Least time of a job without its end: to check the nodes, import TensorFlow and make steps."""
 
 
 def check_options(options: LaunchOptions) -> None:
@@ -67,6 +79,14 @@ def _check_slurm(options: LaunchOptions, asked: SlurmOptions) -> None:
     asked.check()
     if options.ports:
         raise UsageError("--ports cannot be used with --slurm; ports follow from the job ID.")
+    limit, early = asked.limit_seconds, seconds_to_save(options)
+    least = early + SIGNAL_EARLY_SECONDS + LEAST_TRAINING_SECONDS
+    if limit is not None and limit < least:
+        raise UsageError(
+            f"The time limit is {limit:g} s; expected at least {least} s, as in --time "
+            f"{math.ceil(least / 60)}. The workers save {early} s before it, and Slurm may say so "
+            f"{SIGNAL_EARLY_SECONDS} s earlier."
+        )
     processes = asked.least_nodes * asked.tasks_per_node
     if options.parameter_servers and processes < options.parameter_servers + 2:
         raise UsageError(
@@ -112,13 +132,17 @@ def already_alive(run: RunDirectory) -> LaunchError:
     )
 
 
-def check_no_orphans(run: RunDirectory) -> None:
+def check_no_orphans(run: RunDirectory, *, force: bool = False) -> None:
     """Checks that no worker trains here without a supervisor, and that no batch job will.
+
+    Args:
+        run: The run directory.
+        force: Whether to go on if Slurm cannot be asked about the batch job.
 
     Raises:
         LaunchError: Some do. The message names their processes and how to end them.
     """
-    _check_no_batch_job(run)
+    _check_no_batch_job(run, force=force)
     alive = orphan_processes(run, time.time())
     if alive:
         raise LaunchError(
@@ -129,13 +153,74 @@ def check_no_orphans(run: RunDirectory) -> None:
         )
 
 
-def _check_no_batch_job(run: RunDirectory) -> None:
+@dataclass(frozen=True)
+class UnknownJob:
+    """A batch job that may wait or run, because Slurm cannot be asked about it.
+
+    Attributes:
+        record: The job.
+        silence: Why Slurm cannot be asked. Not cleaned.
+    """
+
+    record: BatchJob
+    silence: str
+
+    @property
+    def words(self) -> str:
+        """What is not known, and why."""
+        return (
+            f"Batch job {self.record.id} of this run may wait in the queue or run. Slurm cannot be "
+            f"asked: {self.silence.rstrip('.')}."
+        )
+
+    @property
+    def launch_advice(self) -> str:
+        """How to launch the run nevertheless."""
+        job = self.record.id
+        return (
+            f"Launch on a host where `squeue` works, or cancel the job there with `scancel {job}`. "
+            f"`tfckpt-tui launch --force` launches now; job {job} then ends without training."
+        )
+
+
+def unknown_job(run: RunDirectory, job: BatchJob, silence: str) -> UnknownJob | None:
+    """Returns the batch job of a run if it may be active; None if its end is known.
+
+    Args:
+        run: The run directory.
+        job: The job.
+        silence: Why Slurm cannot be asked about it; empty if it answered.
+    """
+    return UnknownJob(job, silence) if silence and not _end_is_recorded(run, job) else None
+
+
+def _end_is_recorded(run: RunDirectory, job: BatchJob) -> bool:
+    """Whether the supervisor has reported the end of a job that does not start again."""
+    last = read_supervisor(run)
+    if job.started_at is None or last is None or not last.has_ended:
+        return False
+    if last.updated_at < job.started_at:
+        return False
+    # One that failed or finished is not requeued.
+    return last.state is not SupervisorState.STOPPED or not any(
+        entry.kind is JournalKind.REQUEUE and entry.at >= job.started_at
+        for entry in read_entries(run)
+    )
+
+
+def _check_no_batch_job(run: RunDirectory, *, force: bool) -> None:
     try:
         job = load_if_exists(run.job_file, BatchJob)
     except DamagedFileError:
         return
-    report = read_jobs([job.id]).report_on(job) if job is not None else None
-    if job is not None and report is not None and report.state in ACTIVE:
+    if job is None:
+        return
+    answer = read_jobs([job.id])
+    unknown = unknown_job(run, job, answer.silence)
+    if unknown is not None and not force:
+        raise LaunchError(f"{unknown.words} {unknown.launch_advice}")
+    report = answer.report_on(job)
+    if report is not None and report.state in ACTIVE:
         verb = "waits in the queue" if report.state in WAITING else "runs"
         root = shlex.quote(str(run.root))
         raise LaunchError(

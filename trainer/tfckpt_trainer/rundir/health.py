@@ -24,6 +24,10 @@ STALLED_AFTER_SECONDS = 10.0
 """Shortest time without a step after which a worker is stalled."""
 
 
+SUPERVISOR_LOST_SECONDS = 300.0
+"""Longest time in which workers notice that their supervisor is gone, save and end."""
+
+
 class WorkerState(StrEnum):
     """State of a worker, as seen from outside."""
 
@@ -179,6 +183,8 @@ def run_state(
     states = {state for _, state in workers if state is not WorkerState.SERVING}
     if not workers:
         return RunState.UNATTENDED
+    if lost_supervisor(workers, supervisor, now, lives):
+        return RunState.FAILED
     if states <= {WorkerState.EXITED}:
         return _ended([entry for entry in workers if entry[1] is WorkerState.EXITED])
     if states <= {WorkerState.EXITED, WorkerState.LOST}:
@@ -192,13 +198,41 @@ def run_state(
     return RunState.TRAINING
 
 
+def lost_supervisor(
+    workers: Sequence[tuple[WorkerStatus, WorkerState]],
+    supervisor: SupervisorStatus | None,
+    now: float,
+    lives: ProcessProbe = process_lives,
+) -> bool:
+    """Whether all workers saved and ended soon after their supervisor had died without a report.
+
+    Nobody starts them again. Workers that train on without a supervisor until a user stops them
+    do not count.
+    """
+    if supervisor is None or supervisor.state in _AFTER_SUPERVISION:
+        return False
+    if not workers or is_live(supervisor, now, lives):
+        return False
+    return all(
+        state is WorkerState.EXITED
+        and status.ending is Ending.PREEMPTED
+        and status.updated_at - supervisor.updated_at < SUPERVISOR_LOST_SECONDS
+        for status, state in workers
+    )
+
+
 def has_reported_end(
     workers: Sequence[tuple[WorkerStatus, WorkerState]], supervisor: SupervisorStatus | None
 ) -> bool:
     """Whether the supervisor, or else every worker, wrote that it ended and how."""
     if supervisor is not None and supervisor.state in _AFTER_SUPERVISION:
         return True
-    return all(state is WorkerState.EXITED for _, state in workers)
+    # Workers that leave because their supervisor is gone do not know what follows.
+    leaves = supervisor is not None
+    return all(
+        state is WorkerState.EXITED and not (leaves and status.ending is Ending.PREEMPTED)
+        for status, state in workers
+    )
 
 
 def _ended(workers: Sequence[tuple[WorkerStatus, WorkerState]]) -> RunState:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tfckpt_trainer.errors import DamagedFileError, RefusedError
+from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.health import (
     LOST_AFTER_INTERVALS,
@@ -142,6 +142,36 @@ def refuse_another_trainer(run: RunDirectory, index: int) -> None:
             f"(process {other.pid}) writes heartbeats. Stop it with "
             f"`tfckpt-tui stop {shlex.quote(str(run.root))}`, or use another directory."
         )
+
+
+def refuse_another_run(run: RunDirectory, environment: Mapping[str, str]) -> None:
+    """Raises an error if this process was launched to train in another run directory.
+
+    Its supervisor, commands and the app would see no worker, and wait.
+
+    Args:
+        run: The run directory that the script uses.
+        environment: The environment of this process.
+
+    Raises:
+        UsageError: The process was launched for another directory.
+    """
+    launched = environment.get("TFCKPT_RUN_DIR")
+    # Users may set the directory themselves; the number of the start comes from a supervisor.
+    if not launched or "TFCKPT_ATTEMPT" not in environment or _is_same(launched, run.root):
+        return
+    raise UsageError(
+        f"The script trains in {run.root}, but it was launched for {launched}. Pass the same "
+        "directory to `tfckpt-tui launch` and to the script, or none to the script."
+    )
+
+
+def _is_same(path: str, other: Path) -> bool:
+    try:
+        # One directory may be mounted in two places.
+        return os.path.realpath(path) == str(other) or os.path.samefile(path, other)
+    except OSError:
+        return False
 
 
 def heartbeat_age_on_disk(run: RunDirectory, index: int) -> float:

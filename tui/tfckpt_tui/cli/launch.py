@@ -219,6 +219,12 @@ def demo(
     help="Stay until the end, without the app: for schedulers. SIGTERM saves and ends the run; "
     "the exit code is 0 at the end of training, 143 after a preemption, 1 after a failure.",
 )
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Launch although Slurm cannot be asked about the last batch job of the run. If that job "
+    "still waits, it ends as soon as it starts.",
+)
 @JsonOption
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def launch(
@@ -234,6 +240,7 @@ def launch(
     standby: bool,
     detach: bool,
     foreground: bool,
+    force: bool,
     as_json: bool,
     command: tuple[str, ...],
     **slurm: Any,
@@ -271,8 +278,8 @@ def launch(
     if dry_run:
         return _print_batch_script(options)
     if foreground:
-        return _stay(options, as_json)
-    return _launch(options, detach, as_json)
+        return _stay(options, as_json, force=force)
+    return _launch(options, detach, as_json, force=force)
 
 
 @click.command()
@@ -353,9 +360,9 @@ def _print_batch_script(options: LaunchOptions) -> int:
     return 0
 
 
-def _launch(options: LaunchOptions, detach: bool, as_json: bool) -> int:
+def _launch(options: LaunchOptions, detach: bool, as_json: bool, *, force: bool = False) -> int:
     run = RunDirectory(Path(options.run_directory))
-    started = _start(options)
+    started = _start(options, force=force)
     job = started if isinstance(started, BatchJob) else None
     if job is not None:
         print_message(f"Submitted job {job.id}.")
@@ -379,7 +386,7 @@ def _identity(started: SupervisorStatus | BatchJob) -> dict[str, Any]:
     return {"supervisor_pid": started.pid}
 
 
-def _start(options: LaunchOptions) -> SupervisorStatus | BatchJob:
+def _start(options: LaunchOptions, *, force: bool) -> SupervisorStatus | BatchJob:
     from tfckpt_trainer.launch.launcher import launch as start_run
     from tfckpt_trainer.rundir.command_queue import requester
     from tfckpt_tui.services.request import FrontEnd
@@ -388,17 +395,17 @@ def _start(options: LaunchOptions) -> SupervisorStatus | BatchJob:
     place = "to Slurm" if options.slurm is not None else f"in {options.run_directory}"
     verb = "Submitting" if options.slurm is not None else "Starting"
     print_message(f"{verb} {processes} {place} …")
-    started = start_run(options, requester(FrontEnd.COMMAND_LINE))
+    started = start_run(options, requester(FrontEnd.COMMAND_LINE), force=force)
     # Also if the app is never opened on it.
     remember_run(Path(options.run_directory))
     return started
 
 
-def _stay(options: LaunchOptions, as_json: bool) -> int:
+def _stay(options: LaunchOptions, as_json: bool, *, force: bool) -> int:
     from tfckpt_tui.services.foreground import follow_run
 
     run = RunDirectory(Path(options.run_directory))
-    status = _start(options)
+    status = _start(options, force=force)
     assert isinstance(status, SupervisorStatus)
     if as_json:
         print_json({"directory": str(run.root), **_identity(status)})

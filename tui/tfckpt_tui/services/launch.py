@@ -34,6 +34,11 @@ class LaunchForm:
     max_restarts: str = "3"
     first: LaunchOptions | None = None
 
+    @property
+    def asks_slurm(self) -> bool:
+        """Whether the launch submits a batch job."""
+        return self.first is not None and self.first.slurm is not None
+
     def options(self) -> LaunchOptions:
         """Returns the options of the launch.
 
@@ -89,8 +94,27 @@ def form_like(run: RunDirectory | None) -> LaunchForm:
     stamp = time.strftime("run-%Y%m%d-%H%M%S")
     if run is None:
         return LaunchForm(str(Path.cwd() / stamp), working_directory=os.getcwd())
-    form = form_of(run)
-    return replace(form, directory=str(run.root.parent / stamp))
+    form, directory = form_of(run), run.root.parent / stamp
+    first = form.first
+    if first is None:
+        return replace(form, directory=str(directory))
+    place = Path(first.working_directory)
+    command = [_with_directory(word, run.root, directory, place) for word in first.command]
+    return replace(form, directory=str(directory), command=shlex.join(command))
+
+
+def _with_directory(word: str, old: Path, new: Path, place: Path) -> str:
+    """Returns a word of a command, with another run directory if it names the old one.
+
+    Args:
+        word: The word, such as `runs/first` or `--run-dir=runs/first`.
+        old: The old run directory.
+        new: The new run directory.
+        place: The directory in which the command runs.
+    """
+    option, equals, value = word.rpartition("=") if word.startswith("-") else ("", "", word)
+    is_path = value not in {"", ".", ".."} and os.path.realpath(place / value) == str(old)
+    return f"{option}{equals}{new}" if is_path else word
 
 
 def _number(name: str, text: str) -> int:

@@ -40,6 +40,7 @@ from tfckpt_trainer.rundir.health import (
 )
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
+from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Ending, WorkerStatus
 from tfckpt_trainer.rundir.stragglers import describe_lost_worker, find_straggler
@@ -182,7 +183,8 @@ def status_report(
             "id": info.id if info else None,
             "directory": str(run.root),
             "state": state.value,
-            "reason": _job_reason(state, job, heard_at)
+            "reason": _refused_submit(run, state)
+            or _job_reason(run, state, job, heard_at)
             or _reason(state, [status for status, _ in workers], supervisor, job, now)
             + _restart_words(run, state, workers, job, living(supervisor, now)),
             "exactness": _exactness(info, run),
@@ -237,7 +239,19 @@ def has_problem(report: Json) -> bool:
     return report["run"]["state"] in bad or bool(report["alerts"])
 
 
-def _job_reason(state: RunState, job: JobView | None, heard_at: float) -> str:
+def _refused_submit(run: RunDirectory, state: RunState) -> str:
+    """Returns why Slurm took no job, if no later launch of the run succeeded."""
+    if state not in HAS_ENDED:
+        return ""
+    for entry in reversed(read_entries(run)):
+        if entry.kind in {JournalKind.SUBMIT, JournalKind.START, JournalKind.RESTART}:
+            return ""
+        if entry.kind is JournalKind.FAILED and entry.details.get("submit") == "refused":
+            return entry.message
+    return ""
+
+
+def _job_reason(run: RunDirectory, state: RunState, job: JobView | None, heard_at: float) -> str:
     """Returns why the run waits, or why its newest job ended before it left any record."""
     if job is None:
         return ""
@@ -248,8 +262,12 @@ def _job_reason(state: RunState, job: JobView | None, heard_at: float) -> str:
     is_first = job.record.started_at is None
     if state in HAS_ENDED and job.state in ENDED and job.is_newer_than(heard_at):
         when = "training started" if is_first else "it started again"
-        return f"Batch job {job.record.id} ended before {when}: {job.ending}."
-    if state is RunState.UNATTENDED and is_first and job.is_forgotten:
+        words = f"Batch job {job.record.id} ended before {when}: {job.ending}."
+        is_unseen = state is RunState.FAILED and is_first and not run.job_log.exists()
+        unseen = " It left no log: its nodes may not see this directory."
+        return f"{words}{unseen}" if is_unseen else words
+    is_new = is_first and not heard_at
+    if state in {RunState.UNATTENDED, RunState.FAILED} and is_new and job.is_forgotten:
         return f"Batch job {job.record.id} ended before training started; Slurm has forgotten why."
     return ""
 
@@ -271,6 +289,8 @@ def _reason(
         first = min(failed, key=lambda one: one.updated_at, default=None)
         if first is not None and first.detail:
             return f"Worker {first.index} failed: {first.detail}"
+        if statuses and all(status.ending is Ending.PREEMPTED for status in statuses):
+            return "The supervisor ended without a report: it was killed, or its node failed."
         if job is not None and job.state in ENDED:
             return f"Batch job {job.record.id} ended: {job.ending}."
     lost = describe_lost_worker(statuses, now)

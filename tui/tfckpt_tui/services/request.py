@@ -12,6 +12,7 @@ from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters, foreign_
 from tfckpt_trainer.catalog.scan.symbolic_links import linked_from_below
 from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError
 from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
+from tfckpt_trainer.launch.preflight import unknown_job
 from tfckpt_trainer.launch.stop import living_processes, stop_supervisor
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
 from tfckpt_trainer.rundir.health import trainer_answers
@@ -114,6 +115,12 @@ def require_trainer(run: RunDirectory) -> None:
             f"No trainer answers in {run.root}: its batch job {job.record.id} waits in the queue"
             f"{why}. See when it starts with `tfckpt-tui status {run.root}`, or cancel it with "
             f"`tfckpt-tui stop {run.root}`."
+        )
+    unknown = unknown_job(run, job.record, job.silence) if job is not None else None
+    if unknown is not None:
+        raise NoTrainerError(
+            f"No trainer answers in {run.root}. {unknown.words} Use a host where `squeue` works, "
+            f"or cancel the job there with `scancel {unknown.record.id}`."
         )
     if not alive:
         raise NothingRunsError(

@@ -11,6 +11,7 @@ from tfckpt_trainer.launch.slurm.node_survey import Survey, survey_nodes
 from tfckpt_trainer.launch.slurm.step_starter import ChosenNodes
 from tfckpt_trainer.launch.starters import CannotStartError
 from tfckpt_trainer.launch.supervisor import Supervisor
+from tfckpt_trainer.launch.workers import POLL_SECONDS
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 
@@ -45,7 +46,7 @@ class Allocation:
         Raises:
             CannotStartError: Slurm ends the job, too few nodes are left, or a node cannot be used.
         """
-        facts = read_job(self._job)
+        facts = read_job(self._job, self._beat)
         if facts.is_ending:
             raise CannotStartError(_why_ending(facts), Next.STOP)
         if self._checked and not lost:
@@ -73,8 +74,11 @@ class Allocation:
         survey = survey_nodes(self._run, nodes, ports(nodes), self._beat)
         if survey.nodes:
             return survey
-        time.sleep(SECOND_SURVEY_SECONDS)
-        known = read_job(self._job).nodes
+        deadline = time.monotonic() + SECOND_SURVEY_SECONDS
+        while time.monotonic() < deadline:
+            self._beat()
+            time.sleep(POLL_SECONDS)
+        known = read_job(self._job, self._beat).nodes
         nodes = [node for node in self._nodes if node in known] or nodes
         return survey_nodes(self._run, nodes, ports(nodes), self._beat)
 

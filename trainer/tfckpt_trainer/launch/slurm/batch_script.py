@@ -27,7 +27,6 @@ def batch_script(run: RunDirectory, options: LaunchOptions, python: str = sys.ex
     """
     asked = options.slurm
     assert asked is not None
-    seconds = math.ceil(options.grace_seconds) + SIGNAL_MARGIN_SECONDS
     directives = [
         f"--job-name={_file_pattern(run.root.name) or 'tfckpt'}",
         f"--nodes={asked.nodes}",
@@ -40,7 +39,7 @@ def batch_script(run: RunDirectory, options: LaunchOptions, python: str = sys.ex
         f"--chdir={options.working_directory}",
         f"--output={_file_pattern(str(run.job_log))}",
         "--open-mode=append",
-        f"--signal=B:USR1@{seconds}",
+        f"--signal=B:USR1@{seconds_to_save(options)}",
         "--requeue",
         # The run can go on with fewer nodes. Otherwise Slurm starts the job again on others.
         *(["--no-kill"] if asked.is_range else []),
@@ -54,6 +53,11 @@ def batch_script(run: RunDirectory, options: LaunchOptions, python: str = sys.ex
         f"exec {shlex.join(command)}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def seconds_to_save(options: LaunchOptions) -> int:
+    """Returns how long before the time limit Slurm tells the supervisor to save."""
+    return math.ceil(options.grace_seconds) + SIGNAL_MARGIN_SECONDS
 
 
 def store_batch_script(run: RunDirectory, text: str) -> Path:

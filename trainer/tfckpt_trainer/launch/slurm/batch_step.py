@@ -29,9 +29,12 @@ from tfckpt_trainer.launch.slurm.controller import (
     requeue_job,
 )
 from tfckpt_trainer.launch.slurm.earlier_start import (
+    RECORD_SECONDS,
+    JobStart,
     await_earlier_start,
     describe_lost_start,
     read_later_start,
+    require_job_of_run,
     start_of_job,
 )
 from tfckpt_trainer.launch.slurm.requeue_policy import (
@@ -152,7 +155,7 @@ class BatchStep:
             try:
                 requeue_job(self._job)
             except LaunchError as error:
-                answers = bool(read_job(self._job).state)
+                answers = bool(read_job(self._job, self._supervisor.report.beat_if_due).state)
                 late = time.monotonic() > deadline
                 if answers or late or self._told_to_end or self._replaced:
                     return str(error)
@@ -169,8 +172,8 @@ class BatchStep:
         if self._replaced or (ending.facts.preempted and self._await_end()):
             return ending.state
         return self._fail(
-            "The job could not be requeued. If `squeue` does not show it, launch it again: `sbatch "
-            f"{shlex.quote(str(self._run.job_script))}`."
+            "The job could not be requeued. If `squeue` does not show it, launch it again: "
+            f"{_launch_again(self._run)}."
         )
 
     def _fail(self, reason: str) -> SupervisorState:
@@ -189,20 +192,23 @@ class BatchStep:
     def _why_stopped(self) -> JobFacts:
         """Asks Slurm, until it answers."""
         deadline = time.monotonic() + ANSWER_SECONDS
-        while not (facts := read_job(self._job)).state and time.monotonic() < deadline:
+        beat = self._supervisor.report.beat_if_due
+        while not (facts := read_job(self._job, beat)).state and time.monotonic() < deadline:
             time.sleep(1.0)
         return facts
 
     def _watch_for_later_start(self) -> None:
-        """Ends this start if Slurm has started the job elsewhere: this node may be cut off."""
+        """Ends this start if another one takes its place: this node may be cut off."""
         while (later := read_later_start(self._run, self._own)) is None:
             time.sleep(LATER_SECONDS)
         self._replaced = True
-        if later.id != self._job or later.started_at != self._record.started_at:
+        if later.started_at not in {None, self._record.started_at}:
             # It trains already. A save of this one would be a second one.
             self._starter.end(0, lambda: None)
             os._exit(ExitCode.PROBLEM)
-        self._supervisor.stop("Slurm has started the job again.")
+        other = f"Job {later.id} is the job of this run now."
+        again = "Slurm has started the job again."
+        self._supervisor.stop(again if later.id == self._job else other)
 
     def _start_record(
         self, environment: Mapping[str, str], nodes: Sequence[str], max_requeues: int
@@ -210,8 +216,8 @@ class BatchStep:
         """Rewrites `job.json` for this start."""
         facts = read_job(self._job)
         known = load_if_exists(self._run.job_file, BatchJob)
-        if known is None or known.id != self._job:
-            # Somebody submitted the batch script again.
+        if known is None:
+            # The launch ended before it could record the job.
             known = BatchJob(
                 scheduler="slurm",
                 id=self._job,
@@ -258,12 +264,12 @@ def main(arguments: Sequence[str]) -> int:
     run = RunDirectory(Path(os.path.realpath(arguments[0])))
     try:
         options = load(run.launch_file, LaunchOptions)
-        if options.slurm is None or "SLURM_JOB_ID" not in os.environ:
+        if "SLURM_JOB_ID" not in os.environ:
             raise LaunchError(
                 f"{run.root} was not launched in a Slurm job. Launch it with "
                 "`tfckpt-tui launch RUN --slurm -- python SCRIPT`."
             )
-        lock = _take_over(run)
+        lock = _take_over(run, options)
         with open_log(run.supervisor_log, 0, options.command) as log:
             # Errors of `srun` stay in the log of the job.
             os.dup2(log.fileno(), 1)
@@ -275,19 +281,47 @@ def main(arguments: Sequence[str]) -> int:
     return ExitCode.PROBLEM if state is SupervisorState.FAILED else ExitCode.DONE
 
 
-def _take_over(run: RunDirectory) -> int:
+def _take_over(run: RunDirectory, options: LaunchOptions) -> int:
     """Takes the lock; waits for an earlier start, whose node may be cut off but still run."""
+    own = start_of_job(os.environ)
 
     def tell(words: str, kind: JournalKind = JournalKind.NOTE) -> None:
         sys.stderr.write(f"{words}\n")
-        try_write_entry(run, JournalEntry(at=time.time(), kind=kind, message=words, by=BY))
+        _note(run, words, kind)
 
+    _require_job(run, options, own, RECORD_SECONDS)
     try:
-        return await_earlier_start(run, start_of_job(os.environ), tell)
+        lock = await_earlier_start(run, own, tell)
     except LaunchError as error:
-        again = f"End that process, and launch again: `sbatch {shlex.quote(str(run.job_script))}`."
+        again = f"End that process, and launch again: {_launch_again(run)}."
         tell(f"{error} {again}", JournalKind.FAILED)
         raise
+    # A launch that submits a job holds the lock until it has recorded the job.
+    _require_job(run, options, own, 0.0)
+    return lock
+
+
+def _require_job(run: RunDirectory, options: LaunchOptions, own: JobStart, limit: float) -> None:
+    """Makes sure that this job may train, or says in the event log why it does not."""
+    try:
+        if options.slurm is None:
+            raise LaunchError(
+                f"Job {own.job} ends without training: the run was launched without Slurm after "
+                "the job was submitted."
+            )
+        require_job_of_run(run, own, limit)
+    except LaunchError as error:
+        _note(run, str(error), JournalKind.NOTE)
+        raise
+
+
+def _note(run: RunDirectory, words: str, kind: JournalKind) -> None:
+    try_write_entry(run, JournalEntry(at=time.time(), kind=kind, message=words, by=BY))
+
+
+def _launch_again(run: RunDirectory) -> str:
+    """Returns how to submit the batch script of a run, for the end of a sentence."""
+    return f"press L in `tfckpt-tui attach {shlex.quote(str(run.root))}`"
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from tfckpt_trainer.errors import LaunchError
 
 COMMAND_SECONDS = 20.0
 """Time limit for a command of Slurm; a busy controller takes seconds."""
+
+
+_HINT = re.compile(r"Try .*--help")
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,13 @@ def run_command(command: Sequence[str], seconds: float) -> CommandOutput:
 
 
 def _last_line(text: str | bytes | None) -> str:
-    """Returns the last line that is not empty; of a killed command, the text is not decoded."""
+    """Returns the last line that says something; of a killed command, the text is not decoded.
+
+    Errors in options are followed by a line that only names `--help`.
+    """
     decoded = text.decode(errors="replace") if isinstance(text, bytes) else text or ""
     lines = [line.strip() for line in decoded.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+    return next((line for line in reversed(lines) if not _HINT.match(line)), "")
 
 
 def ask_slurm(

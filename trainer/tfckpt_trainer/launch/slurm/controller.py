@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tfckpt_trainer.cluster.host_list import expand_hosts
@@ -12,6 +13,7 @@ from tfckpt_trainer.errors import LaunchError, UsageError
 from tfckpt_trainer.launch.slurm.commands import ask_slurm
 
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z/:]+)=(\S*)")
+_POLL_SECONDS = 0.2
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
 
@@ -33,6 +35,7 @@ class JobFacts:
         state: Slurm's word, such as `RUNNING`; empty if it does not answer.
         restarts: How often the job was started again.
         preempted: Whether Slurm ends it for a job of higher priority.
+        timed_out: Whether Slurm ends it at its time limit.
         ends_at: Time of the time limit; None without one.
         nodes: Its nodes, in Slurm's order; without those that died.
     """
@@ -40,6 +43,7 @@ class JobFacts:
     state: str = ""
     restarts: int = 0
     preempted: bool = False
+    timed_out: bool = False
     ends_at: float | None = None
     nodes: tuple[str, ...] = ()
 
@@ -54,13 +58,31 @@ class JobFacts:
         return self.preempted or self.state not in {"", "RUNNING"}
 
 
-def read_job(job: str) -> JobFacts:
-    """Asks Slurm about a job; the facts are empty if it does not answer."""
+def read_job(job: str, while_waiting: Callable[[], None] | None = None) -> JobFacts:
+    """Asks Slurm about a job; the facts are empty if it does not answer.
+
+    Args:
+        job: The job ID.
+        while_waiting: Called repeatedly: a busy controller takes seconds. What it raises ends the
+            wait.
+    """
+    if while_waiting is not None:
+        return _read_in_thread(job, while_waiting)
     try:
         shown = ask_slurm(["scontrol", "--oneliner", "show", "job", job])
     except LaunchError:
         return JobFacts()
     return parse_job(shown)
+
+
+def _read_in_thread(job: str, while_waiting: Callable[[], None]) -> JobFacts:
+    found: list[JobFacts] = []
+    thread = threading.Thread(target=lambda: found.append(read_job(job)), daemon=True)
+    thread.start()
+    while thread.is_alive():
+        while_waiting()
+        thread.join(_POLL_SECONDS)
+    return found[0] if found else JobFacts()
 
 
 def parse_job(text: str) -> JobFacts:
@@ -72,6 +94,7 @@ def parse_job(text: str) -> JobFacts:
         state=fields.get("JobState", ""),
         restarts=int(fields["Restarts"]) if fields.get("Restarts", "").isdigit() else 0,
         preempted=fields.get("PreemptTime", "None") not in {"None", "Unknown", ""},
+        timed_out=fields.get("Reason", "") == "TimeLimit",
         ends_at=_time(fields.get("EndTime", "")),
         nodes=_hosts(fields.get("NodeList", "")),
     )

@@ -1,12 +1,14 @@
-"""Keeps two starts of one job apart: Slurm starts a job again while a cut-off node still runs it.
+"""Decides which start of which job may train: the job that `job.json` names, in its last start.
 
-The later start announces itself in `job.json`, and waits for the lock. The earlier one reads
-`job.json`, lets its workers save, and ends.
+Slurm starts a job again while a cut-off node still runs it. The later start announces itself in
+`job.json`, and waits for the lock. The earlier one reads `job.json`, lets its workers save, and
+ends. Another job of the run ends before it trains.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,6 +34,9 @@ The lock of a node that is gone for good is released by the server of the disk, 
 QUIET_SECONDS = 3.0
 """How long it waits without a word: the launch that submitted the job may still hold the lock."""
 
+RECORD_SECONDS = 30.0
+"""How long a job waits until it is recorded: it may start before its launch knows its ID."""
+
 POLL_SECONDS = 1.0
 
 _REPORTED = {SupervisorState.STOPPED, SupervisorState.FINISHED, SupervisorState.FAILED}
@@ -56,12 +61,13 @@ class JobStart:
             store(run.job_file, msgspec.structs.replace(known, requeues=self.requeues))
 
     def is_replaced(self, known: BatchJob | None) -> bool:
-        """Whether `job.json` is that of a later start, or of another job that has started."""
-        if known is None:
-            return False
-        if known.id != self.job:
-            return known.started_at is not None
-        return known.requeues > self.requeues
+        """Whether `job.json` is that of a later start, or of another job."""
+        return known is not None and (known.id != self.job or known.requeues > self.requeues)
+
+    def is_submitted_after(self, known: BatchJob) -> bool:
+        """Whether Slurm took this job after another one, by their IDs."""
+        both = self.job, known.id
+        return not all(one.isdecimal() for one in both) or int(self.job) > int(known.id)
 
 
 def start_of_job(environment: Mapping[str, str]) -> JobStart:
@@ -97,6 +103,33 @@ def read_later_start(run: RunDirectory, own: JobStart) -> BatchJob | None:
     except (DamagedFileError, OSError):
         return None
     return known if own.is_replaced(known) else None
+
+
+def require_job_of_run(
+    run: RunDirectory, own: JobStart, limit_seconds: float = RECORD_SECONDS
+) -> None:
+    """Makes sure that `job.json` names this job: another job of the run must not train.
+
+    Args:
+        run: The run directory.
+        own: This start.
+        limit_seconds: How long to wait until a job is recorded that was submitted later.
+
+    Raises:
+        LaunchError: It names another job.
+        OSError: The run directory cannot be read.
+    """
+    deadline = time.monotonic() + limit_seconds
+    while True:
+        known = load_if_exists(run.job_file, BatchJob)
+        if known is None or known.id == own.job:
+            return
+        if not own.is_submitted_after(known) or time.monotonic() >= deadline:
+            raise LaunchError(
+                f"Job {own.job} ends without training: job {known.id} is the job of this run. To "
+                f"launch the run, press L in `tfckpt-tui attach {shlex.quote(str(run.root))}`."
+            )
+        time.sleep(POLL_SECONDS)
 
 
 def await_earlier_start(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,9 +22,13 @@ QUERY_SECONDS = 10.0
 _CLOCK_SECONDS = 3600.0
 """How much the clocks of two machines may differ before a job is taken for another one."""
 
+_NEVER_SECONDS = 300 * 86_400.0
+"""Slurm counts a job without a time limit as one that runs for a year."""
+
 _JOB_ID = re.compile(r"\d{1,18}([_+]\d{1,18})?", re.ASCII)
 _NO_TEXT = {"(null)", "N/A", "None"}
 _NO_SUCH_JOB = "Invalid job id"
+_REFUSED = "Kill job error"
 _BAD_JOB_ID = "is not an ID of a Slurm job: expected a number, or 1234_5 for a task of an array"
 
 
@@ -146,6 +151,11 @@ class JobAnswer:
     is_present: bool = True
     problem: str = ""
 
+    @property
+    def silence(self) -> str:
+        """Why Slurm cannot be asked; empty if it answered. Not cleaned."""
+        return self.problem if self.is_present else "this machine has no Slurm commands"
+
     def report_on(self, record: BatchJob) -> JobReport | None:
         """Returns what Slurm says about a recorded job; None if it does not know that job."""
         report = self.jobs.get(record.id)
@@ -232,7 +242,9 @@ def cancel_job(
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LaunchError(f"Job {job_id} may not be cancelled: {error}. {by_hand}") from error
     if done.status != 0:
-        raise LaunchError(f"Job {job_id} was not cancelled. {done.last_line}")
+        # An answer of Slurm's controller is the same on all hosts.
+        advice = "" if _REFUSED in done.errors else f" {by_hand}"
+        raise LaunchError(f"Job {job_id} was not cancelled. {done.last_line}{advice}")
 
 
 def parse_jobs(output: str, separator: str) -> dict[str, JobReport]:
@@ -292,12 +304,18 @@ def _report(values: Mapping[str, str]) -> JobReport:
         slurm_state=values["state"],
         script=_text(values["script"]),
         reason=_text(values["reason"]),
-        expected_start=start if state in WAITING else None,
+        expected_start=_expected_start(start) if state in WAITING else None,
         started_at=None if state in WAITING else start,
         ends_at=_time(values["end"]) if state is JobState.RUNNING and is_limited else None,
         submitted_at=_time(values["submitted"]),
         node_list=_text(values["nodes"]),
     )
+
+
+def _expected_start(start: float | None) -> float | None:
+    """Returns when Slurm expects a job to start, unless it waits for one without a time limit."""
+    is_known = start is not None and start < time.time() + _NEVER_SECONDS
+    return start if is_known else None
 
 
 def _text(value: str) -> str:

@@ -103,7 +103,8 @@ def survey_nodes(
         os.replace(temporary, own)
         try:
             answers = _ask(run, nodes, token, ports, while_waiting)
-            unseen = _unseen(run, token, [node for node in nodes if node in answers])
+            answered = [node for node in nodes if node in answers]
+            unseen = _unseen(run, token, answered, while_waiting)
         finally:
             for path in (own, *(answer_file(run, token, node) for node in nodes)):
                 with suppress(OSError):
@@ -210,11 +211,14 @@ def _ask(
     return answers
 
 
-def _unseen(run: RunDirectory, token: str, nodes: Sequence[str]) -> list[str]:
+def _unseen(
+    run: RunDirectory, token: str, nodes: Sequence[str], while_waiting: Callable[[], None]
+) -> list[str]:
     deadline = time.monotonic() + RENAME_SECONDS
     while True:
         names = set(os.listdir(run.status_directory))
         missing = [node for node in nodes if answer_file(run, token, node).name not in names]
         if not missing or time.monotonic() > deadline:
             return missing
+        while_waiting()
         time.sleep(0.1)

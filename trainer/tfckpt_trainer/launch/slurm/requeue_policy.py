@@ -90,7 +90,8 @@ def decide_requeue(ending: JobEnding, job: BatchJob) -> RequeueDecision:
         )
         return RequeueDecision(Requeue.REFUSED, f"{reason} {used}")
     if fruitless >= MOST_FRUITLESS_STARTS and not facts.preempted:
-        advice = " Launch again with a longer --time." if ending.near_limit else ""
+        at_limit = ending.near_limit or facts.timed_out
+        advice = " Launch again with a longer --time." if at_limit else ""
         return RequeueDecision(
             Requeue.REFUSED, f"{reason} {fruitless} starts in a row ended before a step.{advice}"
         )
@@ -117,6 +118,8 @@ def _reason(ending: JobEnding) -> str:
     facts = ending.facts
     if facts.preempted:
         return "The job is preempted."
+    if facts.timed_out:
+        return "The time limit of the job is reached."
     if facts.state not in {"", "RUNNING"}:
         return ""  # A person cancelled it.
     if ending.near_limit:

@@ -12,6 +12,10 @@ MAX_REQUEUES = 100
 
 _NODES = re.compile(r"([1-9]\d{0,5})(?:-([1-9]\d{0,5}))?")
 
+_TIME_OPTION = re.compile(r"(?:--time=|-t=?)(.+)")
+_DAYS_TIME = re.compile(r"(\d+)-(\d+)(?::(\d+))?(?::(\d+))?")
+_TIME = re.compile(r"(?:(?:(\d+):)?(\d+):)?(\d+)")
+
 _OURS = {
     "--array": "launch each run in a directory of its own",
     "--ntasks": "give --nodes and --tasks-per-node",
@@ -57,6 +61,13 @@ class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True):
         match = _NODES.fullmatch(self.nodes)
         return match is not None and match[2] not in {None, match[1]}
 
+    @property
+    def limit_seconds(self) -> float | None:
+        """The time limit of the job, if it is given and not unlimited."""
+        matches = (_TIME_OPTION.fullmatch(argument) for argument in self.arguments)
+        given = [self.time, *(match[1] for match in matches if match is not None)]
+        return time_limit(given[-1])
+
     def check(self) -> None:
         """Checks the options.
 
@@ -83,3 +94,22 @@ class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True):
                 )
             if name in _OURS:
                 raise UsageError(f"--sbatch-arg {name} cannot be used; {_OURS[name]}.")
+
+
+def time_limit(text: str) -> float | None:
+    """Returns a time limit of sbatch, such as `30`, `8:00:00` or `1-12`, in seconds.
+
+    Returns None for an empty or unknown text, and for one that means no limit.
+    """
+    with_days = _DAYS_TIME.fullmatch(text)
+    if with_days is not None:
+        days, hours, minutes, seconds = (int(part or 0) for part in with_days.groups())
+        return float(days * 86_400 + hours * 3600 + minutes * 60 + seconds) or None
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return None
+    first, second, last = (int(part) if part else None for part in match.groups())
+    if second is None:
+        # A number alone is minutes.
+        return float((last or 0) * 60) or None
+    return float((first or 0) * 3600 + second * 60 + (last or 0)) or None

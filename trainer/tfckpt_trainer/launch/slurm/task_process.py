@@ -25,6 +25,7 @@ from tfckpt_trainer.cluster.slurm import own_gpus
 from tfckpt_trainer.cluster.tasks import tf_config
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.reporter import BY
 from tfckpt_trainer.launch.slurm.controller import read_job, requeue_job
 from tfckpt_trainer.launch.slurm.earlier_start import read_later_start, start_of_job
 from tfckpt_trainer.launch.slurm.job_step import ALIVE_SECONDS
@@ -35,12 +36,25 @@ from tfckpt_trainer.launch.slurm.step_starter import (
 )
 from tfckpt_trainer.launch.workers import RunningWorker, start_worker
 from tfckpt_trainer.rundir.documents import load
+from tfckpt_trainer.rundir.journal import read_entries, try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 
 LOOK_SECONDS = 0.1
 
 REQUEUE_STAGGER_SECONDS = 1.0
 """Time between the attempts of two tasks to requeue a job without a supervisor."""
+
+NOTE_STAGGER_SECONDS = 0.5
+"""Time between the attempts of two tasks to write that the supervisor is gone."""
+
+RECENT_SECONDS = 60.0
+"""How old that event may be, if it is about the same supervisor."""
+
+LOST_SUPERVISOR = (
+    "Nothing is heard of the supervisor: it was killed, or its node is down or cut off. The "
+    "workers save and end."
+)
 
 _PARENT_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of prctl."""
@@ -56,6 +70,7 @@ class TaskProcess:
         self._start_of_job = start_of_job(os.environ)
         self._signals: list[int] = []
         self._kill_at = float("inf")
+        self._note_at = float("inf")
         self._reported_at = 0.0
         self._input = b""
         self._heard_at = time.monotonic()
@@ -114,6 +129,8 @@ class TaskProcess:
             worker.signal(signal.Signals(self._signals.pop(0)))
         if time.monotonic() > self._kill_at:
             worker.kill()
+        if time.monotonic() > self._note_at:
+            self._note_lost_supervisor()
 
     def _read_orders(self) -> None:
         data = os.read(0, 4096)
@@ -138,6 +155,18 @@ class TaskProcess:
             return
         self._signals.append(signal.SIGTERM)
         self._kill_at = time.monotonic() + self._options.grace_seconds
+        self._note_at = time.monotonic() + self._index * NOTE_STAGGER_SECONDS
+
+    def _note_lost_supervisor(self) -> None:
+        """Writes one event, whichever tasks are left."""
+        self._note_at, now = float("inf"), time.time()
+        try:
+            told = [one.at for one in read_entries(self._run) if one.message == LOST_SUPERVISOR]
+        except OSError:
+            return  # The disk is gone too.
+        if not told or told[-1] < now - RECENT_SECONDS:
+            entry = JournalEntry(at=now, kind=JournalKind.NOTE, message=LOST_SUPERVISOR, by=BY)
+            try_write_entry(self._run, entry)
 
     def _requeue(self) -> None:
         """Starts the job again if the node of its supervisor is gone.
@@ -147,6 +176,8 @@ class TaskProcess:
         job = self._start_of_job.job
         # One task is enough.
         time.sleep(self._index * REQUEUE_STAGGER_SECONDS)
+        if read_later_start(self._run, self._start_of_job) is not None:
+            return
         facts = read_job(job)
         if facts.state != "RUNNING" or facts.restarts > self._start_of_job.requeues:
             return

@@ -27,6 +27,7 @@ from tfckpt_trainer.training.iterators import recreate_iterators
 from tfckpt_trainer.training.pipelines.input_state import InputState, RestoredInputs
 from tfckpt_trainer.training.pipelines.pipeline import POSITION_ERRORS
 from tfckpt_trainer.training.state.comparison import Comparison, Match, compare, stored_value
+from tfckpt_trainer.training.state.late_variables import LateVariables
 from tfckpt_trainer.training.state.passed import check_passed, is_tracked_as, saves_itself
 from tfckpt_trainer.training.state.user_objects import UserObjects
 from tfckpt_trainer.training.state.variables import (
@@ -87,6 +88,7 @@ class SharedState:
         checkpoint: The `tf.train.Checkpoint` that tracks them.
         user_objects: Those that save and restore themselves.
         contents: Names of the contents, for the record of a checkpoint.
+        late_variables: Refuses variables that are created after the start.
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class SharedState:
         self._counter = self.checkpoint.save_counter
         self.user_objects = UserObjects(own)
         self.contents = [*self._passed, *own, "step"]
+        self.late_variables = LateVariables()
 
     @property
     def step(self) -> int:

@@ -149,6 +149,7 @@ class WorkerPart:
 
     def _measure(self) -> MeasuredState:
         found = self._state.shared.find()
+        self._state.shared.late_variables.check(found)
         return MeasuredState(
             found=found,
             per_worker=find_differing(self._group, found),

@@ -30,7 +30,6 @@ class FinishedRun:
         self._position = position
         self._telemetry = telemetry
         self._restores = restores
-        self._opened_at = 0
         self._holds = False
 
     def opened(self, finish: Finish | None, total_steps: int | None) -> str:
@@ -40,16 +39,16 @@ class FinishedRun:
             finish: Why training ended at the restored checkpoint, if it did.
             total_steps: Steps of the whole training now; None without an end.
         """
-        self._opened_at = self._position.step
         self._holds = finish is not None and finish.holds_for(total_steps)
         return finish.reason if finish is not None and self._holds else ""
 
-    def closed(self, reason: str, total_steps: int | None) -> str:
+    def closed(self, reason: str, total_steps: int | None, *, has_trained: bool) -> str:
         """Records the end of a finished run.
 
         Args:
             reason: Why it ended, as a clause; empty if all its steps are done.
             total_steps: Steps of the whole training; None without an end.
+            has_trained: Whether this process has done a step.
 
         Returns:
             Why nothing was trained, as sentences; empty if something was.
@@ -63,7 +62,7 @@ class FinishedRun:
                     by_dataset=reason == DATASET_ENDED,
                 )
             )
-        if self._opened_at == step > 0:
+        if step and not has_trained:
             message = f"Nothing to train: {self._why(reason, total_steps)}"
             if self._telemetry.journal.is_chief:
                 sys.stderr.write(f"{message}\n")

@@ -23,7 +23,7 @@ from tfckpt_trainer.cluster.slurm import refuse_several_tasks
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.exit_statuses import choose_statuses
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.liveness import refuse_another_trainer
+from tfckpt_trainer.rundir.liveness import refuse_another_run, refuse_another_trainer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
@@ -70,7 +70,6 @@ from tfckpt_trainer.training.process import (
     sigterm_received,
     was_launched,
 )
-from tfckpt_trainer.training.state.late_variables import LateVariables
 from tfckpt_trainer.training.state.passed import only_optimizer
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.worker_group import (
@@ -223,8 +222,6 @@ class TrainingRun:
             position=Position(),
         )
         inputs.add_tracked(state.shared.checkpoint)
-        self._late_variables = LateVariables(state.shared.find)
-        self.before_save(self._late_variables.check)
         self._has_stepped = False
         if options.require_exact:
             inputs.require_exact()
@@ -514,7 +511,7 @@ class TrainingRun:
                     self._ownership.acquire(**self._info(), exactness=exactness)
                     self._telemetry.note_exactness(exactness)
             self._total_steps = self._total_steps or total_steps
-            self._late_variables.opened()
+            self._state.shared.late_variables.opened(self._state.shared.find())
             finish = self._restores.restore_newest(partial=self._partial)
             reason = self._finished.opened(finish, self._total_steps)
             if reason:
@@ -561,7 +558,7 @@ class TrainingRun:
         metrics = self._telemetry.metrics
         if not self._has_stepped:
             self._has_stepped = True
-            self._late_variables.check()
+            self._state.shared.late_variables.check(self._state.shared.find())
         with self._shutdown.peers_watched:
             self._state.position.step += 1
             if self._inputs and self._inputs.examples and metrics.examples_per_step is None:
@@ -603,7 +600,9 @@ class TrainingRun:
             self._group.barrier()
         detail = ""
         if ending is Ending.FINISHED:
-            detail = self._finished.closed(self._coordinator.finish_reason, self._total_steps)
+            detail = self._finished.closed(
+                self._coordinator.finish_reason, self._total_steps, has_trained=self._has_stepped
+            )
         self._shutdown.release(ending, detail)
         if ending is Ending.PREEMPTED or (ending is Ending.STOPPED and was_launched()):
             # The process is about to exit. Iterators of the script or of Keras would delay that
@@ -647,6 +646,7 @@ def _created_run_directory(run_dir: str | Path | None) -> RunDirectory:
     refuse_url(run_dir)
     # A symbolic link would give the run two names, for example in its manifests.
     run = RunDirectory(Path(os.path.realpath(run_dir)))
+    refuse_another_run(run, os.environ)
     with explain_disk_errors(run):
         run.create()
     return run

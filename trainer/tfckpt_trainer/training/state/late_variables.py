@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.state.walk import Found
@@ -17,24 +17,22 @@ class LateVariables:
     Those of metrics do not change training, and some metrics create them late.
     """
 
-    def __init__(self, find: Callable[[], Iterable[Found]]) -> None:
-        """Takes what finds all state of the script."""
-        self._find = find
+    def __init__(self) -> None:
         self._at_start: set[str] | None = None
 
-    def opened(self) -> None:
-        """Takes the variables at the start of the run."""
-        self._at_start = self._paths()
+    def opened(self, found: Iterable[Found]) -> None:
+        """Takes all state of the script at the start of the run."""
+        self._at_start = _paths(found)
 
-    def check(self) -> None:
-        """Makes sure that there are no further variables.
+    def check(self, found: Iterable[Found]) -> None:
+        """Makes sure that the state has no further variables.
 
         Raises:
-            UsageError: There are.
+            UsageError: It has.
         """
         if self._at_start is None:
             return
-        late = sorted(self._paths() - self._at_start)
+        late = sorted(_paths(found) - self._at_start)
         if not late:
             return
         names = ", ".join(late[:_NAMED]) + (", …" if len(late) > _NAMED else "")
@@ -46,5 +44,6 @@ class LateVariables:
             "trains, and call each model once."
         )
 
-    def _paths(self) -> set[str]:
-        return {one.path for one in self._find() if one.rule.is_variable and not one.is_metric}
+
+def _paths(found: Iterable[Found]) -> set[str]:
+    return {one.path for one in found if one.rule.is_variable and not one.is_metric}

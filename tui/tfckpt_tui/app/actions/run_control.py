@@ -196,12 +196,13 @@ class RunControl:
 
         dashboard.app.push_screen(CancelJobDialog(dashboard.loaded_snapshot, job), answered)
 
-    def _submit_job(self, job: JobView, start: str | None) -> None:
+    def _submit_job(self, start: str | None) -> None:
         """Submits the batch job of the run again, after confirmation."""
         from tfckpt_tui.app.dialogs.batch_job import SubmitJobDialog
         from tfckpt_tui.services.batch.job_control import script_of, submit_again
 
         dashboard = self._dashboard
+        job = dashboard.loaded_snapshot.job
 
         def answered(agreed: bool | None) -> None:
             if agreed:
@@ -215,7 +216,7 @@ class RunControl:
                     lambda done: dashboard.tell(done[1]),
                 )
 
-        script = script_of(self._run, job.record)
+        script = script_of(self._run, job.record if job is not None else None)
         dialog = SubmitJobDialog(dashboard.loaded_snapshot, job, script, start)
         dashboard.app.push_screen(dialog, answered)
 
@@ -250,9 +251,9 @@ class RunControl:
         from tfckpt_tui.app.dialogs.launch import LaunchDialog
 
         dashboard = self._dashboard
-        job = dashboard.loaded_snapshot.job
-        if job is not None:
-            self._submit_job(job, start)
+        form = form_of(self._run)
+        if dashboard.loaded_snapshot.job is not None or form.asks_slurm:
+            self._submit_job(start)
             return
 
         def answered(options: LaunchOptions | None) -> None:
@@ -261,7 +262,7 @@ class RunControl:
                 work = partial(self._start_from, start, partial(launch, options))
                 dashboard.run_app.start_job("launch", work)
 
-        dialog = LaunchDialog(form_of(self._run), fixed_directory=True, start=start)
+        dialog = LaunchDialog(form, fixed_directory=True, start=start)
         dashboard.app.push_screen(dialog, answered)
 
     def _start_from(self, start: str | None, launch_it: Callable[[], _ResultT]) -> _ResultT:

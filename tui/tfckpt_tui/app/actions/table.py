@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
+from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_tui.app.actions import views
 from tfckpt_tui.app.actions.action import Action, Selection, default_keys, require
 from tfckpt_tui.formats.checkpoint_columns import copied_names
@@ -45,6 +46,8 @@ def _can_export(run: RunSnapshot, selection: Selection) -> str:
 def _can_stop(run: RunSnapshot, selection: Selection) -> str:
     if _has_waiting_job(run, selection):
         return ""
+    if _is_job_unknown(run):
+        return "Slurm cannot be asked about the batch job. Press X to try to cancel it."
     is_over = _has_ended(run, selection)
     return (_ACTIVE if is_over else _STOPPABLE)(run, selection)
 
@@ -53,6 +56,19 @@ def _has_waiting_job(run: RunSnapshot, selection: Selection) -> bool:
     del selection
     # A trainer that answers is stopped, whatever waits.
     return run.job is not None and run.job.is_waiting and not run.trainer_answers
+
+
+def _is_job_unknown(run: RunSnapshot) -> bool:
+    """Whether the batch job may wait or run, because Slurm cannot be asked about it."""
+    job = run.job
+    if job is None or not job.silence or run.trainer_answers:
+        return False
+    goes_on = job.record.started_at is None or JournalKind.REQUEUE in job.told
+    return goes_on or run.state not in {RunState.STOPPED, RunState.FINISHED}
+
+
+def _can_force_stop(run: RunSnapshot, selection: Selection) -> str:
+    return "" if _is_job_unknown(run) else _ACTIVE(run, selection)
 
 
 def _can_restore(run: RunSnapshot, selection: Selection) -> str:
@@ -299,7 +315,7 @@ ACTIONS = (
         "then they are killed. It also ends scripts that do not use tfckpt_trainer.",
         perform=lambda dashboard: dashboard.run_control.force_stop(),
         command="stop",
-        requires=(_ACTIVE,),
+        requires=(_can_force_stop,),
         changes_run=True,
         in_footer=False,
         needed_when=_answers_no_command,

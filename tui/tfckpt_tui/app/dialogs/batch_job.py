@@ -65,14 +65,14 @@ class SubmitJobDialog(Dialog[bool]):
     caption = " submit the job again? "
 
     def __init__(
-        self, snapshot: RunSnapshot, job: JobView, script: Path, start: str | None = None
+        self, snapshot: RunSnapshot, job: JobView | None, script: Path, start: str | None = None
     ) -> None:
         """Creates the dialog.
 
         Args:
             snapshot: Of the run.
-            job: Its batch job.
-            script: The batch script of the job.
+            job: Its last batch job; None if Slurm has taken none.
+            script: The batch script of the run.
             start: The checkpoint to start from; by default the one that a start continues from.
         """
         super().__init__(snapshot)
@@ -86,11 +86,8 @@ class SubmitJobDialog(Dialog[bool]):
         head = self.snapshot.head
         name = self._start or (head.name if head is not None else None)
         start = f"continues from {clean(name)}" if name is not None else "starts at step 0"
-        yield (
-            ("Submits the batch script of job ", ""),
-            (clean(self._job.record.id), "strong"),
-            (" to Slurm again.", ""),
-        )
+        whose = clean(f"job {self._job.record.id}") if self._job is not None else "the last launch"
+        yield (("Submits the batch script of ", ""), (whose, "strong"), (" to Slurm again.", ""))
         yield ((f"Training {start}.", ""),)
         yield ((clean(str(self._script)), "muted"),)
         for option in self._options[:_MOST_OPTIONS]:

@@ -85,6 +85,14 @@ class ForceStopDialog(Dialog[bool]):
 
 
 def _job(job: JobView) -> Iterable[Iterable[Span]]:
+    if job.report is None:
+        yield (
+            ("Batch job ", ""),
+            (clean(job.record.id), "strong"),
+            (f" may wait or run. Slurm cannot be asked: {job.problem.rstrip('.')}.", ""),
+        )
+        yield (("If the job can be cancelled, Slurm ends its processes. They may save first.", ""),)
+        return
     nodes = f" on {job.node_list}" if job.node_list and not job.is_waiting else ""
     does = "waits in the queue" if job.is_waiting else f"is active{nodes}"
     yield (("Batch job ", ""), (clean(job.record.id), "strong"), (f" {does}.", ""))

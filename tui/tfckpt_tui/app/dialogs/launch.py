@@ -79,9 +79,11 @@ class LaunchDialog(Dialog[LaunchOptions]):
         options = self._options
         if options is None:
             return
-        what = (("Starts ", ""), (processes_in_words(options.tasks), "strong"))
+        asked = options.slurm
+        verb = "Starts " if asked is None else "Submits a Slurm job with "
         where = () if self._fixed else ((" in ", ""), (clean(options.run_directory), "value"))
-        yield (*what, *where, (", detached from this terminal.", ""))
+        end = ", detached from this terminal." if asked is None else "."
+        yield ((verb, ""), (processes_in_words(options.tasks), "strong"), *where, (end, ""))
         if self._start is not None:
             yield (("Training continues from ", ""), (clean(self._start), "strong"), (".", ""))
 

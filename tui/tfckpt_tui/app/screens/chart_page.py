@@ -11,9 +11,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.records.event import SeriesPoint
-from tfckpt_tui.app.screens.page import Page
+from tfckpt_tui.app.screens.page import Page, is_open
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, flow, line
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.charts.axis import Window, pan, zoom
 from tfckpt_tui.app.widgets.charts.chart import Chart
@@ -57,9 +57,7 @@ class ChartPage(Page):
             tooltip="Shows the next chart; ↑ the previous one.",
         ),
         Binding("up,k,shift+tab", "turn(-1)", "Previous", show=False),
-        Binding(
-            "t", "turn_axis", "steps or time", tooltip="Switches the axis between steps and time."
-        ),
+        Binding("t", "turn_axis", "time axis", tooltip="Switches the axis between steps and time."),
         Binding("y", "copy", "copy", tooltip="Copies the values as CSV."),
         Binding("c", "close", "Back", show=False),
     ]
@@ -177,12 +175,22 @@ class ChartPage(Page):
         if not points or not values:
             return line(("no measurements in this range", "muted"))
         steps = f"{points[0].step:,} to {max(point.step for point in points):,}"
-        spans: list[Span] = [("steps ", "label"), (steps, "value")]
-        spans += [("  in ", "label"), (units.duration(points[-1].at - points[0].at), "value")]
+        duration = units.duration(points[-1].at - points[0].at)
+        groups: list[list[Span]] = [
+            [("steps ", "label"), (steps, "value"), ("  in ", "label"), (duration, "value")]
+        ]
         for word, value in (
             ("lowest", min(values)),
             ("highest", max(values)),
             ("last", values[-1]),
         ):
-            spans += [(f"   {word} ", "label"), (shown.show(value), "value")]
-        return Line(tuple(spans))
+            groups.append([(f"{word} ", "label"), (shown.show(value), "value")])
+        return Line(flow(groups, self.query_one("#figures", TextPane).inner_size[0], "   "))
+
+    def on_resize(self) -> None:
+        """Shows as many statistics as fit."""
+        self.call_after_refresh(self._resized)
+
+    def _resized(self) -> None:
+        if is_open(self):
+            self.update_chart()

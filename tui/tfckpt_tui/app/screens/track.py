@@ -17,7 +17,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind, SeriesPoint
 from tfckpt_tui.app.screens.chart_page import ChartPage, Measurement
 from tfckpt_tui.app.screens.page import is_open
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten_middle
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.formats import units
@@ -94,10 +94,6 @@ class TrackScreen(ChartPage):
         """Stops reading."""
         self._stopped.set()
 
-    def on_resize(self) -> None:
-        """Breaks the lines at the new width."""
-        self.call_after_refresh(self._update)
-
     def show(self, snapshot: RunSnapshot) -> None:
         """Takes the time, for the ages; the checkpoints stay those that are read."""
         self._snapshot = replace(self._snapshot, at=snapshot.at)
@@ -147,6 +143,9 @@ class TrackScreen(ChartPage):
 
     # -- what is shown -----------------------------------------------------------------------
 
+    def _resized(self) -> None:
+        self._update()
+
     def _update(self) -> None:
         if not is_open(self):
             return
@@ -178,16 +177,15 @@ class TrackScreen(ChartPage):
 
     def _title(self) -> Line:
         entry = self._variable.entry
-        spans: list[Span] = [
-            (clean(self._variable.path), "title"),
-            (f"  {entry.dtype} {format_shape(entry.shape)}", "label"),
-        ]
+        kind: Span = (f"  {entry.dtype} {format_shape(entry.shape)}", "label")
         count = f"{len(self._read):,} of {units.count(self._total, 'checkpoint')} read"
-        if not self._is_reading:
-            return line(*spans, (f"   {count}", "muted"))
-        if self._stopped.is_set():
-            return line(*spans, (f"   ◌ {count}, stopping…", "busy"))
-        return line(*spans, (f"   ◌ {count}", "busy"), ("  esc", "key"), (" stops", "label"))
+        progress: list[Span] = [(f"   {count}", "muted")]
+        if self._is_reading and self._stopped.is_set():
+            progress = [(f"   ◌ {count}, stopping…", "busy")]
+        elif self._is_reading:
+            progress = [(f"   ◌ {count}", "busy"), ("  esc", "key"), (" stops", "label")]
+        room = self.size.width - 2 - line(kind, *progress).width
+        return line((shorten_middle(clean(self._variable.path), room), "title"), kind, *progress)
 
     def _problem_lines(self) -> list[Line]:
         unread = [one for one in self._read if one.problem]

@@ -147,17 +147,18 @@ def convert(
     if like is not None and by_name:
         raise click.UsageError("Give either --like or --by-name.")
     limit = None if shard_size is None else shard_size * 1_000_000
+    other = None if like is None else _template(*like)
     taken: tuple[Variable, ...] = ()
     warning = ""
     meter = ReadProgress("writing")
     try:
-        if like is None:
+        if other is None:
             written = write_checkpoint(
                 directory, name, source, by_name=by_name, shard_size=limit, on_progress=meter
             )
         else:
             found = write_checkpoint_like(
-                directory, name, source, _template(*like), shard_size=limit, on_progress=meter
+                directory, name, source, other, shard_size=limit, on_progress=meter
             )
             written, taken = found.written, found.taken
             warning = overflow_words(found.overflown)
@@ -179,8 +180,8 @@ def convert(
         return int(ExitCode.DONE)
     count = units.count(written.tensors, "tensor")
     print_line(f"{name}: {count}, {units.size(written.bytes)}")
-    if like is not None and taken:
-        print_message(f"Taken from {like[1]}: {_named(taken)}.")
+    if other is not None and taken:
+        print_message(f"Taken from {other.prefix.name}: {_named(taken)}.")
     place = shlex.quote(str(directory))
     print_message(f"Check it with `tfckpt-tui verify {place} {shlex.quote(name)}`.")
     print_warnings([warning] if warning else [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from tfckpt_trainer.launch.preflight import unknown_job
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
 from tfckpt_trainer.launch.slurm.jobs import ACTIVE, cancel_job
 from tfckpt_trainer.rundir.command_queue import requester
@@ -21,8 +22,8 @@ class ForceStopPlan:
     """What a stop by force ends.
 
     Attributes:
-        job: The batch job of the run, if it waits or runs. It is cancelled, because its
-            processes run on other machines.
+        job: The batch job of the run, if it waits or runs, or if Slurm cannot be asked whether it
+            does. It is cancelled, because its processes run on other machines.
         processes: Otherwise, the processes of the run that live.
     """
 
@@ -41,7 +42,9 @@ def plan_force_stop(run: RunDirectory, runner: Runner = run_command) -> ForceSto
         NoTrainerError: The run has no active batch job, and none of its processes lives.
     """
     job = JobReader(runner).read(read_job_record(run))
-    if job is not None and job.state in ACTIVE:
+    if job is not None and (
+        job.state in ACTIVE or unknown_job(run, job.record, job.silence) is not None
+    ):
         return ForceStopPlan(job)
     return ForceStopPlan(None, require_processes(run))
 

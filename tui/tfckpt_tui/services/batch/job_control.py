@@ -7,21 +7,25 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tfckpt_trainer.errors import LaunchError, RefusedError, UsageError
+import msgspec
+
+from tfckpt_trainer.errors import LaunchError, RefusedError, TfckptError, UsageError
+from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import living_supervisor
+from tfckpt_trainer.launch.preflight import unknown_job
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
 from tfckpt_trainer.launch.slurm.jobs import (
     ACTIVE,
     WAITING,
-    JobAnswer,
     JobReport,
     JobState,
     cancel_job,
     read_jobs,
 )
-from tfckpt_trainer.launch.slurm.submission import submit_script
+from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
+from tfckpt_trainer.launch.slurm.submission import new_job, submit_script
 from tfckpt_trainer.rundir.command_queue import requester
-from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.documents import load_if_exists, store
 from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
@@ -107,26 +111,28 @@ def submit_again(
         The new job, and what was done as a sentence.
 
     Raises:
-        UsageError: The run has no batch job, or its script is missing.
-        RefusedError: The run is active, or its job waits in the queue.
+        UsageError: The last launch was not one to Slurm, or its script is missing.
+        RefusedError: The run is active, its job waits, or Slurm cannot be asked about its job.
         LaunchError: Slurm did not accept the job.
         OSError: The new job cannot be recorded.
     """
-    before = read_job_record(run)
-    if before is None or not script_of(run, before).is_file():
+    before, asked = read_job_record(run), last_slurm_options(run)
+    script = script_of(run, before)
+    if (before is None and asked is None) or not script.is_file():
         raise UsageError(
             f"{run.root} has no batch script. Launch it with `tfckpt-tui launch --slurm "
             f"{shlex.quote(str(run.root))} -- COMMAND`."
         )
-    _refuse_active(run, before, read_jobs([before.id], runner=runner))
-    script = script_of(run, before)
-    job_id, cluster = submit_script(script, runner)
-    job = _new_record(before, job_id, cluster)
+    _refuse_active(run, before, runner)
+    job_id, cluster = submit_script(run, script, requester(through), runner)
+    job = new_job(run, job_id, cluster, asked)
+    if before is not None:
+        job = _like_before(job, before, asked)
     current = read_job_record(run)
     if current is None or current.id != job_id:
         # Else the job has started already, and its supervisor has recorded more.
         store(run.job_file, job)
-    message = f"Submitted batch job {job_id}, with the options of job {before.id}."
+    message = f"Submitted batch job {job_id}, with the options of the last launch."
     entry = JournalEntry(
         at=time.time(), kind=JournalKind.SUBMIT, message=message, by=requester(through)
     )
@@ -134,12 +140,21 @@ def submit_again(
     return job, f"{message} {warning}" if warning else message
 
 
-def script_of(run: RunDirectory, job: BatchJob) -> Path:
+def last_slurm_options(run: RunDirectory) -> SlurmOptions | None:
+    """Returns what the last launch asked of Slurm; None if it did not use Slurm."""
+    try:
+        options = load_if_exists(run.launch_file, LaunchOptions)
+    except (TfckptError, OSError):
+        return None
+    return options.slurm if options is not None else None
+
+
+def script_of(run: RunDirectory, job: BatchJob | None) -> Path:
     """Returns the path of the batch script of a job, which lies in its run directory."""
-    path = Path(job.script)
+    path = Path(job.script if job is not None else "")
     # A record cannot name a script elsewhere.
     leads_out = path.is_absolute() or ".." in path.parts
-    return run.root / path if job.script and not leads_out else run.job_script
+    return run.root / path if path.name and not leads_out else run.job_script
 
 
 def _await_cancel(
@@ -154,7 +169,7 @@ def _await_cancel(
         sleep(_POLL_SECONDS)
 
 
-def _refuse_active(run: RunDirectory, job: BatchJob, answer: JobAnswer) -> None:
+def _refuse_active(run: RunDirectory, job: BatchJob | None, runner: Runner) -> None:
     root = shlex.quote(str(run.root))
     supervisor = living_supervisor(run, time.time())
     if supervisor is not None:
@@ -162,6 +177,12 @@ def _refuse_active(run: RunDirectory, job: BatchJob, answer: JobAnswer) -> None:
             f"The run is active: its supervisor runs on {supervisor.host} (process "
             f"{supervisor.pid}). Stop it first with `tfckpt-tui stop {root}`."
         )
+    if job is None:
+        return
+    answer = read_jobs([job.id], runner=runner)
+    unknown = unknown_job(run, job, answer.silence)
+    if unknown is not None:
+        raise RefusedError(f"{unknown.words} {unknown.launch_advice}")
     report = answer.report_on(job)
     if report is not None and report.state in ACTIVE:
         raise RefusedError(
@@ -170,15 +191,13 @@ def _refuse_active(run: RunDirectory, job: BatchJob, answer: JobAnswer) -> None:
         )
 
 
-def _new_record(before: BatchJob, job_id: str, cluster: str) -> BatchJob:
-    """Returns the record of a new job; what earlier starts recorded does not apply."""
-    return BatchJob(
-        scheduler=before.scheduler,
-        id=job_id,
-        cluster=cluster or before.cluster,
+def _like_before(job: BatchJob, before: BatchJob, asked: SlurmOptions | None) -> BatchJob:
+    """Returns the record of a job with what the record of its predecessor knows."""
+    return msgspec.structs.replace(
+        job,
+        cluster=job.cluster or before.cluster,
         user=before.user,
         name=before.name,
-        submitted_at=time.time(),
         script=before.script,
-        max_requeues=before.max_requeues,
+        max_requeues=before.max_requeues if asked is None else asked.max_requeues,
     )

@@ -72,7 +72,7 @@ class JobView:
         problem: Why Slurm says nothing; safe to show.
         is_forgotten: Whether Slurm answered and does not know the job any more.
         told: Kinds of events since the last start, by the event log: whether the job was
-            preempted or requeued.
+            preempted, requeued or cancelled.
     """
 
     record: BatchJob
@@ -110,6 +110,12 @@ class JobView:
         return self.record.started_at is None or is_later
 
     @property
+    def ended_unseen(self) -> bool:
+        """Whether the job ended without a start, as far as is known, and nobody cancelled it."""
+        is_first = self.record.started_at is None
+        return self.is_forgotten and is_first and JournalKind.STOP not in self.told
+
+    @property
     def is_active_on_nodes(self) -> bool:
         """Whether Slurm says that the job runs or ends, and the supervisor has not requeued it."""
         return self.state in _LEAVING
@@ -139,7 +145,14 @@ class JobView:
         """When a running job reaches its time limit; None if unknown or without a limit."""
         if self.state is JobState.RUNNING and self.report is not None:
             return self.report.ends_at
-        return self.record.ends_at if self.state is JobState.UNKNOWN else None
+        # A job that Slurm has forgotten has ended.
+        is_unknown = self.state is JobState.UNKNOWN and not self.is_forgotten
+        return self.record.ends_at if is_unknown else None
+
+    @property
+    def silence(self) -> str:
+        """Why Slurm cannot be asked about the job, safe to show; empty if it answered."""
+        return "" if self.report is not None or self.is_forgotten else self.problem
 
     @property
     def reason(self) -> str:
@@ -180,6 +193,9 @@ class JobView:
             runs: Whether processes of the run live, by their heartbeats.
         """
         found = [self.word, self.reason]
+        if self.silence and not runs:
+            # It may wait in the queue.
+            found.append(self.state.value)
         if self.is_waiting:
             expected = self.report.expected_start if self.report is not None else None
             if expected is not None and expected > now:
@@ -231,7 +247,8 @@ def with_events(job: JobView | None, entries: Iterable[JournalEntry]) -> JobView
     for entry in entries:
         if entry.kind is JournalKind.START or entry.at <= (job.record.started_at or 0.0):
             break
-        if entry.kind in {JournalKind.PREEMPT, JournalKind.REQUEUE}:
+        is_cancel = entry.kind is JournalKind.STOP and entry.at >= job.record.submitted_at
+        if is_cancel or entry.kind in {JournalKind.PREEMPT, JournalKind.REQUEUE}:
             told.add(entry.kind)
     return replace(job, told=frozenset(told))
 
@@ -247,8 +264,11 @@ def state_with_job(
         last_sign_at: The newest heartbeat, in seconds since the epoch; 0 if there is none.
         reported: Whether the processes reported their end, instead of falling silent.
     """
-    if job is None or job.report is None:
+    if job is None:
         return state
+    if job.report is None:
+        is_lost = job.ended_unseen and state is RunState.UNATTENDED
+        return RunState.FAILED if is_lost else state
     if job.is_waiting:
         return state if state in _TRAINS else RunState.QUEUED
     if job.state in ENDED and job.is_newer_than(last_sign_at) and state in HAS_ENDED:

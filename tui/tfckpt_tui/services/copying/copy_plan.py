@@ -66,10 +66,13 @@ def plan_copy(
     """
     parts = [Part(source, _staging(run, source.name)) for source in sources]
     paths = [path for part in parts for f in part.source.files for path in (f.name, part.staged(f))]
-    survey = destination.survey([source.name for source in sources], paths)
+    # The next start there would complete or discard such a save, and with it a copy of this name.
+    saves = {source.name: f".tfckpt/saving/{source.name}.json" for source in sources}
+    survey = destination.survey(list(saves), [*paths, *saves.values()])
     for part in parts:
         name = part.source.name
         strays = [path for path in survey.others if path.startswith(f"{name}.")]
+        strays += [saves[name]] if saves[name] in survey.sizes else []
         there = [file for file in part.source.files if file.name in survey.sizes]
         wrong = [file for file in there if survey.sizes[file.name] != file.size]
         if there:

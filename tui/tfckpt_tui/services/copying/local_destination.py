@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
 from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
 from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
 from tfckpt_trainer.launch.lock import lock_is_held
@@ -160,6 +161,8 @@ class LocalDestination:
         except Timeout:
             raise in_use(self.label) from None
         self._held.callback(lock.release)
+        # A prune that goes on later would take a copy of the same name with it.
+        finish_interrupted_prunes(self._run)
 
     def _refuse_trainer(self) -> None:
         if lock_is_held(self._run):

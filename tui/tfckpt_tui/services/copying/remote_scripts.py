@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from shlex import quote
 
-from tfckpt_tui.services.copying.ssh_connection import EXISTS
+from tfckpt_tui.services.copying.ssh_connection import EXISTS, INCOMPLETE
 
 DIGEST_PROGRAMS = {
     "sha256sum": "sha256sum",
@@ -45,7 +45,8 @@ if cd -- {_path(path)} 2>/dev/null; then
     if [ -L "$d" ]; then echo "$d is a symbolic link" >&2; exit 1; fi
   done
   if [ -e .tfckpt/trainer.lock ] && command -v flock >/dev/null 2>&1; then
-    flock -n .tfckpt/trainer.lock true || echo locked
+    flock -n .tfckpt/trainer.lock true
+    [ $? = 1 ] && echo locked
   fi
   if [ -d .tfckpt/status ]; then
     find .tfckpt/status -type f -name '*.json' -mmin -{_LIVE_MINUTES} -exec cat {{}} \\; \\
@@ -203,8 +204,7 @@ def _path(path: str) -> str:
 
 
 def _expect_size(word: str, size: int) -> str:
-    problem = f"a file does not have {size} bytes, as if something else wrote to it"
-    return f'if [ "$(size {word})" -ne {size} ]; then echo "{problem}" >&2; exit 1; fi'
+    return f'if [ "$(size {word})" -ne {size} ]; then exit {INCOMPLETE}; fi'
 
 
 def _stamp(at: float) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import resource
 import shlex
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -107,6 +108,14 @@ class SourceCheckpoint:
     def size(self) -> int:
         """Bytes of all files."""
         return sum(file.size for file in self.files)
+
+
+def allow_open_files() -> None:
+    """Lets this process open as many files as it may: each worker and each shard has some."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # macOS has a lower limit than it names.
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def open_checkpoint(

@@ -25,14 +25,17 @@ BEGIN, END = b"tfckpt-begin\n", b"\ntfckpt-end\n"
 EXISTS = 17
 """Exit status of a script that would have replaced a file."""
 
-_SSH_FAILED = 255
-_UNSUPPORTED = frozenset({1, 2, 3, 4})
-"""Exit statuses of an rsync that lacks an option, or does not understand the other rsync."""
+INCOMPLETE = 18
+"""Exit status of a script that did not find as many bytes as it should."""
 
+_SSH_FAILED = 255
 _LONGEST_PARENT = 60
 """Bytes of a directory for a socket, whose path has at most 108 with what ssh adds."""
 
 _END_SECONDS = 2.0
+_LOST_SECONDS = 0.5
+"""How long after a command the connection may end that ended it."""
+
 _FULL = ("No space left on device", "Disk quota exceeded")
 
 _PREAMBLE = f"""LC_ALL=C; export LC_ALL; unset CDPATH
@@ -82,13 +85,11 @@ class SshConnection:
             piece = _read_some(master)
             if not piece:
                 status, message = master.wait(), _problem(self._errors)
-                raise (
-                    self._unreachable(message)
-                    if status == _SSH_FAILED
-                    else self._failed(status, message)
-                )
+                if status == _SSH_FAILED:
+                    raise self._unreachable(message)
+                raise self._failed(status, message) if message else self._silent()
             received += piece
-        return _answer(received)
+        return self._answer(received)
 
     def close(self) -> None:
         """Ends the connection."""
@@ -116,7 +117,7 @@ class SshConnection:
                 self._check(process.wait(), _problem(errors))
             finally:
                 _end(process)
-        return _answer(received)
+        return self._answer(received)
 
     def rsync(self, source: Path, target: str, on_output: Callable[[bytes], None]) -> bool:
         """Sends a file by rsync, which goes on where a part of it exists.
@@ -141,17 +142,22 @@ class SshConnection:
             try:
                 while piece := _read_some(process):
                     on_output(piece)
-                status = process.wait()
-                if status in _UNSUPPORTED and self._is_connected:
-                    return False
-                self._check(status, _problem(errors))
+                status, message = process.wait(), _problem(errors)
+                if status in {0, _SSH_FAILED} or _is_full(message) or self._is_lost():
+                    self._check(status, message)
+                    return True
+                # One of the two may be another program of this name, or too old.
+                return False
             finally:
                 _end(process)
-        return True
 
-    @property
-    def _is_connected(self) -> bool:
-        return self._master is not None and self._master.poll() is None
+    def _is_lost(self) -> bool:
+        assert self._master is not None
+        try:
+            self._master.wait(_LOST_SECONDS)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def _ssh(self, *options: str) -> list[str]:
         alive = max(1, round(self._seconds / 3))
@@ -170,7 +176,7 @@ class SshConnection:
     def _check(self, status: int, message: str) -> None:
         if status == 0:
             return
-        if status == _SSH_FAILED or not self._is_connected:
+        if status == _SSH_FAILED or self._is_lost():
             reason = _problem(self._errors) if self._errors is not None else ""
             reason = (reason or message).rstrip(".")
             raise CutCopyError(
@@ -181,13 +187,32 @@ class SshConnection:
 
     def _failed(self, status: int, message: str) -> TfckptError:
         host = self._target.host
-        if any(full in message for full in _FULL):
+        if _is_full(message):
             return CutCopyError(f"The disk of {self._target} is full. Make room there")
+        if status == INCOMPLETE:
+            return CutCopyError(
+                f"{host} did not get all data. See whether the connection is stable"
+            )
         if status == EXISTS:
             return RefusedError(f"On {host}, {message}.")
         return TfckptError(
             f"{host} answers: {message or f'exit status {status}'}. Check the path and its "
             f"permissions with `ssh {host}`."
+        )
+
+    def _answer(self, received: bytes) -> bytes:
+        """Returns what a script printed between its marks."""
+        _, begun, rest = received.partition(BEGIN)
+        answer, ended, _ = rest.rpartition(END)
+        if not (begun and ended):
+            raise self._silent()
+        return answer
+
+    def _silent(self) -> TfckptError:
+        host = self._target.host
+        return TfckptError(
+            f"{host} ended a command without an answer. The account may not run commands there; "
+            f"check it with `ssh {host} echo works`."
         )
 
     def _unreachable(self, message: str) -> TfckptError:
@@ -253,21 +278,13 @@ def _encoded(script: str) -> bytes:
     return os.fsencode(_PREAMBLE + script)
 
 
-def _answer(received: bytes) -> bytes:
-    """Returns what a script printed between its marks."""
-    _, begun, rest = received.partition(BEGIN)
-    answer, ended, _ = rest.rpartition(END)
-    if not (begun and ended):
-        raise TfckptError(
-            "The host ended a command without an answer. Its account may not run commands; check "
-            "with `ssh HOST echo works`."
-        )
-    return answer
-
-
 def _problem(errors: IO[bytes]) -> str:
     """Returns the last line of what a program printed, or the one about a full disk."""
     errors.seek(0)
     lines = [line for line in errors.read().decode(errors="replace").splitlines() if line.strip()]
-    full = [line for line in lines if any(words in line for words in _FULL)]
+    full = [line for line in lines if _is_full(line)]
     return (full or lines or [""])[-1].strip()
+
+
+def _is_full(message: str) -> bool:
+    return any(words in message for words in _FULL)

@@ -107,10 +107,16 @@ def tracked_checkpoints(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
     Args:
         checkpoints: All checkpoints, newest first.
     """
+    return [c for c in reversed(_trained(checkpoints)) if c.state not in _NO_CHECKPOINTS]
+
+
+def _trained(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Returns the checkpoints that training passed, each under one name."""
+    indexes = {f"{checkpoint.name}.index" for checkpoint in checkpoints}
     return [
-        checkpoint
-        for checkpoint in reversed(checkpoints)
-        if checkpoint.state not in _NO_CHECKPOINTS and not is_derived(checkpoint)
+        c
+        for c in checkpoints
+        if not is_derived(c) and not any(link.file in indexes for link in c.links)
     ]
 
 
@@ -120,7 +126,7 @@ def track(
     """Reads a tensor from each checkpoint, oldest first.
 
     Checkpoints made from others, such as averages, are left out: training did not pass them. So
-    are those that are being written.
+    are those that are being written, and links to other checkpoints.
 
     Args:
         run: The run directory.
@@ -128,7 +134,7 @@ def track(
         tensor: The tensor. Other checkpoints have it under the same name.
     """
     name = tensor.entry.name
-    trained = [one for one in checkpoints if not is_derived(one)]
+    trained = _trained(checkpoints)
     seen: dict[str, _Seen] = {}
     for checkpoint in tracked_checkpoints(checkpoints):
         if not checkpoint.state.restorable:

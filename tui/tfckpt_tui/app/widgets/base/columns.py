@@ -75,7 +75,10 @@ class Layout:
 
 
 def choose(columns: Sequence[Column], width: int) -> Layout:
-    """Returns the columns that fit into `width`; those with the highest rank are left out first."""
+    """Returns the columns that fit into `width`; those with the highest rank are left out first.
+
+    If too little room is left for the others, the last one that stretches is narrower.
+    """
     chosen = list(columns)
     while len(chosen) > 1 and _needed(chosen) > width:
         worst = max(chosen, key=lambda column: column.rank)
@@ -88,6 +91,11 @@ def choose(columns: Sequence[Column], width: int) -> Layout:
     for column in chosen:
         extra = spare * column.stretch // parts if parts else 0
         sized.append((column, column.width + extra))
+    too_wide = _needed(chosen) - width
+    narrowed = max((place for place, column in enumerate(chosen) if column.stretch), default=None)
+    if too_wide > 0 and narrowed is not None:
+        column = chosen[narrowed]
+        sized[narrowed] = column, max(1, column.width - too_wide)
     return Layout(tuple(sized))
 
 

@@ -13,7 +13,7 @@ from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT, MARK, PIN
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, padded, shorten
 from tfckpt_tui.app.widgets.checkpoints.branches import BranchTree, Nodes
 from tfckpt_tui.app.widgets.checkpoints.marks import Marks
 from tfckpt_tui.formats import checkpoint_columns, units
@@ -260,7 +260,11 @@ class History(ListPane):
         """Returns one checkpoint."""
         first = len(self._checkpoints)
         if row >= first:
-            return _unsupported_line(self._unsupported[row - first], self._tree.width + 1)
+            widest = max(cell_len(clean(one.name)) for one in self._unsupported)
+            margin = self._tree.width + 1
+            return _unsupported_line(
+                self._unsupported[row - first], margin, min(widest, width // 2)
+            )
         checkpoint = self._checkpoints[row]
         row_data = Row(checkpoint, self._at, checkpoint.name in self._marks)
         cells = self._layout(width).row(_cells(row_data, kept=self._tree.is_ancestor_row(row)))
@@ -305,10 +309,11 @@ def _key_of(unsupported: VersionOne) -> str:
     return f"\0{unsupported.name}"
 
 
-def _unsupported_line(one: VersionOne, margin: int) -> Line:
+def _unsupported_line(one: VersionOne, margin: int, width: int) -> Line:
+    """Returns the row of a checkpoint whose name takes `width` cells."""
     return line(
         (" " * margin, ""),
-        (clean(one.name), "muted"),
+        (padded(clean(one.name), width), "muted"),
         ("  not supported: TensorFlow's V1 format", "label"),
         (f"  {units.size(one.size)} in {units.count(len(one.files), 'file')}", "muted"),
     )

@@ -26,6 +26,7 @@ from tfckpt_tui.services.batch.job_view import JobView
 
 _LOW_DISK = 0.05
 _BAR_SHARE = 0.4
+_LEAST_BAR = 6
 _SILENT = {WorkerState.LOST, WorkerState.EXITED}
 _FAR_FROM_BEST = 3.0
 _WIDE = 100
@@ -176,13 +177,15 @@ def _progress(snapshot: RunSnapshot, width: int) -> tuple[Span, ...]:
         (f"{step:,}", "strong"),
         (f" of {total:,}  ", "muted"),
     ]
-    tail: list[Span] = [(f" {share:.0%}", "value")]
-    left = snapshot.forecast.seconds_left
-    if left is not None and step < total:
-        tail += [("  ", ""), (units.duration(left), "value"), (" left", "label")]
-    bar_width = width - Line((*text, *tail)).width
-    bar = _bar(share, min(bar_width, int(width * _BAR_SHARE) + 20)) if bar_width >= 6 else ()
-    return (*text, *bar, *tail)
+    tail: list[Span] = [(f"{share:.0%}", "value")]
+    seconds = snapshot.forecast.seconds_left
+    if seconds is not None and step < total:
+        left: list[Span] = [("  ", ""), (units.duration(seconds), "value"), (" left", "label")]
+        tail += left if Line((*text, *tail, *left)).width <= width else []
+    bar_width = width - Line((*text, *tail)).width - 1
+    if bar_width < _LEAST_BAR:
+        return (*text, *tail)
+    return (*text, *_bar(share, min(bar_width, int(width * _BAR_SHARE) + 20)), (" ", ""), *tail)
 
 
 def _bar(share: float, width: int) -> tuple[Span, ...]:
