@@ -49,6 +49,8 @@ def test_the_next_save_notes_that_it_completed_an_interrupted_one(make_run, back
             interrupt_commit(run, "ckpt-1")
     assert {path.stem for path in run.root.glob("*.index")} == {"ckpt-1", "ckpt-2"}
     saves = [e for e in read_entries(run) if e.kind is JournalKind.SAVE and e.checkpoint]
+    files = run.root.glob(f"{saves[-1].checkpoint}.*")
+    assert f": {sum(path.stat().st_size for path in files):,} bytes in" in saves[-1].message
     completed = [e for e in saves if "Completed" in e.message]
     assert [entry.checkpoint for entry in completed] == ["ckpt-1"]
 

@@ -89,7 +89,7 @@ def describe_lost_start(run: RunDirectory, known: BatchJob, own: JobStart) -> st
     if last is None or not is_of_job or last.state in _REPORTED:
         return ""
     heard = time.strftime("%H:%M:%S", time.localtime(last.updated_at))
-    cause = describe_dead_nodes(known.nodes) or "Its node or its supervisor was lost."
+    cause = describe_dead_nodes(known.nodes) or "A node of the job, or its supervisor, was lost."
     return (
         f"The start before ended on {last.host} without a report; its last heartbeat is of "
         f"{heard}. {cause} Slurm has started job {own.job} again."
