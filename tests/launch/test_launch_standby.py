@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -54,15 +55,21 @@ def alive(run, step):
     return wait_until(beyond, 90, f"step {step}")
 
 
+def handles_ends_of_children(pid):
+    """Whether a process handles SIGCHLD; one that stands by does so once it has imported all."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    handled = int(re.search(r"^SigCgt:\s*(\w+)", status, re.MULTILINE)[1], 16)
+    return bool(handled >> (signal.SIGCHLD - 1) & 1)
+
+
 def standing_by(run):
     """The process that stands by beside a run, once it has imported all."""
     supervisor = psutil.Process(read_supervisor(run).pid)
 
     def ready():
         for child in supervisor.children():
-            # It sleeps once it is ready; while it imports it does not.
-            if MODULE in child.cmdline() and child.status() == psutil.STATUS_SLEEPING:
-                return child if child.memory_info().rss > 100 << 20 else None
+            if MODULE in child.cmdline() and handles_ends_of_children(child.pid):
+                return child if child.status() == psutil.STATUS_SLEEPING else None
         return None
 
     return wait_until(ready, 90, "a process that stands by")
