@@ -86,8 +86,10 @@ class SubmitJobDialog(Dialog[bool]):
         head = self.snapshot.head
         name = self._start or (head.name if head is not None else None)
         start = f"continues from {clean(name)}" if name is not None else "starts at step 0"
-        whose = clean(f"job {self._job.record.id}") if self._job is not None else "the last launch"
-        yield (("Submits the batch script of ", ""), (whose, "strong"), (" to Slurm again.", ""))
+        whose: tuple[Span, ...] = (("the last launch", ""),)
+        if self._job is not None:
+            whose = (("job ", ""), (clean(self._job.record.id), "strong"))
+        yield (("Submits the batch script of ", ""), *whose, (" to Slurm again.", ""))
         yield ((f"Training {start}.", ""),)
         yield ((clean(str(self._script)), "muted"),)
         for option in self._options[:_MOST_OPTIONS]:
