@@ -20,9 +20,10 @@ from tfckpt_tui.app.widgets.checkpoints.history import History
 
 
 def field_of(pilot: Pilot[int]) -> str:
-    """The text of the field of a restore dialog; empty if none is open."""
+    """The text of the field of a restore dialog; empty if none is open, or not composed yet."""
     screen = pilot.app.screen
-    return screen.query_one("#target", Input).value if isinstance(screen, RestoreDialog) else ""
+    fields = screen.query("#target").results(Input) if isinstance(screen, RestoreDialog) else ()
+    return next((field.value for field in fields), "")
 
 
 async def test_keys_typed_ahead_go_to_the_dialog_that_they_open(live: RunFactory) -> None:

@@ -202,6 +202,7 @@ async def test_lines_that_arrive_while_the_app_quits_are_dropped(live: RunFactor
         screen = pilot.app.screen
         assert isinstance(screen, LogsScreen)
         # As an app that quits does, before it takes the screen off the stack.
+        pilot.app._running = False
         await screen.remove_children()
         screen._show_lines({})
         screen._show_page(Wanted(ALL, 0, 0), read_around(live.run.worker_log(0), 0))

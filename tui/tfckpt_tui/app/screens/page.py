@@ -21,8 +21,7 @@ def is_open(screen: Screen[Any]) -> bool:
     A closed screen may still receive results of its jobs and ticks of its timers. An app that quits
     removes the widgets of screens that are still on the stack.
     """
-    has_widgets = any(not widget.has_class("-textual-system") for widget in screen.children)
-    return screen.is_mounted and has_widgets and screen in screen.app.screen_stack
+    return screen.app.is_running and screen.is_mounted and screen in screen.app.screen_stack
 
 
 def search_binding(description: str, tooltip: str) -> Binding:
