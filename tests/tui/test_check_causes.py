@@ -15,7 +15,13 @@ from tfckpt_trainer.rundir.records.check import (
     StateKind,
 )
 from tfckpt_trainer.rundir.records.run import RunInfo
-from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult, Repetition
+from tfckpt_tui.cli.check import print_result
+from tfckpt_tui.services.exactness.check import (
+    CheckOptions,
+    CheckResult,
+    Repetition,
+    result_of,
+)
 from tfckpt_tui.services.exactness.check_report import describe_difference, result_as_json
 from tfckpt_tui.services.exactness.likely_causes import likely_causes
 from tfckpt_tui.services.exactness.step_differences import (
@@ -174,6 +180,24 @@ def result(*, exact: bool) -> CheckResult:
 @pytest.mark.parametrize("exact", [True, False])
 def test_the_json_of_a_check(exact: bool) -> None:
     check_json("`check`", {"schema": 1, **result_as_json(result(exact=exact), "/somewhere")})
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (CheckFacts(has_dataset=True, gpus=1), True),
+        (CheckFacts(has_dataset=True, gpus=1, deterministic=True), False),
+        (CheckFacts(has_dataset=True), False),
+    ],
+)
+def test_an_exact_check_on_a_gpu_may_be_luck(capsys, facts: CheckFacts, said: bool) -> None:
+    options = CheckOptions(("python", "train.py"), "/work")
+    repeated = [step(Pass.COLD, number) for number in (3, 4, 5)]
+    found = result_of(options, {0: {**trace(s4={"facts": facts}), **dict(repeated)}}, 1.0)
+    assert found.exact
+    assert found.gpu_order_varies is said
+    print_result(found)
+    assert ("enable_op_determinism()" in capsys.readouterr().out) is said
 
 
 def test_a_stored_result_counts_until_the_script_changes(tmp_path, monkeypatch) -> None:

@@ -64,7 +64,7 @@ def check(
     if as_json:
         print_json(result_as_json(result, stored))
     else:
-        _print_result(result)
+        print_result(result)
     return int(ExitCode.DONE if result.exact else ExitCode.PROBLEM)
 
 
@@ -81,7 +81,8 @@ def _store(result: CheckResult) -> str | None:
     return str(path) if path is not None else None
 
 
-def _print_result(result: CheckResult) -> None:
+def print_result(result: CheckResult) -> None:
+    """Prints what each pass compared, the likely causes of a difference, and the outcome."""
     for repetition in result.repetitions:
         place = PASS_WORDS[repetition.phase]
         difference = repetition.difference
@@ -101,3 +102,9 @@ def _print_result(result: CheckResult) -> None:
     )
     if not result.has_input:
         print_line("The input was not compared: the script reads it without TrainingRun.")
+    if result.exact and result.gpu_order_varies:
+        print_line(
+            "On a GPU, this is no proof for other runs: call "
+            "tf.config.experimental.enable_op_determinism() at the start of the script, and check "
+            "again."
+        )

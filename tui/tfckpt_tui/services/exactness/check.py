@@ -98,6 +98,8 @@ class CheckResult:
         has_input: Whether the input of each step was compared.
         seconds: How long the check took.
         run_directory: Path of the run directory that the script passed; empty if it passed none.
+        gpu_order_varies: Whether the steps ran on a GPU without op determinism. Then a difference
+            may appear in one run and not in another.
     """
 
     options: CheckOptions
@@ -108,6 +110,7 @@ class CheckResult:
     has_input: bool
     seconds: float
     run_directory: str = ""
+    gpu_order_varies: bool = False
 
     @property
     def exact(self) -> bool:
@@ -154,7 +157,7 @@ def run_check(options: CheckOptions, on_progress: OnProgress = lambda _: None) -
             _run_once(run, options, order, on_progress)
         traces = read_traces(order)
         _check_complete(traces, run)
-        return _result(options, traces, time.monotonic() - began)
+        return result_of(options, traces, time.monotonic() - began)
     finally:
         _end_processes(run)
         shutil.rmtree(scratch, ignore_errors=True)
@@ -263,8 +266,10 @@ def _check_complete(traces: dict[int, Trace], run: RunDirectory) -> None:
             )
 
 
-def _result(options: CheckOptions, traces: dict[int, Trace], seconds: float) -> CheckResult:
+def result_of(options: CheckOptions, traces: dict[int, Trace], seconds: float) -> CheckResult:
+    """Returns the result of what the workers recorded, by the index of the worker."""
     lines = [line for trace in traces.values() for line in trace.values()]
+    facts = [line.facts for line in lines if line.facts]
     return CheckResult(
         options=options,
         repetitions=tuple(
@@ -276,7 +281,8 @@ def _result(options: CheckOptions, traces: dict[int, Trace], seconds: float) -> 
         objects=max(len(line.state) for line in lines),
         has_input=any(line.batch for line in lines),
         seconds=seconds,
-        run_directory=next((line.facts.run_directory for line in lines if line.facts), ""),
+        run_directory=next((one.run_directory for one in facts), ""),
+        gpu_order_varies=any(one.gpus and not one.deterministic for one in facts),
     )
 
 

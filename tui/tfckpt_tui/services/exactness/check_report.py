@@ -59,6 +59,7 @@ def result_as_json(result: CheckResult, stored: str | None) -> dict[str, Any]:
         "metrics": list(result.metrics),
         "objects": result.objects,
         "input_compared": result.has_input,
+        "gpu_order_varies": result.gpu_order_varies,
         "seconds": result.seconds,
         "stored": stored,
         "passes": [_pass_as_json(result, repetition) for repetition in result.repetitions],
