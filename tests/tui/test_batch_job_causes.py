@@ -149,6 +149,18 @@ def test_a_first_job_that_never_trained_has_ended_as_slurm_says(
     assert line.startswith(f"{words}: Batch job 1234 ended before training started: ")
 
 
+def test_a_run_without_a_supervisor_that_was_stopped_stays_stopped(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = two_branches(tmp_path / "run", now=time.time() - 600)
+    # A script of the user's own: nothing records when it started.
+    with_job(made)
+    for index in range(2):
+        made.live_worker(index, activity=Activity.EXITED, ending=Ending.STOPPED)
+    slurm = ended("COMPLETED", start=int(SUBMITTED_AT))
+    assert state_line(tool, made, slurm, monkeypatch).startswith("stopped")
+
+
 def test_a_job_that_slurm_has_forgotten_leaves_no_riddle(
     tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,7 +107,8 @@ class JobView:
             return False
         started_at = self.report.started_at
         is_later = started_at is not None and started_at > heard_at + _SAME_START_SECONDS
-        return self.record.started_at is None or is_later
+        is_silent = self.record.started_at is None and heard_at < self.record.submitted_at
+        return is_silent or is_later
 
     @property
     def ended_unseen(self) -> bool:
