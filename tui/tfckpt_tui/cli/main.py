@@ -41,12 +41,28 @@ from tfckpt_tui.cli.output import (
 from tfckpt_tui.services.open_run import open_run
 
 
-class DirectoryPath(click.Path):
+class NamedPath(click.Path):
+    """A path that must not be empty: `Path("")` is the current directory."""
+
+    def __init__(self, *, readable: bool = True) -> None:
+        super().__init__(path_type=Path, readable=readable)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns the path, as the user wrote it."""
+        if value == "" and not (ctx and ctx.resilient_parsing):
+            raise UsageError(
+                f"{_word_for(param)} is empty. Name a path; if a script takes it from a variable, "
+                "make sure that the variable is set."
+            )
+        return super().convert(value, param, ctx)
+
+
+class DirectoryPath(NamedPath):
     """The path of a directory; URLs are refused."""
 
     def __init__(self) -> None:
         # Not `readable`: `open_run` has better error messages.
-        super().__init__(path_type=Path, readable=False)
+        super().__init__(readable=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns the path, as the user wrote it."""
@@ -60,6 +76,13 @@ class DirectoryPath(click.Path):
         """Returns run directories that begin so."""
         del ctx, param
         return complete_directory(incomplete)
+
+
+def _word_for(param: click.Parameter | None) -> str:
+    """Returns how the help names a parameter; for an option of several values, its first value."""
+    if isinstance(param, click.Option) and param.nargs == 1:
+        return max(param.opts, key=len)
+    return param.metavar.split()[0].strip("[]") if param and param.metavar else "The path"
 
 
 _RUN = DirectoryPath()
@@ -332,8 +355,9 @@ def _report(error: TfckptError, as_json: bool) -> int:
 
 
 def _looks_like_directory(text: str) -> bool:
+    # An empty word is an empty RUN, which `attach` refuses.
     return not text.startswith("-") and (
-        os.sep in text or text in {".", ".."} or os.path.exists(text)
+        os.sep in text or text in {"", ".", ".."} or os.path.exists(text)
     )
 
 
