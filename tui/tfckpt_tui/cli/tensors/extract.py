@@ -13,7 +13,7 @@ from tfckpt_trainer.bundle.deriving.edit import EditSource
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
+from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT, complete_other_run
 from tfckpt_tui.cli.main import DirectoryPath, JsonOption, NamedPath, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
     ReadProgress,
@@ -114,6 +114,7 @@ def extract(
 @click.option(
     "--like",
     type=(DirectoryPath(), CHECKPOINT),
+    shell_complete=complete_other_run,
     metavar="RUN CKPT",
     help="Take names, types, object graph, and what FILE lacks from this checkpoint.",
 )
