@@ -88,7 +88,9 @@ def test_version_and_help_name_the_program() -> None:
 def test_a_word_that_is_neither_command_nor_directory(tool: Tool) -> None:
     said = tool("sav")
     assert said.code == 2
-    assert "'sav' is neither a command nor a directory" in said.words
+    assert "'sav' is neither a command nor a directory. Did you mean save? See" in said.words
+    assert "'lst' is neither a command nor a directory. Did you mean ls? See" in tool("lst").words
+    assert "'qqq' is neither a command nor a directory. See" in tool("qqq").words
     assert "nothing/here does not exist" in tool("nothing/here").words
 
 

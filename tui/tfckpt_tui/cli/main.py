@@ -117,7 +117,7 @@ class Commands(click.Group):
         if args and args[0] not in _COMMAND_MODULES and _looks_like_directory(args[0]):
             args = ["attach", *args]
         if args and args[0] not in _COMMAND_MODULES and not args[0].startswith("-"):
-            raise click.UsageError(f"{args[0]!r} is neither a command nor a directory.", ctx)
+            raise click.UsageError(_unknown_word(args[0]), ctx)
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -352,6 +352,14 @@ def _report(error: TfckptError, as_json: bool) -> int:
         print_json({"error": {"code": int(code), "name": code.name.lower(), "message": str(error)}})
     print_error(str(error))
     return int(code)
+
+
+def _unknown_word(word: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, _COMMAND_MODULES, n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return f"{word!r} is neither a command nor a directory.{hint}"
 
 
 def _looks_like_directory(text: str) -> bool:
