@@ -59,11 +59,26 @@ NAMES = ["ckpt-b1-20", "ckpt-10", "ckpt-9"]
         ["prune", "RUN", "ckpt"],
         ["edit", "RUN", "ckpt"],
         ["pin", "RUN", "ckpt"],
+        ["copy", "RUN", "ckpt"],
+        ["copy", "RUN", "ckpt-9", "ckpt"],
+        ["convert", "other", "ckpt-0", "w.npz", "--like", "RUN", "ckpt"],
+        ["convert", "--like", "RUN", "ckpt"],
     ],
 )
 def test_names_are_completed_where_a_command_takes_one(run: Path, words: list[str]) -> None:
     named = [str(run) if word == "RUN" else word for word in words]
     assert asked(named) == [f"plain,{name}" for name in NAMES]
+
+
+def test_directories_are_completed_where_a_command_takes_one(run: Path) -> None:
+    here = run.parent
+    (here / "backup").mkdir()
+    for typed in ("ba", "/tm", "./b"):
+        assert asked(["copy", str(run), "ckpt-9", typed], directory=here) == [f"dir,{typed}"]
+    assert asked(["copy", str(run), ""], directory=here)[-2:] == ["plain,backup", "plain,run"]
+    assert asked(["convert", "o", "c", "w.npz", "--like", "ru"], directory=here) == ["dir,ru"]
+    after = ["convert", "--like", "run", "ckpt-9", "ru"]
+    assert asked(after, directory=here) == ["dir,ru"]
 
 
 def test_each_shell_gets_its_form(run: Path) -> None:

@@ -19,6 +19,7 @@ from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.worker import Activity, Ending
 
 
 @pytest.fixture
@@ -62,8 +63,31 @@ def test_without_a_trainer_the_exit_code_is_3(tool: Tool, tmp_path: Path, comman
     RunFactory(tmp_path).checkpoint(1, recorded=False)
     said = tool(command, tmp_path)
     assert said.code == 3
-    assert said.words.startswith("tfckpt-tui: No trainer answers")
+    starts = dict.fromkeys(("pause", "stop"), f"No trainer runs in {tmp_path}, so there is")
+    assert said.words.startswith(f"tfckpt-tui: {starts.get(command, 'No trainer answers')}")
     assert not (tmp_path / ".tfckpt").exists()
+
+
+@pytest.mark.parametrize("command", ["pause", "stop"])
+@pytest.mark.parametrize(
+    ("ending", "words"),
+    [
+        (Ending.FINISHED, "has finished"),
+        (Ending.STOPPED, "was stopped before"),
+        (Ending.FAILED, "has failed"),
+    ],
+)
+def test_a_run_that_has_ended_has_nothing_to_stop(
+    tool: Tool, tmp_path: Path, command: str, ending: Ending, words: str
+) -> None:
+    made = RunFactory(tmp_path).create()
+    made.worker(0, activity=Activity.EXITED, ending=ending)
+    said = tool(command, tmp_path, "--json")
+    assert said.code == said.json["error"]["code"] == 3
+    assert said.json["error"]["message"] == (
+        f"The run in {tmp_path} {words}, so there is nothing to {command}. See the state of the "
+        f"run with `tfckpt-tui status {tmp_path}`."
+    )
 
 
 def test_a_trainer_that_does_not_take_it_is_no_trainer(tool: Tool, live: RunFactory) -> None:

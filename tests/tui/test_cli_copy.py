@@ -276,6 +276,9 @@ def test_two_copies_to_one_directory_wait_for_each_other(run, place):
         (["100", "{run}/checkpoint"], "is a file; name a directory"),
         (["100", "gs://bucket/run"], "cannot be the destination of a copy"),
         (["100", "--ssh", "/backup"], "write it as host:path"),
+        (["100", ":/tmp/x"], "its host is missing"),
+        (["100", "--ssh", ":/tmp/x"], "its host is missing"),
+        (["100", ""], "The destination is empty"),
         (["100", "-oProxyCommand=true:x"], "No such option"),
     ],
 )
@@ -457,7 +460,7 @@ def test_a_directory_of_another_host_is_recognized(text, host, path, port):
     assert parse_destination(text) == HostPath(host, path, port)
 
 
-@pytest.mark.parametrize("text", ["/data/a:b", "./a:b", "data", "../x"])
+@pytest.mark.parametrize("text", ["/data/a:b", "./a:b", "./:/tmp/x", "data", "../x"])
 def test_a_directory_of_this_machine_is_recognized(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert parse_destination(text) == Path(text).absolute()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -188,12 +189,17 @@ def test_a_directory_is_made_and_shards_are_cut(tool, tmp_path):
         ("ckpt-7", "w.npz", 4, "exists; choose another name"),
         ("../up", "w.npz", 2, "'../up' is not a valid checkpoint name; use one such as ckpt-0."),
         ("ckpt-8", "missing.npz", 2, "missing.npz is not a file"),
-        ("ckpt-8", "text", 1, "text is not a valid safetensors file"),
+        ("ckpt-8", "text", 1, "text is neither an npz nor a safetensors file. Write its"),
+        ("ckpt-8", "w.h5", 1, "w.h5 is neither an npz nor a safetensors file. It is an HDF5"),
+        ("ckpt-8", "m.keras", 1, "m.keras is not an npz file: it has no arrays."),
     ],
 )
 def test_what_cannot_be_converted_is_said(tool, run, name, file, code, message):
     np.savez("w.npz", a=np.ones(3))
     Path("text").write_text("no tensors here")
+    Path("w.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    with zipfile.ZipFile("m.keras", "x") as archive:
+        archive.writestr("config.json", "{}")
     before = sorted(run.iterdir())
     said = tool("convert", run, name, file)
     assert said.code == code

@@ -11,11 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from answering_trainer import AnsweringTrainer, done
 from rundir_factory import RunFactory, two_branches
 
 from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
+from tfckpt_tui.cli.main import cli
 from waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -86,8 +88,48 @@ def test_version_and_help_name_the_program() -> None:
 def test_a_word_that_is_neither_command_nor_directory(tool: Tool) -> None:
     said = tool("sav")
     assert said.code == 2
-    assert "'sav' is neither a command nor a directory" in said.words
+    assert "'sav' is neither a command nor a directory. Did you mean save? See" in said.words
+    assert "'lst' is neither a command nor a directory. Did you mean ls? See" in tool("lst").words
+    assert "'qqq' is neither a command nor a directory. See" in tool("qqq").words
     assert "nothing/here does not exist" in tool("nothing/here").words
+
+
+EMPTY_PATHS = [
+    (["export", "RUN", "--to", ""], "--to"),
+    (["extract", "RUN", "300", "--to", "npz", "-o", ""], "--output"),
+    (["convert", "RUN", "new", ""], "FILE"),
+    (["convert", "RUN", "new", "w.npz", "--like", "", "300"], "RUN"),
+    (["prune", "RUN", "--config", ""], "--config"),
+    (["demo", "--dir", ""], "--dir"),
+    (["runs", ""], "DIRECTORY"),
+    (["browse", ""], "DIRECTORY"),
+    ([""], "RUN"),
+]
+"""Empty words on the command line, and what they stand for."""
+
+
+def test_an_empty_run_is_not_the_current_directory(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(two_branches(tmp_path).run.root)
+    for name in cli.list_commands(click.Context(cli)):
+        command = cli.get_command(click.Context(cli), name)
+        if command is None or all(one.metavar != "RUN" for one in command.params):
+            continue
+        said = tool(name, "", "300", "400", *(["--to", "npz"] if name == "extract" else []))
+        assert (name, said.code, said.data) == (name, 2, "")
+        assert said.words.startswith("tfckpt-tui: RUN is empty. "), name
+
+
+@pytest.mark.parametrize(("words", "meaning"), EMPTY_PATHS)
+def test_an_empty_path_is_refused(
+    tool: Tool, tmp_path: Path, words: list[str], meaning: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = two_branches(tmp_path / "run").run.root
+    monkeypatch.chdir(tmp_path)
+    said = tool(*(root if word == "RUN" else word for word in words))
+    assert (said.code, said.data) == (2, "")
+    assert said.words.startswith(f"tfckpt-tui: {meaning} is empty. ")
 
 
 def test_a_directory_alone_opens_the_app_on_it(tmp_path: Path) -> None:

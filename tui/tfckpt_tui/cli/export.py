@@ -11,7 +11,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
-from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.main import JsonOption, NamedPath, RunArgument, on_open_run
 from tfckpt_tui.cli.output import print_json, print_line, print_message
 from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.export import describe, export_checkpoint, script_of, target_for
@@ -49,7 +49,7 @@ class _WithCommand(click.Command):
 @click.option(
     "--to",
     "target",
-    type=click.Path(path_type=Path),
+    type=NamedPath(),
     help="Target path; by default RUN/exports/CKPT with the suffix of the format.",
 )
 @JsonOption

@@ -41,12 +41,28 @@ from tfckpt_tui.cli.output import (
 from tfckpt_tui.services.open_run import open_run
 
 
-class DirectoryPath(click.Path):
+class NamedPath(click.Path):
+    """A path that must not be empty: `Path("")` is the current directory."""
+
+    def __init__(self, *, readable: bool = True) -> None:
+        super().__init__(path_type=Path, readable=readable)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns the path, as the user wrote it."""
+        if value == "" and not (ctx and ctx.resilient_parsing):
+            raise UsageError(
+                f"{_word_for(param)} is empty. Name a path; if a script takes it from a variable, "
+                "make sure that the variable is set."
+            )
+        return super().convert(value, param, ctx)
+
+
+class DirectoryPath(NamedPath):
     """The path of a directory; URLs are refused."""
 
     def __init__(self) -> None:
         # Not `readable`: `open_run` has better error messages.
-        super().__init__(path_type=Path, readable=False)
+        super().__init__(readable=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns the path, as the user wrote it."""
@@ -60,6 +76,13 @@ class DirectoryPath(click.Path):
         """Returns run directories that begin so."""
         del ctx, param
         return complete_directory(incomplete)
+
+
+def _word_for(param: click.Parameter | None) -> str:
+    """Returns how the help names a parameter; for an option of several values, its first value."""
+    if isinstance(param, click.Option) and param.nargs == 1:
+        return max(param.opts, key=len)
+    return param.metavar.split()[0].strip("[]") if param and param.metavar else "The path"
 
 
 _RUN = DirectoryPath()
@@ -94,7 +117,7 @@ class Commands(click.Group):
         if args and args[0] not in _COMMAND_MODULES and _looks_like_directory(args[0]):
             args = ["attach", *args]
         if args and args[0] not in _COMMAND_MODULES and not args[0].startswith("-"):
-            raise click.UsageError(f"{args[0]!r} is neither a command nor a directory.", ctx)
+            raise click.UsageError(_unknown_word(args[0]), ctx)
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -331,9 +354,18 @@ def _report(error: TfckptError, as_json: bool) -> int:
     return int(code)
 
 
+def _unknown_word(word: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, _COMMAND_MODULES, n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return f"{word!r} is neither a command nor a directory.{hint}"
+
+
 def _looks_like_directory(text: str) -> bool:
+    # An empty word is an empty RUN, which `attach` refuses.
     return not text.startswith("-") and (
-        os.sep in text or text in {".", ".."} or os.path.exists(text)
+        os.sep in text or text in {"", ".", ".."} or os.path.exists(text)
     )
 
 

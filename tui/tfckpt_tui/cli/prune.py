@@ -23,7 +23,7 @@ from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.control import waiting
-from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.main import JsonOption, NamedPath, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
     CommandProgress,
     ReadProgress,
@@ -93,7 +93,7 @@ def rule_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @rule_options
 @click.option(
     "--config",
-    type=click.Path(path_type=Path),
+    type=NamedPath(),
     metavar="FILE",
     help="Take the rules from the [retention] section of this file.",
 )

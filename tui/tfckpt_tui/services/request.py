@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from tfckpt_trainer.launch.orphans import living_supervisor, orphan_processes
 from tfckpt_trainer.launch.preflight import unknown_job
 from tfckpt_trainer.launch.stop import living_processes, stop_supervisor
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
-from tfckpt_trainer.rundir.health import trainer_answers
+from tfckpt_trainer.rundir.health import RunState, trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.reserve import (
@@ -27,6 +28,7 @@ from tfckpt_trainer.rundir.reserve import (
     retry_with_reserve,
 )
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
+from tfckpt_tui.settings.recent_runs import summarize_run
 
 FORCE_SECONDS = 60.0
 """Seconds that the processes have to save and exit before they are killed."""
@@ -78,7 +80,7 @@ def ask(
         RefusedError: The trainer refused.
         TfckptError: The command failed, or was not done in time.
     """
-    require_trainer(run)
+    require_trainer(run, kind)
     queue = CommandQueue(run)
     by = requester(through)
     is_undo = kind is CommandKind.UNDO
@@ -95,8 +97,12 @@ def ask(
     return _require_done(run, outcome, timeout)
 
 
-def require_trainer(run: RunDirectory) -> None:
+def require_trainer(run: RunDirectory, kind: CommandKind | None = None) -> None:
     """Makes sure that a trainer can take commands.
+
+    Args:
+        run: The run directory.
+        kind: The command that it is to take, for the message.
 
     Raises:
         NothingRunsError: The run has ended, or was never started.
@@ -123,15 +129,35 @@ def require_trainer(run: RunDirectory) -> None:
             f"or cancel the job there with `scancel {unknown.record.id}`."
         )
     if not alive:
-        raise NothingRunsError(
-            f"No trainer answers in {run.root}. Start one with `tfckpt-tui launch {run.root} "
-            f"-- COMMAND`, or see the state of the run with `tfckpt-tui status {run.root}`."
-        )
+        raise _no_processes(run, kind)
     raise NoTrainerError(
         f"No trainer answers in {run.root}, but these processes are running: {', '.join(alive)}. "
         "They are starting, hang, or run a script that does not use tfckpt_trainer. See their "
         f"output with `tfckpt-tui logs {run.root}`, or end them with "
         f"`tfckpt-tui stop --force {run.root}`."
+    )
+
+
+_ENDED = {
+    RunState.FINISHED: "The run in {} has finished",
+    RunState.STOPPED: "The run in {} was stopped before",
+    RunState.FAILED: "The run in {} has failed",
+    RunState.UNATTENDED: "No trainer runs in {}",
+}
+
+
+def _no_processes(run: RunDirectory, kind: CommandKind | None) -> NothingRunsError:
+    found = summarize_run(run.root, time.time())
+    ended = _ENDED.get(found.state)
+    # A process of which nothing is heard may live on another host.
+    if kind in {CommandKind.STOP, CommandKind.PAUSE} and ended is not None and found.reported:
+        return NothingRunsError(
+            f"{ended.format(run.root)}, so there is nothing to {kind}. See the state of the run "
+            f"with `tfckpt-tui status {shlex.quote(str(run.root))}`."
+        )
+    return NothingRunsError(
+        f"No trainer answers in {run.root}. Start one with `tfckpt-tui launch {run.root} "
+        f"-- COMMAND`, or see the state of the run with `tfckpt-tui status {run.root}`."
     )
 
 

@@ -11,11 +11,21 @@ from tfckpt_trainer.bundle.exchange.npz import NpzReader
 from tfckpt_trainer.bundle.exchange.safetensors import SafetensorsReader
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.bundle.writing.object_graph_builder import build_object_graph, tensor_name
+from tfckpt_trainer.errors import DamagedFileError
 
 if TYPE_CHECKING:
     from tfckpt_trainer.bundle.exchange.array_file import Array, ArrayReader, Chunks
 
 _ZIP = b"PK"
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_HEAD_SIZE = 9
+"""In a safetensors file, the size of the header and its first character."""
+
+_KERAS = (
+    "It is an HDF5 file. Load it in Python with `model.load_weights` or `keras.models.load_model`, "
+    "and write the checkpoint with `tf.train.Checkpoint(model=model).write(PATH)`."
+)
+_NUMPY = "Write its arrays with `numpy.savez(PATH, **arrays)`, and convert that file."
 
 
 @dataclass(frozen=True)
@@ -42,8 +52,13 @@ def open_array_file(path: Path) -> ArrayReader:
         OSError: The file cannot be read.
     """
     with open(path, "rb") as file:
-        is_zip = file.read(2) == _ZIP
-    return NpzReader(path) if is_zip else SafetensorsReader(path)
+        head = file.read(_HEAD_SIZE)
+    if head.startswith(_ZIP):
+        return NpzReader(path)
+    if head[_HEAD_SIZE - 1 :] == b"{":
+        return SafetensorsReader(path)
+    advice = _KERAS if head.startswith(_HDF5) else _NUMPY
+    raise DamagedFileError(f"{path} is neither an npz nor a safetensors file. {advice}")
 
 
 def write_checkpoint(

@@ -113,7 +113,11 @@ class NpzReader:
         except zipfile.BadZipFile as error:
             raise DamagedFileError(f"{path} is not an npz file: {error}.") from error
         try:
-            members = [one for one in self._archive.infolist() if one.filename.endswith(_SUFFIX)]
+            found = self._archive.infolist()
+            members = [one for one in found if one.filename.endswith(_SUFFIX)]
+            if found and not members:
+                # Files of Keras (`.keras`) and PyTorch are archives too.
+                raise DamagedFileError(f"{path} is not an npz file: it has no arrays.")
             self.arrays = tuple(self._array(member) for member in members)
         except BaseException:
             self._archive.close()

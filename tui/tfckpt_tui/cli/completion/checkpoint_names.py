@@ -11,6 +11,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
+from tfckpt_tui.cli.completion.run_directories import complete_directory
+from tfckpt_tui.cli.completion.shells import words_of_shell
 from tfckpt_tui.formats.text import clean
 
 MOST_OFFERED = 100
@@ -36,7 +38,36 @@ class CheckpointName(click.ParamType[str]):
         return [CompletionItem(name) for name in offered(names_in(Path(directory)), incomplete)]
 
 
+class CheckpointOrDirectory(CheckpointName):
+    """A name of a checkpoint, or else a directory."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Returns checkpoints and directories that begin so."""
+        names = super().shell_complete(ctx, param, incomplete)
+        places = complete_directory(incomplete)
+        # A shell that completes directories itself shows nothing else.
+        return [*names, *(place for place in places if place.type == "plain")] if names else places
+
+
 CHECKPOINT = CheckpointName()
+
+
+def complete_other_run(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Completes an option with two values: another run, and then a checkpoint in it."""
+    del ctx
+    words = words_of_shell() or []
+    if incomplete and words[-1:] == [incomplete]:
+        words.pop()
+    while words and words[0] not in param.opts:
+        del words[0]
+    directory = words[1:2]
+    if not directory:
+        return complete_directory(incomplete)
+    return [CompletionItem(name) for name in offered(names_in(Path(directory[0])), incomplete)]
 
 
 def names_in(directory: Path) -> list[str]:

@@ -12,6 +12,7 @@ from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.verify import Progress
 from tfckpt_trainer.errors import ExitCode, TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name, parse_checkpoint_name
+from tfckpt_tui.cli.completion.checkpoint_names import CheckpointOrDirectory
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
     ReadProgress,
@@ -30,7 +31,7 @@ from tfckpt_tui.services.request import FrontEnd
 
 @click.command()
 @RunArgument
-@click.argument("words", nargs=-1, metavar="[CKPT]... DEST")
+@click.argument("words", type=CheckpointOrDirectory(), nargs=-1, metavar="[CKPT]... DEST")
 @click.option(
     "--ssh",
     "on_host",

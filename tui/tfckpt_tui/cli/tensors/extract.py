@@ -13,8 +13,8 @@ from tfckpt_trainer.bundle.deriving.edit import EditSource
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
-from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
+from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT, complete_other_run
+from tfckpt_tui.cli.main import DirectoryPath, JsonOption, NamedPath, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
     ReadProgress,
     print_json,
@@ -35,7 +35,7 @@ from tfckpt_tui.services.tensors.extract import extract as write_file
 _MOST_NAMED = 3
 """Tensors that a message names."""
 
-_Path = click.Path(path_type=Path)
+_Path = NamedPath()
 
 
 @click.command()
@@ -113,7 +113,8 @@ def extract(
 @click.argument("source", type=_Path, metavar="FILE")
 @click.option(
     "--like",
-    nargs=2,
+    type=(DirectoryPath(), CHECKPOINT),
+    shell_complete=complete_other_run,
     metavar="RUN CKPT",
     help="Take names, types, object graph, and what FILE lacks from this checkpoint.",
 )
@@ -133,7 +134,7 @@ def convert(
     directory: Path,
     name: str,
     source: Path,
-    like: tuple[str, str] | None,
+    like: tuple[Path, str] | None,
     by_name: bool,
     shard_size: int | None,
     as_json: bool,
@@ -188,7 +189,7 @@ def convert(
     return int(ExitCode.DONE)
 
 
-def _template(directory: str, name: str) -> EditSource:
+def _template(directory: Path, name: str) -> EditSource:
     run = open_run(directory)
     return source_of(run, look_up(run, name))
 

@@ -56,6 +56,11 @@ def parse_destination(text: str, *, on_host: bool = False) -> Path | HostPath:
     """
     if text.startswith(_URL):
         return _parse_url(text)
+    if text.startswith(":"):
+        raise UsageError(
+            f"{text} begins with a colon: its host is missing. Write host:path; for a local "
+            f"directory of this name, write ./{text}."
+        )
     found = _REMOTE.fullmatch(text)
     # `gs://bucket` has a colon before the first slash too.
     if found is None or found["path"].startswith("//"):
