@@ -92,6 +92,16 @@ def test_nothing_is_left_if_any_step_fails(run, monkeypatch, when):
     assert sorted(run.root.rglob("*")) == before
 
 
+def test_nothing_is_left_in_a_directory_of_another_program_if_the_disk_is_full(run):
+    def run_full(writer, touch):
+        one(writer, touch)
+        raise OSError(28, "No space left on device", "x")
+
+    with pytest.raises(OSError, match="No space left"):
+        add_derived_checkpoint(run, record("mean"), run_full)
+    assert list(run.root.iterdir()) == []
+
+
 def test_a_name_that_is_taken_in_the_meantime_is_refused(run):
     def write_other(writer, touch):
         one(writer, touch)

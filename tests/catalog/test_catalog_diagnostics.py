@@ -57,6 +57,17 @@ def test_nothing_is_odd_in_ours_with_branches(made):
     assert diagnostics(made) == {}
 
 
+def test_no_state_file_is_missing_among_the_variables_of_a_saved_model(tmp_path):
+    (tmp_path / "model").mkdir()
+    made = CheckpointDirectory(tmp_path / "model" / "variables")
+    made.tensorflow("variables", listed=False)
+    assert set(diagnostics(made)) == {"state-file-missing"}
+    (tmp_path / "model" / "saved_model.pb").write_bytes(b"x")
+    found = diagnostics(made)
+    assert set(found) == {"saved-model"}
+    assert advises_no_loss(found["saved-model"])
+
+
 def test_nothing_is_odd_where_nothing_is(made):
     assert diagnostics(made) == {}
 

@@ -369,6 +369,13 @@ def test_what_a_host_damages_gets_no_name(tool, host, run, place):
     assert names(place) == set()
 
 
+def test_a_damaged_checkpoint_creates_nothing_on_the_host(tool, host, run, place):
+    data = run / "ckpt-100.data-00000-of-00002"
+    data.write_bytes(bytes(reversed(data.read_bytes())))
+    assert tool("copy", run, "100", f"far:{place}").code == 4
+    assert not place.exists()
+
+
 def test_a_host_without_checksums_is_refused_before_anything_is_sent(tool, host, run, place):
     host.remove("sha256sum")
     said = tool("copy", run, "100", f"far:{place}")
@@ -407,7 +414,7 @@ def test_an_account_that_may_not_run_commands_is_explained(tool, host, run, plac
     [
         ("nohost.invalid:x", "ssh cannot connect to nohost.invalid: "),
         ("ssh://127.0.0.1:1/x", "Connection refused. Try it with `ssh -p 1 127.0.0.1`."),
-        ("far:/proc/x", "far answers: mkdir: "),
+        ("far:/dev/null/x", "far answers: mkdir: "),
     ],
 )
 def test_a_host_that_cannot_be_used_is_explained(tool, host, run, destination, problem):

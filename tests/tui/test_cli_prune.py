@@ -13,6 +13,7 @@ from answering_trainer import AnsweringTrainer, moving_files
 from msgspec.structs import replace
 from rundir_factory import RunFactory, two_branches, without_heartbeats
 
+from bundle_writing import array, write
 from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.journal import read_entries
@@ -55,6 +56,18 @@ def test_a_dry_run_shows_the_plan_and_moves_nothing(tool: Tool, ended: RunFactor
     assert steps(ended.run) == before
     words = tool("prune", ended.run.root, *RULES, "--dry-run").data
     assert "4 checkpoints to delete" in words
+
+
+def test_the_variables_of_a_saved_model_stay(tool: Tool, tmp_path: Path) -> None:
+    place = tmp_path / "model" / "variables"
+    place.mkdir(parents=True)
+    (place.parent / "saved_model.pb").write_bytes(b"x")
+    write(place / "variables", {"w": array([1.0])})
+    said = tool("prune", place, "variables", "--yes")
+    assert said.code == 4
+    assert "variables is not pruned: a SavedModel needs it" in said.words
+    listed = tool("ls", place, "--json").json["checkpoints"]
+    assert [one["current"] for one in listed] == [False]
 
 
 def test_prune_and_undo(tool: Tool, ended: RunFactory) -> None:

@@ -92,7 +92,7 @@ def add_derived_checkpoint(
     """
     name = record.name
     require_free_name(run, name)
-    run.create()
+    run.refuse_links()
     place = run.root / f"{name}_temp"
     os.mkdir(place)
     touch = _touching(place)
@@ -112,6 +112,8 @@ def add_derived_checkpoint(
         files = [_facts(path.name, path, found.file_checksums[path.name]) for path in paths]
         own = _copy_worker_state(run, name, workers_of, place, touch)
         stored = replace(record, files=[*files, *own], saved_at=time.time())
+        # Last, so that a directory of another program stays as it was if the disk is full.
+        run.create()
         _move_into_place(run, stored, place, paths)
     return stored
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from tfckpt_trainer.catalog.saved_model import SAVED_MODEL_FILES
 from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.scan.version_one import find_version_one
 from tfckpt_trainer.errors import UsageError
@@ -15,7 +16,6 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_tui.formats import units
 
-_SAVED_MODEL = {"saved_model.pb", "saved_model.pbtxt"}
 _MOST_SEARCHED = 100
 """Subdirectories that are searched for checkpoints."""
 
@@ -64,7 +64,7 @@ def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirecto
         )
     inside = _checkpoints_inside(root, names)
     if inside is not None:
-        what = "is a SavedModel" if _SAVED_MODEL & set(names) else "has no checkpoints itself"
+        what = "is a SavedModel" if SAVED_MODEL_FILES & set(names) else "has no checkpoints itself"
         raise UsageError(
             f"{root} {what}; its checkpoints are in {inside.name}. "
             f"Open them with `tfckpt-tui {shlex.quote(str(inside))}`."

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from tfckpt_trainer.catalog.saved_model import VARIABLES, is_in_saved_model
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters, foreign_writers
 from tfckpt_trainer.catalog.scan.symbolic_links import linked_from_below
 from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError
@@ -193,23 +194,24 @@ class TrainerPresence:
         foreign: Evidence of a trainer that does not use this library; None if there is none.
         may_update_state_file: Whether this process may rewrite TensorFlow's state file. A trainer
             that does not use this library would overwrite it with its own list.
-        linked: Names of checkpoints that links in subdirectories lead to, each with the reason.
+        needed: Names of checkpoints that something else needs, each with the reason: a link in a
+            subdirectory, or a SavedModel.
     """
 
     answers: bool
     foreign: ForeignWriters | None
     may_update_state_file: bool
-    linked: Mapping[str, str] = field(default_factory=dict)
+    needed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def in_use(self) -> dict[str, str]:
         """Names of checkpoints that other programs may use, each with the reason."""
-        linked = dict(self.linked)
+        needed = dict(self.needed)
         if self.foreign is None:
-            return linked
+            return needed
         changed = dict.fromkeys(self.foreign.fresh_checkpoints, "its files changed a moment ago")
         opened = dict.fromkeys(self.foreign.open_checkpoints, "open in another process")
-        return linked | changed | opened
+        return changed | opened | needed
 
 
 def detect_trainer(run: RunDirectory, *, on_full_disk: bool = False) -> TrainerPresence:
@@ -223,10 +225,12 @@ def detect_trainer(run: RunDirectory, *, on_full_disk: bool = False) -> TrainerP
     Raises:
         OSError: The directory cannot be read.
     """
-    linked = linked_from_below(run.root)
+    needed = linked_from_below(run.root)
+    if is_in_saved_model(run.root):
+        needed[VARIABLES] = "a SavedModel needs it"
     if trainer_answers(run, time.time()) or (on_full_disk and _answers_with_room(run)):
         return TrainerPresence(
-            answers=True, foreign=None, may_update_state_file=False, linked=linked
+            answers=True, foreign=None, may_update_state_file=False, needed=needed
         )
     found = foreign_writers(run, time.time())
     is_our_run = run.run_file.exists()
@@ -236,7 +240,7 @@ def detect_trainer(run: RunDirectory, *, on_full_disk: bool = False) -> TrainerP
         answers=False,
         foreign=found if is_evidence else None,
         may_update_state_file=is_our_run and not is_evidence,
-        linked=linked,
+        needed=needed,
     )
 
 

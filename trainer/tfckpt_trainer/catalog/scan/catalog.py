@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from tfckpt_trainer.catalog.lineage import BranchTips, find_branch_tips
+from tfckpt_trainer.catalog.saved_model import is_in_saved_model
 from tfckpt_trainer.catalog.scan.annotations import Annotations
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState, is_derived
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic, diagnostics
@@ -233,6 +234,8 @@ class Catalog:
 
     def _head(self, ordered: Sequence[Checkpoint]) -> str:
         """Returns what a cold start resumes from, without checkpoints that cannot be restored."""
+        if is_in_saved_model(self._run.root):
+            return ""
         used = in_order_of_use(ordered, self._annotations.head)
         restorable = [checkpoint.name for checkpoint in used if checkpoint.restorable]
         history = History(

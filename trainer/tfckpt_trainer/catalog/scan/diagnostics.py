@@ -8,11 +8,13 @@ leftover, and leftovers are moved, not deleted.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator
 
 from tfckpt_trainer.bundle.links import Link, LinkEnd
+from tfckpt_trainer.catalog.saved_model import VARIABLES
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState, is_derived
 from tfckpt_trainer.catalog.scan.diagnostics_state_file import StateFileDiagnostics
 from tfckpt_trainer.catalog.scan.directory_listing import FileFact
@@ -44,6 +46,7 @@ def diagnostics(
     before = now - quiet_seconds
     found = [
         *StateFileDiagnostics(observed, now, quiet_seconds).find(),
+        *_saved_model(observed),
         *_links(observed),
         *_two_prefixes(observed),
         *_same_step(observed),
@@ -55,6 +58,15 @@ def diagnostics(
         *_unowned_files(observed, before),
     ]
     return tuple(sorted(found, key=lambda diagnostic: diagnostic.severity == "note"))
+
+
+def _saved_model(observed: Observation) -> Iterator[Diagnostic]:
+    if observed.is_saved_model:
+        message = (
+            f"These are the variables of the SavedModel {os.path.dirname(observed.directory)}. It "
+            "cannot be loaded without them. No training continues from them."
+        )
+        yield Diagnostic("saved-model", "note", VARIABLES, message)
 
 
 def _links(observed: Observation) -> Iterator[Diagnostic]:

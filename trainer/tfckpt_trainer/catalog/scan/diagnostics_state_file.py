@@ -66,11 +66,11 @@ class StateFileDiagnostics:
         effect = _EFFECTS.get(observed.condition)
         if newest is None or effect is None:
             return
-        if (
-            observed.condition is StateFileCondition.MISSING
-            and observed.state_file is not Presence.ABSENT
+        if observed.condition is StateFileCondition.MISSING and (
+            observed.is_saved_model or observed.state_file is not Presence.ABSENT
         ):
-            # It was written after the listing was read, or the listing lags.
+            # A SavedModel has none. Elsewhere it was written after the listing was read, or the
+            # listing lags.
             return
         advice = self._advice_to_name(newest.name)
         message = f"The state file `checkpoint` is {observed.condition}; {effect}. {advice}"

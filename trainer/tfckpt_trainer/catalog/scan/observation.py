@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from tfckpt_trainer.bundle.state_file import StateFile
+from tfckpt_trainer.catalog.saved_model import is_in_saved_model
 from tfckpt_trainer.catalog.scan.checkpoint_files import (
     CheckpointFiles,
     FileFact,
@@ -100,6 +101,7 @@ class Observation:
         latest_index: Whether the index of the newest checkpoint in the state file exists. That
             may be in another directory.
         latest_others: Files whose names begin like that checkpoint, in no known format.
+        is_saved_model: Whether this is the directory for the variables of a SavedModel.
         is_network: Whether other machines may write to the directory and listings may lag.
         changed_at: When the directory or the state file last changed, in seconds since the epoch.
         same_since: Since when every scan saw the same state file and newest checkpoint.
@@ -116,6 +118,7 @@ class Observation:
     state_file: Presence = Presence.ABSENT
     latest_index: Presence = Presence.ABSENT
     latest_others: Sequence[str] = ()
+    is_saved_model: bool = False
     is_network: bool = False
     changed_at: float = 0.0
     same_since: float = 0.0
@@ -205,6 +208,7 @@ class Observer:
             state_file=presence(os.fspath(self._run.state_file)),
             latest_index=index,
             latest_others=_named_like_latest(files, state, version_one),
+            is_saved_model=is_in_saved_model(root),
             is_network=self._is_network,
             changed_at=self._changed_at(),
             same_since=self._same_since((identity, condition, newest, index), now),

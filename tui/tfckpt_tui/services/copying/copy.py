@@ -148,6 +148,7 @@ def _copy(run: RunDirectory, destination: Destination, parts: Sequence[Part], ph
     # All of them first: from then on, the opened files are enough.
     for part in missing:
         verify_source(run, part.source, phase(f"verifying {part.source.name}"))
+    destination.create()
     latest = ""
     for part in parts:
         if part.missing:

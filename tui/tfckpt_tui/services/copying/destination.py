@@ -50,11 +50,19 @@ class Destination(Protocol):
         """How data gets there: `file`, `rsync` or `ssh`."""
 
     def open(self, *, dry_run: bool) -> None:
-        """Creates and locks it, unless nothing may change.
+        """Locks it unless nothing may change. Creates nothing, so that a refusal leaves nothing.
 
         Raises:
             RefusedError: A run trains there, or another copy is in progress.
-            TfckptError: It cannot be reached or written to.
+            TfckptError: It cannot be reached.
+        """
+
+    def create(self) -> None:
+        """Creates and locks it, if that is left to do. Everything that is refused was refused.
+
+        Raises:
+            RefusedError: Another copy is in progress.
+            TfckptError: It cannot be written to.
         """
 
     def close(self) -> None:

@@ -51,6 +51,7 @@ class LocalDestination:
         self._run = RunDirectory(Path(os.path.realpath(path)))
         self._root = self._run.root
         self._held = ExitStack()
+        self._is_locked = False
 
     @property
     def label(self) -> str:
@@ -58,14 +59,21 @@ class LocalDestination:
         return str(self._root)
 
     def open(self, *, dry_run: bool) -> None:
-        """Creates and locks it, unless nothing may change."""
+        """Locks it unless nothing may change; creates nothing."""
         if self._root.exists() and not self._root.is_dir():
             raise UsageError(f"{self._root} is a file; name a directory.")
         self._run.refuse_links()
         with self._explained():
             if self._run.is_ours:
                 self._refuse_trainer()
-            if not dry_run:
+            # Without a lock file, nothing else holds the lock.
+            if not dry_run and self._run.trainer_lock.exists():
+                self._lock()
+
+    def create(self) -> None:
+        """Creates and locks it, if that is left to do."""
+        with self._explained():
+            if not self._is_locked:
                 self._lock()
 
     def close(self) -> None:
@@ -161,6 +169,7 @@ class LocalDestination:
         except Timeout:
             raise in_use(self.label) from None
         self._held.callback(lock.release)
+        self._is_locked = True
         # A prune that goes on later would take a copy of the same name with it.
         finish_interrupted_prunes(self._run)
 

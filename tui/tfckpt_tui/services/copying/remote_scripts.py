@@ -28,16 +28,14 @@ _DIGITS = "[0-9]" * 5
 _LIVE_MINUTES = 2
 
 
-def open_script(path: str, *, create: bool) -> str:
-    """Creates a directory, and prints what the host can do and whether a run trains there.
+def open_script(path: str) -> str:
+    """Prints what the host can do and whether a run trains there.
 
     The answer has one line for each program, `missing` without a directory, `locked` if a trainer
     holds its lock, and recent heartbeats.
     """
     programs = " ".join(["rsync", "tar", *DIGEST_PROGRAMS])
-    make = f"mkdir -p -- {_path(path)}/.tfckpt || exit 1" if create else ":"
     return f"""
-{make}
 begin
 for p in {programs}; do command -v "$p" >/dev/null 2>&1 && printf '%s\\n' "$p"; done
 if cd -- {_path(path)} 2>/dev/null; then
@@ -57,6 +55,14 @@ elif [ -e {_path(path)} ] || [ -L {_path(path)} ]; then
 else
   echo missing
 fi
+end"""
+
+
+def create_script(path: str) -> str:
+    """Creates a directory with the one for files of this library."""
+    return f"""
+mkdir -p -- {_path(path)}/.tfckpt || exit 1
+begin
 end"""
 
 

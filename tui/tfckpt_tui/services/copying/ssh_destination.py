@@ -54,10 +54,10 @@ class SshDestination:
         return "rsync" if "rsync" in self._programs and which("rsync") else "ssh"
 
     def open(self, *, dry_run: bool) -> None:
-        """Connects, and creates the directory unless nothing may change."""
+        """Connects, and keeps other copies away unless nothing may change; creates nothing."""
         if not dry_run:
             self._lock()
-        answer = self._connection.open(scripts.open_script(self._directory, create=not dry_run))
+        answer = self._connection.open(scripts.open_script(self._directory))
         lines = answer.decode(errors="replace").splitlines()
         self._programs = frozenset(lines) & {"rsync", "tar", *scripts.DIGEST_PROGRAMS}
         self._is_missing = "missing" in lines
@@ -73,6 +73,11 @@ class SshDestination:
                 f"verified there. Install one of {', '.join(scripts.DIGEST_PROGRAMS)} on it."
             )
         self._digest_program = found[0]
+
+    def create(self) -> None:
+        """Creates the directory, if there is none."""
+        self._connection.run(scripts.create_script(self._directory))
+        self._is_missing = False
 
     def close(self) -> None:
         """Ends the connection."""
