@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import struct
 import subprocess
 import zipfile
 from pathlib import Path
@@ -30,6 +32,8 @@ from tfckpt_trainer.bundle.exchange.extract import ArrayFormat
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
 from tfckpt_trainer.bundle.verify import verify
+from tfckpt_trainer.errors import TfckptError
+from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
 from waiting import wait_until
 
 KERNEL = np.arange(6.0, dtype=np.float32).reshape(2, 3)
@@ -348,3 +352,43 @@ def test_nothing_is_left_of_an_extract_that_is_ended_by_a_signal(tmp_path, kind,
     process.send_signal(number)
     assert process.wait(60) == 128 + number
     assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["extract", "RUN", "1", "--to", "npz", "-o", "RUN/out"],
+        ["average", "RUN", "1", "2"],
+        ["edit", "RUN", "1", "--rename", "w", "v", "--yes"],
+        ["convert", "RUN", "new-1", "RUN/file"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_ctrl_c_says_that_nothing_was_written(tmp_path, words):
+    size = 8 << 30
+    for name in ("ckpt-1", "ckpt-2"):
+        write(tmp_path / name, {"w": Stored(NUMBERS["float32"], (size // 4,), [], size=size)})
+        os.truncate(tmp_path / f"{name}.data-00000-of-00001", size)
+    header = json.dumps({"w": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}})
+    (tmp_path / "file").write_bytes(struct.pack("<Q", len(header)) + header.encode())
+    os.truncate(tmp_path / "file", 8 + len(header) + size)
+    before = set(tmp_path.iterdir())
+    command = [BINARY, *(word.replace("RUN", str(tmp_path)) for word in words)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: set(tmp_path.iterdir()) - before, 60, "the beginning of the file")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "tfckpt-tui: Interrupted; nothing was written.\n")
+    assert {path for path in tmp_path.iterdir() if path.name != ".tfckpt"} == before
+
+
+def test_ctrl_c_after_the_last_write_names_the_file(tmp_path):
+    path = tmp_path / "out.npz"
+
+    @explain_interrupt(path)
+    def write_and_be_interrupted():
+        path.write_bytes(b"")
+        raise KeyboardInterrupt
+
+    with pytest.raises(TfckptError, match=f"Interrupted; {path} was written."):
+        write_and_be_interrupted()

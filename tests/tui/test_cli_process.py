@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import pytest
 from answering_trainer import AnsweringTrainer, done
-from rundir_factory import RunFactory, two_branches
+from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
 from tfckpt_tui.cli.main import cli
@@ -344,3 +344,25 @@ def test_a_stop_names_what_outlives_it(tmp_path: Path) -> None:
     finally:
         assert run_binary("stop", root, "--force", "--timeout", "1").code == 0
     assert run_binary("launch", root, "--detach", "--", "true").code == 0
+
+
+def test_a_question_that_is_left_says_that_nothing_was_done(tmp_path: Path) -> None:
+    made = without_heartbeats(two_branches(tmp_path))
+    master, slave = pty.openpty()
+    command = [BINARY, "prune", made.run.root, "--keep-last", "1"]
+    with subprocess.Popen(
+        command, stdin=slave, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stderr is not None
+        asked = b""
+        while not asked.rstrip().endswith(b"[y/N]:"):
+            more = process.stderr.read1()
+            assert more, asked
+            asked += more
+        # Ctrl+D is kept by the terminal; Ctrl+C could come before the command reads.
+        os.write(master, b"\x04")
+        said = process.stderr.read()
+    os.close(master)
+    os.close(slave)
+    assert process.returncode == 130
+    assert said.decode().strip() == "tfckpt-tui: Interrupted; nothing was done."

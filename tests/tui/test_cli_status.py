@@ -103,6 +103,28 @@ def test_ls_lists_only_matching_checkpoints(tool: Tool, tmp_path: Path) -> None:
     assert "'size>big' is not a valid comparison" in said.words
 
 
+@pytest.mark.parametrize(
+    ("word", "example"),
+    [("step>", "step>1000"), ("-size<=", "size>1GB"), ("state:", "state:"), ("foo>", "foo>0.5")],
+)
+def test_ls_refuses_a_word_without_its_value(
+    tool: Tool, tmp_path: Path, word: str, example: str
+) -> None:
+    two_branches(tmp_path)
+    said = tool("ls", tmp_path, "--filter", word)
+    assert (said.code, said.data) == (2, "")
+    assert f"{word!r} has no value. Write it like this: {example}" in said.words
+
+
+def test_ls_says_that_no_checkpoint_has_a_metric(tool: Tool, tmp_path: Path) -> None:
+    two_branches(tmp_path)
+    said = tool("ls", tmp_path, "--filter", "foo>3 step>1 -loss<9", "--json")
+    assert (said.code, said.json["checkpoints"]) == (0, [])
+    assert said.words.startswith("No checkpoint has the metric 'foo'. A filter can compare: step, ")
+    assert " loss" in said.words
+    assert "metric" not in tool("ls", tmp_path, "--filter", "loss>3 step>1").words
+
+
 def test_file_names_are_printed_without_control_characters(tmp_path: Path) -> None:
     two_branches(tmp_path)
     (tmp_path / f"{HOSTILE}.index").write_bytes(b"x")

@@ -18,7 +18,7 @@ from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
 from tfckpt_tui.formats import checkpoint_columns, units
 from tfckpt_tui.formats.checkpoint_columns import Row
-from tfckpt_tui.formats.checkpoint_filter import Filter, parse_filter
+from tfckpt_tui.formats.checkpoint_filter import Filter, comparable_fields, parse_complete_filter
 from tfckpt_tui.formats.text import strategy_words
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.report import (
@@ -59,7 +59,7 @@ def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
 @click.option(
     "--filter",
     "wanted",
-    type=parse_filter,
+    type=parse_complete_filter,
     default="",
     metavar="WORDS",
     help="List only checkpoints that match all words, as in 'step>1000 state:verified -pinned'.",
@@ -70,6 +70,11 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
     """List all checkpoints, newest first, and diagnostics of the directory."""
     found, now = list_with_diagnostics(run), time.time()
     checkpoints = [one for one in found.checkpoints if wanted.matches(one, now)]
+    for name in wanted.find_unknown_metrics(found.checkpoints):
+        print_message(
+            f"No checkpoint has the metric {name!r}. A filter can compare: "
+            f"{', '.join(comparable_fields(found.checkpoints))}."
+        )
     if as_json:
         print_json(checkpoints_report(run, replace(found, checkpoints=checkpoints)))
         return

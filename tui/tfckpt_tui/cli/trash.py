@@ -12,7 +12,13 @@ import click
 from tfckpt_trainer.catalog.retention.emptying import Emptied, trashed_before
 from tfckpt_trainer.catalog.retention.pins import is_pinned
 from tfckpt_trainer.catalog.retention.trash import TrashReader
-from tfckpt_trainer.errors import ExitCode, RefusedError, UnknownCheckpointError, UsageError
+from tfckpt_trainer.errors import (
+    ExitCode,
+    RefusedError,
+    TfckptError,
+    UnknownCheckpointError,
+    UsageError,
+)
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
@@ -179,10 +185,19 @@ def confirm(question: str) -> None:
 
     Raises:
         RefusedError: The answer is no, or there is no terminal.
+        TfckptError: It was interrupted.
     """
     if not sys.stdin.isatty():
         raise RefusedError("Nothing was done: there is no terminal to ask on. Give --yes.")
-    if not click.confirm(question, err=True):
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort:
+        # The cursor stands behind the question.
+        click.echo(err=True)
+        error = TfckptError("Interrupted; nothing was done.")
+        error.exit_code = ExitCode.INTERRUPTED
+        raise error from None
+    if not agreed:
         raise RefusedError("Nothing was done.")
 
 

@@ -69,6 +69,13 @@ class Filter:
             rows = list(filter(test, rows))
         return [row.checkpoint for row in rows]
 
+    def find_unknown_metrics(self, checkpoints: Iterable[Checkpoint]) -> list[str]:
+        """Returns the compared metrics that none of the checkpoints has."""
+        found = [_as_field(word) for word in self.text.split()]
+        compared = dict.fromkeys(word["field"] for word in found if word and word["sign"] != ":")
+        known = {name for checkpoint in checkpoints for name in checkpoint.metrics}
+        return [name for name in compared if name not in {*known, *_number_columns()}]
+
 
 def parse_filter(text: str) -> Filter:
     """Returns the filter that `text` describes; an empty text matches everything.
@@ -77,6 +84,31 @@ def parse_filter(text: str) -> Filter:
         UsageError: A word is invalid.
     """
     return Filter(text, tuple(_parse_word(word) for word in text.split()))
+
+
+def parse_complete_filter(text: str) -> Filter:
+    """Returns the filter that `text` describes, of which nothing is still being typed.
+
+    Raises:
+        UsageError: A word is invalid, or lacks its value.
+    """
+    wanted = parse_filter(text)
+    for word in text.split():
+        found = _as_field(word)
+        if found is None or found["value"]:
+            continue
+        field, is_text = found["field"], found["sign"] == ":"
+        column = (_text_columns() if is_text else _number_columns()).get(field)
+        declared = column and (column.text_filter if is_text else column.number_filter)
+        example = declared.example if declared else f"{field}>0.5"
+        raise UsageError(f"{word!r} has no value. Write it like this: {example}.")
+    return wanted
+
+
+def comparable_fields(checkpoints: Iterable[Checkpoint]) -> list[str]:
+    """Returns the fields and metrics that a filter of these checkpoints can compare."""
+    metrics = {name for checkpoint in checkpoints for name in checkpoint.metrics}
+    return [*_number_columns(), *sorted(metrics - _number_columns().keys())]
 
 
 def filter_help() -> str:
@@ -110,6 +142,11 @@ def _parse_positive(word: str) -> _Test:
     if sign == ":":
         return _parse_text(field, value)
     return _parse_comparison(word, field, _COMPARISONS[sign], value)
+
+
+def _as_field(word: str) -> re.Match[str] | None:
+    """Returns the parts of `FIELD>NUMBER` or `FIELD:TEXT`, without a negation."""
+    return _WORD.fullmatch(word[1:] if len(word) > 1 and word.startswith("-") else word)
 
 
 def _flags() -> dict[str, _Test]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
+from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
@@ -20,6 +21,7 @@ from tfckpt_tui.cli.output import (
     print_message,
     print_warnings,
 )
+from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.report import Json, look_up
 from tfckpt_tui.services.request import FrontEnd
@@ -79,9 +81,10 @@ def average(
 
     checking = ReadProgress("verifying")
     try:
-        record, warning = write_average(
-            run, plan, through=FrontEnd.COMMAND_LINE, on_read=show, on_verified=checking
-        )
+        with explain_interrupt(index_path(run.root / plan.name)):
+            record, warning = write_average(
+                run, plan, through=FrontEnd.COMMAND_LINE, on_read=show, on_verified=checking
+            )
     finally:
         meter.close()
     if as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -11,6 +12,7 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_warnings
+from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
 from tfckpt_tui.cli.trash import confirm
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.report import Json, look_up
@@ -91,9 +93,10 @@ def edit(
 
     checking = ReadProgress("verifying")
     try:
-        record, warnings = write_edit(
-            run, plan, through=FrontEnd.COMMAND_LINE, on_read=show, on_verified=checking
-        )
+        with explain_interrupt(index_path(run.root / plan.name)):
+            record, warnings = write_edit(
+                run, plan, through=FrontEnd.COMMAND_LINE, on_read=show, on_verified=checking
+            )
     finally:
         meter.close()
     if as_json:

@@ -11,6 +11,7 @@ import click
 from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.deriving.edit import EditSource
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat
+from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT, complete_other_run
@@ -22,6 +23,7 @@ from tfckpt_tui.cli.output import (
     print_message,
     print_warnings,
 )
+from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.inspect import inspect
 from tfckpt_tui.services.open_run import open_run
@@ -83,7 +85,8 @@ def extract(
         meter(done, choice.size)
 
     try:
-        written = write_file(run, found, choice, path, ArrayFormat(kind), show)
+        with explain_interrupt(path):
+            written = write_file(run, found, choice, path, ArrayFormat(kind), show)
     finally:
         meter.close()
     if as_json:
@@ -153,16 +156,17 @@ def convert(
     warning = ""
     meter = ReadProgress("writing")
     try:
-        if other is None:
-            written = write_checkpoint(
-                directory, name, source, by_name=by_name, shard_size=limit, on_progress=meter
-            )
-        else:
-            found = write_checkpoint_like(
-                directory, name, source, other, shard_size=limit, on_progress=meter
-            )
-            written, taken = found.written, found.taken
-            warning = overflow_words(found.overflown)
+        with explain_interrupt(index_path(directory.expanduser() / name)):
+            if other is None:
+                written = write_checkpoint(
+                    directory, name, source, by_name=by_name, shard_size=limit, on_progress=meter
+                )
+            else:
+                found = write_checkpoint_like(
+                    directory, name, source, other, shard_size=limit, on_progress=meter
+                )
+                written, taken = found.written, found.taken
+                warning = overflow_words(found.overflown)
     except FileNotFoundError as error:
         raise UsageError(f"{error.filename} does not exist.") from error
     finally:
