@@ -240,8 +240,10 @@ def test_if_all_files_are_new_no_prune_is_offered(made: RunFactory) -> None:
     foreign = foreign_writers(made.run, time.time())
     snapshot = cast(RunSnapshot, None)
     assert len(BesideTrainerDialog(snapshot, foreign, 1).choices()) == 2
-    (cancel,) = BesideTrainerDialog(snapshot, foreign, 0).choices()
+    nothing = BesideTrainerDialog(snapshot, foreign, 0)
+    (cancel,) = nothing.choices()
     assert cancel.key == "n"
+    assert not any("confirm" in text for spans in nothing.text() for text, *_ in spans)
 
 
 async def test_undo_offers_prunes_of_users_before_those_of_the_trainer(

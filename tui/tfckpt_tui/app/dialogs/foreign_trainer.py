@@ -30,7 +30,7 @@ class BesideTrainerDialog(Dialog[bool]):
         if self._foreign.processes:
             advice = "It does not use tfckpt_trainer and cannot be asked. "
         else:
-            advice = f"{wait_words(self._foreign)}, or confirm. "
+            advice = f"{wait_words(self._foreign)}{', or confirm' if self._count else ''}. "
         yield (
             (advice, ""),
             ("The prune leaves the state file alone, and all files that are open or ", ""),
