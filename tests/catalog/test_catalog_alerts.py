@@ -11,6 +11,7 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.rundir.health import WorkerState
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.records.worker import (
+    WAITS_FOR_ROOM,
     Activity,
     NotFiniteMetric,
     SaveStatus,
@@ -51,6 +52,17 @@ def test_failing_saves_are_counted_with_the_problem_and_what_to_do():
         "The newest checkpoint is of step 40: 23 steps would be lost."
     )
     assert alert.advice == f"Remove the cause, then save with `tfckpt-tui save {QUOTED}`."
+
+
+def test_a_run_that_saves_again_by_itself_says_so():
+    (alert,) = alerts(failed=1, problem="no room", every_steps=10)
+    assert alert.advice == (
+        "Remove the cause: the next save that is due tries again. To save at once, use "
+        f"`tfckpt-tui save {QUOTED}`."
+    )
+    waiting = a_worker(saves=SaveStatus(failed=1), detail=f"{WAITS_FOR_ROOM}; resume to continue.")
+    (alert,) = find_alerts(ROOT, [(waiting, WorkerState.PAUSED)], [])
+    assert alert.advice == "Free disk space: the run saves by itself once there is room."
 
 
 def test_one_failed_save_is_an_alert_also_without_any_checkpoint():

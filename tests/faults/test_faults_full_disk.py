@@ -188,6 +188,8 @@ def test_the_end_of_a_run_waits_for_room(disk):
     with Cluster(disk / "run", "steered.py", ["--steps", "40"], 1, "one-device") as cluster:
         run = SteeredRun(cluster)
         wait_until(lambda: waits_to_end(run), 60, "a visible wait")
+        saves = run.workers()[0].saves
+        assert "Free disk space. The run waits for room, saves by itself" in saves.problem
         filler.unlink()
         assert cluster.wait() == [0], cluster.output()
         assert "ckpt-40" in run.names()

@@ -69,6 +69,7 @@ FAINT_CONTRAST = 3.0
 FRESH: Any = SimpleNamespace(
     processes=(),
     fresh_seconds=12.0,
+    wait_seconds=48,
     open_checkpoints=frozenset(),
     fresh_checkpoints=frozenset({"ckpt-500"}),
     unseen_processes=0,
@@ -168,7 +169,7 @@ STOPS = (
     Stop(
         "beside another trainer",
         lambda run: BesideTrainerDialog(run, FRESH, 3),
-        "another trainer",
+        "new files?",
     ),
 )
 

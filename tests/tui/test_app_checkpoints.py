@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 from app_driving import top, until, until_shown
@@ -14,10 +15,13 @@ from textual.pilot import Pilot
 from real_file_systems import fill, small_tmpfs
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.catalog.retention.trash import RETENTION
+from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.dialogs.foreign_trainer import BesideTrainerDialog
 from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
 from tfckpt_tui.app.screens.compare import CompareScreen
 from tfckpt_tui.app.widgets.checkpoints.history import History
+from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 SIZE = (120, 40)
 
@@ -209,8 +213,9 @@ async def test_pruning_beside_a_foreign_trainer_asks_twice(made: RunFactory) -> 
         await until_shown(pilot, "ckpt-40")
         for answer in ("n", "y"):
             await pilot.press("p", "2", "enter", "y")
-            await until_shown(pilot, "prune beside another trainer?")
+            await until_shown(pilot, "prune new files?")
             assert "A file of a checkpoint changed" in top(app)
+            assert "If none does, wait " in top(app)
             assert (made.run.root / "ckpt-10.index").exists()
             await pilot.press(answer)
         await until_shown(pilot, "moved to the trash")
@@ -228,6 +233,17 @@ async def test_new_files_of_a_foreign_trainer_are_not_pruned(made: RunFactory) -
         await pilot.press("y")
         await until_shown(pilot, "3 checkpoints moved to the trash")
         assert (made.run.root / "best-1.index").exists()
+
+
+def test_if_all_files_are_new_no_prune_is_offered(made: RunFactory) -> None:
+    made.checkpoint(40, recorded=False)
+    foreign = foreign_writers(made.run, time.time())
+    snapshot = cast(RunSnapshot, None)
+    assert len(BesideTrainerDialog(snapshot, foreign, 1).choices()) == 2
+    nothing = BesideTrainerDialog(snapshot, foreign, 0)
+    (cancel,) = nothing.choices()
+    assert cancel.key == "n"
+    assert not any("confirm" in text for spans in nothing.text() for text, *_ in spans)
 
 
 async def test_undo_offers_prunes_of_users_before_those_of_the_trainer(

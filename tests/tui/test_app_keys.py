@@ -98,6 +98,23 @@ async def test_a_failure_stays_in_full_until_it_is_dismissed(live: RunFactory) -
         await until(pilot, lambda: "save refused:" not in shown(pilot.app), "it is dismissed")
 
 
+async def test_a_prune_that_was_undone_is_done_no_more(live: RunFactory) -> None:
+    box = CommandQueue(live.run)
+
+    def carry_out(kind: CommandKind) -> None:
+        box.submit(kind, requested_by="ada")
+        command = box.claim(time.time())
+        assert command is not None
+        box.finish(advance(command, CommandState.DONE, "", result={"trash": "1"}))
+
+    async with opened(live.run) as pilot:
+        carry_out(CommandKind.PRUNE)
+        await until_shown(pilot, "prune: done")
+        carry_out(CommandKind.UNDO)
+        await until_shown(pilot, "undo: done")
+        assert "prune: done" not in shown(pilot.app)
+
+
 async def test_restore_of_the_selected_checkpoint(live: RunFactory) -> None:
     async with opened(live.run) as pilot:
         select(pilot, "ckpt-200")

@@ -71,6 +71,14 @@ async def test_c_charts_the_variable_under_the_cursor_over_all_checkpoints(made,
     assert copied == printed.rstrip("\n")
 
 
+async def test_the_help_of_the_chart_says_what_up_and_down_do(made):
+    async with opened(made.run) as pilot:
+        await opened_chart(pilot)
+        await pilot.press("question_mark")
+        await until_shown(pilot, "Shows the next chart; ↑ the previous one.")
+        assert "↑ ↓        move" not in top(pilot.app)
+
+
 async def test_the_update_ratio_of_a_single_checkpoint_is_explained(tmp_path):
     made = RunFactory(tmp_path)
     made.checkpoint(10, recorded=False)

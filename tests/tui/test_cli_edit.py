@@ -11,6 +11,7 @@ from json_reference import check
 from bundle_writing import GRAPH_KEY, Object, array, graph, in_parts, key_of, strings, write
 from bundle_writing import variable as attribute
 from command_running import Tool
+from real_file_systems import fill, small_tmpfs
 from tfckpt_trainer.bundle.dtypes import numpy_dtype
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import read_object_graph
@@ -254,6 +255,18 @@ def test_what_is_not_possible_is_refused(tool, run, words, code, message):
     assert said.code == code
     assert message in said.words
     assert sorted(run.rglob("*")) == before
+
+
+def test_on_a_full_disk_no_empty_trash_is_to_be_emptied(tool, tmp_path):
+    with small_tmpfs(tmp_path / "disk", megabytes=2) as disk:
+        saved(disk, 5)
+        fill(disk)
+        before = sorted(disk.rglob("*"))
+        said = tool("edit", disk, "5", "--drop", "step", "--yes")
+        assert said.code == 1
+        assert "Nothing was written. Free space on this disk" in said.words
+        assert "trash" not in said.words
+        assert sorted(disk.rglob("*")) == before
 
 
 def saved_like_keras(root: Path, step: int = 5) -> None:

@@ -157,6 +157,16 @@ def test_the_same_start_can_be_chosen_twice(ended: RunFactory) -> None:
     assert resume_point(ended.run).branch == 1  # type: ignore[union-attr]
 
 
+def test_new_files_are_no_program_that_could_be_stopped(tmp_path: Path) -> None:
+    made = RunFactory(tmp_path)
+    made.checkpoint(10, recorded=False)
+    with pytest.raises(
+        RefusedError, match=r"If none does, wait \d.*, then run this again\."
+    ) as told:
+        choose_start(made.run, "ckpt-10", through=FrontEnd.COMMAND_LINE)
+    assert "Stop" not in str(told.value)
+
+
 def test_a_running_trainer_keeps_its_position(live: RunFactory) -> None:
     before = resume_point(live.run)
     with pytest.raises(RefusedError, match="restore the checkpoint in place"):

@@ -14,7 +14,13 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, newest_finite
 from tfckpt_trainer.catalog.scan.observation import join_names
 from tfckpt_trainer.rundir.health import WorkerState
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
-from tfckpt_trainer.rundir.records.worker import Activity, NotFiniteMetric, SaveStatus, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import (
+    WAITS_FOR_ROOM,
+    Activity,
+    NotFiniteMetric,
+    SaveStatus,
+    WorkerStatus,
+)
 
 SAVE_FAILED = "save-failed"
 SAVE_OVERDUE = "save-overdue"
@@ -232,9 +238,22 @@ def _failing_saves(seen: _Seen) -> Alert | None:
         )
         advice = f"Remove the cause, then launch the run again: {start}."
     else:
-        advice = f"Remove the cause, then save with `tfckpt-tui save {seen.quoted_root}`."
+        advice = _advice_to_save(seen, saves)
     message = f"{which}: {_sentence(saves.problem)} {_newest_checkpoint(saves)}"
     return Alert(SAVE_FAILED, title, message, advice)
+
+
+def _advice_to_save(seen: _Seen, saves: SaveStatus) -> str:
+    """Returns what to do about failed saves while training goes on."""
+    command = f"`tfckpt-tui save {seen.quoted_root}`"
+    if seen.chief.detail.startswith(WAITS_FOR_ROOM):
+        return "Free disk space: the run saves by itself once there is room."
+    if saves.every_steps or saves.every_seconds:
+        return (
+            "Remove the cause: the next save that is due tries again. To save at once, use "
+            f"{command}."
+        )
+    return f"Remove the cause, then save with {command}."
 
 
 def _overdue_save(seen: _Seen) -> Alert | None:

@@ -218,10 +218,7 @@ def _confirm(intent: _Intent, foreign: ForeignWriters | None, *, delete: bool) -
     else:
         confirm(f"Move {what} to the trash{also}?")
     if foreign is not None:
-        print_message(
-            f"{service.foreign_words(foreign)}: a trainer that does not use this library seems to "
-            "be running."
-        )
+        print_message(service.foreign_words(foreign))
         confirm("It may restore or list what you prune. Prune anyway?")
 
 

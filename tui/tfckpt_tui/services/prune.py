@@ -68,12 +68,18 @@ class PruneOutcome:
 
 
 def foreign_words(found: ForeignWriters) -> str:
-    """Returns the evidence of a trainer that does not use this library, as a clause."""
+    """Returns the evidence of a trainer that does not use this library, as sentences."""
     if found.processes:
         first, more = found.processes[0], len(found.processes) - 1
         others = f" and {more} more" if more else ""
-        return f"Process {first.pid} ({first.command or first.name}){others} writes {first.file}"
-    return f"A file of a checkpoint changed {units.duration(found.fresh_seconds or 0.0)} ago"
+        return f"Process {first.pid} ({first.command or first.name}){others} writes {first.file}."
+    age = units.duration(found.fresh_seconds or 0.0)
+    return f"A file of a checkpoint changed {age} ago. Perhaps another program still writes here."
+
+
+def wait_words(found: ForeignWriters) -> str:
+    """Returns how long to wait if no program writes, as a clause."""
+    return f"If none does, wait {units.duration(found.wait_seconds)}"
 
 
 def prune(
@@ -174,11 +180,14 @@ def delete(
 
 
 def _refuse_foreign(presence: TrainerPresence, is_agreed: bool) -> None:
-    if presence.foreign is not None and not is_agreed:
-        raise RefusedError(
-            f"{foreign_words(presence.foreign)}: a trainer that does not use this library seems to "
-            "be running. Nothing was moved. Stop it first, or give --beside-trainer."
-        )
+    found = presence.foreign
+    if found is None or is_agreed:
+        return
+    if found.processes:
+        advice = "Nothing was moved. Stop that program first, or give --beside-trainer."
+    else:
+        advice = f"Nothing was moved. {wait_words(found)}, or give --beside-trainer."
+    raise RefusedError(f"{foreign_words(found)} {advice}")
 
 
 def _outcome_of(result: dict[str, Any]) -> PruneOutcome:

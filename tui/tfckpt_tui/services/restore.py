@@ -19,7 +19,7 @@ from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.choose import find_by_name, find_by_step
-from tfckpt_tui.services.prune import foreign_words, without_trainer
+from tfckpt_tui.services.prune import foreign_words, wait_words, without_trainer
 from tfckpt_tui.services.request import FrontEnd, detect_trainer
 
 
@@ -70,8 +70,10 @@ def choose_start(run: RunDirectory, name: str, *, through: FrontEnd) -> str:
     presence = detect_trainer(run)
     if presence.answers:
         raise RefusedError(f"A trainer runs in {run.root}; restore the checkpoint in place.")
-    if presence.foreign is not None:
-        raise RefusedError(f"{foreign_words(presence.foreign)}. Stop that program first.")
+    found = presence.foreign
+    if found is not None:
+        advice = "Stop that program first" if found.processes else wait_words(found)
+        raise RefusedError(f"{foreign_words(found)} {advice}, then run this again.")
     with without_trainer(run):
         plan = plan_restore_of(run, name=name)
         resumed = resume_point(run)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import psutil
 
 from tfckpt_trainer.catalog.scan.checkpoint_files import CheckpointFiles, owner_of, scan_files
-from tfckpt_trainer.catalog.scan.states import quiet_seconds_of
+from tfckpt_trainer.catalog.scan.states import QUIET_SECONDS, quiet_seconds_of
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
@@ -56,6 +56,7 @@ class ForeignWriters:
             library.
         fresh_seconds: Seconds since a checkpoint file last changed; None if that is so long ago
             that no save can be under way.
+        quiet_seconds: Seconds after its last change for which a file counts as fresh.
         open_checkpoints: Checkpoints with a file that another process has open, even for reading.
         fresh_checkpoints: Checkpoints that changed so recently that a save may be under way.
         unseen_processes: Number of processes whose open files may not be listed.
@@ -68,6 +69,12 @@ class ForeignWriters:
     unseen_processes: int = 0
     other_machines: bool = False
     fresh_checkpoints: frozenset[str] = frozenset()
+    quiet_seconds: float = QUIET_SECONDS
+
+    @property
+    def wait_seconds(self) -> int:
+        """After how many seconds no file counts as fresh, if none changes until then."""
+        return max(1, math.ceil(self.quiet_seconds - (self.fresh_seconds or 0.0)))
 
     @property
     def in_use(self) -> frozenset[str]:
@@ -118,6 +125,7 @@ def foreign_writers(run: RunDirectory, now: float) -> ForeignWriters:
         unseen_processes=unseen,
         other_machines=is_network_file_system(run.root),
         fresh_checkpoints=frozenset(fresh),
+        quiet_seconds=quiet,
     )
 
 

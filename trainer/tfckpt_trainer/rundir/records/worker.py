@@ -8,6 +8,9 @@ import msgspec
 
 from tfckpt_trainer.rundir.documents import Document
 
+WAITS_FOR_ROOM = "Waits for room on the disk"
+"""How the detail of a worker begins while training is paused because a save does not fit."""
+
 
 class Activity(StrEnum):
     """What a worker is doing, by its own account."""

@@ -64,11 +64,12 @@ class DiskSpace:
             if trashed
             else ""
         )
+        has_checkpoint = next(self._run.root.glob("*.index"), None) is not None
+        delete = f", or delete checkpoints with `tfckpt-tui prune {root} CKPT --delete`"
         return (
             f"{request.name} needs about {size:,} bytes and {MARGIN_BYTES >> 20} MiB that stay "
-            f"free; {free:,} bytes are free in {self._run.root}. {trash}Free disk space, or "
-            f"delete checkpoints with `tfckpt-tui prune {root} CKPT --delete`. "
-            f"{self._consequence(request)}"
+            f"free; {free:,} bytes are free in {self._run.root}. {trash}Free disk space"
+            f"{delete if has_checkpoint else ''}. {self._consequence(request)}"
         )
 
     def _consequence(self, request: SaveRequest) -> str:
@@ -78,8 +79,8 @@ class DiskSpace:
             return "Training ends without a save of its last steps."
         if request.trigger in {"stop", "end"}:
             return (
-                "The run waits for room and ends then. To end it without a save, use "
-                f"`tfckpt-tui stop {root} --no-save`."
+                "The run waits for room, saves by itself, and ends then. To end it without a save, "
+                f"use `tfckpt-tui stop {root} --no-save`."
             )
         # A command asks for a single save; only scheduled saves wait for room.
         return "Training waits." if self._waits and request.command is None else "Training goes on."

@@ -11,7 +11,7 @@ import msgspec
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.records.command import Command, CommandState
 from tfckpt_trainer.rundir.records.event import JournalKind
-from tfckpt_trainer.rundir.records.worker import Activity, Ending
+from tfckpt_trainer.rundir.records.worker import WAITS_FOR_ROOM, Activity, Ending
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.loop.command_handler import CommandHandler
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
@@ -194,9 +194,9 @@ class Coordinator:
         metrics.activity = Activity.PAUSED
         if self._waits_for_disk_space:
             metrics.detail = (
-                "Waits for room on the disk to save its last step; a stop without a save ends it."
+                f"{WAITS_FOR_ROOM} to save its last step; a stop without a save ends it."
                 if self._waits_to_end or self._handler.waiting_stop is not None
-                else "Waits for room on the disk; resume to continue without a save."
+                else f"{WAITS_FOR_ROOM}; resume to continue without a save."
             )
         heartbeat.nudge()
         while self._handler.paused and self.ending is None:

@@ -89,7 +89,14 @@ class Page(Screen[None]):
         """Shows the keys of this screen."""
         from tfckpt_tui.app.screens.help import HelpScreen, help_of_keys
 
-        lines = help_of_keys(self.caption, self.shown_bindings(), self.active_bindings.keys())
+        shown = self.shown_bindings()
+        explained = {_method_of(binding) for binding in shown}
+        keys = {
+            key
+            for key, active in self.active_bindings.items()
+            if active.node is not self or _method_of(active.binding) not in explained
+        }
+        lines = help_of_keys(self.caption, shown, keys)
         self.app.push_screen(HelpScreen(lines))
 
     def action_back(self) -> None:
@@ -115,6 +122,11 @@ class Page(Screen[None]):
     async def _perform_clicked(self, event: KeyBar.Chosen) -> None:
         event.stop()
         await self.run_action(event.action)
+
+
+def _method_of(binding: Binding) -> str:
+    """Returns the name of an action without its arguments."""
+    return binding.action.partition("(")[0]
 
 
 def key_of(binding: Binding) -> str:

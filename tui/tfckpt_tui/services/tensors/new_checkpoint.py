@@ -8,6 +8,7 @@ import time
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.catalog.derived import require_free_name
+from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.command_queue import requester
@@ -24,10 +25,9 @@ _MOST_TRIED = 1000
 def advice_on_full_disk(run: RunDirectory) -> str:
     """Returns what to do if a new checkpoint of a run does not fit."""
     root = shlex.quote(str(run.root))
-    return (
-        f"Free space with `tfckpt-tui trash {root} empty`, or move checkpoints to the trash first "
-        f"with `tfckpt-tui prune {root}`."
-    )
+    if trashed_bytes(run):
+        return f"Free space with `tfckpt-tui trash {root} empty`."
+    return f"Free space on this disk, such as with `tfckpt-tui prune {root} CKPT --delete`."
 
 
 def require_restorable(checkpoint: Checkpoint) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
 
@@ -86,9 +86,8 @@ class Progress(Pane):
             lines += [_command_line(command, snapshot) for command in snapshot.working]
             lines += [
                 _command_line(command, snapshot)
-                for command in snapshot.finished
-                if command.state is CommandState.DONE
-                and snapshot.at - _ended_at(command) < _DONE_SECONDS
+                for command in _done_and_valid(snapshot.finished)
+                if snapshot.at - _ended_at(command) < _DONE_SECONDS
             ]
         return lines[:_MAX_LINES]
 
@@ -99,6 +98,17 @@ class Progress(Pane):
             for command in finished
             if command.state is not CommandState.DONE and command.id not in self._dismissed
         ]
+
+
+def _done_and_valid(finished: Iterable[Command]) -> list[Command]:
+    """Returns the commands that were carried out, without prunes that were undone since."""
+    done = [command for command in finished if command.state is CommandState.DONE]
+    undone = {c.result.get("trash") for c in done if c.kind is CommandKind.UNDO} - {None}
+    return [
+        command
+        for command in done
+        if command.kind is not CommandKind.PRUNE or command.result.get("trash") not in undone
+    ]
 
 
 def reading_line(reading: VerificationProgress, cancel_key: str) -> Line:
