@@ -24,7 +24,7 @@ _NO_ROW = LogRow(ALL, "", None, 0.0, Level.ANY)
 _LEVELS = {Level.ANY: "", Level.WARNING: "warnings and errors", Level.ERROR: "errors"}
 _SIDEWAYS = 20
 _MOST_NAMED = 3
-"""Logs that the number of matches is told for."""
+"""Logs whose number of matches is shown."""
 
 
 @dataclass(frozen=True)
@@ -318,10 +318,10 @@ class LogView(ListPane):
         counts = searches.counts
         words = units.count(sum(counts.values()), "match", "matches")
         if len(searches.by_log) > 1 and counts:
-            named = [f"{log} {count}" for log, count in counts.items()]
-            rest = named[_MOST_NAMED:]
-            more = [units.count(len(rest), "more log")] if rest else []
-            words += f": {', '.join(named[:_MOST_NAMED] + more)}"
+            if self._log == ALL:
+                words += f": {_named(counts)}"
+            else:
+                words = f"{counts.get(self._log, 0):,} of {words}"
         if not searches.has_ended:
             words += f", {searches.progress:.0%} searched"
         if counts and self._log == ALL and self._marked is None:
@@ -394,6 +394,14 @@ class LogView(ListPane):
         if self.is_following and self._page is None:
             self._top = max(0, self.row_count() - self.visible_rows())
         self.repaint()
+
+
+def _named(counts: Mapping[str, int]) -> str:
+    """Returns the number of matches of each log; of many logs, of the first ones."""
+    named = [f"{log} {count:,}" for log, count in counts.items()]
+    rest = named[_MOST_NAMED:]
+    more = [units.count(len(rest), "more log")] if rest else []
+    return ", ".join(named[:_MOST_NAMED] + more)
 
 
 def _short(log: str) -> Span:
