@@ -279,14 +279,34 @@ async def test_logs_are_followed_turned_and_searched(live: RunFactory) -> None:
         await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "it closes")
 
 
-async def test_help_comes_from_the_table(live: RunFactory) -> None:
-    async with opened(live.run, size=(110, 200)) as pilot:
+async def listed_in_help(made: RunFactory, *, read_only: bool = False) -> set[str]:
+    """Returns the names of the actions that the help of the dashboard lists."""
+    async with opened(made.run, read_only=read_only, size=(110, 200)) as pilot:
         await pilot.press("question_mark")
         await until_shown(pilot, "States of a checkpoint")
         text = " ".join(top(pilot.app).split())
-        for action in ACTIONS:
-            assert action.title in text
-        await pilot.press("escape")
+        return {action.name for action in ACTIONS if action.title in text}
+
+
+async def test_the_help_of_a_live_run_lists_what_works(live: RunFactory) -> None:
+    listed = await listed_in_help(live)
+    assert {"save", "restore", "prune", "pin", "pause", "stop", "force-stop"} <= listed
+    assert {"inspect", "verify", "logs", "filter", "help", "detach"} <= listed
+    assert not listed & {"launch", "undo"}
+
+
+async def test_the_help_of_a_stopped_run_lists_what_works(ended: RunFactory) -> None:
+    listed = await listed_in_help(ended)
+    assert {"restore", "prune", "pin", "launch", "inspect", "verify", "logs"} <= listed
+    assert not listed & {"save", "pause", "stop", "force-stop", "undo"}
+
+
+async def test_the_help_of_a_read_only_app_lists_nothing_that_changes_the_run(
+    live: RunFactory,
+) -> None:
+    listed = await listed_in_help(live, read_only=True)
+    assert not listed & {action.name for action in ACTIONS if action.changes_run}
+    assert {"inspect", "verify", "compare", "logs", "filter", "help", "detach"} <= listed
 
 
 async def test_tensorboard_tells_its_state(live: RunFactory) -> None:

@@ -32,6 +32,8 @@ COMMANDS = [
     ("inspect", "ckpt-7"),
     ("compare", "ckpt-7", "ckpt-8"),
     ("verify", "ckpt-7"),
+    ("pin", "ckpt-7"),
+    ("unpin", "ckpt-7"),
     ("extract", "ckpt-7", "--to", "npz", "-o", "out.npz"),
 ]
 

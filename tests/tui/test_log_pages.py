@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from tfckpt_tui.app.screens.logs import LogsScreen
 from tfckpt_tui.app.widgets.run.log_view import LogView, Wanted
-from tfckpt_tui.monitor.log_pages import PAGE_BYTES, LogPage, LogSearch, read_around
+from tfckpt_tui.monitor.log_pages import PAGE_BYTES, LogPage, LogSearch, LogSearches, read_around
 from tfckpt_tui.monitor.logs import ALL, FIRST_BYTES, LINE_BYTES, LogTail
 from waiting import LEAST_SECONDS
 
@@ -86,6 +86,28 @@ def test_a_search_finds_every_line_and_goes_on(log: Path) -> None:
     assert len(search.places) == 3
 
 
+def test_the_matches_of_several_logs_follow_each_other(tmp_path: Path) -> None:
+    texts = {"worker 0": "a\nx\nx\n", "worker 1": "a\n", "worker 2": "x\na\nx\n"}
+    paths = {log: tmp_path / log for log in [*texts, "worker 3"]}
+    for log, text in texts.items():
+        paths[log].write_text(text)
+    searches = LogSearches(paths, "X")
+    assert not searches.has_ended
+    searches.run()
+    assert searches.has_ended
+    assert searches.counts == {"worker 0": 2, "worker 2": 2}
+    forward = [("worker 0", 2), ("worker 0", 4), ("worker 2", 0), ("worker 2", 4)]
+    for before, after in zip(forward, forward[1:] + forward[:1], strict=True):
+        assert searches.beyond(*before, 1) == after
+        assert searches.beyond(*after, -1) == before
+    assert searches.beyond("worker 1", -1, 1) == ("worker 2", 0)
+    assert searches.beyond("worker 1", 0, -1) == ("worker 0", 4)
+    held = {"worker 0": 4, "worker 2": 4}
+    assert searches.outside(held, 1) == ("worker 0", 2)
+    assert searches.outside(held, -1) == ("worker 2", 0)
+    assert searches.outside({"worker 0": 2, "worker 2": 0}, 1) is None
+
+
 async def shows(pilot: Pilot[int], text: str) -> None:
     await until(pilot, lambda: text in top(pilot.app), text)
 
@@ -125,6 +147,72 @@ async def test_the_app_reads_and_searches_all_of_a_log(live: RunFactory) -> None
         await pilot.press("end")
         await shows(pilot, "line 059999")
         await shows(pilot, "following")
+
+
+async def test_a_search_of_all_logs_reads_all_of_them(live: RunFactory) -> None:
+    write(live.run.worker_log(0))
+    write(live.run.worker_log(1))
+    async with opened(live.run, size=(80, 24)) as pilot:
+        await pilot.press("l")
+        await shows(pilot, "the ends of the logs")
+        await pilot.press("/", *"needle", "enter")
+        await shows(pilot, "4 matches: worker 0 2, worker 1 2; n shows one")
+        await pilot.press("n")
+        await shows(pilot, "the Needle is here")
+        assert shown_log(pilot) == "worker 0"
+        await pilot.press("n")
+        await shows(pilot, "another needle")
+        await pilot.press("n")
+        await shows(pilot, "the Needle is here")
+        assert shown_log(pilot) == "worker 1"
+        await pilot.press("N")
+        await shows(pilot, "another needle")
+        assert shown_log(pilot) == "worker 0"
+        await shows(pilot, "2 of 4 matches")
+
+
+async def test_matches_before_the_ends_of_all_logs_follow_those_in_the_ends(
+    live: RunFactory,
+) -> None:
+    write(live.run.worker_log(0))
+    with live.run.worker_log(0).open("a") as file:
+        file.write("a needle at the end\n")
+    async with opened(live.run) as pilot:
+        await pilot.press("l", "/", *"needle", "enter")
+        await shows(pilot, "a needle at the end")
+        await shows(pilot, "3 matches: worker 0 3 ")
+        await pilot.press("N")
+        await shows(pilot, "another needle")
+        assert shown_log(pilot) == "worker 0"
+
+
+async def test_a_search_of_all_logs_tells_its_progress(
+    live: RunFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(live.run.worker_log(0))
+    write(live.run.worker_log(1))
+    may_go_on = threading.Event()
+    run = LogSearches.run
+
+    def run_in_two_parts(searches: LogSearches) -> None:
+        for search in searches.by_log.values():
+            search.measure()
+        searches.by_log["worker 0"].run()
+        may_go_on.wait(LEAST_SECONDS)
+        run(searches)
+
+    async with opened(live.run) as pilot:
+        await pilot.press("l")
+        await shows(pilot, "the ends of the logs")
+        monkeypatch.setattr(LogSearches, "run", run_in_two_parts)
+        await pilot.press("/", *"needle", "enter")
+        await shows(pilot, "2 matches: worker 0 2, 50% searched")
+        may_go_on.set()
+        await shows(pilot, "4 matches: worker 0 2, worker 1 2;")
+
+
+def shown_log(pilot: Pilot[int]) -> str:
+    return pilot.app.screen.query_one(LogView).shown_log
 
 
 async def test_scrolling_beyond_the_last_megabyte_reads_on(live: RunFactory) -> None:

@@ -36,8 +36,7 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.formats import units
 from tfckpt_tui.services import prune as service
-from tfckpt_tui.services.choose import find_checkpoint
-from tfckpt_tui.services.report import Json, list_checkpoints
+from tfckpt_tui.services.report import Json, look_up
 from tfckpt_tui.services.request import FrontEnd
 
 _AGE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[mhdw]?)")
@@ -248,7 +247,7 @@ def trashed_size(manifests: Sequence[TrashManifest]) -> int:
 @on_open_run
 def pin(run: RunDirectory, name: str, as_json: bool) -> None:
     """Never prune this checkpoint; CKPT is a name or a step."""
-    name = find_checkpoint(list_checkpoints(run), name).name
+    name = look_up(run, name).name
     done = f"{name} is already pinned." if is_pinned(run, name) else f"Pinned {name}."
     _set_pin(run, name, pinned=True, as_json=as_json, done=done)
 
@@ -261,8 +260,8 @@ def pin(run: RunDirectory, name: str, as_json: bool) -> None:
 def unpin(run: RunDirectory, name: str, as_json: bool) -> None:
     """Let this checkpoint be pruned again; CKPT is a name or a step."""
     try:
-        name = find_checkpoint(list_checkpoints(run), name).name
-    except UnknownCheckpointError:
+        name = look_up(run, name).name
+    except (UnknownCheckpointError, RefusedError):
         # The pin of a checkpoint that is gone or in the trash can be removed, by its name.
         if not is_pinned(run, name):
             raise

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -92,15 +94,21 @@ class LogSearch:
         self.size = 0
         self._path = path
         self._cancelled = Event()
+        self._has_run = False
 
     @property
     def has_ended(self) -> bool:
-        """Whether all of the log was searched."""
-        return self.done >= self.size > 0
+        """Whether all of the log was searched, or it cannot be read."""
+        return self._has_run and self.done >= self.size
 
     def cancel(self) -> None:
         """Ends `run` soon."""
         self._cancelled.set()
+
+    def measure(self) -> None:
+        """Reads the size of the log; it stays if the log cannot be read."""
+        with suppress(OSError):
+            self.size = self._path.stat().st_size
 
     def run(self) -> None:
         """Searches what is new since the last call; runs in a thread.
@@ -108,13 +116,19 @@ class LogSearch:
         Raises:
             OSError: The log cannot be read.
         """
+        try:
+            with _opened(self._path) as file:
+                self.size = os.fstat(file.fileno()).st_size
+                file.seek(self.done)
+                self._read(file)
+        finally:
+            self._has_run = True
+
+    def _read(self, file: BinaryIO) -> None:
         needle = self.needle.casefold()
-        with _opened(self._path) as file:
-            self.size = os.fstat(file.fileno()).st_size
-            file.seek(self.done)
-            for place, raw in self._lines(file):
-                if needle in raw.decode("utf-8", "replace").casefold():
-                    self.places.append(place)
+        for place, raw in self._lines(file):
+            if needle in raw.decode("utf-8", "replace").casefold():
+                self.places.append(place)
 
     def _lines(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         """Yields the lines that may match, with their offsets."""
@@ -135,6 +149,90 @@ class LogSearch:
                         yield place + start, raw[start : start + LINE_BYTES]
                     place += len(raw) + 1
             self.done += len(data)
+
+
+class LogSearches:
+    """Searches one or several whole logs for a text, one after the other.
+
+    Attributes:
+        by_log: The search of each log by its name.
+    """
+
+    def __init__(self, paths: Mapping[str, Path], needle: str) -> None:
+        self.by_log = {log: LogSearch(path, needle) for log, path in paths.items()}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many lines match so far, for each log with a match."""
+        found = {log: len(search.places) for log, search in self.by_log.items()}
+        return {log: count for log, count in found.items() if count}
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all logs were searched."""
+        return all(search.has_ended for search in self.by_log.values())
+
+    @property
+    def progress(self) -> float:
+        """The part of the bytes that was searched, from 0 to 1."""
+        searches = self.by_log.values()
+        return sum(one.done for one in searches) / max(1, sum(one.size for one in searches))
+
+    def cancel(self) -> None:
+        """Ends `run` soon."""
+        for search in self.by_log.values():
+            search.cancel()
+
+    def run(self) -> None:
+        """Searches what is new since the last call; runs in a thread."""
+        searches = self.by_log.values()
+        for search in searches:
+            search.measure()
+        for search in searches:
+            # A process that has not started yet has no log.
+            with suppress(OSError):
+                search.run()
+
+    def beyond(self, log: str, place: float, direction: int) -> tuple[str, int] | None:
+        """Returns the next match after a place of a log, or before it.
+
+        The logs follow each other in a circle.
+
+        Args:
+            log: The log.
+            place: The offset of a line.
+            direction: 1 for after, -1 for before.
+
+        Returns:
+            The log and the place of the match; None if nothing matches.
+        """
+        places = self.by_log[log].places
+        number = bisect_right(places, place) if direction > 0 else bisect_left(places, place) - 1
+        if 0 <= number < len(places):
+            return log, places[number]
+        logs = list(self.by_log)[::direction]
+        at = logs.index(log) + 1
+        for other in logs[at:] + logs[:at]:
+            if found := self.by_log[other].places:
+                return other, found[0 if direction > 0 else -1]
+        return None
+
+    def outside(self, held: Mapping[str, int], direction: int) -> tuple[str, int] | None:
+        """Returns the first or the last match before the lines that are held of each log.
+
+        Args:
+            held: The first place that is held, by log.
+            direction: 1 for the first match, -1 for the last one.
+
+        Returns:
+            The log and the place of the match; None if there is none.
+        """
+        for log in list(self.by_log)[::direction]:
+            places = self.by_log[log].places
+            count = bisect_left(places, held[log]) if log in held else len(places)
+            if count:
+                return log, places[0 if direction > 0 else count - 1]
+        return None
 
 
 def _opened(path: Path) -> BinaryIO:

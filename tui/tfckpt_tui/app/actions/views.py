@@ -129,5 +129,5 @@ def open_help(dashboard: DashboardScreen) -> None:
     """Opens the help of the dashboard."""
     from tfckpt_tui.app.screens.help import HelpScreen, help_of_actions
 
-    run_app = dashboard.run_app
-    dashboard.app.push_screen(HelpScreen(help_of_actions(run_app.config, run_app.actions)))
+    lines = help_of_actions(dashboard.run_app.config, dashboard.available_actions())
+    dashboard.app.push_screen(HelpScreen(lines))

@@ -222,6 +222,15 @@ class DashboardScreen(Screen[None]):
             self.snapshot, _only(checkpoint), read_only=self.read_only
         )
 
+    def available_actions(self) -> list[Action]:
+        """Returns the actions that can be performed now, in the order of the help."""
+        run, selection = self.snapshot, self.selection
+        return [
+            action
+            for action in self.ACTIONS
+            if not action.why_unavailable(run, selection, read_only=self.read_only)
+        ]
+
     def _action(self, name: str) -> Action:
         return next(action for action in self.ACTIONS if action.name == name)
 
@@ -356,6 +365,7 @@ class DashboardScreen(Screen[None]):
 
     def _update_keys(self) -> None:
         run, selection = self.snapshot, self.selection
+        available = self.available_actions()
         needed = [action for action in self.ACTIONS if action.is_needed(run, selection)]
         others = [action for action in self.ACTIONS if action.in_footer and action not in needed]
         hints = [
@@ -366,6 +376,6 @@ class DashboardScreen(Screen[None]):
                 is_last=action.at_footer_end,
             )
             for action in (*needed, *others)
-            if not action.why_unavailable(run, selection, read_only=self.read_only)
+            if action in available
         ]
         self.panes.keys.show_hints(hints)

@@ -108,7 +108,7 @@ def help_of_actions(config: Config, actions: Sequence[Action]) -> _Lines:
 
     Args:
         config: Has the keys that the user chose.
-        actions: The actions of the dashboard.
+        actions: The actions that are available there now.
     """
     lines: _Lines = [(("Keys of the dashboard", "title"),)]
     for action in actions:

@@ -15,7 +15,7 @@ from tfckpt_tui.app.screens.page import Page, is_open, search_binding
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.search_input import SearchInput
 from tfckpt_tui.app.widgets.run.log_view import LogTabs, LogView, Wanted
-from tfckpt_tui.monitor.log_pages import LogPage, LogSearch, read_around
+from tfckpt_tui.monitor.log_pages import LogPage, LogSearches, read_around
 from tfckpt_tui.monitor.logs import ALL, SUPERVISOR, LogLine, LogTail, log_path
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
@@ -42,7 +42,12 @@ class LogsScreen(Page):
             tooltip="Shows warnings and errors, then errors only, then all lines.",
         ),
         search_binding("search", "Highlights a text, and scrolls to its last match."),
-        Binding("n", "match(1)", "next match", tooltip="Scrolls to the next match."),
+        Binding(
+            "n",
+            "match(1)",
+            "next match",
+            tooltip="Scrolls to the next match; in a search of all logs, in any log.",
+        ),
         Binding("N", "match(-1)", "previous", tooltip="Scrolls to the previous match."),
         Binding("w", "wrap", "wrap", tooltip="Wraps long lines, or cuts them at the edge."),
         Binding(
@@ -82,9 +87,10 @@ class LogsScreen(Page):
         self._at = at
         self._needle = ""
         self._is_match_held = False
-        self._searched: tuple[str, str] | None = None
-        self._searching: LogSearch | None = None
-        self._busy: set[LogSearch] = set()
+        self._scope = self._shown
+        self._searched: tuple[tuple[str, ...], str] = (), ""
+        self._searching: LogSearches | None = None
+        self._busy: set[LogSearches] = set()
 
     def compose(self) -> ComposeResult:
         """Makes the tabs, the log, the search line and the keys."""
@@ -111,8 +117,7 @@ class LogsScreen(Page):
     def action_turn(self, places: int) -> None:
         """Shows the next or the previous log."""
         place = self._names.index(self._shown) if self._shown in self._names else 0
-        self._shown = self._names[(place + places) % len(self._names)]
-        self._update_tabs()
+        self._turn_to(self._names[(place + places) % len(self._names)])
 
     def action_follow(self) -> None:
         """Switches following on or off."""
@@ -126,8 +131,10 @@ class LogsScreen(Page):
         self._update_tabs()
 
     def action_match(self, direction: int) -> None:
-        """Scrolls to the next or the previous match."""
-        self.query_one(LogView).go_to_match(direction)
+        """Scrolls to the next or the previous match; in a search of all logs, in any log."""
+        view = self.query_one(LogView)
+        view.go_to_match(direction)
+        self._shown = view.shown_log
         self._update_tabs()
 
     def action_wrap(self) -> None:
@@ -142,39 +149,41 @@ class LogsScreen(Page):
 
     @on(SearchInput.Searched)
     def _search(self, event: SearchInput.Searched) -> None:
-        self._needle = event.text
+        self._needle, self._scope = event.text, self._shown
         self._is_match_held = self.query_one(LogView).search(event.text)
         self._update_tabs()
 
     def _choose_search(self) -> None:
-        """Searches the whole log that is shown, if something is searched and it is one log."""
-        log = self._shown
-        wanted = (log, self._needle) if self._needle and log != ALL else None
+        """Searches the whole log that is shown, or all of them, if something is searched."""
+        logs = [name for name in self._names if self._scope in {name, ALL} and name != ALL]
+        wanted = (tuple(logs), self._needle) if self._needle else ((), "")
         if wanted == self._searched:
             return
         if self._searching is not None:
             self._searching.cancel()
         self._searched = wanted
-        self._searching = LogSearch(log_path(self._run, log), self._needle) if wanted else None
-        self.query_one(LogView).show_search(self._searching)
+        paths = {log: log_path(self._run, log) for log in logs}
+        self._searching = LogSearches(paths, self._needle) if self._needle else None
+        self.query_one(LogView).show_searches(self._searching)
         self._search_on()
 
     def _search_on(self) -> None:
         """Searches what is new, in a thread."""
-        search = self._searching
-        if search is None or search in self._busy:
+        searches = self._searching
+        if searches is None or searches in self._busy:
             return
-        self._busy.add(search)
-        ended = partial(self._end_search, search, is_first=not search.done)
-        self.run_app.start_job("search logs", search.run, ended, ended)
+        self._busy.add(searches)
+        ended = partial(self._end_search, searches, is_first=not searches.progress)
+        self.run_app.start_job("search logs", searches.run, ended)
 
-    def _end_search(self, search: LogSearch, _: object, *, is_first: bool) -> None:
-        self._busy.discard(search)
+    def _end_search(self, searches: LogSearches, _: object, *, is_first: bool) -> None:
+        self._busy.discard(searches)
         if not is_open(self):
             return
-        view = self.query_one(LogView)
-        if is_first and search is self._searching and not self._is_match_held:
-            view.go_to_match(-1)
+        is_wanted = is_first and searches is self._searching and not self._is_match_held
+        # While a text is typed for all logs, no other log takes their place.
+        if is_wanted and self._scope != ALL:
+            self.query_one(LogView).go_to_match(-1)
         self._update_tabs()
 
     @on(LogView.PageWanted)
@@ -196,7 +205,10 @@ class LogsScreen(Page):
 
     @on(LogTabs.Chosen)
     def _choose(self, event: LogTabs.Chosen) -> None:
-        self._shown = event.log
+        self._turn_to(event.log)
+
+    def _turn_to(self, log: str) -> None:
+        self._shown = self._scope = log
         self._update_tabs()
 
     @on(LogView.Scrolled)

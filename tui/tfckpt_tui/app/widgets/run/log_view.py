@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,16 +15,16 @@ from tfckpt_tui.app.widgets.base.pane import Pane, branch_style
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, spread
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.monitor.log_pages import LogPage, LogSearch
+from tfckpt_tui.monitor.log_pages import LogPage, LogSearches
 from tfckpt_tui.monitor.logs import ALL, Level, LogLine, LogRow, MergedLogs, row_at, rows_of
 
 _TIMES_FROM = 100
 _STYLES = {Level.ANY: "value", Level.WARNING: "warn", Level.ERROR: "bad"}
 _NO_ROW = LogRow(ALL, "", None, 0.0, Level.ANY)
 _LEVELS = {Level.ANY: "", Level.WARNING: "warnings and errors", Level.ERROR: "errors"}
-
-
 _SIDEWAYS = 20
+_MOST_NAMED = 3
+"""Logs whose number of matches is shown."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class LogView(ListPane):
         self._marked: LogRow | None = None
         self._page: tuple[LogPage, Sequence[LogRow]] | None = None
         self._awaited: Wanted | None = None
-        self._search: LogSearch | None = None
+        self._searches: LogSearches | None = None
         self._wraps = False
         self._shift = 0
         self._broken: tuple[Sequence[LogRow], int, int, Sequence[LogRow]] | None = None
@@ -84,6 +85,11 @@ class LogView(ListPane):
         for log, lines in logs.items():
             self._book.add(log, lines or ())
         self._follow_end()
+
+    @property
+    def shown_log(self) -> str:
+        """The log that is shown; going to a match may change it."""
+        return self._log
 
     def turn_to(self, log: str) -> None:
         """Shows the end of another log."""
@@ -138,9 +144,9 @@ class LogView(ListPane):
         if self._awaited is not None and self._awaited.place == asked.place:
             self._awaited = None
 
-    def show_search(self, search: LogSearch | None) -> None:
-        """Takes the matches of a search of the whole log, which goes on meanwhile."""
-        self._search = search
+    def show_searches(self, searches: LogSearches | None) -> None:
+        """Takes the matches of a search of whole logs, which goes on meanwhile."""
+        self._searches = searches
 
     def search(self, needle: str) -> bool:
         """Highlights `needle`, ignoring case, and scrolls to the last match in the lines it holds.
@@ -156,21 +162,35 @@ class LogView(ListPane):
         return self._marked is not None
 
     def go_to_match(self, direction: int, *, from_end: bool = False) -> None:
-        """Scrolls to the next match in `direction`: 1 is down, -1 is up."""
-        if self._search is not None and self._search.places and not from_end:
-            self._go_to_place(self._search.places, direction)
-            return
+        """Scrolls to the next match in `direction`: 1 is down, -1 is up.
+
+        In the view of all logs, matches outside of the lines that it holds are shown in their log.
+        """
+        searches = self._searches
+        if searches is None or not searches.counts or from_end:
+            self._go_to_held(direction, from_end=from_end)
+        elif self._log != ALL:
+            self._go_to_place(searches.beyond(*self._place(direction), direction))
+        elif not self._go_to_held(direction, wraps=False):
+            rows = self._book.rows_of(ALL)
+            found = searches.outside({row.log: row.place for row in reversed(rows)}, direction)
+            if found is None:
+                self._go_to_held(direction)
+            else:
+                self._go_to_place(found)
+
+    def _go_to_held(self, direction: int, *, from_end: bool = False, wraps: bool = True) -> bool:
+        """Scrolls to the next match in the lines that are held; returns whether there is one."""
         matches = self._matches()
-        if not matches:
-            return
         marked = self._marked_place()
-        if from_end:
-            place = matches[-1]
-        elif direction > 0:
-            place = next((match for match in matches if match > marked), matches[0])
+        if direction > 0:
+            beyond = [match for match in matches if match > marked]
         else:
-            place = next((match for match in reversed(matches) if match < marked), matches[-1])
-        self._scroll_to_middle(place)
+            beyond = [match for match in matches if from_end or marked < 0 or match < marked]
+        if not beyond and not (wraps and matches):
+            return False
+        self._scroll_to_middle((beyond or matches)[0 if direction > 0 else -1])
+        return True
 
     def go_to_time(self, at: float) -> bool:
         """Scrolls to what was printed at a time; returns whether the times are known."""
@@ -183,16 +203,18 @@ class LogView(ListPane):
     def describe(self) -> str:
         """Returns the level, the number of matches and whether the view follows, for the tabs."""
         words = [_LEVELS[self._least]] if self._least else []
-        if self._needle:
-            words.append(self._describe_search())
+        if self._needle and self._searches is not None:
+            words.append(self._describe_search(self._searches))
         rows, page = self._rows, self._page
         if page is not None and rows:
             at = rows[min(self._top, len(rows) - 1)].place
             words.append(f"at {units.size(at)} of {units.size(page[0].size)}")
         elif self._log != ALL and rows and rows[0].place > 0:
             words.append("the end; ↑ reads on")
-        elif self._log == ALL and any(
-            one and one[0].place > 0 for one in map(self._book.rows_of, self._book.logs)
+        elif (
+            self._log == ALL
+            and not self._needle
+            and any(one and one[0].place > 0 for one in map(self._book.rows_of, self._book.logs))
         ):
             words.append("the ends of the logs; → shows one in full")
         if self._wraps:
@@ -277,26 +299,34 @@ class LogView(ListPane):
         self._awaited = wanted
         self.post_message(self.PageWanted(wanted))
 
-    def _go_to_place(self, places: Sequence[int], direction: int) -> None:
-        marked = self._marked.place if self._marked is not None else None
-        if self._awaited is not None and self._awaited.is_match:
-            marked = self._awaited.place
-        if marked is None:
-            number = -1 if direction < 0 else 0
-        elif direction > 0:
-            number = bisect_right(places, marked) % len(places)
-        else:
-            number = bisect_left(places, marked) - 1
-        self._ask(Wanted(self._log, places[number], self.visible_rows() // 2, is_match=True))
+    def _place(self, direction: int) -> tuple[str, float]:
+        """Returns the log that is shown and the place of its match to go on from."""
+        awaited = self._awaited
+        if awaited is not None and awaited.is_match:
+            return self._log, awaited.place
+        if self._marked is not None:
+            return self._log, self._marked.place
+        return self._log, -1 if direction > 0 else math.inf
 
-    def _describe_search(self) -> str:
-        search = self._search
-        if search is None:
-            return f"{units.count(len(self._matches()), 'match', 'matches')} in these lines"
-        found = units.count(len(search.places), "match", "matches")
-        if search.has_ended:
-            return found
-        return f"{found}, {search.done / max(1, search.size):.0%} searched"
+    def _go_to_place(self, found: tuple[str, int] | None) -> None:
+        if found is not None:
+            log, place = found
+            self.turn_to(log)
+            self._ask(Wanted(log, place, self.visible_rows() // 2, is_match=True))
+
+    def _describe_search(self, searches: LogSearches) -> str:
+        counts = searches.counts
+        words = units.count(sum(counts.values()), "match", "matches")
+        if len(searches.by_log) > 1 and counts:
+            if self._log == ALL:
+                words += f": {_named(counts)}"
+            else:
+                words = f"{counts.get(self._log, 0):,} of {words}"
+        if not searches.has_ended:
+            words += f", {searches.progress:.0%} searched"
+        if counts and self._log == ALL and self._marked is None:
+            words += "; n shows one"
+        return words
 
     @property
     def _rows(self) -> Sequence[LogRow]:
@@ -364,6 +394,14 @@ class LogView(ListPane):
         if self.is_following and self._page is None:
             self._top = max(0, self.row_count() - self.visible_rows())
         self.repaint()
+
+
+def _named(counts: Mapping[str, int]) -> str:
+    """Returns the number of matches of each log; of many logs, of the first ones."""
+    named = [f"{log} {count:,}" for log, count in counts.items()]
+    rest = named[_MOST_NAMED:]
+    more = [units.count(len(rest), "more log")] if rest else []
+    return ", ".join(named[:_MOST_NAMED] + more)
 
 
 def _short(log: str) -> Span:
