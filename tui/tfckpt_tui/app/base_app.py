@@ -116,8 +116,10 @@ class BaseApp(App[ResultT]):
     def get_css_variables(self) -> dict[str, str]:
         """Returns the colours; themes of Textual get readable ones where they have others."""
         variables = super().get_css_variables()
+        variables["button"] = variables["panel"]
         if self.theme in BUILTIN_THEMES:
-            variables = self.theme_variables = with_contrast(variables)
+            variables = with_contrast(variables)
+        self.theme_variables = variables
         return variables
 
     def on_mount(self) -> None:
