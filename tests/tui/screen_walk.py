@@ -427,8 +427,7 @@ def colour_problems(screen: Screen[Any]) -> list[str]:
         f"{problem} in {_named(screen.get_widget_at(x, y)[0])}: {text.strip()!r}"
         for problem, (x, y, text) in found.items()
         # The selection of a field is a mixture of colours.
-        if not screen.get_widget_at(x, y)[0].disabled
-        and not (isinstance(screen.get_widget_at(x, y)[0], Input) and "background" in problem)
+        if not (isinstance(screen.get_widget_at(x, y)[0], Input) and "background" in problem)
     ]
 
 

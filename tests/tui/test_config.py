@@ -250,6 +250,15 @@ def test_a_theme_that_is_not_there_is_told_of(home: Path, tmp_path: Path) -> Non
         TfckptApp(RunFactory(tmp_path).create().run, config=read_config(DEFAULT_KEYS))
 
 
+@pytest.mark.parametrize("name", ["ansi-dark", "ansi-light"])
+def test_themes_with_the_colours_of_the_terminal_are_not_offered(home: Path, name: str) -> None:
+    run = RunDirectory(Path("/nowhere"))
+    assert name not in TfckptApp(run).available_themes
+    home.write_text(f"[app]\ntheme = '{name}'\n")
+    with pytest.raises(UsageError, match=rf"'{name}' does not exist. Choose one of atom.*, nord,"):
+        TfckptApp(run, config=read_config(DEFAULT_KEYS))
+
+
 def test_a_theme_of_ones_own_is_another_with_other_colours(home: Path, tool: Tool) -> None:
     home.write_text(
         '[app]\ntheme = "mine"\n[themes.mine]\nbased_on = "tfckpt-light"\n'
@@ -270,6 +279,8 @@ def test_a_theme_of_ones_own_is_another_with_other_colours(home: Path, tool: Too
     ("section", "words"),
     [
         ('based_on = "nowhere"', "which does not exist"),
+        ('based_on = "ansi-dark"', "which does not exist"),
+        ('colours = { primary = "ansi_blue" }', "'ansi_blue', which is not a colour"),
         ('colours = { primary = "no colour" }', "is not a colour"),
         ('colours = { shine = "red" }', "sets an unknown colour: 'shine'. Known colours: primary"),
     ],

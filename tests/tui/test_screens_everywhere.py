@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,10 @@ from tfckpt_tui.app.themes import THEMES
 from tfckpt_tui.settings.config import AppSection, Config
 
 NOW = 1_790_000_000.0
-ALL = (*(theme.name for theme in THEMES), *BUILTIN_THEMES)
+ALL = (
+    *(theme.name for theme in THEMES),
+    *(name for name, theme in BUILTIN_THEMES.items() if not theme.ansi),
+)
 TEXT = ("primary", "accent", "success", "warning", "error", "foreground")
 
 
@@ -92,18 +96,20 @@ async def test_the_list_of_runs_fits_and_can_be_read(
     assert found == []
 
 
-@pytest.mark.parametrize("theme", [theme for theme in ALL if not theme.startswith("ansi")])
+@pytest.mark.parametrize("theme", ALL)
 async def test_the_colours_of_every_theme_can_be_read(live: RunFactory, theme: str) -> None:
     app = TfckptApp(live.run, config=Config(app=AppSection(theme=theme)))
     app.get_css_variables()
     colours = theme_colours(app)
     faint = ["faint", *(f"branch-{n}-past" for n in range(6))]
     texts = [*TEXT, "shade", *(f"branch-{n}" for n in range(6))]
-    for ground in ("background", "surface", "row", "row-focus"):
-        for name in (*texts, *faint):
-            ratio = contrast(colours[name], colours[ground])
-            least = FAINT_CONTRAST if name in faint else LEAST_CONTRAST
-            assert ratio >= least, (name, colours[name], ground, colours[ground], ratio)
+    on_button = [("button", name) for name in ("foreground", "primary", "faint")]
+    on_notification = [("surface", f"text-{name}") for name in ("success", "warning", "error")]
+    grounds = ("background", "surface", "row", "row-focus")
+    for ground, name in (*product(grounds, (*texts, *faint)), *on_button, *on_notification):
+        ratio = contrast(colours[name], colours[ground])
+        least = FAINT_CONTRAST if name in faint else LEAST_CONTRAST
+        assert ratio >= least, (name, colours[name], ground, colours[ground], ratio)
 
 
 @pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)

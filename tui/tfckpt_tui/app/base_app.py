@@ -25,7 +25,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_tui.app.contrast import with_contrast
 from tfckpt_tui.app.key_turns import KeyTurns
 from tfckpt_tui.app.plain_terminal import plain_text_filter
-from tfckpt_tui.app.themes import defaults_for, themes_with
+from tfckpt_tui.app.themes import ANSI_THEMES, defaults_for, themes_with
 from tfckpt_tui.formats.text import UNSAFE
 from tfckpt_tui.settings.config import Config, config_path
 
@@ -83,6 +83,8 @@ class BaseApp(App[ResultT]):
         self._key_turns = KeyTurns(self, super().on_event)
         self._unsafe_text_filter = UnsafeTextFilter()
         self._plain_text_filter = plain_text_filter()
+        for name in ANSI_THEMES:
+            self.unregister_theme(name)
         for theme in themes_with(config.themes):
             self.register_theme(theme)
         self.theme = self._wanted_theme()
@@ -116,8 +118,10 @@ class BaseApp(App[ResultT]):
     def get_css_variables(self) -> dict[str, str]:
         """Returns the colours; themes of Textual get readable ones where they have others."""
         variables = super().get_css_variables()
+        variables["button"] = variables["panel"]
         if self.theme in BUILTIN_THEMES:
-            variables = self.theme_variables = with_contrast(variables)
+            variables = with_contrast(variables)
+        self.theme_variables = variables
         return variables
 
     def on_mount(self) -> None:

@@ -14,7 +14,16 @@ FAINT_CONTRAST = 3.0
 """Least contrast of times, ages and the parts of branches that training left."""
 
 _GROUNDS = ("background", "surface", "row", "row-focus")
-_TEXTS = ("primary", "accent", "success", "warning", "error", "foreground", "shade")
+_TEXTS = (
+    *("primary", "accent", "success", "warning", "error", "foreground", "shade"),
+    # Titles of notifications.
+    *("text-success", "text-warning", "text-error"),
+)
+_BUTTON_TEXTS = {
+    "primary": TEXT_CONTRAST,
+    "foreground": TEXT_CONTRAST,
+    "faint": FAINT_CONTRAST,
+}
 _STEPS = 50
 
 
@@ -29,18 +38,23 @@ def with_contrast(variables: Mapping[str, str]) -> dict[str, str]:
     out from every background, also in the row of the cursor.
     """
     grounds = [Color.parse(variables[name]) for name in _GROUNDS]
-    if any(ground.ansi is not None for ground in grounds):
-        # The terminal chooses its sixteen colours.
-        return dict(variables)
     branches = [name for name in variables if name.startswith("branch-")]
     found = dict(variables)
     for name in (*_TEXTS, "faint", *branches):
         is_faint = name == "faint" or name.endswith("-past")
         least = FAINT_CONTRAST if is_faint else TEXT_CONTRAST
-        colour = Color.parse(variables[name])
-        if colour.ansi is None:
-            found[name] = _standing_out(colour, grounds, least).hex
+        found[name] = _standing_out(Color.parse(variables[name]), grounds, least).hex
+    if not _is_readable_on_buttons(found):
+        found["button"] = found["background"]
     return found
+
+
+def _is_readable_on_buttons(variables: Mapping[str, str]) -> bool:
+    ground = Color.parse(variables["button"])
+    return all(
+        contrast(Color.parse(variables[name]), ground) >= least
+        for name, least in _BUTTON_TEXTS.items()
+    )
 
 
 def _standing_out(colour: Color, grounds: Iterable[Color], least: float) -> Color:

@@ -167,6 +167,10 @@ Green, orange and purple are a little lighter, to stand out from the row of the 
 THEMES = (DARK, LIGHT, CONTRAST, COLOUR_BLIND)
 """Registered by the app; the first is the default."""
 
+ANSI_THEMES = frozenset(name for name, theme in BUILTIN_THEMES.items() if theme.ansi)
+"""Themes of Textual that are not offered: the terminal chooses their colours, so nothing can
+ensure that texts can be read."""
+
 
 def defaults_for(*, dark: bool) -> dict[str, str]:
     """Returns defaults of our variables, for themes that do not define them."""
@@ -181,7 +185,8 @@ def themes_with(sections: Mapping[str, ThemeSection]) -> list[Theme]:
     Raises:
         UsageError: A theme of the user is invalid.
     """
-    known = {**BUILTIN_THEMES, **{theme.name: theme for theme in THEMES}}
+    offered = {name: BUILTIN_THEMES[name] for name in BUILTIN_THEMES.keys() - ANSI_THEMES}
+    known = {**offered, **{theme.name: theme for theme in THEMES}}
     own = [own_theme(name, section, known) for name, section in sections.items()]
     return [*THEMES, *own]
 
@@ -208,16 +213,21 @@ def own_theme(name: str, section: ThemeSection, known: Mapping[str, Theme]) -> T
             f"Theme {name!r} sets an unknown colour: {unknown[0]!r}. Known colours: {names}."
         )
     for key, value in section.colours.items():
-        try:
-            Color.parse(value.split(" ")[0])
-        except ColorParseError as error:
+        if not _is_colour(value):
             raise UsageError(
                 f"Theme {name!r}: {key} is {value!r}, which is not a colour. "
                 "Use a value such as '#6cb2ff', or a colour name."
-            ) from error
+            )
     dark = base.dark if section.dark is None else section.dark
     variables = {**base.variables, **rest}
     return replace(base, name=name, dark=dark, variables=variables, **own)
+
+
+def _is_colour(value: str) -> bool:
+    try:
+        return Color.parse(value.split(" ")[0]).ansi is None
+    except ColorParseError:
+        return False
 
 
 _COLOURS = (

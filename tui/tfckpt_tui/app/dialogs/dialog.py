@@ -132,7 +132,8 @@ class Dialog(ModalScreen[AnswerT | None]):
         """Returns the key that presses a button now, and what it does."""
         choice = self.choices()[place]
         key = self._key_in_field(place) if isinstance(self.focused, Input) else choice.key
-        return to_content((key, "key"), (f"  {choice.label}" if key else choice.label, ""))
+        key_style = "key" if self.can_choose(place) else "faint"
+        return to_content((key, key_style), (f"  {choice.label}" if key else choice.label, ""))
 
     def _key_in_field(self, place: int) -> str:
         """Returns the key of a button while a field takes the letters; empty if it has none."""
@@ -149,8 +150,10 @@ class Dialog(ModalScreen[AnswerT | None]):
             return
         for place in range(len(self.choices())):
             button, label = self.query_one(f"#choice-{place}", Button), self._label(place)
-            if str(button.label) != str(label):
-                button.label = label
+            shown = button.label
+            if not (isinstance(shown, Content) and label.is_same(shown)):
+                # Textual takes labels with the same text and other colours for the same.
+                button.set_reactive(Button.label, label)
                 button.refresh(layout=True)
                 self.call_after_refresh(self._stack_buttons)
 
