@@ -46,6 +46,9 @@ def with_contrast(variables: Mapping[str, str]) -> dict[str, str]:
         found[name] = _standing_out(Color.parse(variables[name]), grounds, least).hex
     if not _is_readable_on_buttons(found):
         found["button"] = found["background"]
+    # What is selected in a field looks like the row of the cursor.
+    found["input-selection-background"] = found["row-focus"]
+    found["input-selection-foreground"] = found["foreground"]
     return found
 
 
