@@ -275,6 +275,12 @@ def test_a_theme_of_ones_own_is_another_with_other_colours(home: Path, tool: Too
     assert theme.variables["branch-0"] == app.available_themes["tfckpt-light"].variables["branch-0"]
 
 
+def test_a_theme_based_on_a_light_one_has_light_rows(home: Path) -> None:
+    home.write_text('[app]\ntheme = "mine"\n[themes.mine]\nbased_on = "textual-light"\n')
+    app = TfckptApp(RunDirectory(Path("/nowhere")), config=read_config(DEFAULT_KEYS))
+    assert app.get_css_variables()["row"] == app.available_themes["tfckpt-light"].variables["row"]
+
+
 @pytest.mark.parametrize(
     ("section", "words"),
     [

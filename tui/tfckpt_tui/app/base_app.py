@@ -112,8 +112,7 @@ class BaseApp(App[ResultT]):
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Returns defaults of our colours, for themes that do not define them."""
-        theme = BUILTIN_THEMES.get(self.theme)
-        return defaults_for(dark=theme is None or theme.dark)
+        return defaults_for(dark=self.current_theme.dark)
 
     def get_css_variables(self) -> dict[str, str]:
         """Returns the colours; themes of Textual get readable ones where they have others."""
