@@ -82,6 +82,15 @@ class Cluster:
 
         return wait_until(seen, 60, f"job {job} {states}")
 
+    def wait_for_dead_node(self, node: str) -> None:
+        """Waits until Slurm starts no job on a node that does not answer."""
+
+        def is_known() -> bool:
+            state = self.call("sinfo", "--noheader", f"--nodes={node}", "--format=%T").split()
+            return bool(state) and all(one.startswith("down") or one.endswith("*") for one in state)
+
+        wait_until(is_known, 120, f"{node} dead for Slurm")
+
     def release(self, job: str) -> None:
         """Waits until a job is requeued, and lets it start; Slurm would wait for two minutes."""
 

@@ -172,6 +172,8 @@ def test_a_dead_node_is_replaced_if_it_is_needed(run, place, nodes):
     host = run.cluster.number(node)
     run.cluster.control("crash", host)
     try:
+        # In the two minutes that a requeued job usually waits, Slurm notices.
+        run.cluster.wait_for_dead_node(node)
         run.cluster.release(job)
         run.wait_for_files("ready-0", "ready-1")
         assert run.job.requeues == 1

@@ -329,7 +329,7 @@ def test_a_full_disk_is_said_with_what_is_needed_and_nothing_is_left(tool, tmp_p
             assert sorted(disk.rglob("*")) == before
         said = tool("average", disk, "1", "2")
         assert "Needed: about 2.10 MB; free:" in said.words
-        assert f"`tfckpt-tui trash {disk} empty`" in said.words
+        assert f"`tfckpt-tui prune {disk} CKPT --delete`" in said.words
         assert not list(disk.glob("average*"))
 
 
