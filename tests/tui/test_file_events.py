@@ -96,6 +96,10 @@ def test_a_file_system_that_is_unmounted_and_mounted_again(tmp_path: Path) -> No
         subprocess.run(["umount", str(place)], capture_output=True, check=False)
 
 
+ALONE_WITH_INOTIFY = pytest.mark.xdist_group("inotify")
+"""One test takes all inotify instances of the user: not while another has to get an event."""
+
+
 @pytest.fixture
 def no_more_inotify() -> Iterator[None]:
     """Takes all inotify instances that this user may still have."""
@@ -116,6 +120,7 @@ def no_more_inotify() -> Iterator[None]:
         os.close(descriptor)
 
 
+@ALONE_WITH_INOTIFY
 def test_the_inotify_limit_is_reported_and_polling_continues(
     tmp_path: Path, no_more_inotify: None
 ) -> None:
@@ -168,6 +173,7 @@ def test_lost_events_are_detected_and_reads_find_everything(
         assert problems == ("No file events arrive here; reading every 0.5 s.",)
 
 
+@ALONE_WITH_INOTIFY
 def test_no_loss_is_reported_while_events_arrive(tmp_path: Path) -> None:
     made = RunFactory(tmp_path)
     made.checkpoint(1, recorded=False)
