@@ -45,7 +45,7 @@ def test_saving_options_save_at_the_best_and_keep_what_the_script_keeps(tmp_path
     assert any("validation_loss improved" in record.trigger for record in records.values())
     last = records["ckpt-410"]
     assert last.workers[0].state == {"examples": 32 * 410}
-    assert len(last.state["validations"]) == 5
+    assert len(last.state["validations"]) == 4, "after the steps 100 to 400"
 
 
 def test_a_preempted_script_asks_to_be_started_again_and_ends_well_then(tmp_path):

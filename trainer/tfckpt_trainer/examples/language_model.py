@@ -68,7 +68,7 @@ def main() -> None:
     train_step = run.function(replica_step)  # (2) runs one step on all replicas
     for batch in run:  # (3) restores first, and carries out commands between steps
         train_step(batch)
-        if run.step % options.validate_every == 0:
+        if (run.step + 1) % options.validate_every == 0:
             run.report(validation_loss=validate())
 
 

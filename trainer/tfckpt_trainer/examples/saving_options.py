@@ -70,7 +70,7 @@ def main() -> None:
     for batch in run:
         train_step(batch)
         run.worker_state["examples"] = run.worker_state.get("examples", 0) + 32
-        if run.step % 100 == 0:
+        if (run.step + 1) % 100 == 0:
             loss = float(validate())
             run.report(validation_loss=loss)
             run.state["validations"] = [*run.state.get("validations", []), round(loss, 4)][-5:]

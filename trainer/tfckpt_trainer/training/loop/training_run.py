@@ -290,7 +290,7 @@ class TrainingRun:
 
     @property
     def step(self) -> int:
-        """Steps done."""
+        """Steps done. The present one is counted after the body of the loop."""
         return self._state.position.step
 
     @property
