@@ -172,14 +172,8 @@ def _measured(
     figures: Figures = {}
     unread: dict[str, str] = {}
     numeric = [variable for variable in variables if is_numeric(variable.entry)]
-    total, done = sum(variable.size for variable in numeric), 0
     meter = ReadProgress("reading")
-
-    def show(size: int) -> None:
-        nonlocal done
-        done += size
-        meter(done, total)
-
+    show = meter.sum_to(sum(variable.size for variable in numeric))
     try:
         for variable in variables:
             try:

@@ -72,18 +72,15 @@ def average(
         decay=ema,
         name=name,
     )
-    meter, done = ReadProgress("averaging"), 0
-
-    def show(size: int) -> None:
-        nonlocal done
-        done += size
-        meter(done, plan.size)
-
-    checking = ReadProgress("verifying")
+    meter, checking = ReadProgress("averaging"), ReadProgress("verifying")
     try:
         with explain_interrupt(index_path(run.root / plan.name)):
             record, warning = write_average(
-                run, plan, through=FrontEnd.COMMAND_LINE, on_read=show, on_verified=checking
+                run,
+                plan,
+                through=FrontEnd.COMMAND_LINE,
+                on_read=meter.sum_to(plan.size),
+                on_verified=checking,
             )
     finally:
         meter.close()

@@ -84,18 +84,15 @@ def edit(
         return int(ExitCode.DONE)
     if not yes:
         confirm(f"Write {plan.name} from {plan.checkpoint.name} with these changes?")
-    meter, done, total = ReadProgress("writing"), 0, plan.edit.size
-
-    def show(size: int) -> None:
-        nonlocal done
-        done += size
-        meter(done, total)
-
-    checking = ReadProgress("verifying")
+    meter, checking = ReadProgress("writing"), ReadProgress("verifying")
     try:
         with explain_interrupt(index_path(run.root / plan.name)):
             record, warnings = write_edit(
-                run, plan, through=FrontEnd.COMMAND_LINE, on_read=show, on_verified=checking
+                run,
+                plan,
+                through=FrontEnd.COMMAND_LINE,
+                on_read=meter.sum_to(plan.edit.size),
+                on_verified=checking,
             )
     finally:
         meter.close()

@@ -77,16 +77,11 @@ def extract(
     choice = choose_tensors(found, tensors)
     suffix = "" if kind == ArrayFormat.NPY else f".{kind}"
     path = output if output is not None else Path(f"{found.checkpoint.name}{suffix}")
-    meter, done = ReadProgress("reading"), 0
-
-    def show(size: int) -> None:
-        nonlocal done
-        done += size
-        meter(done, choice.size)
-
+    meter = ReadProgress("reading")
     try:
         with explain_interrupt(path):
-            written = write_file(run, found, choice, path, ArrayFormat(kind), show)
+            shown = meter.sum_to(choice.size)
+            written = write_file(run, found, choice, path, ArrayFormat(kind), shown)
     finally:
         meter.close()
     if as_json:
