@@ -100,13 +100,9 @@ def _numbers(text: str) -> list[float]:
         ) from None
 
 
-def _size(record: CheckpointRecord) -> int:
-    return sum(facts.size for facts in record.files)
-
-
 def _print(run: RunDirectory, plan: AveragePlan, record: CheckpointRecord, warning: str) -> None:
     count = units.count(len(plan.averaged), "variable")
-    print_line(f"{record.name}: {count} averaged, {units.size(_size(record))}, verified")
+    print_line(f"{record.name}: {count} averaged, {units.size(record.size)}, verified")
     for checkpoint, source in zip(plan.checkpoints, plan.sources, strict=True):
         print_line(f"  {source.weight:.6g}  {checkpoint.name}")
     if plan.from_newest:
@@ -136,7 +132,7 @@ def _data(plan: AveragePlan, record: CheckpointRecord, warning: str) -> Json:
         "checkpoint": record.name,
         "step": record.step,
         "branch": record.branch,
-        "bytes": _size(record),
+        "bytes": record.size,
         "sources": [
             {"name": checkpoint.name, "step": checkpoint.step, "weight": source.weight}
             for checkpoint, source in zip(plan.checkpoints, plan.sources, strict=True)

@@ -100,7 +100,7 @@ def edit(
         print_json(_data(plan, record, warnings))
     else:
         count = units.count(len(plan.edit.tensors), "tensor")
-        print_line(f"{record.name}: {count}, {units.size(_size(record))}, verified")
+        print_line(f"{record.name}: {count}, {units.size(record.size)}, verified")
         print_warnings(warnings)
     return int(ExitCode.DONE)
 
@@ -112,10 +112,6 @@ def _copy(run: RunDirectory, source: str, target: str) -> tuple[Checkpoint, str,
     return look_up(run, name), tensor, target
 
 
-def _size(record: CheckpointRecord) -> int:
-    return sum(facts.size for facts in record.files)
-
-
 def _data(plan: EditPlan, record: CheckpointRecord | None, warnings: tuple[str, ...]) -> Json:
     return {
         "checkpoint": plan.name,
@@ -124,7 +120,7 @@ def _data(plan: EditPlan, record: CheckpointRecord | None, warnings: tuple[str, 
         "branch": plan.checkpoint.branch,
         "changes": list(plan.edit.changes),
         "tensors": len(plan.edit.tensors),
-        "bytes": None if record is None else _size(record),
+        "bytes": None if record is None else record.size,
         "written": record is not None,
         "warnings": list(warnings),
     }
