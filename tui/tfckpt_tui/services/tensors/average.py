@@ -15,8 +15,6 @@ from tfckpt_trainer.bundle.deriving.average import (
     write_average,
 )
 from tfckpt_trainer.bundle.index import read_index
-from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
-from tfckpt_trainer.catalog.derived import add_derived_checkpoint
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -24,9 +22,8 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivatio
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.inspect import variables_of
 from tfckpt_tui.services.request import FrontEnd
-from tfckpt_tui.services.tensors.disk_room import explain_full_disk
 from tfckpt_tui.services.tensors.new_checkpoint import (
-    advice_on_full_disk,
+    add_new_checkpoint,
     name_and_step,
     note,
     record_of,
@@ -175,14 +172,6 @@ def average(
         TfckptError: A checkpoint is damaged.
         OSError: A file cannot be read or written.
     """
-
-    def write(writer: BundleWriter, touch: Callable[[], None]) -> None:
-        def show(size: int) -> None:
-            touch()
-            on_read(size)
-
-        write_average(writer, plan.sources, show)
-
     derivation = Derivation(
         operation="average",
         sources=[
@@ -190,14 +179,14 @@ def average(
             for checkpoint, source in zip(plan.checkpoints, plan.sources, strict=True)
         ],
     )
-    with explain_full_disk(run.root, plan.newest.size, advice_on_full_disk(run)):
-        record = add_derived_checkpoint(
-            run,
-            record_of(plan.name, plan.step, plan.newest, derivation),
-            write,
-            workers_of=plan.newest.name,
-            on_verified=on_verified,
-        )
+    record = add_new_checkpoint(
+        run,
+        record_of(plan.name, plan.step, plan.newest, derivation),
+        lambda writer, show: write_average(writer, plan.sources, show),
+        needed=plan.newest.size,
+        on_read=on_read,
+        on_verified=on_verified,
+    )
     names = ", ".join(checkpoint.name for checkpoint in plan.checkpoints)
     return record, note(run, record, f"Averaged {names} into {record.name}.", through)
 

@@ -9,7 +9,6 @@ from tfckpt_trainer.bundle.deriving.edit import Edit, EditSource, write_edit
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import KEY, has_registered_savers, read_object_graph
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
-from tfckpt_trainer.catalog.derived import add_derived_checkpoint
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -17,9 +16,8 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivatio
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.inspect import variables_of
 from tfckpt_tui.services.request import FrontEnd
-from tfckpt_tui.services.tensors.disk_room import explain_full_disk
 from tfckpt_tui.services.tensors.new_checkpoint import (
-    advice_on_full_disk,
+    add_new_checkpoint,
     name_and_step,
     note,
     record_of,
@@ -128,25 +126,20 @@ def edit(
     """
     overflown = 0
 
-    def write(writer: BundleWriter, touch: Callable[[], None]) -> None:
+    def write(writer: BundleWriter, show: Callable[[int], None]) -> None:
         nonlocal overflown
-
-        def show(size: int) -> None:
-            touch()
-            on_read(size)
-
         overflown = write_edit(writer, plan.edit, plan.source, show)
 
     sources = [source_facts(run, one) for one in (*plan.others, plan.checkpoint)]
     derivation = Derivation(operation="edit", sources=sources, changes=list(plan.edit.changes))
-    with explain_full_disk(run.root, plan.edit.size, advice_on_full_disk(run)):
-        record = add_derived_checkpoint(
-            run,
-            record_of(plan.name, plan.step, plan.checkpoint, derivation),
-            write,
-            workers_of=plan.checkpoint.name,
-            on_verified=on_verified,
-        )
+    record = add_new_checkpoint(
+        run,
+        record_of(plan.name, plan.step, plan.checkpoint, derivation),
+        write,
+        needed=plan.edit.size,
+        on_read=on_read,
+        on_verified=on_verified,
+    )
     told = note(run, record, f"Edited {plan.checkpoint.name} into {record.name}.", through)
     return record, tuple(filter(None, [overflow_words(overflown), told]))
 

@@ -1,13 +1,15 @@
-"""Name, record and event log entry of a checkpoint that is made from others."""
+"""Name, record, files and event log entry of a checkpoint that is made from others."""
 
 from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Callable
 
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
-from tfckpt_trainer.catalog.derived import require_free_name
+from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
+from tfckpt_trainer.catalog.derived import add_derived_checkpoint, require_free_name
 from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
@@ -17,17 +19,10 @@ from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.tensors.disk_room import explain_full_disk
 
 _MOST_TRIED = 1000
 """Default names that are tried."""
-
-
-def advice_on_full_disk(run: RunDirectory) -> str:
-    """Returns what to do if a new checkpoint of a run does not fit."""
-    root = shlex.quote(str(run.root))
-    if trashed_bytes(run):
-        return f"Free space with `tfckpt-tui trash {root} empty`."
-    return f"Free space on this disk, such as with `tfckpt-tui prune {root} CKPT --delete`."
 
 
 def require_restorable(checkpoint: Checkpoint) -> None:
@@ -119,6 +114,55 @@ def source_facts(
     return SourceFacts(
         name=checkpoint.name, step=checkpoint.step, weight=weight, index_crc32c=checksum
     )
+
+
+def add_new_checkpoint(
+    run: RunDirectory,
+    record: CheckpointRecord,
+    write: Callable[[BundleWriter, Callable[[int], None]], None],
+    *,
+    needed: int,
+    on_read: Callable[[int], None],
+    on_verified: Callable[[int, int], None],
+) -> CheckpointRecord:
+    """Writes a checkpoint, verifies it, and adds it with the workers' own state of its parent.
+
+    Args:
+        run: The run directory.
+        record: Its record, from `record_of`.
+        write: Writes the tensors; calls the second argument with bytes read since the last call.
+        needed: About how many bytes it takes.
+        on_read: Called with bytes read since the last call.
+        on_verified: Called with bytes verified and in total.
+
+    Returns:
+        The record as it was stored.
+
+    Raises:
+        RefusedError: The name was taken in the meantime.
+        TfckptError: A source is damaged, or the disk is full.
+        OSError: A file cannot be read or written.
+    """
+
+    def write_touching(writer: BundleWriter, touch: Callable[[], None]) -> None:
+        def show(size: int) -> None:
+            touch()
+            on_read(size)
+
+        write(writer, show)
+
+    with explain_full_disk(run.root, needed, _advice_on_full_disk(run)):
+        return add_derived_checkpoint(
+            run, record, write_touching, workers_of=record.parent, on_verified=on_verified
+        )
+
+
+def _advice_on_full_disk(run: RunDirectory) -> str:
+    """Returns what to do if a new checkpoint of a run does not fit."""
+    root = shlex.quote(str(run.root))
+    if trashed_bytes(run):
+        return f"Free space with `tfckpt-tui trash {root} empty`."
+    return f"Free space on this disk, such as with `tfckpt-tui prune {root} CKPT --delete`."
 
 
 def note(run: RunDirectory, record: CheckpointRecord, message: str, through: FrontEnd) -> str:
