@@ -99,7 +99,11 @@ def describe_tensors(index: Index, nodes: Sequence[Node] | None) -> tuple[Variab
         for name, entry in index.entries.items()
         if name not in known and name != KEY
     ]
-    return _in_order(_with_unique_paths([*known.values(), *rest]))
+    variables = _with_unique_paths([*known.values(), *rest])
+    # Beside other state, such a scalar is rather a best loss; alone, it is a model that was saved.
+    return _in_order(
+        _with_root_scalars(variables) if all(map(_is_root_scalar, variables)) else variables
+    )
 
 
 def _with_unique_paths(variables: Sequence[Variable]) -> list[Variable]:
