@@ -584,6 +584,31 @@ def test_tensorflow_restores_an_edited_checkpoint(tf, tmp_path):
     assert reader.get_tensor(name).tolist() == [10.0, 2.0]
 
 
+SERVING = Path(__file__).parent.parent / "data" / "tensorflow-serving"
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["saved_model_half_plus_two_cpu", "saved_model_half_plus_two_tf2_cpu", "tf_text_regression"],
+)
+def test_models_of_tensorflow_serving_are_read_as_tensorflow_reads_them(tf, tmp_path, model):
+    """Two of them have compressed indexes, as TensorFlow writes them within Google."""
+    import numpy as np
+
+    source = source_of(SERVING / model / "variables")
+    theirs = values_of(tf, source.prefix)
+    assert {n: e.shape for n, e in source.index.entries.items()} == {
+        name: values.shape for name, values in theirs.items()
+    }
+    assert verify(source.prefix).findings == ()
+    numeric = numeric_by_path(source)
+    extract_tensors(source.prefix, source.index, numeric, tmp_path / "w.npz", ArrayFormat.NPZ)
+    with np.load(tmp_path / "w.npz") as found:
+        assert_same(dict(found), {path: theirs[entry.name] for path, entry in numeric.items()})
+    write_checkpoint_like(tmp_path / "w.npz", tmp_path / "new", source)
+    assert_same(values_of(tf, tmp_path / "new"), theirs)
+
+
 def test_ten_thousand_variables_take_several_blocks(checkpoints):
     table = Table(Path(f"{checkpoints['many']}.index"))
     assert len(list(table._handles())) > 1
