@@ -37,7 +37,7 @@ class Verification:
     """The result of a verification.
 
     Attributes:
-        tensors: Number of checked tensors and parts.
+        tensors: Number of checked tensors, without the object graph.
         bytes: Number of bytes read.
         file_checksums: CRC32C of each whole file by name; empty unless requested.
         not_finite: Tensors with NaN or infinite values; empty unless requested.
@@ -153,7 +153,8 @@ class _Checks:
         self._findings: list[Finding] = []
         self._checksums: dict[str, int] = {}
         self._not_finite: list[NotFinite] = []
-        self._tensors = self._done = 0
+        self._tensors = set[str]()
+        self._done = 0
         count = index.shard_count
         self._paths = [shard_path(prefix, number, count) for number in range(count)]
         self._total = sum(map(_size, self._paths))
@@ -179,7 +180,7 @@ class _Checks:
             complete = False
         return Verification(
             tuple(self._findings),
-            self._tensors,
+            len(self._tensors - {KEY}),
             self._done + len(content),
             self._checksums,
             merge_parts(self._not_finite, self._index),
@@ -253,7 +254,7 @@ class _Checks:
             if scan is not None:
                 scan.add(data)
 
-        self._tensors += 1
+        self._tensors.add(entry.name)
         try:
             if compute_checksum(shard, entry, on_chunk) != entry.crc32c:
                 message = f"{entry.name} in {path.name} does not match its checksum"
