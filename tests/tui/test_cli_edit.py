@@ -79,10 +79,20 @@ def test_a_plan_comes_first_and_changes_nothing(tool, run):
     check("`edit`", found)
     assert found["checkpoint"] == "edited-5"
     assert (found["written"], found["tensors"]) == (False, 3)
+    assert said.words == ""
     said = tool(*words)
     assert said.code == 4
     assert "Give --yes." in said.words
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+def test_a_default_name_that_is_taken_is_said_before_anything_is_written(tool, run):
+    words = ("edit", run, "5", "--drop", "step")
+    assert tool(*words, "--yes").code == 0
+    said = tool("edit", run, "ckpt-5", "--drop", "step", "--dry-run")
+    assert said.words == (
+        "edited-5 is or was the name of another checkpoint, so the new one is edited2-5.\n"
+    )
 
 
 def test_a_renamed_variable_keeps_its_value_and_its_other_paths(tool, run):

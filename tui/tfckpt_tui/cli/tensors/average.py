@@ -74,7 +74,7 @@ def average(
     )
     meter, checking = ReadProgress("averaging"), ReadProgress("verifying")
     try:
-        with explain_interrupt(index_path(run.root / plan.name)):
+        with explain_interrupt(index_path(run.root / plan.new.name)):
             record, warning = write_average(
                 run,
                 plan,
@@ -105,6 +105,8 @@ def _print(run: RunDirectory, plan: AveragePlan, record: CheckpointRecord, warni
     print_line(f"{record.name}: {count} averaged, {units.size(record.size)}, verified")
     for checkpoint, source in zip(plan.checkpoints, plan.sources, strict=True):
         print_line(f"  {source.weight:.6g}  {checkpoint.name}")
+    if plan.new.notice:
+        print_message(plan.new.notice)
     if plan.from_newest:
         print_message(f"Taken from {plan.newest.name}: {_named(plan.from_newest)}.")
     if record.per_worker is not None:

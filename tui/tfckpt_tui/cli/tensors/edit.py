@@ -11,7 +11,13 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
-from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_warnings
+from tfckpt_tui.cli.output import (
+    ReadProgress,
+    print_json,
+    print_line,
+    print_message,
+    print_warnings,
+)
 from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
 from tfckpt_tui.cli.trash import confirm
 from tfckpt_tui.formats import units
@@ -78,15 +84,17 @@ def edit(
     if not as_json:
         for change in plan.edit.changes:
             print_line(change)
+        if plan.new.notice:
+            print_message(plan.new.notice)
     if dry_run:
         if as_json:
             print_json(_data(plan, None, ()))
         return int(ExitCode.DONE)
     if not yes:
-        confirm(f"Write {plan.name} from {plan.checkpoint.name} with these changes?")
+        confirm(f"Write {plan.new.name} from {plan.checkpoint.name} with these changes?")
     meter, checking = ReadProgress("writing"), ReadProgress("verifying")
     try:
-        with explain_interrupt(index_path(run.root / plan.name)):
+        with explain_interrupt(index_path(run.root / plan.new.name)):
             record, warnings = write_edit(
                 run,
                 plan,
@@ -114,9 +122,9 @@ def _copy(run: RunDirectory, source: str, target: str) -> tuple[Checkpoint, str,
 
 def _data(plan: EditPlan, record: CheckpointRecord | None, warnings: tuple[str, ...]) -> Json:
     return {
-        "checkpoint": plan.name,
+        "checkpoint": plan.new.name,
         "source": plan.checkpoint.name,
-        "step": plan.step,
+        "step": plan.new.step,
         "branch": plan.checkpoint.branch,
         "changes": list(plan.edit.changes),
         "tensors": len(plan.edit.tensors),

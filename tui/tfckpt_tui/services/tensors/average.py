@@ -23,8 +23,9 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.services.inspect import variables_of
 from tfckpt_tui.services.request import FrontEnd
 from tfckpt_tui.services.tensors.new_checkpoint import (
+    NewName,
     add_new_checkpoint,
-    name_and_step,
+    choose_name,
     note,
     record_of,
     require_restorable,
@@ -42,15 +43,14 @@ class AveragePlan:
     """An average that can be written.
 
     Attributes:
-        name: The new checkpoint.
+        new: The name and step of the new checkpoint.
         checkpoints: The checkpoints, oldest first, with their weights in `sources`.
         averaged: The variables that are averaged.
         from_newest: The variables that are taken from the newest checkpoint.
         batch_statistics: Moving means and variances of batch normalization among them.
     """
 
-    name: str
-    step: int
+    new: NewName
     checkpoints: tuple[Checkpoint, ...]
     sources: tuple[AverageSource, ...]
     averaged: tuple[Variable, ...]
@@ -142,10 +142,8 @@ def plan_average(
     variables = variables_of(sources[-1].prefix, sources[-1].index)
     _refuse_differences(sources)
     averaged = tuple(one for one in variables if is_averaged(one.entry))
-    new_name, step = name_and_step(run, "average", ordered[-1], name)
     return AveragePlan(
-        name=new_name,
-        step=step,
+        new=choose_name(run, "average", ordered[-1], name),
         checkpoints=tuple(ordered),
         sources=sources,
         averaged=averaged,
@@ -181,7 +179,7 @@ def average(
     )
     record = add_new_checkpoint(
         run,
-        record_of(plan.name, plan.step, plan.newest, derivation),
+        record_of(plan.new, plan.newest, derivation),
         lambda writer, show: write_average(writer, plan.sources, show),
         needed=plan.newest.size,
         on_read=on_read,

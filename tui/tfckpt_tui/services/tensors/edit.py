@@ -17,8 +17,9 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.services.inspect import variables_of
 from tfckpt_tui.services.request import FrontEnd
 from tfckpt_tui.services.tensors.new_checkpoint import (
+    NewName,
     add_new_checkpoint,
-    name_and_step,
+    choose_name,
     note,
     record_of,
     require_restorable,
@@ -53,12 +54,11 @@ class EditPlan:
     """An edit that can be written.
 
     Attributes:
-        name: The new checkpoint.
+        new: The name and step of the new checkpoint.
         others: The checkpoints that tensors are copied from.
     """
 
-    name: str
-    step: int
+    new: NewName
     checkpoint: Checkpoint
     others: tuple[Checkpoint, ...]
     source: EditSource
@@ -102,8 +102,8 @@ def plan_edit(
         edit.rename(old, new)
     if not edit.changes:
         raise UsageError("Nothing would change: every tensor has that type already.")
-    new_name, step = name_and_step(run, "edited", checkpoint, name)
-    return EditPlan(new_name, step, checkpoint, tuple(others.values()), source, edit)
+    named = choose_name(run, "edited", checkpoint, name)
+    return EditPlan(named, checkpoint, tuple(others.values()), source, edit)
 
 
 def edit(
@@ -134,7 +134,7 @@ def edit(
     derivation = Derivation(operation="edit", sources=sources, changes=list(plan.edit.changes))
     record = add_new_checkpoint(
         run,
-        record_of(plan.name, plan.step, plan.checkpoint, derivation),
+        record_of(plan.new, plan.checkpoint, derivation),
         write,
         needed=plan.edit.size,
         on_read=on_read,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
@@ -34,9 +35,29 @@ def require_restorable(checkpoint: Checkpoint) -> None:
         )
 
 
-def name_and_step(
-    run: RunDirectory, word: str, newest: Checkpoint, name: str | None
-) -> tuple[str, int]:
+@dataclass(frozen=True)
+class NewName:
+    """Name and step of a new checkpoint.
+
+    Attributes:
+        taken: The default name that it would have, if that is taken; otherwise empty.
+    """
+
+    name: str
+    step: int
+    taken: str = ""
+
+    @property
+    def notice(self) -> str:
+        """A sentence about the name that is taken; empty if none is."""
+        if not self.taken:
+            return ""
+        return (
+            f"{self.taken} is or was the name of another checkpoint, so the new one is {self.name}."
+        )
+
+
+def choose_name(run: RunDirectory, word: str, newest: Checkpoint, name: str | None) -> NewName:
     """Returns the name and step of a new checkpoint that is made from `newest`.
 
     Args:
@@ -54,7 +75,7 @@ def name_and_step(
         require_free_name(run, name)
         said = parse_checkpoint_name(name)
         if newest.step is None and said is not None:
-            return name, said.step
+            return NewName(name, said.step)
         if newest.step is None:
             raise UsageError(
                 f"The step of {newest.name} is unknown: it has no record and no step in its name. "
@@ -66,28 +87,29 @@ def name_and_step(
                 f"{newest.step} of branch {newest.branch}, as {newest.name} has. Choose a name "
                 f"such as {word}{branch}-{newest.step}."
             )
-        return name, newest.step
+        return NewName(name, newest.step)
     if newest.step is None:
         raise UsageError(
             f"The step of {newest.name} is unknown: it has no record and no step in its name. "
             f"Choose a name that ends in the step, such as --name {word}-500."
         )
+    usual = f"{word}{branch}-{newest.step}"
     for number in range(1, _MOST_TRIED):
-        free = f"{word}{'' if number == 1 else number}{branch}-{newest.step}"
+        free = usual if number == 1 else f"{word}{number}{branch}-{newest.step}"
         try:
             require_free_name(run, free)
         except RefusedError:
             continue
-        return free, newest.step
+        return NewName(free, newest.step, taken="" if free == usual else usual)
     raise RefusedError("All default names are taken; choose one with --name.")
 
 
-def record_of(name: str, step: int, newest: Checkpoint, derivation: Derivation) -> CheckpointRecord:
+def record_of(new: NewName, newest: Checkpoint, derivation: Derivation) -> CheckpointRecord:
     """Returns the record of a checkpoint made from others; its place is beside the newest."""
     known = newest.record
     return CheckpointRecord(
-        name=name,
-        step=step,
+        name=new.name,
+        step=new.step,
         branch=newest.branch,
         sequence=newest.sequence or 0,
         saved_at=time.time(),
