@@ -273,6 +273,21 @@ def test_a_changed_file_goes_back_into_the_same_structure(tool, run):
     assert said.json["taken"] == ["step", "text"]
 
 
+def test_a_name_with_another_step_than_the_tensors_is_said(tool, run):
+    """Both numbers are true: the one is where a start looks, the other where training goes on."""
+    assert tool("extract", run, "7", "--to", "npz", "-o", "w.npz").code == 0
+    words = "Its name says step 42, but step is 7: training goes on from step 7."
+    said = tool("convert", run, "ckpt-42", "w.npz")
+    assert f"Done, but: {words}\n" in said.words
+    said = tool("convert", run, "more-42", "w.npz", "--like", run, "ckpt-7", "--json")
+    assert said.json["warning"] == words
+    assert "Done" not in tool("convert", run, "again-7", "w.npz").words
+    shown = tool("inspect", run, "ckpt-42").data
+    assert "step        42 on branch 0, by its name\n" in shown
+    assert "yes  step = 7; the name says 42\n" in shown
+    assert "says" not in tool("inspect", run, "ckpt-7").data
+
+
 def test_names_of_tensorflow_are_known_too_and_types_go_back(tool, run):
     wide = {key_of("model/scale"): np.array([1.0, 2.0, 1e6]), "step": np.int32(9)}
     np.savez("w.npz", **wide)

@@ -197,7 +197,8 @@ def _print_inspection(
     print_line(f"checkpoint  {checkpoint.name}, {checkpoint.state.value}")
     if problem:
         print_line(f"problem     {problem}")
-    print_line(f"step        {step} on branch {checkpoint.branch}")
+    by_name = ", by its name" if checkpoint.record is None and checkpoint.step is not None else ""
+    print_line(f"step        {step} on branch {checkpoint.branch}{by_name}")
     print_line(f"saved       {units.local_time(checkpoint.saved_at)} {checkpoint.trigger}".rstrip())
     if checkpoint.record is not None and checkpoint.record.derived is not None:
         _print_derivation(checkpoint.record.derived)

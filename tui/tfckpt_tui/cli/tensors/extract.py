@@ -29,7 +29,7 @@ from tfckpt_tui.services.inspect import inspect
 from tfckpt_tui.services.open_run import open_run
 from tfckpt_tui.services.report import look_up
 from tfckpt_tui.services.tensors.edit import overflow_words, source_of
-from tfckpt_tui.services.tensors.extract import Choice, choose_tensors
+from tfckpt_tui.services.tensors.extract import Choice, choose_tensors, step_words
 from tfckpt_tui.services.tensors.extract import convert as write_checkpoint
 from tfckpt_tui.services.tensors.extract import convert_like as write_checkpoint_like
 from tfckpt_tui.services.tensors.extract import extract as write_file
@@ -148,7 +148,7 @@ def convert(
     limit = None if shard_size is None else shard_size * 1_000_000
     other = None if like is None else _template(*like)
     taken: tuple[Variable, ...] = ()
-    warning = ""
+    overflown = 0
     meter = ReadProgress("writing")
     try:
         with explain_interrupt(index_path(directory.expanduser() / name)):
@@ -160,12 +160,13 @@ def convert(
                 found = write_checkpoint_like(
                     directory, name, source, other, shard_size=limit, on_progress=meter
                 )
-                written, taken = found.written, found.taken
-                warning = overflow_words(found.overflown)
+                written, taken, overflown = found.written, found.taken, found.overflown
     except FileNotFoundError as error:
         raise UsageError(f"{error.filename} does not exist.") from error
     finally:
         meter.close()
+    new = directory.expanduser() / name
+    warnings = [words for words in (overflow_words(overflown), step_words(new)) if words]
     if as_json:
         print_json(
             {
@@ -174,7 +175,7 @@ def convert(
                 "tensors": written.tensors,
                 "bytes": written.bytes,
                 "taken": [variable.path for variable in taken],
-                "warning": warning,
+                "warning": " ".join(warnings),
             }
         )
         return int(ExitCode.DONE)
@@ -184,7 +185,7 @@ def convert(
         print_message(f"Taken from {other.prefix.name}: {_named(taken)}.")
     place = shlex.quote(str(directory))
     print_message(f"Check it with `tfckpt-tui verify {place} {shlex.quote(name)}`.")
-    print_warnings([warning] if warning else [])
+    print_warnings(warnings)
     return int(ExitCode.DONE)
 
 

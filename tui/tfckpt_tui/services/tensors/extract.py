@@ -15,12 +15,14 @@ from tfckpt_trainer.bundle.deriving.convert_like import LikeConversion, write_ch
 from tfckpt_trainer.bundle.deriving.edit import EditSource
 from tfckpt_trainer.bundle.exchange.convert import Conversion, write_checkpoint
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, Extraction, extract_tensors
+from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.derived import require_free_name
+from tfckpt_trainer.catalog.resumption import step_counter
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
-from tfckpt_tui.services.inspect import Inspection
+from tfckpt_tui.services.inspect import Inspection, variables_of
 from tfckpt_tui.services.tensors.disk_room import explain_full_disk
 
 
@@ -145,6 +147,24 @@ def convert_like(
         return write_checkpoint_like(
             source, prefix, like, shard_size=shard_size, on_progress=on_progress
         )
+
+
+def step_words(prefix: Path) -> str:
+    """Returns a sentence if a checkpoint counts other steps than its name says; else empty.
+
+    Raises:
+        BundleError: Its index is damaged.
+        OSError: It cannot be read.
+    """
+    said = parse_checkpoint_name(prefix.name)
+    counter = step_counter(prefix, variables_of(prefix, read_index(prefix)))
+    if said is None or counter is None or counter[1] == said.step:
+        return ""
+    path, value = counter
+    return (
+        f"Its name says step {said.step:,}, but {path} is {value:,}: training goes on from step "
+        f"{value:,}."
+    )
 
 
 def _check_output(path: Path) -> None:
