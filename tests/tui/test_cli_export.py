@@ -14,6 +14,7 @@ from json_reference import check
 
 from bundle_writing import array, write
 from command_running import BINARY
+from real_file_systems import make_read_only, small_tmpfs
 from tfckpt_trainer.rundir.paths import RunDirectory
 from waiting import wait_until
 
@@ -112,6 +113,15 @@ def test_a_directory_of_others_needs_the_name_of_the_script(tmp_path):
     done = tfckpt("export", tmp_path, "ckpt-1")
     assert done.returncode == 2
     assert "its script is unknown" in done.stderr
+
+
+def test_a_target_that_cannot_be_written_is_said_before_the_script_is_started(tmp_path):
+    write(tmp_path / "ckpt-1", {"a": array([1.0, 2.0])})
+    with small_tmpfs(tmp_path / "disk") as disk:
+        make_read_only(disk)
+        done = tfckpt("export", tmp_path, "1", "--to", disk / "m.keras", "--", sys.executable)
+    words = f"{disk} cannot be written; choose another path with --to."
+    assert (done.returncode, done.stderr) == (2, f"tfckpt-tui: {words}\n")
 
 
 @pytest.mark.parametrize("checkpoint", [[], ["ckpt-1"]])

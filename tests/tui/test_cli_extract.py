@@ -27,7 +27,7 @@ from bundle_writing import (
     write,
 )
 from command_running import BINARY, Tool
-from real_file_systems import small_tmpfs
+from real_file_systems import make_read_only, small_tmpfs
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
@@ -110,6 +110,7 @@ def test_tensors_are_chosen_by_path_name_and_pattern(tool, run, wanted, names):
         (["ckpt-7", "text"], 2, "text is string; only numeric tensors can be extracted."),
         (["ckpt-9"], 2, "There is no checkpoint ckpt-9"),
         (["ckpt-7", "-o", "no/such.npz"], 2, "no is not a directory; make it with `mkdir -p no`"),
+        (["ckpt-7", "-o", "n" * 256], 1, f"{'n' * 256}: File name too long"),
         (["ckpt-7", "-o", "gs://b/w.npz"], 2, "gs://b/w.npz cannot be an output file"),
     ],
 )
@@ -346,6 +347,29 @@ def test_a_full_disk_is_said_with_what_is_needed_and_nothing_is_left(tool, tmp_p
         assert "Needed: about 2.10 MB; free:" in said.words
         assert f"`tfckpt-tui prune {disk} CKPT --delete`" in said.words
         assert not list(disk.glob("average*"))
+
+
+def test_a_directory_that_cannot_be_written_is_said_without_temporary_names(tool, tmp_path):
+    with small_tmpfs(tmp_path / "disk", megabytes=2) as disk:
+        for step in (1, 2):
+            write(disk / f"ckpt-{step}", {"w": array(np.ones(3) * step)})
+        np.savez(tmp_path / "w.npz", w=np.ones(3))
+        make_read_only(disk)
+        copy = f"Use copies: `tfckpt-tui copy {disk} CKPT DIRECTORY`."
+        output = "Choose another place with --output."
+        for words, advice in (
+            *(
+                (("extract", disk, "1", "--to", kind, "-o", disk / "x"), output)
+                for kind in ArrayFormat
+            ),
+            (("convert", disk, "ckpt-3", tmp_path / "w.npz"), "Name another directory."),
+            (("convert", disk / "new", "ckpt-3", tmp_path / "w.npz"), "Name another directory."),
+            (("average", disk, "1", "2"), copy),
+            (("edit", disk, "1", "--rename", "w", "v", "--yes"), copy),
+        ):
+            said = tool(*words)
+            problem = f"{disk}: Read-only file system. Nothing was written. {advice}\n"
+            assert (said.code, said.words) == (1, f"tfckpt-tui: {problem}")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_tui.services.inspect import Inspection, variables_of
-from tfckpt_tui.services.tensors.disk_room import explain_full_disk
+from tfckpt_tui.services.tensors.write_errors import explain_write_errors
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,12 @@ def extract(
         raise UsageError(f"{name} has no numeric tensors.")
     _check_output(path)
     tensors = {variable.path: variable.entry for variable in choice.variables}
-    advice = "Choose another place with --output, or name fewer tensors."
-    with explain_full_disk(path.parent, choice.size, advice):
+    with explain_write_errors(
+        path.parent,
+        choice.size,
+        if_full="Choose another place with --output, or name fewer tensors.",
+        if_read_only="Choose another place with --output.",
+    ):
         return extract_tensors(run.root / name, found.index, tensors, path, kind, on_read)
 
 
@@ -188,10 +192,14 @@ def _new_checkpoint(directory: Path, name: str, source: Path) -> Iterator[Path]:
     if not source.is_file():
         raise UsageError(f"{source} is not a file; name an npz or a safetensors file.")
     made = [place for place in (root, *root.parents) if not place.exists()]
-    advice = "Name a directory on another disk."
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        with explain_full_disk(root, source.stat().st_size, advice):
+        with explain_write_errors(
+            found,
+            source.stat().st_size,
+            if_full="Name a directory on another disk.",
+            if_read_only="Name another directory.",
+        ):
+            root.mkdir(parents=True, exist_ok=True)
             yield root / name
     except BaseException:
         with suppress(OSError):

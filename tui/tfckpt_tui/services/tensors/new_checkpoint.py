@@ -20,7 +20,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_tui.services.request import FrontEnd
-from tfckpt_tui.services.tensors.disk_room import explain_full_disk
+from tfckpt_tui.services.tensors.write_errors import explain_write_errors
 
 _MOST_TRIED = 1000
 """Default names that are tried."""
@@ -173,7 +173,13 @@ def add_new_checkpoint(
 
         write(writer, show)
 
-    with explain_full_disk(run.root, needed, _advice_on_full_disk(run)):
+    root = shlex.quote(str(run.root))
+    with explain_write_errors(
+        run.root,
+        needed,
+        if_full=_advice_on_full_disk(run),
+        if_read_only=f"Use copies: `tfckpt-tui copy {root} CKPT DIRECTORY`.",
+    ):
         return add_derived_checkpoint(
             run, record, write_touching, workers_of=record.parent, on_verified=on_verified
         )
