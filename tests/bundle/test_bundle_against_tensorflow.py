@@ -471,6 +471,16 @@ def test_a_whole_keras_model_goes_out_and_comes_back(tf, checkpoints, tmp_path):
     )
     for one, other in pairs:
         assert one.numpy().tobytes() == other.numpy().tobytes(), one.path
+    edit = Edit(source, read_object_graph(source.prefix))
+    kernel = next(path for path in numeric if path.startswith("model/") and path.endswith("kernel"))
+    layer = kernel.removesuffix("/kernel")
+    edit.rename(layer, f"{layer.rpartition('/')[0]}/encoder")
+    with BundleWriter(tmp_path / "renamed") as writer:
+        write_edit(writer, edit, source, lambda size: None)
+        writer.commit()
+    third, checkpoint = made()
+    checkpoint.read(str(tmp_path / "renamed")).assert_consumed()
+    assert third.weights[0].numpy().tobytes() == first.weights[0].numpy().tobytes()
     # Without the other checkpoint, the tensors are there under their paths, and for a Keras
     # model that is all: its attributes have other names.
     reader = tf.train.load_checkpoint(str(tmp_path / "plain"))

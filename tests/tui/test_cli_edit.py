@@ -353,8 +353,12 @@ def test_every_command_knows_a_tensor_by_each_of_its_names(tool, tmp_path, monke
 
 def test_names_from_keras_and_escaped_ones_are_told_apart_in_a_rename(tool, tmp_path):
     saved_like_keras(tmp_path)
-    for name in ("model/net/dense/kernel", "model/net"):
-        said = tool("edit", tmp_path, "5", "--rename", name, "x", "--yes")
+    for name, new in [
+        ("model/net/dense/kernel", "x"),
+        ("model/net", "x"),
+        ("model/net/dense/kernel", "model/net/kernel"),
+    ]:
+        said = tool("edit", tmp_path, "5", "--rename", name, new, "--yes")
         assert said.code == 4
         assert "model/net/dense/kernel is held by model/layer-0." in said.words
     said = tool("edit", tmp_path, "5", "--rename", "model/layer-0", "model/first", "--yes")
@@ -364,3 +368,74 @@ def test_names_from_keras_and_escaped_ones_are_told_apart_in_a_rename(tool, tmp_
     words = ("--rename", "a/b", "e", "--rename", "c.d", "f", "--yes")
     assert tool("edit", tmp_path, "ckpt-5", *words).code == 0
     assert {key_of("e"), key_of("f")} <= keys(tmp_path / "edited2-5")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path"),
+    [
+        ("model/net/dense/kernel", "model/net/dense/weights", "model/net/dense/weights"),
+        ("model/net/dense", "model/net/encoder", "model/net/encoder/kernel"),
+        ("model/net", "model/encoder", "model/encoder/dense/kernel"),
+    ],
+)
+def test_variables_are_renamed_by_the_names_that_inspect_shows(tool, tmp_path, old, new, path):
+    """No attribute is called so: all objects stay where TensorFlow looks for them."""
+    saved_like_keras(tmp_path)
+    said = tool("edit", tmp_path, "5", "--rename", old, new, "--yes")
+    assert said.data.splitlines()[0] == (
+        f"{old} becomes {new}; the objects that hold it stay as they are"
+    )
+    prefix = tmp_path / "edited-5"
+    assert verify(prefix).findings == ()
+    shown = tool("inspect", tmp_path, "edited-5", "--json").json["tensors"]
+    assert {one["path"] for one in shown} == {
+        path, f"optimizer/momentums/{path}", "optimizer/_iterations", "a/b", "c.d",
+    }  # fmt: skip
+    assert keys(prefix) == keys(tmp_path / "ckpt-5")
+    graphs = [read_object_graph(tmp_path / name) for name in ("ckpt-5", "edited-5")]
+    children = [sorted(map(sorted, (node.children for node in nodes))) for nodes in graphs]
+    assert children[0] == children[1]
+
+
+def saved_with_layer(root: Path) -> None:
+    """A layer in a list, with variables that its attributes hold, as in a functional model."""
+    nodes = [
+        Object({"model": 1}),
+        Object({"layers": 2}),
+        Object({"0": 3}),
+        Object({"_kernel": 4, "bias": 5}),
+        Object(attributes=[attribute("model/layers/0/_kernel", "dense/kernel")]),
+        Object(attributes=[attribute("model/layers/0/bias", "dense/bias")]),
+    ]
+    tensors = {f"model/layers/0/{name}": array(KERNEL) for name in ("_kernel", "bias")}
+    named = {key_of(path): tensor for path, tensor in tensors.items()}
+    write(root / "ckpt-5", {**named, GRAPH_KEY: graph(nodes)})
+
+
+def test_an_attribute_of_the_same_name_is_renamed_too(tool, tmp_path):
+    saved_with_layer(tmp_path)
+    words = ("--rename", "model/dense/kernel", "model/dense/weights")
+    words += ("--rename", "model/dense/bias", "model/dense/offset")
+    said = tool("edit", tmp_path, "5", *words, "--yes")
+    assert said.data.splitlines()[:2] == [
+        "model/dense/kernel becomes model/dense/weights, held by model/layers/0/_weights instead "
+        "of model/layers/0/_kernel",
+        "model/dense/bias becomes model/dense/offset, held by model/layers/0/offset instead of "
+        "model/layers/0/bias",
+    ]
+    assert keys(tmp_path / "edited-5") == {
+        key_of("model/layers/0/_weights"), key_of("model/layers/0/offset"),
+    }  # fmt: skip
+    shown = tool("inspect", tmp_path, "edited-5", "--json").json["tensors"]
+    assert {one["path"] for one in shown} == {"model/dense/weights", "model/dense/offset"}
+    said = tool("edit", tmp_path, "ckpt-5", "--rename", "model/dense/bias", "model/dense/kernel")
+    assert said.code == 4
+    assert "There is a tensor model/dense/kernel already." in said.words
+
+
+def test_a_slot_variable_is_renamed_by_its_variable_only(tool, tmp_path):
+    saved_like_keras(tmp_path)
+    name = "optimizer/momentums/model/net/dense/kernel"
+    said = tool("edit", tmp_path, "5", "--rename", name, f"{name}2", "--yes")
+    assert said.code == 4
+    assert f"{name} is a slot variable, named after its variable: rename that." in said.words
