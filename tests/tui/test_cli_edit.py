@@ -247,7 +247,7 @@ def test_everything_together_refers_to_names_before_the_edit(tool, run):
         (["--cast", "model/*", "float99"], 2, "float99 is no numeric type of TensorFlow"),
         (["--cast", "model/*", "int32"], 4, "float32, which cannot become int32"),
         (["--cast", "model/*", "float32"], 2, "Nothing would change"),
-        (["--rename", "no/such", "a"], 2, "ckpt-5 has no object or variable at no/such."),
+        (["--rename", "no/such", "a"], 2, "ckpt-5 has no object or variable 'no/such'. List"),
         (["--rename", "model/dense", "step"], 4, "There is an object at step already."),
         (["--rename", "model/dense", "a/b"], 4, "There is no object at a to hold b;"),
         (["--rename", "model", "model/dense/x"], 4, "model cannot be moved into itself"),
@@ -349,6 +349,29 @@ def test_every_command_knows_a_tensor_by_each_of_its_names(tool, tmp_path, monke
     assert said.data == f"{path} becomes {path} of ckpt-9\n"
     said = tool("average", tmp_path, "5", "9", "--json")
     assert {"name": key_of("optimizer/_momentums/0"), "path": path} in said.json["tensors"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["model/net/dense/kernl", "dense/kernel", "Model/Net/Dense/Kernel", "optimizer/iterations"],
+)
+def test_every_command_tells_the_path_that_a_misspelt_name_is_like(tool, tmp_path, name):
+    for step in (5, 9):
+        saved_like_keras(tmp_path, step)
+    near = "optimizer/_iterations" if "iterations" in name else "model/net/dense/kernel"
+    for words in (
+        ["extract", tmp_path, "5", name, "--to", "npz"],
+        ["track", tmp_path, name],
+        ["compare", tmp_path, "5", "9", "--histogram", name],
+        ["edit", tmp_path, "5", "--rename", name, "x"],
+        ["edit", tmp_path, "5", "--drop", name],
+        ["edit", tmp_path, "5", "--cast", name, "float16"],
+        ["edit", tmp_path, "5", "--copy", f"9:{name}", "x"],
+    ):
+        said = tool(*words)
+        assert said.code == 2
+        assert f"{name!r}. Did you mean {near}?" in said.words
+        assert f"with `tfckpt-tui inspect {tmp_path} ckpt-" in said.words
 
 
 def test_names_from_keras_and_escaped_ones_are_told_apart_in_a_rename(tool, tmp_path):

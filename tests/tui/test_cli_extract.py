@@ -106,7 +106,7 @@ def test_tensors_are_chosen_by_path_name_and_pattern(tool, run, wanted, names):
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["ckpt-7", "nothing"], 2, "ckpt-7 has no tensor 'nothing'; list its tensors with"),
+        (["ckpt-7", "nothing"], 2, "ckpt-7 has no tensor 'nothing'. List its tensors with"),
         (["ckpt-7", "text"], 2, "text is string; only numeric tensors can be extracted."),
         (["ckpt-9"], 2, "There is no checkpoint ckpt-9"),
         (["ckpt-7", "-o", "no/such.npz"], 2, "no is not a directory; make it with `mkdir -p no`"),

@@ -134,7 +134,7 @@ def compare(
         unread = {one.name: one.problem for one in read if one.problem}
     differences: list[MeasuredDifference] = []
     if pattern is not None:
-        names = find_differing(found, pattern)
+        names = find_differing(run, found, pattern)
         differences = list(_metered(found, names, difference_of_each(run, found, names)))
     unread |= {one.name: one.problem for one in differences if one.problem}
     known = found.damage

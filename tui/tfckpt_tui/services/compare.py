@@ -14,7 +14,11 @@ from tfckpt_trainer.bundle.analysis.compare import (
 )
 from tfckpt_trainer.bundle.analysis.contents import Role, Variable
 from tfckpt_trainer.bundle.analysis.statistics import Statistics, difference_statistics
-from tfckpt_trainer.bundle.analysis.tensor_names import find_tensors, match_tensors
+from tfckpt_trainer.bundle.analysis.tensor_names import (
+    find_tensors,
+    match_tensors,
+    unknown_tensor,
+)
 from tfckpt_trainer.bundle.index import Index, read_index
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
@@ -144,10 +148,11 @@ def difference_of_each(
             yield MeasuredDifference(name, None, describe_error(error))
 
 
-def find_differing(compared: Comparison, pattern: str) -> list[str]:
+def find_differing(run: RunDirectory, compared: Comparison, pattern: str) -> list[str]:
     """Returns the names of tensors with numbers and one shape that match and differ.
 
     Args:
+        run: The run directory.
         compared: The comparison.
         pattern: The tensors, by path or name, as in `model/*`. Equal ones are left out unless
             they are named.
@@ -158,6 +163,8 @@ def find_differing(compared: Comparison, pattern: str) -> list[str]:
     variables = compared.variables.values()
     named = {one.entry.name for one in find_tensors(variables, pattern)}
     wanted = named or {one.entry.name for one in match_tensors(variables, pattern)}
+    if not wanted and compared.variables:
+        raise unknown_tensor(run.root / compared.after.name, variables, pattern)
     found = []
     for one in compared.tensors:
         before, after = one.before, one.after

@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
-from tfckpt_trainer.bundle.analysis.tensor_names import find_tensors, match_tensors
+from tfckpt_trainer.bundle.analysis.tensor_names import (
+    find_tensors,
+    match_tensors,
+    unknown_tensor,
+)
 from tfckpt_trainer.bundle.deriving.casting import can_be_cast, cast_chunks
 from tfckpt_trainer.bundle.deriving.graph_editor import GraphEditor
 from tfckpt_trainer.bundle.deriving.keras_names import find_attribute, find_named
@@ -184,7 +188,7 @@ class Edit:
             self._graph.rename_tensors(renamed)
             self._graph_changed = True
         elif not any(renamed(name) != name for name in self.tensors):
-            raise UsageError(f"There is no tensor {old}.")
+            raise unknown_tensor(self._source.prefix, self._source.variables, old)
         names = [renamed(name) for name in self.tensors]
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
@@ -231,7 +235,7 @@ class Edit:
         known = [one for one in self._source.variables if one.entry.name in self.tensors]
         found = match_tensors(known, pattern)
         if not found:
-            raise UsageError(f"{self._source.prefix.name} has no tensor {pattern!r}.")
+            raise unknown_tensor(self._source.prefix, self._source.variables, pattern)
         return found
 
     def _emptied(self, keys: set[str], left: list[str]) -> set[str]:
@@ -263,7 +267,9 @@ class Edit:
                     f"{variable.path} is a slot variable, named after its variable: rename that. "
                     f"It is held by {variable.object_path}."
                 )
-        raise UsageError(f"{self._source.prefix.name} has no object or variable at {path}.")
+        raise unknown_tensor(
+            self._source.prefix, self._source.variables, path, "object or variable"
+        )
 
 
 def write_edit(
@@ -309,5 +315,5 @@ def write_edit(
 def _exactly_one(source: EditSource, wanted: str) -> Variable:
     found = find_tensors(source.variables, wanted)
     if not found:
-        raise UsageError(f"{source.prefix.name} has no tensor {wanted!r}.")
+        raise unknown_tensor(source.prefix, source.variables, wanted)
     return found[0]

@@ -74,7 +74,7 @@ def extract(
     'model/*'; by default all numeric tensors. Every tensor is checked against its checksum.
     """
     found = inspect(run, look_up(run, name))
-    choice = choose_tensors(found, tensors)
+    choice = choose_tensors(run, found, tensors)
     suffix = "" if kind == ArrayFormat.NPY else f".{kind}"
     path = output if output is not None else Path(f"{found.checkpoint.name}{suffix}")
     meter = ReadProgress("reading")

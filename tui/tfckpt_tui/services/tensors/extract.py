@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
-from tfckpt_trainer.bundle.analysis.tensor_names import find_tensors, match_tensors
+from tfckpt_trainer.bundle.analysis.tensor_names import (
+    find_tensors,
+    match_tensors,
+    unknown_tensor,
+)
 from tfckpt_trainer.bundle.deriving.convert_like import LikeConversion, write_checkpoint_like
 from tfckpt_trainer.bundle.deriving.edit import EditSource
 from tfckpt_trainer.bundle.exchange.convert import Conversion, write_checkpoint
@@ -44,7 +48,7 @@ class Choice:
         return sum(variable.size for variable in self.variables)
 
 
-def choose_tensors(found: Inspection, wanted: Sequence[str]) -> Choice:
+def choose_tensors(run: RunDirectory, found: Inspection, wanted: Sequence[str]) -> Choice:
     """Returns the tensors with these names, paths or patterns such as `model/*`; or all.
 
     Raises:
@@ -59,11 +63,7 @@ def choose_tensors(found: Inspection, wanted: Sequence[str]) -> Choice:
         exact = find_tensors(found.variables, text)
         matched = exact or match_tensors(found.variables, text)
         if not matched:
-            name = found.checkpoint.name
-            raise UsageError(
-                f"{name} has no tensor {text!r}; list its tensors with "
-                f"`tfckpt-tui inspect RUN {shlex.quote(name)}`."
-            )
+            raise unknown_tensor(run.root / found.checkpoint.name, found.variables, text)
         for variable in matched:
             if is_numeric(variable.entry):
                 chosen[variable.entry.name] = variable

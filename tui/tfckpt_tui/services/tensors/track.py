@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.analysis.statistics import (
@@ -12,7 +14,7 @@ from tfckpt_trainer.bundle.analysis.statistics import (
     difference_statistics,
     statistics,
 )
-from tfckpt_trainer.bundle.analysis.tensor_names import find_tensors
+from tfckpt_trainer.bundle.analysis.tensor_names import find_tensors, nearest_path
 from tfckpt_trainer.bundle.index import Index, TensorEntry, read_index
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.lineage import lineage_of
@@ -82,6 +84,7 @@ def find_tensor(run: RunDirectory, checkpoints: Sequence[Checkpoint], text: str)
     Raises:
         UsageError: No checkpoint has it, or it is not numeric.
     """
+    newest: tuple[Path, tuple[Variable, ...]] | None = None
     for checkpoint in checkpoints:
         if not checkpoint.state.restorable:
             continue
@@ -90,14 +93,20 @@ def find_tensor(run: RunDirectory, checkpoints: Sequence[Checkpoint], text: str)
             variables = variables_of(prefix, read_index(prefix))
         except (BundleError, OSError):
             continue
+        newest = newest or (prefix, variables)
         found = find_tensors(variables, text)
         if found and not is_numeric(found[0].entry):
             raise UsageError(f"{text} is {found[0].entry.dtype}; only numeric tensors are tracked.")
         if found:
             return found[0]
+    if newest is None:
+        raise UsageError(f"No checkpoint of {run.root} can be read, so {text!r} cannot be found.")
+    prefix, variables = newest
+    near = nearest_path(variables, text)
+    root = shlex.quote(str(run.root))
     raise UsageError(
-        f"No checkpoint has a tensor {text!r}; list those of one with "
-        "`tfckpt-tui inspect RUN CKPT`."
+        f"No checkpoint has a tensor {text!r}.{f' Did you mean {near}?' if near else ''} "
+        f"List those of one with `tfckpt-tui inspect {root} {shlex.quote(prefix.name)}`."
     )
 
 
