@@ -21,6 +21,7 @@ from tfckpt_trainer.errors import BundleError, ExitCode, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
+from tfckpt_tui.cli.completion.tensor_names import TensorName
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
     ReadProgress,
@@ -103,6 +104,7 @@ def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_js
 @click.option(
     "--histogram",
     "pattern",
+    type=TensorName("after"),
     is_flag=False,
     flag_value="*",
     metavar="[TENSOR]",

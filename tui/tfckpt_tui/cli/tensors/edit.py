@@ -10,6 +10,7 @@ from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
+from tfckpt_tui.cli.completion.tensor_names import TensorAndType, TensorName
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
     ReadProgress,
@@ -26,6 +27,8 @@ from tfckpt_tui.services.request import FrontEnd
 from tfckpt_tui.services.tensors.edit import Changes, EditPlan, plan_edit
 from tfckpt_tui.services.tensors.edit import edit as write_edit
 
+_TENSOR = TensorName("checkpoint")
+
 
 @click.command()
 @RunArgument
@@ -33,17 +36,24 @@ from tfckpt_tui.services.tensors.edit import edit as write_edit
 @click.option(
     "--rename",
     "renames",
+    type=_TENSOR,
     nargs=2,
     multiple=True,
     metavar="OLD NEW",
     help="Another path for a variable, or for an object with all below it.",
 )
 @click.option(
-    "--drop", "drops", multiple=True, metavar="PATTERN", help="Leave out tensors, as in 'head/*'."
+    "--drop",
+    "drops",
+    type=_TENSOR,
+    multiple=True,
+    metavar="PATTERN",
+    help="Leave out tensors, as in 'head/*'.",
 )
 @click.option(
     "--cast",
     "casts",
+    type=TensorAndType("checkpoint"),
     nargs=2,
     multiple=True,
     metavar="PATTERN DTYPE",
@@ -52,6 +62,7 @@ from tfckpt_tui.services.tensors.edit import edit as write_edit
 @click.option(
     "--copy",
     "copies",
+    type=_TENSOR,
     nargs=2,
     multiple=True,
     metavar="CKPT:TENSOR TENSOR",

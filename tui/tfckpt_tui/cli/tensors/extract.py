@@ -15,6 +15,7 @@ from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT, complete_other_run
+from tfckpt_tui.cli.completion.tensor_names import TensorName
 from tfckpt_tui.cli.main import DirectoryPath, JsonOption, NamedPath, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
     ReadProgress,
@@ -43,7 +44,7 @@ _Path = NamedPath()
 @click.command()
 @RunArgument
 @click.argument("name", type=CHECKPOINT, metavar="CKPT")
-@click.argument("tensors", nargs=-1, metavar="[TENSOR]...")
+@click.argument("tensors", type=TensorName("name"), nargs=-1, metavar="[TENSOR]...")
 @click.option(
     "--to",
     "kind",
