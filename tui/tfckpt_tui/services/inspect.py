@@ -8,13 +8,12 @@ from pathlib import Path
 
 from tfckpt_trainer.bundle.analysis.contents import (
     Variable,
-    describe_tensors,
-    describe_tensors_without_graph,
+    read_variables,
 )
 from tfckpt_trainer.bundle.analysis.statistics import Statistics, statistics
 from tfckpt_trainer.bundle.index import Index, read_index, shard_path
 from tfckpt_trainer.bundle.links import stat_inside
-from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
+from tfckpt_trainer.bundle.object_graph import KEY
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.resumption import ResumedState, find_resumed_state
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
@@ -76,7 +75,7 @@ def inspect(run: RunDirectory, checkpoint: Checkpoint) -> Inspection:
     except (BundleError, OSError) as error:
         back = find_resumed_state(prefix, (), checkpoint.record, lost="index", check=check)
         return Inspection(checkpoint, None, (), None, back, {}, describe_error(error))
-    variables, problem = _variables(prefix, index)
+    variables, problem = read_variables(prefix, index)
     back = find_resumed_state(
         prefix,
         variables,
@@ -117,7 +116,7 @@ def describe_damage(run: RunDirectory, name: str, index: Index) -> dict[str, str
 
 def variables_of(prefix: Path, index: Index) -> tuple[Variable, ...]:
     """Returns the variables, with their roles if the object graph can be read."""
-    return _variables(prefix, index)[0]
+    return read_variables(prefix, index)[0]
 
 
 def _shard_sizes(prefix: Path, count: int) -> list[tuple[str, int | None]]:
@@ -131,16 +130,6 @@ def _shard_sizes(prefix: Path, count: int) -> list[tuple[str, int | None]]:
             size = None
         sizes.append((path.name, size))
     return sizes
-
-
-def _variables(prefix: Path, index: Index) -> tuple[tuple[Variable, ...], str]:
-    """Returns the variables, and why the object graph cannot be read; empty if it can."""
-    if KEY not in index.entries:
-        return describe_tensors(index, None), ""
-    try:
-        return describe_tensors(index, read_object_graph(prefix, index)), ""
-    except (BundleError, OSError) as error:
-        return describe_tensors_without_graph(index), describe_error(error)
 
 
 def statistics_of(
