@@ -708,6 +708,36 @@ def test_whatever_tensorflow_writes_is_read(tf, tmp_path_factory, made):
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    made=st.dictionaries(NAMES, tensors(), min_size=1, max_size=6),
+    shard_size=st.none() | st.integers(1, 2000),
+)
+def test_tensorflow_reads_whatever_is_written(tf, tmp_path_factory, made, shard_size):
+    """Any type, shape, content and name, in any number of data files."""
+    prefix = tmp_path_factory.mktemp("any") / "ckpt"
+    with BundleWriter(prefix, shard_size=shard_size) as writer:
+        for name, (dtype, shape, content) in made.items():
+            if dtype == "string":
+                writer.add_strings(name, content, shape)
+            else:
+                writer.add(name, dtype, shape, [content])
+        writer.commit()
+    reader = tf.train.load_checkpoint(str(prefix))
+    shapes, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    assert {name: (types[name].name, tuple(shapes[name])) for name in shapes} == {
+        name: (dtype, shape) for name, (dtype, shape, _) in made.items()
+    }
+    for name, (dtype, shape, content) in made.items():
+        found = reader.get_tensor(name)
+        if dtype == "string":
+            flat = [found] if shape == () else found.ravel().tolist()
+            assert flat == content
+        else:
+            assert found.tobytes() == content
+    assert verify(prefix).findings == ()
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_tensor_that_is_cut_along_any_dimension_is_read(tf, tmp_path_factory, data):
     """Names with the bytes that their keys must escape, slices of any length, whole dimensions."""

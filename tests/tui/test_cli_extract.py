@@ -7,6 +7,7 @@ import os
 import signal
 import struct
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from bundle_writing import (
 )
 from command_running import BINARY, Tool
 from real_file_systems import make_read_only, small_tmpfs
+from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
@@ -419,6 +421,39 @@ def test_ctrl_c_says_that_nothing_was_written(tmp_path, words):
         _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (130, "tfckpt-tui: Interrupted; nothing was written.\n")
     assert {path for path in tmp_path.iterdir() if path.name != ".tfckpt"} == before
+
+
+MEASURED = """
+import sys
+from tfckpt_tui.cli.main import run
+
+code = run(sys.argv[1:])
+# Not `ru_maxrss`, which a process inherits from the one that started it.
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM:"))
+print(peak.split()[1])
+sys.exit(code)
+"""
+
+
+def test_a_gigabyte_is_extracted_in_less_than_150_megabytes(tmp_path):
+    """The checkpoint is on a sparse file, which takes neither time nor space to make."""
+    size, zeros, checksum = 1 << 30, bytes(1 << 24), 0
+    for _ in range(size // len(zeros)):
+        checksum = crc32c(zeros, checksum)
+    stored = Stored(NUMBERS["float32"], (size // 4,), [], crc=checksum, size=size)
+    write(tmp_path / "ckpt-1", {"w": stored})
+    os.truncate(tmp_path / "ckpt-1.data-00000-of-00001", size)
+    words = ["extract", tmp_path, "1", "--to", "safetensors", "-o", tmp_path / "out"]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURED, *words], capture_output=True, text=True, check=True
+        )
+        assert (tmp_path / "out").stat().st_size > size
+    finally:
+        (tmp_path / "out").unlink(missing_ok=True)
+    said, peak = done.stdout.splitlines()
+    assert said.endswith("out: 1 tensor, 1.07 GB")
+    assert int(peak) * 1024 < 150_000_000
 
 
 def test_ctrl_c_after_the_last_write_names_the_file(tmp_path):
