@@ -462,3 +462,36 @@ def test_a_slot_variable_is_renamed_by_its_variable_only(tool, tmp_path):
     said = tool("edit", tmp_path, "5", "--rename", name, f"{name}2", "--yes")
     assert said.code == 4
     assert f"{name} is a slot variable, named after its variable: rename that." in said.words
+
+
+def test_damage_is_told_by_the_path_that_inspect_shows(tool, tmp_path, monkeypatch):
+    """Not by the name in the index, which is another one for a model of Keras."""
+    for step in (5, 9):
+        saved_like_keras(tmp_path, step)
+    entry = read_index(tmp_path / "ckpt-9").entries[key_of("optimizer/_trainable_variables/0")]
+    data = tmp_path / "ckpt-9.data-00000-of-00001"
+    content = bytearray(data.read_bytes())
+    content[entry.offset] ^= 1
+    data.write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    np.savez("w.npz", **{"a/b": KERNEL[0]})
+    path = "model/net/dense/kernel"
+    for words in (
+        ["extract", tmp_path, "9", "--to", "npz"],
+        ["convert", tmp_path, "new-9", "w.npz", "--like", tmp_path, "9"],
+        ["average", tmp_path, "5", "9"],
+        ["edit", tmp_path, "9", "--drop", "a/b", "--yes"],
+        ["edit", tmp_path, "9", "--cast", path, "float16", "--yes"],
+        ["inspect", tmp_path, "9", "--stats"],
+        ["compare", tmp_path, "5", "9", "--norms"],
+        ["compare", tmp_path, "5", "9", "--histogram"],
+        ["track", tmp_path, path],
+        ["verify", tmp_path, "ckpt-9"],
+    ):
+        said = tool(*words)
+        assert said.code == 1
+        shown = said.data + said.words
+        assert f"{path} does not match its checksum" in shown.replace(f" in {data.name}", ""), words
+        assert "ATTRIBUTES" not in shown
+    said = tool("inspect", tmp_path, "9")
+    assert f"problem     {path} in {data.name} does not match" in said.data

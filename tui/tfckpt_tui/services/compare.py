@@ -24,7 +24,7 @@ from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import BundleError, TfckptError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.services.inspect import describe_damage, variables_of
+from tfckpt_tui.services.inspect import describe_damage, errors_by_path, variables_of
 
 
 @dataclass(frozen=True)
@@ -108,11 +108,12 @@ def compare_checkpoints(run: RunDirectory, before: Checkpoint, after: Checkpoint
     variables: dict[str, Variable] = {}
     damage: dict[str, str] = {}
     for checkpoint, index in zip((before, after), indexes, strict=True):
-        for variable in variables_of(run.root / checkpoint.name, index):
+        own = variables_of(run.root / checkpoint.name, index)
+        for variable in own:
             # If one object graph cannot be read, the other one still has the paths.
             if variable.role is not Role.UNKNOWN or variable.entry.name not in variables:
                 variables[variable.entry.name] = variable
-        damage |= describe_damage(run, checkpoint.name, index)
+        damage |= describe_damage(run, checkpoint.name, index, own)
     return Comparison(before, after, compare(*indexes), indexes, variables, damage)
 
 
@@ -131,7 +132,9 @@ def measure(run: RunDirectory, compared: Comparison) -> Iterator[Measured]:
     for one in compared.tensors:
         if one.difference is Difference.CHANGED:
             try:
-                yield Measured(one.name, measure_change(prefixes, compared.indexes, one))
+                with errors_by_path(compared.variables.values()):
+                    change = measure_change(prefixes, compared.indexes, one)
+                yield Measured(one.name, change)
             except (BundleError, OSError) as error:
                 yield Measured(one.name, None, describe_error(error))
 
@@ -143,7 +146,9 @@ def difference_of_each(
     prefixes = run.root / compared.before.name, run.root / compared.after.name
     for name in names:
         try:
-            yield MeasuredDifference(name, difference_statistics(prefixes, compared.indexes, name))
+            with errors_by_path(compared.variables.values()):
+                found = difference_statistics(prefixes, compared.indexes, name)
+            yield MeasuredDifference(name, found)
         except (BundleError, OSError) as error:
             yield MeasuredDifference(name, None, describe_error(error))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,7 +85,7 @@ def inspect(run: RunDirectory, checkpoint: Checkpoint) -> Inspection:
         check=check,
     )
     has_graph = None if problem else KEY in index.entries
-    damage = describe_damage(run, checkpoint.name, index)
+    damage = describe_damage(run, checkpoint.name, index, variables)
     return Inspection(checkpoint, index, variables, has_graph, back, damage, problem)
 
 
@@ -96,7 +97,9 @@ def _last_check(run: RunDirectory) -> CheckSummary | None:
     return with_stored_check(info, run.root).check if info is not None else None
 
 
-def describe_damage(run: RunDirectory, name: str, index: Index) -> dict[str, str]:
+def describe_damage(
+    run: RunDirectory, name: str, index: Index, variables: Iterable[Variable]
+) -> dict[str, str]:
     """Returns what is known to be wrong with single tensors, by their names.
 
     It comes from a valid verification result, and from tensors beyond the end of a data file.
@@ -104,19 +107,43 @@ def describe_damage(run: RunDirectory, name: str, index: Index) -> dict[str, str
     found = cached_result(run, name)
     findings = found.record.findings if found is not None else ()
     damage = {one.tensor: one.message for one in findings if one.tensor and one.severity == "error"}
+    paths = {one.entry.name: one.path for one in variables}
     sizes = _shard_sizes(run.root / name, index.shard_count)
     for entry in index.stored():
         shard, size = sizes[entry.shard]
         if size is None:
             damage.setdefault(entry.name, f"{shard} is missing")
         elif entry.offset + entry.size > size:
-            damage.setdefault(entry.name, f"{entry.name} reaches beyond the end of {shard}")
+            path = paths.get(entry.name, entry.name)
+            damage.setdefault(entry.name, f"{path} reaches beyond the end of {shard}")
     return damage
 
 
 def variables_of(prefix: Path, index: Index) -> tuple[Variable, ...]:
     """Returns the variables, with their roles if the object graph can be read."""
     return read_variables(prefix, index)[0]
+
+
+@contextmanager
+def errors_by_path(variables: Iterable[Variable]) -> Iterator[None]:
+    """Names a damaged tensor by its path, as `inspect` shows it.
+
+    Args:
+        variables: The tensors that are read.
+
+    Raises:
+        BundleError: One of them is damaged.
+    """
+    try:
+        yield
+    except BundleError as error:
+        named = [one for one in variables if one.entry.name in error.problem]
+        if not named:
+            raise
+        # The name of a tensor may end in that of another.
+        meant = max(named, key=lambda one: len(one.entry.name))
+        problem = error.problem.replace(meant.entry.name, meant.path)
+        raise BundleError(error.file, error.offset, problem) from error
 
 
 def _shard_sizes(prefix: Path, count: int) -> list[tuple[str, int | None]]:
@@ -152,7 +179,8 @@ def statistics_of(
     """
     if found.index is None or not is_numeric(variable.entry):
         return None
-    return statistics(run.root / found.checkpoint.name, found.index, variable.entry, on_read)
+    with errors_by_path([variable]):
+        return statistics(run.root / found.checkpoint.name, found.index, variable.entry, on_read)
 
 
 def _total(group: str, variables: Sequence[Variable]) -> Total:

@@ -20,7 +20,7 @@ from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.inspect import variables_of
+from tfckpt_tui.services.inspect import errors_by_path, variables_of
 from tfckpt_tui.services.request import FrontEnd
 from tfckpt_tui.services.tensors.new_checkpoint import (
     NewName,
@@ -177,14 +177,15 @@ def average(
             for checkpoint, source in zip(plan.checkpoints, plan.sources, strict=True)
         ],
     )
-    record = add_new_checkpoint(
-        run,
-        record_of(plan.new, plan.newest, derivation),
-        lambda writer, show: write_average(writer, plan.sources, show),
-        needed=plan.newest.size,
-        on_read=on_read,
-        on_verified=on_verified,
-    )
+    with errors_by_path([*plan.averaged, *plan.from_newest]):
+        record = add_new_checkpoint(
+            run,
+            record_of(plan.new, plan.newest, derivation),
+            lambda writer, show: write_average(writer, plan.sources, show),
+            needed=plan.newest.size,
+            on_read=on_read,
+            on_verified=on_verified,
+        )
     names = ", ".join(checkpoint.name for checkpoint in plan.checkpoints)
     return record, note(run, record, f"Averaged {names} into {record.name}.", through)
 

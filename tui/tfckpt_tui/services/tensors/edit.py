@@ -14,7 +14,7 @@ from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.inspect import variables_of
+from tfckpt_tui.services.inspect import errors_by_path, variables_of
 from tfckpt_tui.services.request import FrontEnd
 from tfckpt_tui.services.tensors.new_checkpoint import (
     NewName,
@@ -132,14 +132,15 @@ def edit(
 
     sources = [source_facts(run, one) for one in (*plan.others, plan.checkpoint)]
     derivation = Derivation(operation="edit", sources=sources, changes=list(plan.edit.changes))
-    record = add_new_checkpoint(
-        run,
-        record_of(plan.new, plan.checkpoint, derivation),
-        write,
-        needed=plan.edit.size,
-        on_read=on_read,
-        on_verified=on_verified,
-    )
+    with errors_by_path(plan.source.variables):
+        record = add_new_checkpoint(
+            run,
+            record_of(plan.new, plan.checkpoint, derivation),
+            write,
+            needed=plan.edit.size,
+            on_read=on_read,
+            on_verified=on_verified,
+        )
     told = note(run, record, f"Edited {plan.checkpoint.name} into {record.name}.", through)
     return record, tuple(filter(None, [overflow_words(overflown), told]))
 

@@ -26,7 +26,7 @@ from tfckpt_trainer.catalog.resumption import step_counter
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
-from tfckpt_tui.services.inspect import Inspection, variables_of
+from tfckpt_tui.services.inspect import Inspection, errors_by_path, variables_of
 from tfckpt_tui.services.tensors.write_errors import explain_write_errors
 
 
@@ -98,11 +98,14 @@ def extract(
         raise UsageError(f"{name} has no numeric tensors.")
     _check_output(path)
     tensors = {variable.path: variable.entry for variable in choice.variables}
-    with explain_write_errors(
-        path.parent,
-        choice.size,
-        if_full="Choose another place with --output, or name fewer tensors.",
-        if_read_only="Choose another place with --output.",
+    with (
+        explain_write_errors(
+            path.parent,
+            choice.size,
+            if_full="Choose another place with --output, or name fewer tensors.",
+            if_read_only="Choose another place with --output.",
+        ),
+        errors_by_path(choice.variables),
     ):
         return extract_tensors(run.root / name, found.index, tensors, path, kind, on_read)
 
@@ -147,7 +150,7 @@ def convert_like(
         TfckptError: The file or the other checkpoint is damaged.
         OSError: A file cannot be read or written.
     """
-    with _new_checkpoint(directory, name, source) as prefix:
+    with _new_checkpoint(directory, name, source) as prefix, errors_by_path(like.variables):
         return write_checkpoint_like(
             source, prefix, like, shard_size=shard_size, on_progress=on_progress
         )

@@ -22,7 +22,7 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState,
 from tfckpt_trainer.errors import BundleError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats.text import csv_line
-from tfckpt_tui.services.inspect import variables_of
+from tfckpt_tui.services.inspect import errors_by_path, variables_of
 from tfckpt_tui.services.report import Json
 
 _NO_CHECKPOINTS = {CheckpointState.WRITING, CheckpointState.ORPHANED, CheckpointState.TRASHED}
@@ -156,9 +156,10 @@ def track(
             if entry is None or not is_numeric(entry):
                 yield TrackedPoint(checkpoint, problem=f"It has no numeric tensor {tensor.path}.")
                 continue
-            found = statistics(run.root / checkpoint.name, index, entry, histogram=False)
-            before = _before(trained, checkpoint, seen, entry)
-            update = None if before is None else _update(run, before, checkpoint, index, name)
+            with errors_by_path([tensor]):
+                found = statistics(run.root / checkpoint.name, index, entry, histogram=False)
+                before = _before(trained, checkpoint, seen, entry)
+                update = None if before is None else _update(run, before, checkpoint, index, name)
         except (BundleError, OSError) as error:
             yield TrackedPoint(checkpoint, problem=describe_error(error))
             continue
