@@ -150,6 +150,8 @@ def model(tmp_path: Path) -> Path:
         (["edit", "RUN", "9", "--drop", "o"], ["old"]),
         (["edit", "RUN", "9", "--rename", "o"], ["old"]),
         (["edit", "RUN", "9", "--rename", "old", "layer/"], ["layer/bias", "layer/kernel"]),
+        (["edit", "RUN", "10", "--copy", "9:o"], ["9:old"]),
+        (["edit", "RUN", "10", "--copy", "9:old", "h"], ["head"]),
         (["edit", "RUN", "9", "--cast", "layer/b"], ["layer/bias"]),
         (["edit", "RUN", "9", "--cast", "layer/b", "float1"], ["float16"]),
     ],

@@ -56,12 +56,34 @@ class TensorAndType(TensorName):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Returns tensors for the first value, and types for the second."""
-        words = words_of_shell() or []
-        if incomplete and words[-1:] == [incomplete]:
-            words.pop()
-        if words[-1:] and words[-1] in param.opts:
+        if _is_first_value(param, incomplete):
             return super().shell_complete(ctx, param, incomplete)
         return [CompletionItem(name) for name in sorted(ITEM_SIZES) if name.startswith(incomplete)]
+
+
+class CopiedTensor(TensorName):
+    """The two values of `--copy`: a tensor of another checkpoint, and one of this checkpoint."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Returns tensors; for the first value only those after `CKPT:`."""
+        if not _is_first_value(param, incomplete):
+            return super().shell_complete(ctx, param, incomplete)
+        checkpoint, colon, typed = incomplete.partition(":")
+        directory = ctx.params.get("directory") or next(iter(ctx.args), None)
+        if directory is None or not colon:
+            return []
+        paths = paths_in(Path(directory).expanduser(), checkpoint)
+        return [CompletionItem(f"{checkpoint}:{path}") for path in offered_paths(paths, typed)]
+
+
+def _is_first_value(param: click.Parameter, incomplete: str) -> bool:
+    """Whether the first of the values of an option is completed."""
+    words = words_of_shell() or []
+    if incomplete and words[-1:] == [incomplete]:
+        words.pop()
+    return bool(words) and words[-1] in param.opts
 
 
 def paths_in(directory: Path, checkpoint: str) -> list[str]:

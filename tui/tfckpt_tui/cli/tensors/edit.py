@@ -10,7 +10,7 @@ from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
-from tfckpt_tui.cli.completion.tensor_names import TensorAndType, TensorName
+from tfckpt_tui.cli.completion.tensor_names import CopiedTensor, TensorAndType, TensorName
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
     ReadProgress,
@@ -62,7 +62,7 @@ _TENSOR = TensorName("checkpoint")
 @click.option(
     "--copy",
     "copies",
-    type=_TENSOR,
+    type=CopiedTensor("checkpoint"),
     nargs=2,
     multiple=True,
     metavar="CKPT:TENSOR TENSOR",
