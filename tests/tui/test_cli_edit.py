@@ -456,6 +456,19 @@ def test_an_attribute_of_the_same_name_is_renamed_too(tool, tmp_path):
     assert "There is a tensor model/dense/kernel already." in said.words
 
 
+def test_renames_by_names_from_keras_follow_each_other_and_drops(tool, tmp_path):
+    saved_with_layer(tmp_path)
+    words = ["--drop", "model/dense/bias", "--rename", "model/dense/kernel", "model/dense/weights"]
+    words += ["--rename", "model/dense", "model/encoder"]
+    assert tool("edit", tmp_path, "5", *words, "--yes").code == 0
+    shown = tool("inspect", tmp_path, "edited-5", "--json").json["tensors"]
+    assert [one["path"] for one in shown] == ["model/encoder/weights"]
+    words = ["--drop", "model/dense/bias", "--rename", "model/dense/bias", "model/dense/offset"]
+    said = tool("edit", tmp_path, "ckpt-5", *words)
+    assert said.code == 4
+    assert "model/dense/bias is dropped or renamed by the same edit." in said.words
+
+
 def test_a_slot_variable_is_renamed_by_its_variable_only(tool, tmp_path):
     saved_like_keras(tmp_path)
     name = "optimizer/momentums/model/net/dense/kernel"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
-from tfckpt_trainer.bundle.analysis.contents import Variable
+from tfckpt_trainer.bundle.analysis.contents import Role, Variable
 from tfckpt_trainer.bundle.analysis.tensor_names import (
     find_tensors,
     match_tensors,
@@ -73,7 +73,9 @@ class Edit:
             if name != KEY
         }
         self.changes: list[str] = []
+        # By the names of tensors before the edit: their names now, and the paths of variables.
         self._keys = {name: name for name in self.tensors}
+        self._shown = {one.entry.name: one.path for one in source.variables}
 
     @property
     def nodes(self) -> tuple[Node, ...] | None:
@@ -201,7 +203,7 @@ class Edit:
     def _rename_as_keras(self, old: str, new: str) -> None:
         """Gives variables that are known by names from Keras other such names."""
         assert self._graph is not None
-        known = self._source.variables
+        known = self._left()
         named = find_named(known, old)
         if not named:
             self._refuse_path(old)
@@ -221,6 +223,7 @@ class Edit:
             {self._keys[key]: path.removeprefix(child) for key, path in paths.items()}
         )
         self._graph_changed = True
+        self._shown |= paths
         attribute = find_attribute(known, named, last)
         if attribute and self._graph.has(attribute):
             holder, _, held = attribute.rpartition("/")
@@ -230,6 +233,14 @@ class Edit:
             self.changes.append(f"{old} becomes {new}, held by {target} instead of {attribute}")
             return
         self.changes.append(f"{old} becomes {new}; the objects that hold it stay as they are")
+
+    def _left(self) -> list[Variable]:
+        """Returns the variables that were not dropped, with their paths after earlier renames."""
+        return [
+            replace(one, path=self._shown[one.entry.name])
+            for one in self._source.variables
+            if self._keys.get(one.entry.name) in self.tensors
+        ]
 
     def _matching(self, pattern: str) -> list[Variable]:
         known = [one for one in self._source.variables if one.entry.name in self.tensors]
@@ -262,11 +273,14 @@ class Edit:
     def _refuse_path(self, path: str) -> NoReturn:
         """Raises an error about a path where no object is."""
         for variable in self._source.variables:
-            if variable.path == path or variable.path.startswith(f"{path}/"):
-                raise RefusedError(
-                    f"{variable.path} is a slot variable, named after its variable: rename that. "
-                    f"It is held by {variable.object_path}."
-                )
+            if variable.path != path and not variable.path.startswith(f"{path}/"):
+                continue
+            if variable.role is not Role.SLOT:
+                raise RefusedError(f"{variable.path} is dropped or renamed by the same edit.")
+            raise RefusedError(
+                f"{variable.path} is a slot variable, named after its variable: rename that. "
+                f"It is held by {variable.object_path}."
+            )
         raise unknown_tensor(
             self._source.prefix, self._source.variables, path, "object or variable"
         )
