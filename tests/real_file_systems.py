@@ -48,6 +48,11 @@ def small_tmpfs(place: Path, *, megabytes: int = 2, inodes: int = 0) -> Iterator
         subprocess.run(["umount", "--lazy", str(place)], check=True, capture_output=True)
 
 
+def make_read_only(place: Path) -> None:
+    """Mounts the tmpfs at `place` again, so that not even root can write to it."""
+    _mount("-o", "remount,ro", str(place))
+
+
 @contextmanager
 def small_ext4(place: Path, *, megabytes: int = 8) -> Iterator[Path]:
     """Mounts an empty ext4 of `megabytes` at `place`; yields a directory on it."""

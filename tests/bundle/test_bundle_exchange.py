@@ -234,6 +234,43 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path, kind, by_name):
         assert read[0] == read[1]
 
 
+NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
+SHAPES = st.lists(st.integers(0, 4), max_size=4)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), kind=st.sampled_from([ArrayFormat.NPZ, ArrayFormat.SAFETENSORS]))
+def test_any_names_shapes_and_types_come_back(tmp_path_factory, data, kind):
+    """As they were, through a file that the format's own package reads alike."""
+    place = tmp_path_factory.mktemp("any")
+    types = sorted(IN_SAFETENSORS if kind is ArrayFormat.SAFETENSORS else PLAIN)
+    kinds = st.tuples(st.sampled_from(types), SHAPES)
+    made = data.draw(st.dictionaries(NAMES, kinds, min_size=1, max_size=5))
+    random = np.random.default_rng(0)
+    values = {
+        name: random.integers(0, 2, shape).astype(numpy_dtype(dtype))
+        for name, (dtype, shape) in made.items()
+    }
+    write(place / "c", {name: array(one) for name, one in values.items()})
+    extracted(place / "c", place / "file", kind)
+    if kind is ArrayFormat.NPZ:
+        with np.load(place / "file") as found:
+            assert {name: found[name].tobytes() for name in found} == {
+                name: one.tobytes() for name, one in values.items()
+            }
+    else:
+        found = dict(safetensors.deserialize((place / "file").read_bytes()))
+        assert {name: bytes(one["data"]) for name, one in found.items()} == {
+            name: one.tobytes() for name, one in values.items()
+        }
+    write_checkpoint(place / "file", place / "d", by_name=True)
+    entries = read_index(place / "d").entries
+    assert {name: (one.dtype, list(one.shape)) for name, one in entries.items()} == made
+    for name, entry in entries.items():
+        assert read_tensor_bytes(place / "d", entry) == values[name].tobytes()
+    assert verify(place / "d").findings == ()
+
+
 def test_paths_become_objects(tmp_path):
     names = {"model/dense/kernel": 1.0, "model/dense/bias": 2.0, "step": 3.0, "a..b/c.Sd": 4.0,
              "layers.0.weight": 5.0}  # fmt: skip

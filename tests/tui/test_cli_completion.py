@@ -1,4 +1,4 @@
-"""What shells complete: names of checkpoints and run directories."""
+"""What shells complete: names of checkpoints and tensors, and run directories."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from tiny_bundle import write_bundle
 
+from bundle_writing import array, write
 from command_running import BINARY, LIMIT_SECONDS, run_binary
 from tfckpt_tui.cli.completion.checkpoint_names import MOST_OFFERED, names_in, offered
+from tfckpt_tui.cli.completion.tensor_names import offered_paths
 from tfckpt_tui.settings.recent_runs import remember_run
 
 
@@ -123,6 +125,55 @@ def test_run_directories_are_those_of_late_then_those_here(
     for typed in ("mo", "/tm", "./m", "~"):
         assert asked(["ls", typed], directory=here) == [f"dir,{typed}"]
     assert asked(["./m"], directory=here) == ["dir,./m"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Two checkpoints; the older one has another tensor."""
+    root = tmp_path / "model"
+    root.mkdir()
+    tensors = {f"layer/{name}": array([1.0]) for name in ("kernel", "bias")}
+    write(root / "ckpt-10", {**tensors, "head": array([1.0]), "odd\x1b": array([2.0])})
+    write(root / "ckpt-9", {**tensors, "old": array([1.0])})
+    return root
+
+
+@pytest.mark.parametrize(
+    ("words", "offered_words"),
+    [
+        (["extract", "RUN", "ckpt-9", ""], ["layer/bias", "layer/kernel", "old"]),
+        (["extract", "RUN", "9", "old", "layer/k"], ["layer/kernel"]),
+        (["extract", "RUN", "10", "--to", "npz", "he"], ["head"]),
+        (["extract", "RUN", "11", ""], []),
+        (["track", "RUN", ""], ["head", "layer/bias", "layer/kernel"]),
+        (["compare", "RUN", "10", "9", "--histogram", "o"], ["old"]),
+        (["edit", "RUN", "9", "--drop", "o"], ["old"]),
+        (["edit", "RUN", "9", "--rename", "o"], ["old"]),
+        (["edit", "RUN", "9", "--rename", "old", "layer/"], ["layer/bias", "layer/kernel"]),
+        (["edit", "RUN", "10", "--copy", "9:o"], ["9:old"]),
+        (["edit", "RUN", "10", "--copy", "9:old", "h"], ["head"]),
+        (["edit", "RUN", "9", "--cast", "layer/b"], ["layer/bias"]),
+        (["edit", "RUN", "9", "--cast", "layer/b", "float1"], ["float16"]),
+    ],
+)
+def test_tensors_are_completed_from_one_checkpoint(model, words, offered_words) -> None:
+    assert asked([str(model) if word == "RUN" else word for word in words]) == [
+        f"plain,{word}" for word in offered_words
+    ]
+
+
+def test_a_damaged_index_has_no_tensors_to_offer(model: Path) -> None:
+    (model / "ckpt-10.index").write_bytes(b"damaged")
+    assert asked(["track", str(model), ""]) == []
+    assert asked(["extract", str(model), "9", "ol"]) == ["plain,old"]
+
+
+def test_many_tensors_go_on_by_one_part_of_their_path() -> None:
+    paths = [f"model/layer{layer}/w{number}" for layer in range(20) for number in range(50)]
+    assert offered_paths(paths, "mo") == sorted(f"model/layer{layer}/" for layer in range(20))
+    assert len(offered_paths(paths, "model/layer7/")) == 50
+    flat = [f"w{number}" for number in range(1000)]
+    assert offered_paths(flat, "") == [f"w{digit}" for digit in range(10)]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

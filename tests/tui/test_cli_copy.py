@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import pty
+import re
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Callable
@@ -20,9 +23,10 @@ from json_reference import check
 from lost_changes import Tree, recorded, what_may_be_left
 from rundir_factory import RunFactory, two_branches, without_heartbeats
 
-from bundle_writing import array, write
-from command_running import Tool
+from bundle_writing import NUMBERS, Stored, array, write
+from command_running import BINARY, Tool
 from real_file_systems import fill, small_tmpfs
+from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
 from tfckpt_trainer.catalog.commit import begin_save
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
@@ -345,6 +349,71 @@ def test_a_disk_that_runs_full_leaves_no_name_and_the_copy_goes_on(tool, run, tm
         said = tool("copy", run, name, target, "--json")
         assert 0 < said.json["checkpoints"][0]["sent_bytes"] < LARGE
         assert files_of(target, name) == files_of(run, name)
+
+
+class OnTerminal:
+    """The real `tfckpt-tui copy`, with a terminal for its messages."""
+
+    def __init__(self, *words: object) -> None:
+        self._fd, theirs = pty.openpty()
+        self._process = subprocess.Popen(
+            [BINARY, "copy", *map(str, words)], stdout=subprocess.PIPE, stderr=theirs
+        )
+        os.close(theirs)
+        self.said = ""
+
+    def read_until(self, pattern: str) -> None:
+        while not re.search(pattern, self.said):
+            more = self._read()
+            assert more, self.said
+            self.said += more
+
+    def interrupt(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+
+    def end(self) -> int:
+        while more := self._read():
+            self.said += more
+        self._process.communicate(timeout=60)
+        os.close(self._fd)
+        return self._process.returncode
+
+    def _read(self) -> str:
+        try:
+            return os.read(self._fd, 1 << 16).decode()
+        except OSError:
+            return ""
+
+
+def test_each_phase_is_shown_on_a_terminal(run, place):
+    copying = OnTerminal(run, write_large(run), place)
+    assert copying.end() == 0
+    shown = [line for line in re.split(r"[\r\n]|\x1b\[K", copying.said) if line]
+    labels = list(dict.fromkeys(re.sub(r"( …|: \d.*)$", "", line) for line in shown))
+    assert labels == [
+        "verifying large-1", "copying large-1", f"verifying large-1 in {place}"[:78],
+    ]  # fmt: skip
+    assert copying.said.endswith("\x1b[K"), "The line is cleared at the end."
+
+
+def test_progress_is_shown_and_ctrl_c_names_the_command_that_goes_on(run, place):
+    """The checkpoint is on a sparse file, and takes long enough."""
+    size = 1 << 31
+    zeros, checksum = bytes(1 << 24), 0
+    for _ in range(size // len(zeros)):
+        checksum = crc32c(zeros, checksum)
+    stored = Stored(NUMBERS["float32"], (size // 4,), [], crc=checksum, size=size)
+    write(run / "huge-1", {"w": stored})
+    os.truncate(run / "huge-1.data-00000-of-00001", size)
+    copying = OnTerminal(run, "huge-1", place)
+    copying.read_until(r"verifying huge-1: [\d.]+ [MG]B of 2\.15 GB, [\d.]+ [MG]B/s, .+ left")
+    copying.read_until("copying huge-1")
+    copying.interrupt()
+    assert copying.end() == 130
+    command = f"tfckpt-tui copy {run} huge-1 {place}"
+    assert copying.said.endswith(f"\x1b[Ktfckpt-tui: Interrupted. Go on with `{command}`.\r\n")
+    assert named_files(place) == set()
+    shutil.rmtree(place)
 
 
 def test_a_part_that_does_not_match_is_sent_again(tool, run, place):

@@ -79,10 +79,20 @@ def test_a_plan_comes_first_and_changes_nothing(tool, run):
     check("`edit`", found)
     assert found["checkpoint"] == "edited-5"
     assert (found["written"], found["tensors"]) == (False, 3)
+    assert said.words == ""
     said = tool(*words)
     assert said.code == 4
     assert "Give --yes." in said.words
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+def test_a_default_name_that_is_taken_is_said_before_anything_is_written(tool, run):
+    words = ("edit", run, "5", "--drop", "step")
+    assert tool(*words, "--yes").code == 0
+    said = tool("edit", run, "ckpt-5", "--drop", "step", "--dry-run")
+    assert said.words == (
+        "edited-5 is or was the name of another checkpoint, so the new one is edited2-5.\n"
+    )
 
 
 def test_a_renamed_variable_keeps_its_value_and_its_other_paths(tool, run):
@@ -237,7 +247,7 @@ def test_everything_together_refers_to_names_before_the_edit(tool, run):
         (["--cast", "model/*", "float99"], 2, "float99 is no numeric type of TensorFlow"),
         (["--cast", "model/*", "int32"], 4, "float32, which cannot become int32"),
         (["--cast", "model/*", "float32"], 2, "Nothing would change"),
-        (["--rename", "no/such", "a"], 2, "ckpt-5 has no object or variable at no/such."),
+        (["--rename", "no/such", "a"], 2, "ckpt-5 has no object or variable 'no/such'. List"),
         (["--rename", "model/dense", "step"], 4, "There is an object at step already."),
         (["--rename", "model/dense", "a/b"], 4, "There is no object at a to hold b;"),
         (["--rename", "model", "model/dense/x"], 4, "model cannot be moved into itself"),
@@ -341,10 +351,37 @@ def test_every_command_knows_a_tensor_by_each_of_its_names(tool, tmp_path, monke
     assert {"name": key_of("optimizer/_momentums/0"), "path": path} in said.json["tensors"]
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["model/net/dense/kernl", "dense/kernel", "Model/Net/Dense/Kernel", "optimizer/iterations"],
+)
+def test_every_command_tells_the_path_that_a_misspelt_name_is_like(tool, tmp_path, name):
+    for step in (5, 9):
+        saved_like_keras(tmp_path, step)
+    near = "optimizer/_iterations" if "iterations" in name else "model/net/dense/kernel"
+    for words in (
+        ["extract", tmp_path, "5", name, "--to", "npz"],
+        ["track", tmp_path, name],
+        ["compare", tmp_path, "5", "9", "--histogram", name],
+        ["edit", tmp_path, "5", "--rename", name, "x"],
+        ["edit", tmp_path, "5", "--drop", name],
+        ["edit", tmp_path, "5", "--cast", name, "float16"],
+        ["edit", tmp_path, "5", "--copy", f"9:{name}", "x"],
+    ):
+        said = tool(*words)
+        assert said.code == 2
+        assert f"{name!r}. Did you mean {near}?" in said.words
+        assert f"with `tfckpt-tui inspect {tmp_path} ckpt-" in said.words
+
+
 def test_names_from_keras_and_escaped_ones_are_told_apart_in_a_rename(tool, tmp_path):
     saved_like_keras(tmp_path)
-    for name in ("model/net/dense/kernel", "model/net"):
-        said = tool("edit", tmp_path, "5", "--rename", name, "x", "--yes")
+    for name, new in [
+        ("model/net/dense/kernel", "x"),
+        ("model/net", "x"),
+        ("model/net/dense/kernel", "model/net/kernel"),
+    ]:
+        said = tool("edit", tmp_path, "5", "--rename", name, new, "--yes")
         assert said.code == 4
         assert "model/net/dense/kernel is held by model/layer-0." in said.words
     said = tool("edit", tmp_path, "5", "--rename", "model/layer-0", "model/first", "--yes")
@@ -354,3 +391,120 @@ def test_names_from_keras_and_escaped_ones_are_told_apart_in_a_rename(tool, tmp_
     words = ("--rename", "a/b", "e", "--rename", "c.d", "f", "--yes")
     assert tool("edit", tmp_path, "ckpt-5", *words).code == 0
     assert {key_of("e"), key_of("f")} <= keys(tmp_path / "edited2-5")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path"),
+    [
+        ("model/net/dense/kernel", "model/net/dense/weights", "model/net/dense/weights"),
+        ("model/net/dense", "model/net/encoder", "model/net/encoder/kernel"),
+        ("model/net", "model/encoder", "model/encoder/dense/kernel"),
+    ],
+)
+def test_variables_are_renamed_by_the_names_that_inspect_shows(tool, tmp_path, old, new, path):
+    """No attribute is called so: all objects stay where TensorFlow looks for them."""
+    saved_like_keras(tmp_path)
+    said = tool("edit", tmp_path, "5", "--rename", old, new, "--yes")
+    assert said.data.splitlines()[0] == (
+        f"{old} becomes {new}; the objects that hold it stay as they are"
+    )
+    prefix = tmp_path / "edited-5"
+    assert verify(prefix).findings == ()
+    shown = tool("inspect", tmp_path, "edited-5", "--json").json["tensors"]
+    assert {one["path"] for one in shown} == {
+        path, f"optimizer/momentums/{path}", "optimizer/_iterations", "a/b", "c.d",
+    }  # fmt: skip
+    assert keys(prefix) == keys(tmp_path / "ckpt-5")
+    graphs = [read_object_graph(tmp_path / name) for name in ("ckpt-5", "edited-5")]
+    children = [sorted(map(sorted, (node.children for node in nodes))) for nodes in graphs]
+    assert children[0] == children[1]
+
+
+def saved_with_layer(root: Path) -> None:
+    """A layer in a list, with variables that its attributes hold, as in a functional model."""
+    nodes = [
+        Object({"model": 1}),
+        Object({"layers": 2}),
+        Object({"0": 3}),
+        Object({"_kernel": 4, "bias": 5}),
+        Object(attributes=[attribute("model/layers/0/_kernel", "dense/kernel")]),
+        Object(attributes=[attribute("model/layers/0/bias", "dense/bias")]),
+    ]
+    tensors = {f"model/layers/0/{name}": array(KERNEL) for name in ("_kernel", "bias")}
+    named = {key_of(path): tensor for path, tensor in tensors.items()}
+    write(root / "ckpt-5", {**named, GRAPH_KEY: graph(nodes)})
+
+
+def test_an_attribute_of_the_same_name_is_renamed_too(tool, tmp_path):
+    saved_with_layer(tmp_path)
+    words = ("--rename", "model/dense/kernel", "model/dense/weights")
+    words += ("--rename", "model/dense/bias", "model/dense/offset")
+    said = tool("edit", tmp_path, "5", *words, "--yes")
+    assert said.data.splitlines()[:2] == [
+        "model/dense/kernel becomes model/dense/weights, held by model/layers/0/_weights instead "
+        "of model/layers/0/_kernel",
+        "model/dense/bias becomes model/dense/offset, held by model/layers/0/offset instead of "
+        "model/layers/0/bias",
+    ]
+    assert keys(tmp_path / "edited-5") == {
+        key_of("model/layers/0/_weights"), key_of("model/layers/0/offset"),
+    }  # fmt: skip
+    shown = tool("inspect", tmp_path, "edited-5", "--json").json["tensors"]
+    assert {one["path"] for one in shown} == {"model/dense/weights", "model/dense/offset"}
+    said = tool("edit", tmp_path, "ckpt-5", "--rename", "model/dense/bias", "model/dense/kernel")
+    assert said.code == 4
+    assert "There is a tensor model/dense/kernel already." in said.words
+
+
+def test_renames_by_names_from_keras_follow_each_other_and_drops(tool, tmp_path):
+    saved_with_layer(tmp_path)
+    words = ["--drop", "model/dense/bias", "--rename", "model/dense/kernel", "model/dense/weights"]
+    words += ["--rename", "model/dense", "model/encoder"]
+    assert tool("edit", tmp_path, "5", *words, "--yes").code == 0
+    shown = tool("inspect", tmp_path, "edited-5", "--json").json["tensors"]
+    assert [one["path"] for one in shown] == ["model/encoder/weights"]
+    words = ["--drop", "model/dense/bias", "--rename", "model/dense/bias", "model/dense/offset"]
+    said = tool("edit", tmp_path, "ckpt-5", *words)
+    assert said.code == 4
+    assert "model/dense/bias is dropped or renamed by the same edit." in said.words
+
+
+def test_a_slot_variable_is_renamed_by_its_variable_only(tool, tmp_path):
+    saved_like_keras(tmp_path)
+    name = "optimizer/momentums/model/net/dense/kernel"
+    said = tool("edit", tmp_path, "5", "--rename", name, f"{name}2", "--yes")
+    assert said.code == 4
+    assert f"{name} is a slot variable, named after its variable: rename that." in said.words
+
+
+def test_damage_is_told_by_the_path_that_inspect_shows(tool, tmp_path, monkeypatch):
+    """Not by the name in the index, which is another one for a model of Keras."""
+    for step in (5, 9):
+        saved_like_keras(tmp_path, step)
+    entry = read_index(tmp_path / "ckpt-9").entries[key_of("optimizer/_trainable_variables/0")]
+    data = tmp_path / "ckpt-9.data-00000-of-00001"
+    content = bytearray(data.read_bytes())
+    content[entry.offset] ^= 1
+    data.write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    np.savez("w.npz", **{"a/b": KERNEL[0]})
+    path = "model/net/dense/kernel"
+    for words in (
+        ["extract", tmp_path, "9", "--to", "npz"],
+        ["convert", tmp_path, "new-9", "w.npz", "--like", tmp_path, "9"],
+        ["average", tmp_path, "5", "9"],
+        ["edit", tmp_path, "9", "--drop", "a/b", "--yes"],
+        ["edit", tmp_path, "9", "--cast", path, "float16", "--yes"],
+        ["inspect", tmp_path, "9", "--stats"],
+        ["compare", tmp_path, "5", "9", "--norms"],
+        ["compare", tmp_path, "5", "9", "--histogram"],
+        ["track", tmp_path, path],
+        ["verify", tmp_path, "ckpt-9"],
+    ):
+        said = tool(*words)
+        assert said.code == 1
+        shown = said.data + said.words
+        assert f"{path} does not match its checksum" in shown.replace(f" in {data.name}", ""), words
+        assert "ATTRIBUTES" not in shown
+    said = tool("inspect", tmp_path, "9")
+    assert f"problem     {path} in {data.name} does not match" in said.data

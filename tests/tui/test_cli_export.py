@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from json_reference import check
 
 from bundle_writing import array, write
+from command_running import BINARY
+from real_file_systems import make_read_only, small_tmpfs
 from tfckpt_trainer.rundir.paths import RunDirectory
 from waiting import wait_until
 
@@ -111,6 +115,15 @@ def test_a_directory_of_others_needs_the_name_of_the_script(tmp_path):
     assert "its script is unknown" in done.stderr
 
 
+def test_a_target_that_cannot_be_written_is_said_before_the_script_is_started(tmp_path):
+    write(tmp_path / "ckpt-1", {"a": array([1.0, 2.0])})
+    with small_tmpfs(tmp_path / "disk") as disk:
+        make_read_only(disk)
+        done = tfckpt("export", tmp_path, "1", "--to", disk / "m.keras", "--", sys.executable)
+    words = f"{disk} cannot be written; choose another path with --to."
+    assert (done.returncode, done.stderr) == (2, f"tfckpt-tui: {words}\n")
+
+
 @pytest.mark.parametrize("checkpoint", [[], ["ckpt-1"]])
 def test_a_script_of_a_directory_of_others_is_started(tmp_path, checkpoint):
     root = tmp_path / "others"
@@ -120,3 +133,29 @@ def test_a_script_of_a_directory_of_others_is_started(tmp_path, checkpoint):
     done = tfckpt("export", root, *checkpoint, "--to", tmp_path / "m.keras", "--", *command)
     assert "ended with status 3 before its training loop" in done.stderr
     assert "'started'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (signal.SIGINT, "tfckpt-tui: Interrupted; nothing was written.\n"),
+        (signal.SIGTERM, ""),
+        (signal.SIGHUP, ""),
+    ],
+)
+def test_an_export_that_is_ended_ends_its_script_and_leaves_nothing(tmp_path, number, words):
+    root, here = tmp_path / "others", tmp_path / "here"
+    root.mkdir()
+    here.mkdir()
+    write(root / "ckpt-1", {"a": array([1.0, 2.0])})
+    seen = tmp_path / "seen"
+    code = f"import os, time; open({str(seen)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    command = [BINARY, "export", root, "1", "--to", here / "m.keras", "--", sys.executable]
+    with subprocess.Popen([*command, "-c", code], stderr=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: seen.exists() and seen.read_text(), 60, "the start of the script")
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert said.partition("\n")[2] == words
+    assert list(here.iterdir()) == []
+    wait_until(lambda: not psutil.pid_exists(int(seen.read_text())), 60, "the end of the script")

@@ -7,6 +7,7 @@ import os
 import signal
 import struct
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -27,7 +28,8 @@ from bundle_writing import (
     write,
 )
 from command_running import BINARY, Tool
-from real_file_systems import small_tmpfs
+from real_file_systems import make_read_only, small_tmpfs
+from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
@@ -106,10 +108,11 @@ def test_tensors_are_chosen_by_path_name_and_pattern(tool, run, wanted, names):
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["ckpt-7", "nothing"], 2, "ckpt-7 has no tensor 'nothing'; list its tensors with"),
+        (["ckpt-7", "nothing"], 2, "ckpt-7 has no tensor 'nothing'. List its tensors with"),
         (["ckpt-7", "text"], 2, "text is string; only numeric tensors can be extracted."),
         (["ckpt-9"], 2, "There is no checkpoint ckpt-9"),
         (["ckpt-7", "-o", "no/such.npz"], 2, "no is not a directory; make it with `mkdir -p no`"),
+        (["ckpt-7", "-o", "n" * 256], 1, f"{'n' * 256}: File name too long"),
         (["ckpt-7", "-o", "gs://b/w.npz"], 2, "gs://b/w.npz cannot be an output file"),
     ],
 )
@@ -273,6 +276,21 @@ def test_a_changed_file_goes_back_into_the_same_structure(tool, run):
     assert said.json["taken"] == ["step", "text"]
 
 
+def test_a_name_with_another_step_than_the_tensors_is_said(tool, run):
+    """Both numbers are true: the one is where a start looks, the other where training goes on."""
+    assert tool("extract", run, "7", "--to", "npz", "-o", "w.npz").code == 0
+    words = "Its name says step 42, but step is 7: training goes on from step 7."
+    said = tool("convert", run, "ckpt-42", "w.npz")
+    assert f"Done, but: {words}\n" in said.words
+    said = tool("convert", run, "more-42", "w.npz", "--like", run, "ckpt-7", "--json")
+    assert said.json["warning"] == words
+    assert "Done" not in tool("convert", run, "again-7", "w.npz").words
+    shown = tool("inspect", run, "ckpt-42").data
+    assert "step        42 on branch 0, by its name\n" in shown
+    assert "yes  step = 7; the name says 42\n" in shown
+    assert "says" not in tool("inspect", run, "ckpt-7").data
+
+
 def test_names_of_tensorflow_are_known_too_and_types_go_back(tool, run):
     wide = {key_of("model/scale"): np.array([1.0, 2.0, 1e6]), "step": np.int32(9)}
     np.savez("w.npz", **wide)
@@ -333,6 +351,29 @@ def test_a_full_disk_is_said_with_what_is_needed_and_nothing_is_left(tool, tmp_p
         assert not list(disk.glob("average*"))
 
 
+def test_a_directory_that_cannot_be_written_is_said_without_temporary_names(tool, tmp_path):
+    with small_tmpfs(tmp_path / "disk", megabytes=2) as disk:
+        for step in (1, 2):
+            write(disk / f"ckpt-{step}", {"w": array(np.ones(3) * step)})
+        np.savez(tmp_path / "w.npz", w=np.ones(3))
+        make_read_only(disk)
+        copy = f"Use copies: `tfckpt-tui copy {disk} CKPT DIRECTORY`."
+        output = "Choose another place with --output."
+        for words, advice in (
+            *(
+                (("extract", disk, "1", "--to", kind, "-o", disk / "x"), output)
+                for kind in ArrayFormat
+            ),
+            (("convert", disk, "ckpt-3", tmp_path / "w.npz"), "Name another directory."),
+            (("convert", disk / "new", "ckpt-3", tmp_path / "w.npz"), "Name another directory."),
+            (("average", disk, "1", "2"), copy),
+            (("edit", disk, "1", "--rename", "w", "v", "--yes"), copy),
+        ):
+            said = tool(*words)
+            problem = f"{disk}: Read-only file system. Nothing was written. {advice}\n"
+            assert (said.code, said.words) == (1, f"tfckpt-tui: {problem}")
+
+
 @pytest.mark.parametrize(
     ("kind", "number"),
     [
@@ -380,6 +421,39 @@ def test_ctrl_c_says_that_nothing_was_written(tmp_path, words):
         _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (130, "tfckpt-tui: Interrupted; nothing was written.\n")
     assert {path for path in tmp_path.iterdir() if path.name != ".tfckpt"} == before
+
+
+MEASURED = """
+import sys
+from tfckpt_tui.cli.main import run
+
+code = run(sys.argv[1:])
+# Not `ru_maxrss`, which a process inherits from the one that started it.
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM:"))
+print(peak.split()[1])
+sys.exit(code)
+"""
+
+
+def test_a_gigabyte_is_extracted_in_less_than_150_megabytes(tmp_path):
+    """The checkpoint is on a sparse file, which takes neither time nor space to make."""
+    size, zeros, checksum = 1 << 30, bytes(1 << 24), 0
+    for _ in range(size // len(zeros)):
+        checksum = crc32c(zeros, checksum)
+    stored = Stored(NUMBERS["float32"], (size // 4,), [], crc=checksum, size=size)
+    write(tmp_path / "ckpt-1", {"w": stored})
+    os.truncate(tmp_path / "ckpt-1.data-00000-of-00001", size)
+    words = ["extract", tmp_path, "1", "--to", "safetensors", "-o", tmp_path / "out"]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURED, *words], capture_output=True, text=True, check=True
+        )
+        assert (tmp_path / "out").stat().st_size > size
+    finally:
+        (tmp_path / "out").unlink(missing_ok=True)
+    said, peak = done.stdout.splitlines()
+    assert said.endswith("out: 1 tensor, 1.07 GB")
+    assert int(peak) * 1024 < 150_000_000
 
 
 def test_ctrl_c_after_the_last_write_names_the_file(tmp_path):

@@ -1,11 +1,14 @@
-"""Tables that commands print, measured in terminal cells."""
+"""Tables that commands print, measured in terminal cells, and progress."""
 
 from __future__ import annotations
+
+import itertools
+import sys
 
 import pytest
 from rich.cells import cell_len
 
-from tfckpt_tui.cli.output import print_table
+from tfckpt_tui.cli.output import ReadProgress, print_table
 
 NAMES = ["plain", "損失", "한글", "e\u0301te\u0301", "🔥", "👩‍🔬", "☁️", "ｗｉｄｅ"]
 
@@ -19,3 +22,23 @@ def test_columns_line_up_whatever_a_name_is_written_in(
     rows = capsys.readouterr().out.splitlines()[1:]
     starts = {cell_len(row.partition("verified")[0]) for row in rows}
     assert starts == {len("ckpt-100") + 2}
+
+
+def test_sizes_add_up_to_the_progress_that_is_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    seconds = itertools.count()
+    meter = ReadProgress("reading", clock=lambda: next(seconds))
+    add = meter.sum_to(3_000)
+    for _ in range(3):
+        add(1_000)
+    meter.close()
+    shown = capsys.readouterr().err.split("\r\x1b[K")
+    assert shown == [
+        "",
+        "reading: 1.00 KB of 3.00 KB, 1.00 KB/s, 2.0 s left",
+        "reading: 2.00 KB of 3.00 KB, 1.00 KB/s, 1.0 s left",
+        "reading: 3.00 KB of 3.00 KB, 1.00 KB/s, 0 ms left",
+        "",
+    ]

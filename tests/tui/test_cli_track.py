@@ -108,7 +108,7 @@ def test_damage_is_said(tool, run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nothing"], "No checkpoint has a tensor 'nothing'; list those of one with"),
+        (["nothing"], "No checkpoint has a tensor 'nothing'. List those of one with"),
         (["text"], "text is string; only numeric tensors are tracked."),
         (["m/w", "--csv", "--json"], "Give either --csv or --json."),
     ],

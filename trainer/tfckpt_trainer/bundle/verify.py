@@ -5,10 +5,11 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from tfckpt_trainer.bundle.analysis.contents import read_variables
 from tfckpt_trainer.bundle.analysis.finite import FiniteScan, NotFinite, merge_parts
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, read_index, shard_path
@@ -37,7 +38,7 @@ class Verification:
     """The result of a verification.
 
     Attributes:
-        tensors: Number of checked tensors and parts.
+        tensors: Number of checked tensors, without the object graph.
         bytes: Number of bytes read.
         file_checksums: CRC32C of each whole file by name; empty unless requested.
         not_finite: Tensors with NaN or infinite values; empty unless requested.
@@ -106,6 +107,14 @@ def _error(kind: str, path: Path, message: str) -> Finding:
     return Finding("error", kind, path.name, None, message)
 
 
+def _with_path(finding: Finding, paths: Mapping[str, str]) -> Finding:
+    """Returns a finding whose message names its tensor by its path."""
+    name = finding.tensor
+    if name is None or name not in paths or paths[name] == name:
+        return finding
+    return replace(finding, message=finding.message.replace(name, paths[name]))
+
+
 def _is_empty(path: Path) -> bool:
     try:
         seen = stat_inside(path)
@@ -153,7 +162,8 @@ class _Checks:
         self._findings: list[Finding] = []
         self._checksums: dict[str, int] = {}
         self._not_finite: list[NotFinite] = []
-        self._tensors = self._done = 0
+        self._tensors = set[str]()
+        self._done = 0
         count = index.shard_count
         self._paths = [shard_path(prefix, number, count) for number in range(count)]
         self._total = sum(map(_size, self._paths))
@@ -177,12 +187,16 @@ class _Checks:
                     self._findings += graph_findings(self._prefix, self._index)
         except _Cancelled:
             complete = False
+        shown = self._paths_of_tensors()
         return Verification(
-            tuple(self._findings),
-            self._tensors,
+            tuple(_with_path(finding, shown) for finding in self._findings),
+            len(self._tensors - {KEY}),
             self._done + len(content),
             self._checksums,
-            merge_parts(self._not_finite, self._index),
+            tuple(
+                replace(one, path=shown.get(one.tensor, one.tensor))
+                for one in merge_parts(self._not_finite, self._index)
+            ),
             complete,
         )
 
@@ -195,6 +209,13 @@ class _Checks:
         message: str,
     ) -> None:
         self._findings.append(Finding(severity, kind, path.name, tensor, message))
+
+    def _paths_of_tensors(self) -> dict[str, str]:
+        """Returns the paths of tensors by name; nothing if no message needs one."""
+        if not (self._not_finite or any(finding.tensor for finding in self._findings)):
+            return {}
+        variables, _ = read_variables(self._prefix, self._index)
+        return {one.entry.name: one.path for one in variables}
 
     def _by_shard(self) -> list[list[_Stored]]:
         shards: list[list[_Stored]] = [[] for _ in self._paths]
@@ -253,7 +274,7 @@ class _Checks:
             if scan is not None:
                 scan.add(data)
 
-        self._tensors += 1
+        self._tensors.add(entry.name)
         try:
             if compute_checksum(shard, entry, on_chunk) != entry.crc32c:
                 message = f"{entry.name} in {path.name} does not match its checksum"

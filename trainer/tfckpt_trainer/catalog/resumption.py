@@ -9,6 +9,7 @@ from pathlib import Path
 from tfckpt_trainer.bundle.analysis.contents import Role, Variable
 from tfckpt_trainer.bundle.tensors import read_integer
 from tfckpt_trainer.errors import BundleError
+from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.exactness import (
     CheckSummary,
@@ -96,15 +97,26 @@ def _slots(variables: Sequence[Variable]) -> ResumedState:
     return ResumedState(name, False, "it has no optimizer state: momentum starts from zero")
 
 
+def step_counter(prefix: Path, variables: Sequence[Variable]) -> tuple[str, int] | None:
+    """Returns the path and value of the variable that counts steps; None if there is none."""
+    iterations = [v for v in _of(variables, Role.OPTIMIZER) if _is_iterations(v)]
+    for variable in (*_of(variables, Role.STEP), *iterations):
+        value = _value(prefix, variable)
+        if value is not None:
+            return variable.path, value
+    return None
+
+
 def _step(
     prefix: Path, variables: Sequence[Variable], record: CheckpointRecord | None
 ) -> ResumedState:
-    named = _of(variables, Role.STEP)
-    iterations = [v for v in _of(variables, Role.OPTIMIZER) if _is_iterations(v)]
-    for variable in (*named, *iterations):
-        value = _value(prefix, variable)
-        if value is not None:
-            return ResumedState("step", True, f"{variable.path} = {value:,}")
+    counter = step_counter(prefix, variables)
+    if counter is not None:
+        path, value = counter
+        said = parse_checkpoint_name(prefix.name)
+        differs = record is None and said is not None and said.step != value
+        name = f"; the name says {said.step:,}" if said is not None and differs else ""
+        return ResumedState("step", True, f"{path} = {value:,}{name}")
     if record is not None:
         return ResumedState("step", True, f"{record.step:,}, from its record")
     return ResumedState("step", False, "it has no step counter: the step starts at 0")

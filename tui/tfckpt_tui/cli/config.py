@@ -47,7 +47,7 @@ def config(as_json: bool) -> None:
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that completes commands, run directories and checkpoints in a shell.
+    """Print the script that completes commands, directories, checkpoints and tensors in a shell.
 
     For bash: tfckpt-tui completion bash >> ~/.bashrc
 

@@ -13,8 +13,15 @@ from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import JsonOption, NamedPath, RunArgument, on_open_run
 from tfckpt_tui.cli.output import print_json, print_line, print_message
+from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
 from tfckpt_tui.services.choose import find_checkpoint
-from tfckpt_tui.services.export import describe, export_checkpoint, script_of, target_for
+from tfckpt_tui.services.export import (
+    default_target,
+    describe,
+    export_checkpoint,
+    script_of,
+    target_for,
+)
 from tfckpt_tui.services.report import list_checkpoints
 from tfckpt_tui.services.request import DEFAULT_TIMEOUT, FrontEnd, ask
 
@@ -86,15 +93,17 @@ def export(
         if not chosen.restorable:
             raise RefusedError(f"{chosen.name} is {chosen.state.value}: {chosen.problem}")
         name = chosen.name
-    done = export_checkpoint(
-        run,
-        name,
-        wanted,
-        target=target,
-        command=command,
-        through=FrontEnd.COMMAND_LINE,
-        on_progress=print_message,
-    )
+    place = target or default_target(run, name, wanted)
+    with explain_interrupt(place):
+        done = export_checkpoint(
+            run,
+            name,
+            wanted,
+            target=place,
+            command=command,
+            through=FrontEnd.COMMAND_LINE,
+            on_progress=print_message,
+        )
     if as_json:
         print_json(
             {

@@ -21,6 +21,7 @@ from tfckpt_trainer.errors import BundleError, ExitCode, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
+from tfckpt_tui.cli.completion.tensor_names import TensorName
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
     ReadProgress,
@@ -103,6 +104,7 @@ def inspect(run: RunDirectory, name: str | None, wanted: str, stats: bool, as_js
 @click.option(
     "--histogram",
     "pattern",
+    type=TensorName("after"),
     is_flag=False,
     flag_value="*",
     metavar="[TENSOR]",
@@ -134,7 +136,7 @@ def compare(
         unread = {one.name: one.problem for one in read if one.problem}
     differences: list[MeasuredDifference] = []
     if pattern is not None:
-        names = find_differing(found, pattern)
+        names = find_differing(run, found, pattern)
         differences = list(_metered(found, names, difference_of_each(run, found, names)))
     unread |= {one.name: one.problem for one in differences if one.problem}
     known = found.damage
@@ -172,14 +174,8 @@ def _measured(
     figures: Figures = {}
     unread: dict[str, str] = {}
     numeric = [variable for variable in variables if is_numeric(variable.entry)]
-    total, done = sum(variable.size for variable in numeric), 0
     meter = ReadProgress("reading")
-
-    def show(size: int) -> None:
-        nonlocal done
-        done += size
-        meter(done, total)
-
+    show = meter.sum_to(sum(variable.size for variable in numeric))
     try:
         for variable in variables:
             try:
@@ -203,7 +199,8 @@ def _print_inspection(
     print_line(f"checkpoint  {checkpoint.name}, {checkpoint.state.value}")
     if problem:
         print_line(f"problem     {problem}")
-    print_line(f"step        {step} on branch {checkpoint.branch}")
+    by_name = ", by its name" if checkpoint.record is None and checkpoint.step is not None else ""
+    print_line(f"step        {step} on branch {checkpoint.branch}{by_name}")
     print_line(f"saved       {units.local_time(checkpoint.saved_at)} {checkpoint.trigger}".rstrip())
     if checkpoint.record is not None and checkpoint.record.derived is not None:
         _print_derivation(checkpoint.record.derived)

@@ -218,7 +218,7 @@ def main() -> None:
 def _end_by_exception(arguments: list[str]) -> None:
     """Lets a command that writes large files remove half a file when it is told to end."""
     command = next((word for word in arguments if word in _COMMAND_MODULES), "")
-    if not _COMMAND_MODULES.get(command, "").startswith("tensors."):
+    if command != "export" and not _COMMAND_MODULES.get(command, "").startswith("tensors."):
         return
 
     def end(number: int, frame: FrameType | None) -> None:

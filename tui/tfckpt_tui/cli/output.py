@@ -131,6 +131,17 @@ class ReadProgress:
         sys.stderr.write(_CLEAR_LINE + cut(clean(text), _PROGRESS_WIDTH))
         sys.stderr.flush()
 
+    def sum_to(self, total: int) -> Callable[[int], None]:
+        """Returns a function that takes the bytes done since its last call, and shows their sum."""
+        done = 0
+
+        def add(size: int) -> None:
+            nonlocal done
+            done += size
+            self(done, total)
+
+        return add
+
     def close(self) -> None:
         """Clears the line."""
         if self._shown:

@@ -201,7 +201,7 @@ def _not_finite_words(found: NotFinite) -> str:
         if count
     )
     place = ", ".join(map(str, found.first))
-    return f"{found.tensor}: {what} of {found.elements:,} values, the first at [{place}]"
+    return f"{found.path}: {what} of {found.elements:,} values, the first at [{place}]"
 
 
 def _infinite(found: NotFinite) -> str:

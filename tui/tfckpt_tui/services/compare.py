@@ -14,13 +14,17 @@ from tfckpt_trainer.bundle.analysis.compare import (
 )
 from tfckpt_trainer.bundle.analysis.contents import Role, Variable
 from tfckpt_trainer.bundle.analysis.statistics import Statistics, difference_statistics
-from tfckpt_trainer.bundle.analysis.tensor_names import find_tensors, match_tensors
+from tfckpt_trainer.bundle.analysis.tensor_names import (
+    find_tensors,
+    match_tensors,
+    unknown_tensor,
+)
 from tfckpt_trainer.bundle.index import Index, read_index
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import BundleError, TfckptError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.services.inspect import describe_damage, variables_of
+from tfckpt_tui.services.inspect import describe_damage, errors_by_path, variables_of
 
 
 @dataclass(frozen=True)
@@ -104,11 +108,12 @@ def compare_checkpoints(run: RunDirectory, before: Checkpoint, after: Checkpoint
     variables: dict[str, Variable] = {}
     damage: dict[str, str] = {}
     for checkpoint, index in zip((before, after), indexes, strict=True):
-        for variable in variables_of(run.root / checkpoint.name, index):
+        own = variables_of(run.root / checkpoint.name, index)
+        for variable in own:
             # If one object graph cannot be read, the other one still has the paths.
             if variable.role is not Role.UNKNOWN or variable.entry.name not in variables:
                 variables[variable.entry.name] = variable
-        damage |= describe_damage(run, checkpoint.name, index)
+        damage |= describe_damage(run, checkpoint.name, index, own)
     return Comparison(before, after, compare(*indexes), indexes, variables, damage)
 
 
@@ -127,7 +132,9 @@ def measure(run: RunDirectory, compared: Comparison) -> Iterator[Measured]:
     for one in compared.tensors:
         if one.difference is Difference.CHANGED:
             try:
-                yield Measured(one.name, measure_change(prefixes, compared.indexes, one))
+                with errors_by_path(compared.variables.values()):
+                    change = measure_change(prefixes, compared.indexes, one)
+                yield Measured(one.name, change)
             except (BundleError, OSError) as error:
                 yield Measured(one.name, None, describe_error(error))
 
@@ -139,15 +146,18 @@ def difference_of_each(
     prefixes = run.root / compared.before.name, run.root / compared.after.name
     for name in names:
         try:
-            yield MeasuredDifference(name, difference_statistics(prefixes, compared.indexes, name))
+            with errors_by_path(compared.variables.values()):
+                found = difference_statistics(prefixes, compared.indexes, name)
+            yield MeasuredDifference(name, found)
         except (BundleError, OSError) as error:
             yield MeasuredDifference(name, None, describe_error(error))
 
 
-def find_differing(compared: Comparison, pattern: str) -> list[str]:
+def find_differing(run: RunDirectory, compared: Comparison, pattern: str) -> list[str]:
     """Returns the names of tensors with numbers and one shape that match and differ.
 
     Args:
+        run: The run directory.
         compared: The comparison.
         pattern: The tensors, by path or name, as in `model/*`. Equal ones are left out unless
             they are named.
@@ -158,6 +168,8 @@ def find_differing(compared: Comparison, pattern: str) -> list[str]:
     variables = compared.variables.values()
     named = {one.entry.name for one in find_tensors(variables, pattern)}
     wanted = named or {one.entry.name for one in match_tensors(variables, pattern)}
+    if not wanted and compared.variables:
+        raise unknown_tensor(run.root / compared.after.name, variables, pattern)
     found = []
     for one in compared.tensors:
         before, after = one.before, one.after

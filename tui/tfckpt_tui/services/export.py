@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -93,10 +94,13 @@ def export_checkpoint(
         on_progress: Called with a description of each phase.
 
     Raises:
+        UsageError: The directory of the target cannot be written.
         TfckptError: See `tfckpt_trainer.launch.export.export`.
     """
     script = script_of(run, command)
     place = target_for(target, form) if target else default_target(run, checkpoint, form)
+    if place.parent.is_dir() and not os.access(place.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"{place.parent} cannot be written; choose another path with --to.")
     done = export(run, script, checkpoint, form, place, on_progress=on_progress)
     entry = JournalEntry(
         at=time.time(),

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.bundle.analysis.contents import (
     Variable,
-    describe_tensors,
-    describe_tensors_without_graph,
+    read_variables,
 )
 from tfckpt_trainer.bundle.analysis.statistics import Statistics, statistics
 from tfckpt_trainer.bundle.index import Index, read_index, shard_path
 from tfckpt_trainer.bundle.links import stat_inside
-from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
+from tfckpt_trainer.bundle.object_graph import KEY
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.resumption import ResumedState, find_resumed_state
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
@@ -76,7 +76,7 @@ def inspect(run: RunDirectory, checkpoint: Checkpoint) -> Inspection:
     except (BundleError, OSError) as error:
         back = find_resumed_state(prefix, (), checkpoint.record, lost="index", check=check)
         return Inspection(checkpoint, None, (), None, back, {}, describe_error(error))
-    variables, problem = _variables(prefix, index)
+    variables, problem = read_variables(prefix, index)
     back = find_resumed_state(
         prefix,
         variables,
@@ -85,7 +85,7 @@ def inspect(run: RunDirectory, checkpoint: Checkpoint) -> Inspection:
         check=check,
     )
     has_graph = None if problem else KEY in index.entries
-    damage = describe_damage(run, checkpoint.name, index)
+    damage = describe_damage(run, checkpoint.name, index, variables)
     return Inspection(checkpoint, index, variables, has_graph, back, damage, problem)
 
 
@@ -97,7 +97,9 @@ def _last_check(run: RunDirectory) -> CheckSummary | None:
     return with_stored_check(info, run.root).check if info is not None else None
 
 
-def describe_damage(run: RunDirectory, name: str, index: Index) -> dict[str, str]:
+def describe_damage(
+    run: RunDirectory, name: str, index: Index, variables: Iterable[Variable]
+) -> dict[str, str]:
     """Returns what is known to be wrong with single tensors, by their names.
 
     It comes from a valid verification result, and from tensors beyond the end of a data file.
@@ -105,19 +107,43 @@ def describe_damage(run: RunDirectory, name: str, index: Index) -> dict[str, str
     found = cached_result(run, name)
     findings = found.record.findings if found is not None else ()
     damage = {one.tensor: one.message for one in findings if one.tensor and one.severity == "error"}
+    paths = {one.entry.name: one.path for one in variables}
     sizes = _shard_sizes(run.root / name, index.shard_count)
     for entry in index.stored():
         shard, size = sizes[entry.shard]
         if size is None:
             damage.setdefault(entry.name, f"{shard} is missing")
         elif entry.offset + entry.size > size:
-            damage.setdefault(entry.name, f"{entry.name} reaches beyond the end of {shard}")
+            path = paths.get(entry.name, entry.name)
+            damage.setdefault(entry.name, f"{path} reaches beyond the end of {shard}")
     return damage
 
 
 def variables_of(prefix: Path, index: Index) -> tuple[Variable, ...]:
     """Returns the variables, with their roles if the object graph can be read."""
-    return _variables(prefix, index)[0]
+    return read_variables(prefix, index)[0]
+
+
+@contextmanager
+def errors_by_path(variables: Iterable[Variable]) -> Iterator[None]:
+    """Names a damaged tensor by its path, as `inspect` shows it.
+
+    Args:
+        variables: The tensors that are read.
+
+    Raises:
+        BundleError: One of them is damaged.
+    """
+    try:
+        yield
+    except BundleError as error:
+        named = [one for one in variables if one.entry.name in error.problem]
+        if not named:
+            raise
+        # The name of a tensor may end in that of another.
+        meant = max(named, key=lambda one: len(one.entry.name))
+        problem = error.problem.replace(meant.entry.name, meant.path)
+        raise BundleError(error.file, error.offset, problem) from error
 
 
 def _shard_sizes(prefix: Path, count: int) -> list[tuple[str, int | None]]:
@@ -131,16 +157,6 @@ def _shard_sizes(prefix: Path, count: int) -> list[tuple[str, int | None]]:
             size = None
         sizes.append((path.name, size))
     return sizes
-
-
-def _variables(prefix: Path, index: Index) -> tuple[tuple[Variable, ...], str]:
-    """Returns the variables, and why the object graph cannot be read; empty if it can."""
-    if KEY not in index.entries:
-        return describe_tensors(index, None), ""
-    try:
-        return describe_tensors(index, read_object_graph(prefix, index)), ""
-    except (BundleError, OSError) as error:
-        return describe_tensors_without_graph(index), describe_error(error)
 
 
 def statistics_of(
@@ -163,7 +179,8 @@ def statistics_of(
     """
     if found.index is None or not is_numeric(variable.entry):
         return None
-    return statistics(run.root / found.checkpoint.name, found.index, variable.entry, on_read)
+    with errors_by_path([variable]):
+        return statistics(run.root / found.checkpoint.name, found.index, variable.entry, on_read)
 
 
 def _total(group: str, variables: Sequence[Variable]) -> Total:

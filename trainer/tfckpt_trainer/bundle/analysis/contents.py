@@ -12,11 +12,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from operator import attrgetter
+from pathlib import Path
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, is_inexact
 from tfckpt_trainer.bundle.index import Index, TensorEntry
-from tfckpt_trainer.bundle.object_graph import KEY, VALUE_ATTRIBUTE, Node, escaped
+from tfckpt_trainer.bundle.object_graph import (
+    KEY,
+    VALUE_ATTRIBUTE,
+    Node,
+    escaped,
+    read_object_graph,
+)
 from tfckpt_trainer.bundle.structure import component_keys
+from tfckpt_trainer.errors import BundleError, describe_error
 
 _SUFFIX = "/.ATTRIBUTES/"
 _OPTIMIZER_CHILDREN = {"_iterations", "_trainable_variables"}
@@ -99,7 +107,11 @@ def describe_tensors(index: Index, nodes: Sequence[Node] | None) -> tuple[Variab
         for name, entry in index.entries.items()
         if name not in known and name != KEY
     ]
-    return _in_order(_with_unique_paths([*known.values(), *rest]))
+    variables = _with_unique_paths([*known.values(), *rest])
+    # Beside other state, such a scalar is rather a best loss; alone, it is a model that was saved.
+    return _in_order(
+        _with_root_scalars(variables) if all(map(_is_root_scalar, variables)) else variables
+    )
 
 
 def _with_unique_paths(variables: Sequence[Variable]) -> list[Variable]:
@@ -145,6 +157,20 @@ def describe_tensors_without_graph(index: Index) -> tuple[Variable, ...]:
         for name, entry in sorted(index.entries.items())
         if name != KEY
     )
+
+
+def read_variables(prefix: Path, index: Index) -> tuple[tuple[Variable, ...], str]:
+    """Returns all tensors, with their roles if the object graph can be read.
+
+    Returns:
+        The tensors, and why the object graph cannot be read; empty if it can.
+    """
+    if KEY not in index.entries:
+        return describe_tensors(index, None), ""
+    try:
+        return describe_tensors(index, read_object_graph(prefix, index)), ""
+    except (BundleError, OSError) as error:
+        return describe_tensors_without_graph(index), describe_error(error)
 
 
 class _Graph:

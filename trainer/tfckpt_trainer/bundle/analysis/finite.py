@@ -20,10 +20,12 @@ class NotFinite:
     """A tensor with NaN or infinite elements.
 
     Attributes:
+        tensor: Its name.
         nan: Number of NaN elements.
         infinite: Number of infinite elements.
         elements: Number of elements of the tensor.
         first: Index of the first element that is not finite, one number per dimension.
+        path: Its path, as messages show it.
     """
 
     tensor: str
@@ -31,6 +33,7 @@ class NotFinite:
     infinite: int
     elements: int
     first: tuple[int, ...]
+    path: str = ""
 
 
 class FiniteScan:

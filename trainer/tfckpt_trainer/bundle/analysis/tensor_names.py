@@ -6,11 +6,15 @@ matched with both at once would find weights by `optimizer/*`.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.writing.object_graph_builder import variable_path
+from tfckpt_trainer.errors import UsageError
 
 _NAMES: tuple[Callable[[Variable], str], ...] = (
     lambda variable: variable.path,
@@ -52,3 +56,41 @@ def tensors_by_name(variables: Iterable[Variable]) -> dict[str, Variable]:
     """Returns the tensors by all their names; `find_tensors` for many names at once."""
     known = list(variables)
     return {name(one): one for name in reversed(_NAMES) for one in known if name(one)}
+
+
+def nearest_path(variables: Iterable[Variable], text: str) -> str:
+    """Returns the path that a misspelt or shortened name most likely means; empty if none is near.
+
+    Args:
+        variables: The tensors.
+        text: What was written; patterns have no nearest path.
+    """
+    if any(one in text for one in "*?["):
+        return ""
+    paths = list(dict.fromkeys(one.path for one in variables))
+    wanted = text.casefold()
+    containing = [path for path in paths if wanted in path.casefold()] if wanted else []
+    if containing:
+        return min(containing, key=len)
+    by_form = {path.casefold(): path for path in paths}
+    near = get_close_matches(wanted, by_form, n=1)
+    return by_form[near[0]] if near else ""
+
+
+def unknown_tensor(
+    prefix: Path, variables: Iterable[Variable], text: str, what: str = "tensor"
+) -> UsageError:
+    """Returns the error about a tensor that a checkpoint does not have.
+
+    Args:
+        prefix: The checkpoint.
+        variables: Its tensors.
+        text: What was written.
+        what: What was looked for.
+    """
+    near = nearest_path(variables, text)
+    place = f"{shlex.quote(str(prefix.parent))} {shlex.quote(prefix.name)}"
+    return UsageError(
+        f"{prefix.name} has no {what} {text!r}.{f' Did you mean {near}?' if near else ''} "
+        f"List its tensors with `tfckpt-tui inspect {place}`."
+    )

@@ -6,11 +6,17 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
-from tfckpt_trainer.bundle.analysis.contents import Variable
-from tfckpt_trainer.bundle.analysis.tensor_names import find_tensors, match_tensors
+from tfckpt_trainer.bundle.analysis.contents import Role, Variable
+from tfckpt_trainer.bundle.analysis.tensor_names import (
+    find_tensors,
+    match_tensors,
+    unknown_tensor,
+)
 from tfckpt_trainer.bundle.deriving.casting import can_be_cast, cast_chunks
 from tfckpt_trainer.bundle.deriving.graph_editor import GraphEditor
+from tfckpt_trainer.bundle.deriving.keras_names import find_attribute, find_named
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, format_tensor
 from tfckpt_trainer.bundle.exchange.whole_tensors import row_major_chunks
 from tfckpt_trainer.bundle.index import Index, TensorEntry
@@ -67,6 +73,9 @@ class Edit:
             if name != KEY
         }
         self.changes: list[str] = []
+        # By the names of tensors before the edit: their names now, and the paths of variables.
+        self._keys = {name: name for name in self.tensors}
+        self._shown = {one.entry.name: one.path for one in source.variables}
 
     @property
     def nodes(self) -> tuple[Node, ...] | None:
@@ -161,33 +170,83 @@ class Edit:
         old, new = self._object_path(variable_path(old)), variable_path(new)
         if not new or new == old:
             raise UsageError(f"{old} cannot be renamed to {new or 'nothing'}.")
+        if self._graph is not None and not self._graph.has(old):
+            self._rename_as_keras(old, new)
+            return
+        count = self._move(old, new)
+        # The tensors of a variable with several paths keep their names.
+        what = {0: "", 1: " (1 tensor)"}.get(count, f" ({count} tensors)")
+        self.changes.append(f"{old} becomes {new}{what}")
+
+    def _move(self, old: str, new: str) -> int:
+        """Moves an object or a name to another path; returns how many tensors get other names."""
 
         def renamed(name: str) -> str:
             inside = name == old or name.startswith(f"{old}/")
             return f"{new}{name.removeprefix(old)}" if inside else name
 
         if self._graph is not None:
-            self._require_object(old)
             self._graph.move(old, new)
             self._graph.rename_tensors(renamed)
             self._graph_changed = True
         elif not any(renamed(name) != name for name in self.tensors):
-            raise UsageError(f"There is no tensor {old}.")
+            raise unknown_tensor(self._source.prefix, self._source.variables, old)
         names = [renamed(name) for name in self.tensors]
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
             raise RefusedError(f"There is a tensor {twice[0]} already.")
-        count = sum(one != name for one, name in zip(names, self.tensors, strict=True))
+        changed = {one: name for one, name in zip(self.tensors, names, strict=True) if one != name}
         self.tensors = dict(zip(names, self.tensors.values(), strict=True))
-        # The tensors of a variable with several paths keep their names.
-        what = {0: "", 1: " (1 tensor)"}.get(count, f" ({count} tensors)")
-        self.changes.append(f"{old} becomes {new}{what}")
+        self._keys = {known: changed.get(key, key) for known, key in self._keys.items()}
+        return len(changed)
+
+    def _rename_as_keras(self, old: str, new: str) -> None:
+        """Gives variables that are known by names from Keras other such names."""
+        assert self._graph is not None
+        known = self._left()
+        named = find_named(known, old)
+        if not named:
+            self._refuse_path(old)
+        before, _, last = old.rpartition("/")
+        if not before or new.rpartition("/")[0] != before:
+            raise RefusedError(
+                f"{old} is a name from Keras, of which only the last part can be changed: "
+                f"{named[0].path} is held by {named[0].object_path}. To move the object, rename "
+                "that path, or an object above it."
+            )
+        paths = {one.entry.name: f"{new}{one.path.removeprefix(old)}" for one in named}
+        taken = {one.path for one in known} & set(paths.values())
+        if taken:
+            raise RefusedError(f"There is a tensor {min(taken)} already.")
+        child = f"{old.partition('/')[0]}/"
+        self._graph.rename_variables(
+            {self._keys[key]: path.removeprefix(child) for key, path in paths.items()}
+        )
+        self._graph_changed = True
+        self._shown |= paths
+        attribute = find_attribute(known, named, last)
+        if attribute and self._graph.has(attribute):
+            holder, _, held = attribute.rpartition("/")
+            wanted = new.rpartition("/")[2]
+            target = f"{holder}/{'_' if held == f'_{last}' else ''}{wanted}"
+            self._move(attribute, target)
+            self.changes.append(f"{old} becomes {new}, held by {target} instead of {attribute}")
+            return
+        self.changes.append(f"{old} becomes {new}; the objects that hold it stay as they are")
+
+    def _left(self) -> list[Variable]:
+        """Returns the variables that were not dropped, with their paths after earlier renames."""
+        return [
+            replace(one, path=self._shown[one.entry.name])
+            for one in self._source.variables
+            if self._keys.get(one.entry.name) in self.tensors
+        ]
 
     def _matching(self, pattern: str) -> list[Variable]:
         known = [one for one in self._source.variables if one.entry.name in self.tensors]
         found = match_tensors(known, pattern)
         if not found:
-            raise UsageError(f"{self._source.prefix.name} has no tensor {pattern!r}.")
+            raise unknown_tensor(self._source.prefix, self._source.variables, pattern)
         return found
 
     def _emptied(self, keys: set[str], left: list[str]) -> set[str]:
@@ -211,19 +270,20 @@ class Edit:
                 return variable.object_path
         return path
 
-    def _require_object(self, path: str) -> None:
-        """Raises an error if a path is only what Keras calls a variable."""
-        assert self._graph is not None
-        if self._graph.has(path):
-            return
+    def _refuse_path(self, path: str) -> NoReturn:
+        """Raises an error about a path where no object is."""
         for variable in self._source.variables:
-            if variable.path == path or variable.path.startswith(f"{path}/"):
-                raise RefusedError(
-                    f"Objects are renamed by the attributes that hold them, and {path} is a name "
-                    f"from Keras: {variable.path} is held by {variable.object_path}. Rename that "
-                    "path, or an object above it."
-                )
-        raise UsageError(f"{self._source.prefix.name} has no object or variable at {path}.")
+            if variable.path != path and not variable.path.startswith(f"{path}/"):
+                continue
+            if variable.role is not Role.SLOT:
+                raise RefusedError(f"{variable.path} is dropped or renamed by the same edit.")
+            raise RefusedError(
+                f"{variable.path} is a slot variable, named after its variable: rename that. "
+                f"It is held by {variable.object_path}."
+            )
+        raise unknown_tensor(
+            self._source.prefix, self._source.variables, path, "object or variable"
+        )
 
 
 def write_edit(
@@ -269,5 +329,5 @@ def write_edit(
 def _exactly_one(source: EditSource, wanted: str) -> Variable:
     found = find_tensors(source.variables, wanted)
     if not found:
-        raise UsageError(f"{source.prefix.name} has no tensor {wanted!r}.")
+        raise unknown_tensor(source.prefix, source.variables, wanted)
     return found[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tfckpt_trainer.bundle.object_graph import (
@@ -55,6 +55,19 @@ class GraphEditor:
         for number, node in enumerate(self._nodes):
             attributes = tuple(
                 replace(one, checkpoint_key=renamed(one.checkpoint_key)) for one in node.attributes
+            )
+            self._nodes[number] = replace(node, attributes=attributes)
+
+    def rename_variables(self, names: Mapping[str, str]) -> None:
+        """Gives variables other names in the program that saved them.
+
+        Args:
+            names: The new full names, by the names of their tensors.
+        """
+        for number, node in enumerate(self._nodes):
+            attributes = tuple(
+                replace(one, full_name=names.get(one.checkpoint_key, one.full_name))
+                for one in node.attributes
             )
             self._nodes[number] = replace(node, attributes=attributes)
 

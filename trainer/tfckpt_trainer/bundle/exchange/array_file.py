@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -101,8 +101,9 @@ def temporary_path(path: Path) -> Path:
 
 
 def refuse_existing(path: Path) -> None:
-    """Raises a `RefusedError` if `path` exists."""
-    if os.path.lexists(path):
+    """Raises a `RefusedError` if `path` exists, and an `OSError` if it cannot."""
+    with suppress(FileNotFoundError):
+        os.lstat(path)
         raise RefusedError(f"{path} exists; choose another file with --output.")
 
 

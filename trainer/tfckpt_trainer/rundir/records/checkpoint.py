@@ -145,6 +145,11 @@ class CheckpointRecord(SealedDocument, frozen=True, kw_only=True):
     not_finite: dict[str, str] = {}
     derived: Derivation | None = None
 
+    @property
+    def size(self) -> int:
+        """Total size of its files in bytes."""
+        return sum(facts.size for facts in self.files)
+
     def has_file(self, prefix: str) -> bool:
         """Whether files of the workers with this prefix were written."""
         return any(facts.name.endswith(f"/{prefix}.index") for facts in self.files)

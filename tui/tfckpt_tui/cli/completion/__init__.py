@@ -1,4 +1,4 @@
-"""What the shell completes: names of checkpoints, and run directories.
+"""What the shell completes: names of checkpoints and tensors, and run directories.
 
 The script that a shell loads is printed by `cli.config`.
 """

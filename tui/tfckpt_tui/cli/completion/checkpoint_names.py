@@ -93,17 +93,19 @@ def offered(names: Iterable[str], typed: str) -> Sequence[str]:
         steps = {str(parsed.step) for parsed in map(parse_checkpoint_name, known) if parsed}
         found = [step for step in steps if step.startswith(typed)]
     if len(found) <= MOST_OFFERED:
-        return sorted(found, key=_newest_first)
+        return sorted(found, key=newest_first)
     # Never one alone: the shell would take it for a whole name.
-    same = _common_length(min(found), max(found))
+    same = common_length(min(found), max(found))
     return sorted({name[: same + 1] for name in found})[:MOST_OFFERED]
 
 
-def _common_length(one: str, other: str) -> int:
+def common_length(one: str, other: str) -> int:
+    """Returns the number of characters with which both texts begin."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
-def _newest_first(name: str) -> tuple[int, str]:
+def newest_first(name: str) -> tuple[int, str]:
+    """Returns a sort key: names with the highest step first, names without one last."""
     parsed = parse_checkpoint_name(name)
     return (-parsed.step if parsed is not None else 1, name)

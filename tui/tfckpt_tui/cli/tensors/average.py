@@ -72,18 +72,15 @@ def average(
         decay=ema,
         name=name,
     )
-    meter, done = ReadProgress("averaging"), 0
-
-    def show(size: int) -> None:
-        nonlocal done
-        done += size
-        meter(done, plan.size)
-
-    checking = ReadProgress("verifying")
+    meter, checking = ReadProgress("averaging"), ReadProgress("verifying")
     try:
-        with explain_interrupt(index_path(run.root / plan.name)):
+        with explain_interrupt(index_path(run.root / plan.new.name)):
             record, warning = write_average(
-                run, plan, through=FrontEnd.COMMAND_LINE, on_read=show, on_verified=checking
+                run,
+                plan,
+                through=FrontEnd.COMMAND_LINE,
+                on_read=meter.sum_to(plan.size),
+                on_verified=checking,
             )
     finally:
         meter.close()
@@ -103,15 +100,13 @@ def _numbers(text: str) -> list[float]:
         ) from None
 
 
-def _size(record: CheckpointRecord) -> int:
-    return sum(facts.size for facts in record.files)
-
-
 def _print(run: RunDirectory, plan: AveragePlan, record: CheckpointRecord, warning: str) -> None:
     count = units.count(len(plan.averaged), "variable")
-    print_line(f"{record.name}: {count} averaged, {units.size(_size(record))}, verified")
+    print_line(f"{record.name}: {count} averaged, {units.size(record.size)}, verified")
     for checkpoint, source in zip(plan.checkpoints, plan.sources, strict=True):
         print_line(f"  {source.weight:.6g}  {checkpoint.name}")
+    if plan.new.notice:
+        print_message(plan.new.notice)
     if plan.from_newest:
         print_message(f"Taken from {plan.newest.name}: {_named(plan.from_newest)}.")
     if record.per_worker is not None:
@@ -139,7 +134,7 @@ def _data(plan: AveragePlan, record: CheckpointRecord, warning: str) -> Json:
         "checkpoint": record.name,
         "step": record.step,
         "branch": record.branch,
-        "bytes": _size(record),
+        "bytes": record.size,
         "sources": [
             {"name": checkpoint.name, "step": checkpoint.step, "weight": source.weight}
             for checkpoint, source in zip(plan.checkpoints, plan.sources, strict=True)

@@ -10,8 +10,15 @@ from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
+from tfckpt_tui.cli.completion.tensor_names import CopiedTensor, TensorAndType, TensorName
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
-from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_warnings
+from tfckpt_tui.cli.output import (
+    ReadProgress,
+    print_json,
+    print_line,
+    print_message,
+    print_warnings,
+)
 from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
 from tfckpt_tui.cli.trash import confirm
 from tfckpt_tui.formats import units
@@ -20,6 +27,8 @@ from tfckpt_tui.services.request import FrontEnd
 from tfckpt_tui.services.tensors.edit import Changes, EditPlan, plan_edit
 from tfckpt_tui.services.tensors.edit import edit as write_edit
 
+_TENSOR = TensorName("checkpoint")
+
 
 @click.command()
 @RunArgument
@@ -27,17 +36,24 @@ from tfckpt_tui.services.tensors.edit import edit as write_edit
 @click.option(
     "--rename",
     "renames",
+    type=_TENSOR,
     nargs=2,
     multiple=True,
     metavar="OLD NEW",
     help="Another path for a variable, or for an object with all below it.",
 )
 @click.option(
-    "--drop", "drops", multiple=True, metavar="PATTERN", help="Leave out tensors, as in 'head/*'."
+    "--drop",
+    "drops",
+    type=_TENSOR,
+    multiple=True,
+    metavar="PATTERN",
+    help="Leave out tensors, as in 'head/*'.",
 )
 @click.option(
     "--cast",
     "casts",
+    type=TensorAndType("checkpoint"),
     nargs=2,
     multiple=True,
     metavar="PATTERN DTYPE",
@@ -46,6 +62,7 @@ from tfckpt_tui.services.tensors.edit import edit as write_edit
 @click.option(
     "--copy",
     "copies",
+    type=CopiedTensor("checkpoint"),
     nargs=2,
     multiple=True,
     metavar="CKPT:TENSOR TENSOR",
@@ -78,24 +95,23 @@ def edit(
     if not as_json:
         for change in plan.edit.changes:
             print_line(change)
+        if plan.new.notice:
+            print_message(plan.new.notice)
     if dry_run:
         if as_json:
             print_json(_data(plan, None, ()))
         return int(ExitCode.DONE)
     if not yes:
-        confirm(f"Write {plan.name} from {plan.checkpoint.name} with these changes?")
-    meter, done, total = ReadProgress("writing"), 0, plan.edit.size
-
-    def show(size: int) -> None:
-        nonlocal done
-        done += size
-        meter(done, total)
-
-    checking = ReadProgress("verifying")
+        confirm(f"Write {plan.new.name} from {plan.checkpoint.name} with these changes?")
+    meter, checking = ReadProgress("writing"), ReadProgress("verifying")
     try:
-        with explain_interrupt(index_path(run.root / plan.name)):
+        with explain_interrupt(index_path(run.root / plan.new.name)):
             record, warnings = write_edit(
-                run, plan, through=FrontEnd.COMMAND_LINE, on_read=show, on_verified=checking
+                run,
+                plan,
+                through=FrontEnd.COMMAND_LINE,
+                on_read=meter.sum_to(plan.edit.size),
+                on_verified=checking,
             )
     finally:
         meter.close()
@@ -103,7 +119,7 @@ def edit(
         print_json(_data(plan, record, warnings))
     else:
         count = units.count(len(plan.edit.tensors), "tensor")
-        print_line(f"{record.name}: {count}, {units.size(_size(record))}, verified")
+        print_line(f"{record.name}: {count}, {units.size(record.size)}, verified")
         print_warnings(warnings)
     return int(ExitCode.DONE)
 
@@ -115,19 +131,15 @@ def _copy(run: RunDirectory, source: str, target: str) -> tuple[Checkpoint, str,
     return look_up(run, name), tensor, target
 
 
-def _size(record: CheckpointRecord) -> int:
-    return sum(facts.size for facts in record.files)
-
-
 def _data(plan: EditPlan, record: CheckpointRecord | None, warnings: tuple[str, ...]) -> Json:
     return {
-        "checkpoint": plan.name,
+        "checkpoint": plan.new.name,
         "source": plan.checkpoint.name,
-        "step": plan.step,
+        "step": plan.new.step,
         "branch": plan.checkpoint.branch,
         "changes": list(plan.edit.changes),
         "tensors": len(plan.edit.tensors),
-        "bytes": None if record is None else _size(record),
+        "bytes": None if record is None else record.size,
         "written": record is not None,
         "warnings": list(warnings),
     }

@@ -15,6 +15,7 @@ from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT, complete_other_run
+from tfckpt_tui.cli.completion.tensor_names import TensorName
 from tfckpt_tui.cli.main import DirectoryPath, JsonOption, NamedPath, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
     ReadProgress,
@@ -29,7 +30,7 @@ from tfckpt_tui.services.inspect import inspect
 from tfckpt_tui.services.open_run import open_run
 from tfckpt_tui.services.report import look_up
 from tfckpt_tui.services.tensors.edit import overflow_words, source_of
-from tfckpt_tui.services.tensors.extract import Choice, choose_tensors
+from tfckpt_tui.services.tensors.extract import Choice, choose_tensors, step_words
 from tfckpt_tui.services.tensors.extract import convert as write_checkpoint
 from tfckpt_tui.services.tensors.extract import convert_like as write_checkpoint_like
 from tfckpt_tui.services.tensors.extract import extract as write_file
@@ -43,7 +44,7 @@ _Path = NamedPath()
 @click.command()
 @RunArgument
 @click.argument("name", type=CHECKPOINT, metavar="CKPT")
-@click.argument("tensors", nargs=-1, metavar="[TENSOR]...")
+@click.argument("tensors", type=TensorName("name"), nargs=-1, metavar="[TENSOR]...")
 @click.option(
     "--to",
     "kind",
@@ -74,19 +75,14 @@ def extract(
     'model/*'; by default all numeric tensors. Every tensor is checked against its checksum.
     """
     found = inspect(run, look_up(run, name))
-    choice = choose_tensors(found, tensors)
+    choice = choose_tensors(run, found, tensors)
     suffix = "" if kind == ArrayFormat.NPY else f".{kind}"
     path = output if output is not None else Path(f"{found.checkpoint.name}{suffix}")
-    meter, done = ReadProgress("reading"), 0
-
-    def show(size: int) -> None:
-        nonlocal done
-        done += size
-        meter(done, choice.size)
-
+    meter = ReadProgress("reading")
     try:
         with explain_interrupt(path):
-            written = write_file(run, found, choice, path, ArrayFormat(kind), show)
+            shown = meter.sum_to(choice.size)
+            written = write_file(run, found, choice, path, ArrayFormat(kind), shown)
     finally:
         meter.close()
     if as_json:
@@ -153,7 +149,7 @@ def convert(
     limit = None if shard_size is None else shard_size * 1_000_000
     other = None if like is None else _template(*like)
     taken: tuple[Variable, ...] = ()
-    warning = ""
+    overflown = 0
     meter = ReadProgress("writing")
     try:
         with explain_interrupt(index_path(directory.expanduser() / name)):
@@ -165,12 +161,13 @@ def convert(
                 found = write_checkpoint_like(
                     directory, name, source, other, shard_size=limit, on_progress=meter
                 )
-                written, taken = found.written, found.taken
-                warning = overflow_words(found.overflown)
+                written, taken, overflown = found.written, found.taken, found.overflown
     except FileNotFoundError as error:
         raise UsageError(f"{error.filename} does not exist.") from error
     finally:
         meter.close()
+    new = directory.expanduser() / name
+    warnings = [words for words in (overflow_words(overflown), step_words(new)) if words]
     if as_json:
         print_json(
             {
@@ -179,7 +176,7 @@ def convert(
                 "tensors": written.tensors,
                 "bytes": written.bytes,
                 "taken": [variable.path for variable in taken],
-                "warning": warning,
+                "warning": " ".join(warnings),
             }
         )
         return int(ExitCode.DONE)
@@ -189,7 +186,7 @@ def convert(
         print_message(f"Taken from {other.prefix.name}: {_named(taken)}.")
     place = shlex.quote(str(directory))
     print_message(f"Check it with `tfckpt-tui verify {place} {shlex.quote(name)}`.")
-    print_warnings([warning] if warning else [])
+    print_warnings(warnings)
     return int(ExitCode.DONE)
 
 

@@ -6,6 +6,7 @@ import click
 
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.cli.completion.tensor_names import TensorName
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import StepProgress, print_json, print_line, print_table
 from tfckpt_tui.formats import units
@@ -21,7 +22,7 @@ from tfckpt_tui.services.tensors.track import track as follow
 
 @click.command()
 @RunArgument
-@click.argument("tensor", metavar="TENSOR")
+@click.argument("tensor", type=TensorName(), metavar="TENSOR")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV to standard output.")
 @JsonOption
 @on_open_run

@@ -15,19 +15,17 @@ from tfckpt_trainer.bundle.deriving.average import (
     write_average,
 )
 from tfckpt_trainer.bundle.index import read_index
-from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
-from tfckpt_trainer.catalog.derived import add_derived_checkpoint
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.inspect import variables_of
+from tfckpt_tui.services.inspect import errors_by_path, variables_of
 from tfckpt_tui.services.request import FrontEnd
-from tfckpt_tui.services.tensors.disk_room import explain_full_disk
 from tfckpt_tui.services.tensors.new_checkpoint import (
-    advice_on_full_disk,
-    name_and_step,
+    NewName,
+    add_new_checkpoint,
+    choose_name,
     note,
     record_of,
     require_restorable,
@@ -45,15 +43,14 @@ class AveragePlan:
     """An average that can be written.
 
     Attributes:
-        name: The new checkpoint.
+        new: The name and step of the new checkpoint.
         checkpoints: The checkpoints, oldest first, with their weights in `sources`.
         averaged: The variables that are averaged.
         from_newest: The variables that are taken from the newest checkpoint.
         batch_statistics: Moving means and variances of batch normalization among them.
     """
 
-    name: str
-    step: int
+    new: NewName
     checkpoints: tuple[Checkpoint, ...]
     sources: tuple[AverageSource, ...]
     averaged: tuple[Variable, ...]
@@ -145,10 +142,8 @@ def plan_average(
     variables = variables_of(sources[-1].prefix, sources[-1].index)
     _refuse_differences(sources)
     averaged = tuple(one for one in variables if is_averaged(one.entry))
-    new_name, step = name_and_step(run, "average", ordered[-1], name)
     return AveragePlan(
-        name=new_name,
-        step=step,
+        new=choose_name(run, "average", ordered[-1], name),
         checkpoints=tuple(ordered),
         sources=sources,
         averaged=averaged,
@@ -175,14 +170,6 @@ def average(
         TfckptError: A checkpoint is damaged.
         OSError: A file cannot be read or written.
     """
-
-    def write(writer: BundleWriter, touch: Callable[[], None]) -> None:
-        def show(size: int) -> None:
-            touch()
-            on_read(size)
-
-        write_average(writer, plan.sources, show)
-
     derivation = Derivation(
         operation="average",
         sources=[
@@ -190,12 +177,13 @@ def average(
             for checkpoint, source in zip(plan.checkpoints, plan.sources, strict=True)
         ],
     )
-    with explain_full_disk(run.root, plan.newest.size, advice_on_full_disk(run)):
-        record = add_derived_checkpoint(
+    with errors_by_path([*plan.averaged, *plan.from_newest]):
+        record = add_new_checkpoint(
             run,
-            record_of(plan.name, plan.step, plan.newest, derivation),
-            write,
-            workers_of=plan.newest.name,
+            record_of(plan.new, plan.newest, derivation),
+            lambda writer, show: write_average(writer, plan.sources, show),
+            needed=plan.newest.size,
+            on_read=on_read,
             on_verified=on_verified,
         )
     names = ", ".join(checkpoint.name for checkpoint in plan.checkpoints)

@@ -9,18 +9,17 @@ from tfckpt_trainer.bundle.deriving.edit import Edit, EditSource, write_edit
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import KEY, has_registered_savers, read_object_graph
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
-from tfckpt_trainer.catalog.derived import add_derived_checkpoint
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.inspect import variables_of
+from tfckpt_tui.services.inspect import errors_by_path, variables_of
 from tfckpt_tui.services.request import FrontEnd
-from tfckpt_tui.services.tensors.disk_room import explain_full_disk
 from tfckpt_tui.services.tensors.new_checkpoint import (
-    advice_on_full_disk,
-    name_and_step,
+    NewName,
+    add_new_checkpoint,
+    choose_name,
     note,
     record_of,
     require_restorable,
@@ -55,12 +54,11 @@ class EditPlan:
     """An edit that can be written.
 
     Attributes:
-        name: The new checkpoint.
+        new: The name and step of the new checkpoint.
         others: The checkpoints that tensors are copied from.
     """
 
-    name: str
-    step: int
+    new: NewName
     checkpoint: Checkpoint
     others: tuple[Checkpoint, ...]
     source: EditSource
@@ -104,8 +102,8 @@ def plan_edit(
         edit.rename(old, new)
     if not edit.changes:
         raise UsageError("Nothing would change: every tensor has that type already.")
-    new_name, step = name_and_step(run, "edited", checkpoint, name)
-    return EditPlan(new_name, step, checkpoint, tuple(others.values()), source, edit)
+    named = choose_name(run, "edited", checkpoint, name)
+    return EditPlan(named, checkpoint, tuple(others.values()), source, edit)
 
 
 def edit(
@@ -128,23 +126,19 @@ def edit(
     """
     overflown = 0
 
-    def write(writer: BundleWriter, touch: Callable[[], None]) -> None:
+    def write(writer: BundleWriter, show: Callable[[int], None]) -> None:
         nonlocal overflown
-
-        def show(size: int) -> None:
-            touch()
-            on_read(size)
-
         overflown = write_edit(writer, plan.edit, plan.source, show)
 
     sources = [source_facts(run, one) for one in (*plan.others, plan.checkpoint)]
     derivation = Derivation(operation="edit", sources=sources, changes=list(plan.edit.changes))
-    with explain_full_disk(run.root, plan.edit.size, advice_on_full_disk(run)):
-        record = add_derived_checkpoint(
+    with errors_by_path(plan.source.variables):
+        record = add_new_checkpoint(
             run,
-            record_of(plan.name, plan.step, plan.checkpoint, derivation),
+            record_of(plan.new, plan.checkpoint, derivation),
             write,
-            workers_of=plan.checkpoint.name,
+            needed=plan.edit.size,
+            on_read=on_read,
             on_verified=on_verified,
         )
     told = note(run, record, f"Edited {plan.checkpoint.name} into {record.name}.", through)

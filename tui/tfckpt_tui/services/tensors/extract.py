@@ -10,18 +10,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
-from tfckpt_trainer.bundle.analysis.tensor_names import find_tensors, match_tensors
+from tfckpt_trainer.bundle.analysis.tensor_names import (
+    find_tensors,
+    match_tensors,
+    unknown_tensor,
+)
 from tfckpt_trainer.bundle.deriving.convert_like import LikeConversion, write_checkpoint_like
 from tfckpt_trainer.bundle.deriving.edit import EditSource
 from tfckpt_trainer.bundle.exchange.convert import Conversion, write_checkpoint
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, Extraction, extract_tensors
+from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.derived import require_free_name
+from tfckpt_trainer.catalog.resumption import step_counter
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
-from tfckpt_tui.services.inspect import Inspection
-from tfckpt_tui.services.tensors.disk_room import explain_full_disk
+from tfckpt_tui.services.inspect import Inspection, errors_by_path, variables_of
+from tfckpt_tui.services.tensors.write_errors import explain_write_errors
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ class Choice:
         return sum(variable.size for variable in self.variables)
 
 
-def choose_tensors(found: Inspection, wanted: Sequence[str]) -> Choice:
+def choose_tensors(run: RunDirectory, found: Inspection, wanted: Sequence[str]) -> Choice:
     """Returns the tensors with these names, paths or patterns such as `model/*`; or all.
 
     Raises:
@@ -57,11 +63,7 @@ def choose_tensors(found: Inspection, wanted: Sequence[str]) -> Choice:
         exact = find_tensors(found.variables, text)
         matched = exact or match_tensors(found.variables, text)
         if not matched:
-            name = found.checkpoint.name
-            raise UsageError(
-                f"{name} has no tensor {text!r}; list its tensors with "
-                f"`tfckpt-tui inspect RUN {shlex.quote(name)}`."
-            )
+            raise unknown_tensor(run.root / found.checkpoint.name, found.variables, text)
         for variable in matched:
             if is_numeric(variable.entry):
                 chosen[variable.entry.name] = variable
@@ -96,8 +98,15 @@ def extract(
         raise UsageError(f"{name} has no numeric tensors.")
     _check_output(path)
     tensors = {variable.path: variable.entry for variable in choice.variables}
-    advice = "Choose another place with --output, or name fewer tensors."
-    with explain_full_disk(path.parent, choice.size, advice):
+    with (
+        explain_write_errors(
+            path.parent,
+            choice.size,
+            if_full="Choose another place with --output, or name fewer tensors.",
+            if_read_only="Choose another place with --output.",
+        ),
+        errors_by_path(choice.variables),
+    ):
         return extract_tensors(run.root / name, found.index, tensors, path, kind, on_read)
 
 
@@ -141,10 +150,28 @@ def convert_like(
         TfckptError: The file or the other checkpoint is damaged.
         OSError: A file cannot be read or written.
     """
-    with _new_checkpoint(directory, name, source) as prefix:
+    with _new_checkpoint(directory, name, source) as prefix, errors_by_path(like.variables):
         return write_checkpoint_like(
             source, prefix, like, shard_size=shard_size, on_progress=on_progress
         )
+
+
+def step_words(prefix: Path) -> str:
+    """Returns a sentence if a checkpoint counts other steps than its name says; else empty.
+
+    Raises:
+        BundleError: Its index is damaged.
+        OSError: It cannot be read.
+    """
+    said = parse_checkpoint_name(prefix.name)
+    counter = step_counter(prefix, variables_of(prefix, read_index(prefix)))
+    if said is None or counter is None or counter[1] == said.step:
+        return ""
+    path, value = counter
+    return (
+        f"Its name says step {said.step:,}, but {path} is {value:,}: training goes on from step "
+        f"{value:,}."
+    )
 
 
 def _check_output(path: Path) -> None:
@@ -168,10 +195,14 @@ def _new_checkpoint(directory: Path, name: str, source: Path) -> Iterator[Path]:
     if not source.is_file():
         raise UsageError(f"{source} is not a file; name an npz or a safetensors file.")
     made = [place for place in (root, *root.parents) if not place.exists()]
-    advice = "Name a directory on another disk."
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        with explain_full_disk(root, source.stat().st_size, advice):
+        with explain_write_errors(
+            found,
+            source.stat().st_size,
+            if_full="Name a directory on another disk.",
+            if_read_only="Name another directory.",
+        ):
+            root.mkdir(parents=True, exist_ok=True)
             yield root / name
     except BaseException:
         with suppress(OSError):

@@ -1,13 +1,16 @@
-"""Name, record and event log entry of a checkpoint that is made from others."""
+"""Name, record, files and event log entry of a checkpoint that is made from others."""
 
 from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
-from tfckpt_trainer.catalog.derived import require_free_name
+from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
+from tfckpt_trainer.catalog.derived import add_derived_checkpoint, require_free_name
 from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
@@ -17,17 +20,10 @@ from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.tensors.write_errors import explain_write_errors
 
 _MOST_TRIED = 1000
 """Default names that are tried."""
-
-
-def advice_on_full_disk(run: RunDirectory) -> str:
-    """Returns what to do if a new checkpoint of a run does not fit."""
-    root = shlex.quote(str(run.root))
-    if trashed_bytes(run):
-        return f"Free space with `tfckpt-tui trash {root} empty`."
-    return f"Free space on this disk, such as with `tfckpt-tui prune {root} CKPT --delete`."
 
 
 def require_restorable(checkpoint: Checkpoint) -> None:
@@ -39,9 +35,29 @@ def require_restorable(checkpoint: Checkpoint) -> None:
         )
 
 
-def name_and_step(
-    run: RunDirectory, word: str, newest: Checkpoint, name: str | None
-) -> tuple[str, int]:
+@dataclass(frozen=True)
+class NewName:
+    """Name and step of a new checkpoint.
+
+    Attributes:
+        taken: The default name that it would have, if that is taken; otherwise empty.
+    """
+
+    name: str
+    step: int
+    taken: str = ""
+
+    @property
+    def notice(self) -> str:
+        """A sentence about the name that is taken; empty if none is."""
+        if not self.taken:
+            return ""
+        return (
+            f"{self.taken} is or was the name of another checkpoint, so the new one is {self.name}."
+        )
+
+
+def choose_name(run: RunDirectory, word: str, newest: Checkpoint, name: str | None) -> NewName:
     """Returns the name and step of a new checkpoint that is made from `newest`.
 
     Args:
@@ -59,7 +75,7 @@ def name_and_step(
         require_free_name(run, name)
         said = parse_checkpoint_name(name)
         if newest.step is None and said is not None:
-            return name, said.step
+            return NewName(name, said.step)
         if newest.step is None:
             raise UsageError(
                 f"The step of {newest.name} is unknown: it has no record and no step in its name. "
@@ -71,28 +87,29 @@ def name_and_step(
                 f"{newest.step} of branch {newest.branch}, as {newest.name} has. Choose a name "
                 f"such as {word}{branch}-{newest.step}."
             )
-        return name, newest.step
+        return NewName(name, newest.step)
     if newest.step is None:
         raise UsageError(
             f"The step of {newest.name} is unknown: it has no record and no step in its name. "
             f"Choose a name that ends in the step, such as --name {word}-500."
         )
+    usual = f"{word}{branch}-{newest.step}"
     for number in range(1, _MOST_TRIED):
-        free = f"{word}{'' if number == 1 else number}{branch}-{newest.step}"
+        free = usual if number == 1 else f"{word}{number}{branch}-{newest.step}"
         try:
             require_free_name(run, free)
         except RefusedError:
             continue
-        return free, newest.step
+        return NewName(free, newest.step, taken="" if free == usual else usual)
     raise RefusedError("All default names are taken; choose one with --name.")
 
 
-def record_of(name: str, step: int, newest: Checkpoint, derivation: Derivation) -> CheckpointRecord:
+def record_of(new: NewName, newest: Checkpoint, derivation: Derivation) -> CheckpointRecord:
     """Returns the record of a checkpoint made from others; its place is beside the newest."""
     known = newest.record
     return CheckpointRecord(
-        name=name,
-        step=step,
+        name=new.name,
+        step=new.step,
         branch=newest.branch,
         sequence=newest.sequence or 0,
         saved_at=time.time(),
@@ -119,6 +136,61 @@ def source_facts(
     return SourceFacts(
         name=checkpoint.name, step=checkpoint.step, weight=weight, index_crc32c=checksum
     )
+
+
+def add_new_checkpoint(
+    run: RunDirectory,
+    record: CheckpointRecord,
+    write: Callable[[BundleWriter, Callable[[int], None]], None],
+    *,
+    needed: int,
+    on_read: Callable[[int], None],
+    on_verified: Callable[[int, int], None],
+) -> CheckpointRecord:
+    """Writes a checkpoint, verifies it, and adds it with the workers' own state of its parent.
+
+    Args:
+        run: The run directory.
+        record: Its record, from `record_of`.
+        write: Writes the tensors; calls the second argument with bytes read since the last call.
+        needed: About how many bytes it takes.
+        on_read: Called with bytes read since the last call.
+        on_verified: Called with bytes verified and in total.
+
+    Returns:
+        The record as it was stored.
+
+    Raises:
+        RefusedError: The name was taken in the meantime.
+        TfckptError: A source is damaged, or the disk is full.
+        OSError: A file cannot be read or written.
+    """
+
+    def write_touching(writer: BundleWriter, touch: Callable[[], None]) -> None:
+        def show(size: int) -> None:
+            touch()
+            on_read(size)
+
+        write(writer, show)
+
+    root = shlex.quote(str(run.root))
+    with explain_write_errors(
+        run.root,
+        needed,
+        if_full=_advice_on_full_disk(run),
+        if_read_only=f"Use copies: `tfckpt-tui copy {root} CKPT DIRECTORY`.",
+    ):
+        return add_derived_checkpoint(
+            run, record, write_touching, workers_of=record.parent, on_verified=on_verified
+        )
+
+
+def _advice_on_full_disk(run: RunDirectory) -> str:
+    """Returns what to do if a new checkpoint of a run does not fit."""
+    root = shlex.quote(str(run.root))
+    if trashed_bytes(run):
+        return f"Free space with `tfckpt-tui trash {root} empty`."
+    return f"Free space on this disk, such as with `tfckpt-tui prune {root} CKPT --delete`."
 
 
 def note(run: RunDirectory, record: CheckpointRecord, message: str, through: FrontEnd) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.analysis.statistics import (
@@ -12,7 +14,7 @@ from tfckpt_trainer.bundle.analysis.statistics import (
     difference_statistics,
     statistics,
 )
-from tfckpt_trainer.bundle.analysis.tensor_names import find_tensors
+from tfckpt_trainer.bundle.analysis.tensor_names import find_tensors, nearest_path
 from tfckpt_trainer.bundle.index import Index, TensorEntry, read_index
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.lineage import lineage_of
@@ -20,7 +22,7 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState,
 from tfckpt_trainer.errors import BundleError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.formats.text import csv_line
-from tfckpt_tui.services.inspect import variables_of
+from tfckpt_tui.services.inspect import errors_by_path, variables_of
 from tfckpt_tui.services.report import Json
 
 _NO_CHECKPOINTS = {CheckpointState.WRITING, CheckpointState.ORPHANED, CheckpointState.TRASHED}
@@ -82,6 +84,7 @@ def find_tensor(run: RunDirectory, checkpoints: Sequence[Checkpoint], text: str)
     Raises:
         UsageError: No checkpoint has it, or it is not numeric.
     """
+    newest: tuple[Path, tuple[Variable, ...]] | None = None
     for checkpoint in checkpoints:
         if not checkpoint.state.restorable:
             continue
@@ -90,14 +93,20 @@ def find_tensor(run: RunDirectory, checkpoints: Sequence[Checkpoint], text: str)
             variables = variables_of(prefix, read_index(prefix))
         except (BundleError, OSError):
             continue
+        newest = newest or (prefix, variables)
         found = find_tensors(variables, text)
         if found and not is_numeric(found[0].entry):
             raise UsageError(f"{text} is {found[0].entry.dtype}; only numeric tensors are tracked.")
         if found:
             return found[0]
+    if newest is None:
+        raise UsageError(f"No checkpoint of {run.root} can be read, so {text!r} cannot be found.")
+    prefix, variables = newest
+    near = nearest_path(variables, text)
+    root = shlex.quote(str(run.root))
     raise UsageError(
-        f"No checkpoint has a tensor {text!r}; list those of one with "
-        "`tfckpt-tui inspect RUN CKPT`."
+        f"No checkpoint has a tensor {text!r}.{f' Did you mean {near}?' if near else ''} "
+        f"List those of one with `tfckpt-tui inspect {root} {shlex.quote(prefix.name)}`."
     )
 
 
@@ -147,9 +156,10 @@ def track(
             if entry is None or not is_numeric(entry):
                 yield TrackedPoint(checkpoint, problem=f"It has no numeric tensor {tensor.path}.")
                 continue
-            found = statistics(run.root / checkpoint.name, index, entry, histogram=False)
-            before = _before(trained, checkpoint, seen, entry)
-            update = None if before is None else _update(run, before, checkpoint, index, name)
+            with errors_by_path([tensor]):
+                found = statistics(run.root / checkpoint.name, index, entry, histogram=False)
+                before = _before(trained, checkpoint, seen, entry)
+                update = None if before is None else _update(run, before, checkpoint, index, name)
         except (BundleError, OSError) as error:
             yield TrackedPoint(checkpoint, problem=describe_error(error))
             continue
