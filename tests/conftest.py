@@ -39,6 +39,10 @@ TENSORFLOW_PLACES = 3
 COMPUTING_SHARE = 0.8
 """The part of all tests among which those that start TensorFlow are distributed."""
 
+OBJECTS_BETWEEN_COLLECTIONS = 10_000
+"""The app makes many objects that live long; with 700, the garbage collector takes a tenth of the
+time of its tests."""
+
 settings.register_profile("loaded machine", deadline=None)
 settings.load_profile("loaded machine")
 
@@ -117,6 +121,7 @@ def pytest_collection_finish() -> None:
     if "tensorflow" in sys.modules:
         raise pytest.UsageError("A test module imports TensorFlow. Import it within the tests.")
     gc.freeze()
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
 
 
 def _shared_by_module(item: pytest.Item) -> str | None:

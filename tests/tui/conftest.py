@@ -24,12 +24,11 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
-    from textual import _wait
+    from faster_textual import make_textual_faster
     from textual.widgets import Input
 
     monkeypatch.setattr(Input.cursor_blink, "_default", False)
-    # After each key, Textual looks in such steps whether the process is idle.
-    monkeypatch.setattr(_wait, "SLEEP_GRANULARITY", 0.002)
+    make_textual_faster(monkeypatch)
     yield
     monkeypatch.undo()
     time.tzset()

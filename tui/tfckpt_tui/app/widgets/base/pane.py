@@ -11,49 +11,16 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tfckpt_tui.app.widgets.base.dashboard_layout import is_short
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, changed_region, line, spread, strip
-from tfckpt_tui.monitor.snapshot import RunSnapshot
-
-BRANCH_COLOURS = 6
-"""Number of branch colours. They repeat after that; branch numbers are always shown."""
-
-STYLES = frozenset(
-    {
-        "muted",
-        "faint",
-        "label",
-        "value",
-        "strong",
-        "title",
-        "key",
-        "good",
-        "calm",
-        "busy",
-        "warn",
-        "bad",
-        "accent",
-        "pin",
-        "cursor",
-        "selected",
-        "border",
-        "border-focus",
-        "bar",
-        "track",
-        *(f"branch-{number}" for number in range(BRANCH_COLOURS)),
-        *(f"branch-{number}-past" for number in range(BRANCH_COLOURS)),
-    }
+from tfckpt_tui.app.widgets.base.styled_text import (
+    Line,
+    Span,
+    changed_region,
+    line,
+    spread,
+    strip,
+    theme_style,
 )
-"""Names of the styles that lines can use. `app.tcss` defines their colours."""
-
-
-def branch_style(branch: int, *, past: bool = False) -> str:
-    """Returns the style of a branch.
-
-    Args:
-        branch: Its number.
-        past: Whether training left this part of the branch by restoring an older checkpoint.
-    """
-    return f"branch-{branch % BRANCH_COLOURS}" + ("-past" if past else "")
+from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
 class Frame(Enum):
@@ -69,8 +36,6 @@ class Pane(Widget):
 
     Subclasses produce the lines. They keep no state apart from selection and scroll position.
     """
-
-    COMPONENT_CLASSES = {f"pane--{name}" for name in STYLES}
 
     boxed = True
     """Whether it has a border."""
@@ -174,11 +139,12 @@ class Pane(Widget):
     def _make_style(self, name: str) -> Style:
         if not name:
             return self.rich_style
-        component = self.get_component_rich_style(f"pane--{name}")
-        if self.get_component_styles(f"pane--{name}").has_rule("background"):
-            return component
+        style = self.app.stylesheet.parse_style(theme_style(name))
+        whole = (self.visual_style + style).rich_style
+        if style.background is not None:
+            return whole
         # A background would hide that of a selected row.
-        return component.without_color + Style(color=component.color)
+        return whole.without_color + Style(color=whole.color)
 
     def _paint(self) -> list[Strip]:
         inner_width, inner_height = self.inner_size

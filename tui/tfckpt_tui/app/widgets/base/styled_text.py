@@ -175,6 +175,11 @@ def _cells(shown: Strip) -> list[tuple[str, Style | None]]:
     return cells
 
 
+BRANCH_COLOURS = 6
+"""Number of branch colours. They repeat after that; branch numbers are always shown."""
+
+_BRANCHES = [f"branch-{n}{end}" for n in range(BRANCH_COLOURS) for end in ("", "-past")]
+
 _THEME_STYLES = {
     "": "",
     "muted": "$shade",
@@ -191,7 +196,15 @@ _THEME_STYLES = {
     "warn": "$warning",
     "pin": "$warning",
     "bad": "$error",
+    "bar": "$primary",
+    "track": "$track",
+    "border": "$edge",
+    "border-focus": "$edge-focus",
+    "cursor": "$foreground bold on $row-focus",
+    "selected": "$foreground on $row",
+    **{name: f"${name}" for name in _BRANCHES},
 }
+"""The styles that lines can use, with the colours of the theme."""
 
 
 def to_content(*spans: Span) -> Content:
@@ -206,6 +219,14 @@ def lines_to_content(lines: Iterable[Iterable[Span]]) -> Content:
 
 def theme_style(name: str) -> str:
     """Returns a style in the syntax of Textual, with the colours of the theme."""
-    if name.startswith("branch-"):
-        return f"${name}"
     return _THEME_STYLES[name]
+
+
+def branch_style(branch: int, *, past: bool = False) -> str:
+    """Returns the name of the style of a branch.
+
+    Args:
+        branch: Its number.
+        past: Whether training left this part of the branch by restoring an older checkpoint.
+    """
+    return f"branch-{branch % BRANCH_COLOURS}" + ("-past" if past else "")

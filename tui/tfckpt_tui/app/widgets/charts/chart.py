@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from tfckpt_trainer.catalog.lineage import current_lineage
 from tfckpt_trainer.rundir.records.event import JournalKind, SeriesPoint
 from tfckpt_tui.app.widgets.base.icons import JOURNAL, Icon
-from tfckpt_tui.app.widgets.base.pane import Pane, branch_style
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten
+from tfckpt_tui.app.widgets.base.pane import Pane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, branch_style, line, shorten
 from tfckpt_tui.app.widgets.charts.axis import Window, clock_labels, step_labels
 from tfckpt_tui.app.widgets.charts.braille import Curve, Mark, plot
 from tfckpt_tui.formats import units

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from tfckpt_trainer.catalog.lineage import current_lineage, fork_points
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, is_derived
-from tfckpt_tui.app.widgets.base.pane import branch_style
-from tfckpt_tui.app.widgets.base.styled_text import Span
+from tfckpt_tui.app.widgets.base.styled_text import Span, branch_style
 
 MOST_LANES = 8
 """If more branches run side by side, they share the last lane."""

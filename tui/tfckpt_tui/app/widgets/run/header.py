@@ -8,10 +8,11 @@ from tfckpt_trainer.launch.slurm.jobs import JobState
 from tfckpt_trainer.rundir.health import HAS_ENDED, WorkerState
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
 from tfckpt_tui.app.widgets.base.icons import RUN
-from tfckpt_tui.app.widgets.base.pane import Pane, branch_style
+from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.base.styled_text import (
     Line,
     Span,
+    branch_style,
     flow,
     line,
     shorten,

@@ -11,8 +11,8 @@ from textual import events
 from textual.message import Message
 
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
-from tfckpt_tui.app.widgets.base.pane import Pane, branch_style
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, spread
+from tfckpt_tui.app.widgets.base.pane import Pane
+from tfckpt_tui.app.widgets.base.styled_text import Line, Span, branch_style, line, spread
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.log_pages import LogPage, LogSearches
