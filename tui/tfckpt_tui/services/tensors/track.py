@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.analysis.statistics import (
     Statistics,
@@ -96,8 +97,8 @@ def find_tensor(run: RunDirectory, checkpoints: Sequence[Checkpoint], text: str)
         if found:
             return found[0]
     raise UsageError(
-        f"No checkpoint has a tensor {text!r}; list those of one with "
-        "`tfckpt-tui inspect RUN CKPT`."
+        f"No checkpoint has a tensor {text!r}.",
+        only_command("List those of one with ", "inspect", "RUN", "CKPT"),
     )
 
 
