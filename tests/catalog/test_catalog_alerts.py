@@ -51,18 +51,21 @@ def test_failing_saves_are_counted_with_the_problem_and_what_to_do():
         "The last 7 saves failed: worker 0: no room. "
         "The newest checkpoint is of step 40: 23 steps would be lost."
     )
-    assert alert.advice == f"Remove the cause, then save with `tfckpt-tui save {QUOTED}`."
+    assert str(alert.advice) == f"Remove the cause, then save with `tfckpt-tui save {QUOTED}`."
 
 
 def test_a_run_that_saves_again_by_itself_says_so():
     (alert,) = alerts(failed=1, problem="no room", every_steps=10)
-    assert alert.advice == (
+    assert str(alert.advice) == (
         "Remove the cause: the next save that is due tries again. To save at once, use "
         f"`tfckpt-tui save {QUOTED}`."
     )
     waiting = a_worker(saves=SaveStatus(failed=1), detail=f"{WAITS_FOR_ROOM}; resume to continue.")
     (alert,) = find_alerts(ROOT, [(waiting, WorkerState.PAUSED)], [])
-    assert alert.advice == "Free disk space: the run saves by itself once there is room."
+    assert str(alert.advice) == (
+        f"Free space with `tfckpt-tui trash {QUOTED} empty`, or delete checkpoints for good with "
+        f"`tfckpt-tui prune {QUOTED} CKPT --delete`. The run saves by itself once there is room."
+    )
 
 
 def test_one_failed_save_is_an_alert_also_without_any_checkpoint():
@@ -75,9 +78,11 @@ def test_one_failed_save_is_an_alert_also_without_any_checkpoint():
 @pytest.mark.parametrize("state", [WorkerState.EXITED, WorkerState.LOST])
 def test_a_run_that_ended_with_a_failed_save_keeps_its_alert(state):
     (alert,) = alerts(state, failed=1, problem="no room", saved_step=40, unsaved_steps=3)
-    assert "launch the run again: training continues from the newest checkpoint" in alert.advice
+    assert "launch the run again: training continues from the newest checkpoint" in str(
+        alert.advice
+    )
     (alert,) = alerts(state, failed=1, problem="no room", unsaved_steps=3)
-    assert "launch the run again: training starts over" in alert.advice
+    assert "launch the run again: training starts over" in str(alert.advice)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +108,7 @@ def test_saves_are_overdue_after_three_intervals(saves, late):
     assert [alert.kind for alert in found] == (["save-overdue"] if late else [])
     if late:
         assert found[0].message.startswith("No checkpoint for 3 intervals, although a save is due")
-        assert f"tfckpt-tui save {QUOTED}" in found[0].advice
+        assert f"tfckpt-tui save {QUOTED}" in str(found[0].advice)
 
 
 @pytest.mark.parametrize(
@@ -160,22 +165,22 @@ def test_a_metric_that_is_not_finite_names_the_checkpoint_to_go_back_to():
         "loss is NaN since step 41, norm is infinite since step 40. "
         "The newest checkpoint with finite metrics is ckpt-40."
     )
-    assert f"Go back to it with `tfckpt-tui restore {QUOTED} --name ckpt-40`." in alert.advice
-    assert f"`tfckpt-tui verify {QUOTED} ckpt-40 --finite`" in alert.advice
+    assert f"Go back to it with `tfckpt-tui restore {QUOTED} --name ckpt-40`." in str(alert.advice)
+    assert f"`tfckpt-tui verify {QUOTED} ckpt-40 --finite`" in str(alert.advice)
 
 
 def test_a_run_that_ended_with_nan_goes_back_at_its_next_start():
     chief = a_worker(not_finite=[not_finite("loss")])
     (alert,) = find_alerts(ROOT, [(chief, WorkerState.EXITED)], HISTORY)
     command = f"`tfckpt-tui restore {QUOTED} --name ckpt-40 --next-start`"
-    assert alert.advice.startswith(f"Go back to it with {command}, then launch the run again.")
+    assert str(alert.advice).startswith(f"Go back to it with {command}, then launch the run again.")
 
 
 def test_without_a_finite_checkpoint_there_is_none_to_go_back_to():
     chief = a_worker(not_finite=[not_finite("loss")])
     (alert,) = find_alerts(ROOT, [(chief, WorkerState.TRAINING)], HISTORY[:1])
     assert "No checkpoint with finite metrics can be restored." in alert.message
-    assert "tfckpt-tui restore" not in alert.advice
+    assert "tfckpt-tui restore" not in str(alert.advice)
 
 
 def test_a_metric_of_one_worker_names_it():
@@ -218,8 +223,8 @@ def test_processes_that_write_no_heartbeat_are_an_alert_after_a_while(seconds, b
     (alert,) = found
     assert alert.kind == "no-heartbeat"
     assert alert.message.startswith("Worker 0 (process 12) runs, but no worker has written")
-    assert f"tfckpt-tui logs {QUOTED}" in alert.advice
-    assert f"tfckpt-tui stop --force {QUOTED}" in alert.advice
+    assert f"tfckpt-tui logs {QUOTED}" in str(alert.advice)
+    assert f"tfckpt-tui stop --force {QUOTED}" in str(alert.advice)
 
 
 @pytest.mark.parametrize("seconds", [119.0, 121.0])

@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 from tfckpt_tui.app.actions.action import Action, Selection, default_keys, require
 from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.dialogs.tensorboard import TensorBoardDialog
 from tfckpt_tui.app.protocols import (
     PerformsActions,
     RunApp,
@@ -128,8 +129,9 @@ def test_app_and_screens_fulfil_the_protocols(live: RunFactory) -> None:
     checkpoint = CheckpointScreen(live.run, snapshot.checkpoints[0], snapshot, dashboard)
     assert isinstance(app, RunApp)
     assert isinstance(dashboard, PerformsActions)
-    for protocol in (ShowsSnapshots, ShowsVerifications, ShowsFailures):
+    for protocol in (ShowsSnapshots, ShowsVerifications):
         assert isinstance(dashboard, protocol)
     assert isinstance(checkpoint, ShowsVerifications)
-    assert isinstance(checkpoint, ShowsFailures)
+    board = TensorBoardDialog(live.run, snapshot, None, app.start_job, read_only=False)
+    assert isinstance(board, ShowsFailures)
     assert not isinstance(LogsScreen(live.run, snapshot), PerformsActions)

@@ -31,8 +31,8 @@ async def test_failing_saves_are_in_the_header_the_events_and_on_a_page(
         await until_shown(pilot, "alerts and diagnostics")
         await until(
             pilot,
-            lambda: "tfckpt-tui save" in " ".join(top(pilot.app).split()),
-            "the command that helps",
+            lambda: "save with the key s." in " ".join(top(pilot.app).split()),
+            "the key that helps",
         )
         live.live_worker(0, saves=SaveStatus(saved_step=438))
         await until_shown(pilot, "All alerts and diagnostics are resolved.")
@@ -60,8 +60,8 @@ async def test_a_loss_of_nan_is_in_the_header_the_history_and_the_plan(live: Run
         await pilot.press("o")
         await until(
             pilot,
-            lambda: "--name ckpt-b1-400`" in " ".join(top(pilot.app).split()),
-            "the command that goes back",
+            lambda: "go back to it with the key r." in " ".join(top(pilot.app).split()),
+            "the key that goes back",
         )
         await pilot.press("escape", "r")
         await until_shown(pilot, "loss ✗ NaN")

@@ -235,7 +235,7 @@ async def test_new_files_of_a_foreign_trainer_are_not_pruned(made: RunFactory) -
         assert (made.run.root / "best-1.index").exists()
 
 
-def test_if_all_files_are_new_no_prune_is_offered(made: RunFactory) -> None:
+async def test_if_all_files_are_new_no_prune_is_offered(made: RunFactory) -> None:
     made.checkpoint(40, recorded=False)
     foreign = foreign_writers(made.run, time.time())
     snapshot = cast(RunSnapshot, None)
@@ -243,7 +243,10 @@ def test_if_all_files_are_new_no_prune_is_offered(made: RunFactory) -> None:
     nothing = BesideTrainerDialog(snapshot, foreign, 0)
     (cancel,) = nothing.choices()
     assert cancel.key == "n"
-    assert not any("confirm" in text for spans in nothing.text() for text, *_ in spans)
+    async with TfckptApp(made.run).run_test(size=SIZE) as pilot:
+        pilot.app.push_screen(nothing)
+        await until_shown(pilot, "All chosen checkpoints are open or were just written.")
+        assert "confirm" not in top(pilot.app)
 
 
 async def test_undo_offers_prunes_of_users_before_those_of_the_trainer(

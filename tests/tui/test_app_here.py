@@ -38,7 +38,7 @@ async def test_a_checkpoint_is_restored_from_its_page(live: RunFactory) -> None:
         await until_shown(pilot, "which checkpoint?")
         assert "ckpt-400" in top(pilot.app)
         await pilot.press("y")
-        await until_shown(pilot, "Asked for: restore")
+        await until(pilot, lambda: "restore ckpt-400: requested" in top(pilot.app), "its progress")
         command = await until(pilot, CommandQueue(live.run).pending, "the command")
         assert command[0].arguments["name"] == "ckpt-400"
 

@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from tfckpt_tui.app.screens.logs import LogsScreen
 from tfckpt_tui.app.widgets.run.log_view import LogView, Wanted
 from tfckpt_tui.monitor.log_pages import PAGE_BYTES, LogPage, LogSearch, LogSearches, read_around
-from tfckpt_tui.monitor.logs import ALL, FIRST_BYTES, LINE_BYTES, LogTail
+from tfckpt_tui.monitor.logs import ALL, FIRST_BYTES, LINE_BYTES, Level, LogTail
 from waiting import LEAST_SECONDS
 
 LINES = 60_000
@@ -294,3 +294,36 @@ async def test_lines_that_arrive_while_the_app_quits_are_dropped(live: RunFactor
         await screen.remove_children()
         screen._show_lines({})
         screen._show_page(Wanted(ALL, 0, 0), read_around(live.run.worker_log(0), 0))
+
+
+def test_a_search_finds_only_lines_of_a_level(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.log"
+    filler, trace = "0 plain\n" * (FIRST_BYTES // 4), "  at a place\n" * (FIRST_BYTES // 4)
+    path.write_text(
+        f"needle\nERROR: needle\n  needle of the error\nWARNING: needle\n\n  needle\n{filler}"
+        f"ERROR: unknown\n{trace}  needle, still of the error\n"
+    )
+    counts = []
+    for least in Level:
+        search = LogSearch(path, "needle", least)
+        search.run()
+        counts.append(len(search.places))
+    assert counts == [6, 4, 3]
+
+
+async def test_the_level_counts_for_the_search_of_a_whole_log(live: RunFactory) -> None:
+    path = live.run.worker_log(0)
+    path.parent.mkdir(exist_ok=True)
+    filler = "INFO step\n" * (FIRST_BYTES // 5)
+    path.write_text(f"ERROR: needle\nneedle\nWARNING: needle\n{filler}needle\n")
+    async with opened(live.run) as pilot:
+        await pilot.press("l", "right", "slash", *"needle", "enter")
+        await shows(pilot, "4 matches")
+        await pilot.press("e")
+        await shows(pilot, "2 matches")
+        await pilot.press("n")
+        await shows(pilot, "ERROR: needle")
+        await pilot.press("e")
+        await shows(pilot, "1 match ")
+        await pilot.press("e")
+        await shows(pilot, "4 matches")

@@ -32,7 +32,7 @@ from tfckpt_tui.services.restore import describe_plan, plan_restore_of
 def dialog_words(look: SnapshotReader, name: str) -> str:
     """What the restore dialog says about a checkpoint."""
     snapshot = look.read(time.time())
-    dialog = RestoreDialog(snapshot, snapshot.checkpoint(name), lambda *_: None)
+    dialog = RestoreDialog(snapshot, snapshot.checkpoint(name), lambda *_: None, str)
     return "\n".join("".join(text for text, _ in line) for line in dialog.text())
 
 

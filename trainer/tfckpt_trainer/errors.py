@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from enum import IntEnum
 
+from tfckpt_trainer.advice import Advice, KeyOf
+
 
 class ExitCode(IntEnum):
     """The exit codes of all commands and of training scripts; scripts may rely on them."""
@@ -39,9 +41,19 @@ _MEANINGS = {
 
 
 class TfckptError(Exception):
-    """Base class of errors that are reported as a message, without a traceback."""
+    """Base class of errors that are reported as a message, without a traceback.
+
+    Attributes:
+        found: What happened, and what was expected.
+        advice: What to do next; None if `found` says it, or nothing can be done.
+    """
 
     exit_code = ExitCode.PROBLEM
+
+    def __init__(self, found: str = "", advice: Advice | None = None) -> None:
+        super().__init__(f"{found} {advice}" if advice is not None else found)
+        self.found = found
+        self.advice = advice
 
 
 class UsageError(TfckptError):
@@ -57,8 +69,8 @@ class UnknownCheckpointError(UsageError):
         text: The name or the step.
     """
 
-    def __init__(self, message: str, text: str) -> None:
-        super().__init__(message)
+    def __init__(self, found: str, text: str, advice: Advice | None = None) -> None:
+        super().__init__(found, advice)
         self.text = text
 
 
@@ -99,8 +111,16 @@ class LaunchError(TfckptError):
     """The supervisor or the workers could not be started or stopped."""
 
 
-def describe_error(error: Exception) -> str:
-    """Returns the message of an error. For an `OSError`, the file and the reason."""
+def describe_error(error: Exception, key_of: KeyOf | None = None) -> str:
+    """Returns the message of an error. For an `OSError`, the file and the reason.
+
+    Args:
+        error: The error.
+        key_of: The keys of the app, for a message in the app; by default its advice names
+            commands.
+    """
+    if key_of is not None and isinstance(error, TfckptError) and error.advice is not None:
+        return f"{error.found} {error.advice.in_app(key_of)}".rstrip()
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     where = f"{os.fsdecode(error.filename)}: " if _is_path(error.filename) else ""

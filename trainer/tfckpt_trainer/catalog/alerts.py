@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, newest_finite
 from tfckpt_trainer.catalog.scan.observation import join_names
 from tfckpt_trainer.rundir.health import WorkerState
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import (
     WAITS_FOR_ROOM,
@@ -21,6 +23,7 @@ from tfckpt_trainer.rundir.records.worker import (
     SaveStatus,
     WorkerStatus,
 )
+from tfckpt_trainer.rundir.reserve import advice_to_free_space
 
 SAVE_FAILED = "save-failed"
 SAVE_OVERDUE = "save-overdue"
@@ -61,17 +64,17 @@ class Alert:
         kind: A short name for scripts.
         title: The problem in a few words.
         message: What happened, as sentences.
-        advice: What to do, as sentences.
+        advice: What to do.
     """
 
     kind: str
     title: str
     message: str
-    advice: str
+    advice: Advice
 
     @property
     def text(self) -> str:
-        """Message and advice."""
+        """Message and advice, for the command line."""
         return f"{self.message} {self.advice}"
 
 
@@ -86,8 +89,8 @@ class _Seen:
     checkpoints: Sequence[Checkpoint]
 
     @property
-    def quoted_root(self) -> str:
-        return shlex.quote(str(self.root))
+    def save_command(self) -> CommandOrKey:
+        return command_or_key("save", "save", self.root)
 
     @property
     def has_ended(self) -> bool:
@@ -130,7 +133,12 @@ def missing_directory_alert(path: str) -> Alert:
         "the run directory is gone",
         f"{path} does not exist any more, or cannot be read: it was moved or deleted, or its disk "
         "is not mounted.",
-        f"Look for it with `ls -ld {shlex.quote(path)}`. The app shows it again once it is back.",
+        Advice(
+            (
+                f"Look for it with `ls -ld {shlex.quote(path)}`. The app shows it again once it is "
+                "back.",
+            )
+        ),
     )
 
 
@@ -153,7 +161,6 @@ def _silent_workers(
         return None
     who = join_names([f"worker {process.index} (process {process.pid})" for process in running])
     verb = "runs" if len(running) == 1 else "run"
-    quoted = shlex.quote(str(root))
     event = "the start of its strategy" if heard else "the start"
     cause = (
         "The script waits for another worker, prepares its data, or trains without `TrainingRun`."
@@ -165,9 +172,16 @@ def _silent_workers(
         f"no heartbeat {limit:g} s after {event}",
         f"{who[:1].upper()}{who[1:]} {verb}, but no worker has written a heartbeat within "
         f"{limit:g} s of {event}. {cause}",
-        f"See what it prints with `tfckpt-tui logs {quoted}`. Progress, saves and restores need "
-        "`TrainingRun` or `fit` of tfckpt_trainer in the script. To end its processes, use "
-        f"`tfckpt-tui stop --force {quoted}`, or X in the app.",
+        Advice(
+            (
+                "See what it prints with ",
+                command_or_key("logs", "logs", root),
+                ". Progress, saves and restores need `TrainingRun` or `fit` of tfckpt_trainer in "
+                "the script. To end its processes, use ",
+                command_or_key("force-stop", "stop", "--force", root),
+                ".",
+            )
+        ),
     )
 
 
@@ -191,20 +205,27 @@ def not_finite_alert(
     found = [(metric.name, metric) for metric in metrics]
     found += [(f"{metric.name} of worker {index}", metric) for index, metric in of_others]
     who, first = found[0]
-    checkpoint, root_word = newest_finite(checkpoints), shlex.quote(str(root))
+    checkpoint = newest_finite(checkpoints)
     if checkpoint is None:
         back = "No checkpoint with finite metrics can be restored."
-        advice = "Stop the run, and start again in another directory."
+        advice = Advice(("Stop the run, and start again in another directory.",))
     else:
-        name = shlex.quote(checkpoint.name)
         back = f"The newest checkpoint with finite metrics is {checkpoint.name}."
-        advice = (
-            f"Go back to it with `tfckpt-tui restore {root_word} --name {name}"
-            f"{' --next-start`, then launch the run again' if has_ended else '`'}. To check its "
-            f"values first, use `tfckpt-tui verify {root_word} {name} --finite`."
-        )
+        advice = _advice_to_go_back(root, checkpoint.name, has_ended=has_ended)
     title = f"{who} is {_VALUES.get(first.value, first.value)}"
     return Alert(NOT_FINITE, title, f"{_not_finite_in_words(found)}. {back}", advice)
+
+
+def _advice_to_go_back(root: Path, name: str, *, has_ended: bool) -> Advice:
+    before = "Go back to it with "
+    check = command_or_key("verify", "verify", root, name, "--finite")
+    check_first = ("To check its values first, use ", check, ".")
+    restore, then = command_or_key("restore", "restore", root, "--name", name), ". "
+    if has_ended:
+        restore = command_or_key("restore", "restore", root, "--name", name, "--next-start")
+        then = ", then launch the run again. "
+    in_app = ("Select it, and go back to it with ", restore, ".")
+    return Advice((before, restore, then, *check_first), in_app)
 
 
 def _not_finite_in_words(found: Sequence[tuple[str, NotFiniteMetric]]) -> str:
@@ -236,24 +257,23 @@ def _failing_saves(seen: _Seen) -> Alert | None:
             if saves.saved_step is None
             else "training continues from the newest checkpoint"
         )
-        advice = f"Remove the cause, then launch the run again: {start}."
+        advice = Advice((f"Remove the cause, then launch the run again: {start}.",))
     else:
         advice = _advice_to_save(seen, saves)
     message = f"{which}: {_sentence(saves.problem)} {_newest_checkpoint(saves)}"
     return Alert(SAVE_FAILED, title, message, advice)
 
 
-def _advice_to_save(seen: _Seen, saves: SaveStatus) -> str:
+def _advice_to_save(seen: _Seen, saves: SaveStatus) -> Advice:
     """Returns what to do about failed saves while training goes on."""
-    command = f"`tfckpt-tui save {seen.quoted_root}`"
     if seen.chief.detail.startswith(WAITS_FOR_ROOM):
-        return "Free disk space: the run saves by itself once there is room."
+        free = advice_to_free_space(RunDirectory(seen.root))
+        end = " The run saves by itself once there is room."
+        return Advice((*free.parts, end), (*(free.app_parts or free.parts), end))
     if saves.every_steps or saves.every_seconds:
-        return (
-            "Remove the cause: the next save that is due tries again. To save at once, use "
-            f"{command}."
-        )
-    return f"Remove the cause, then save with {command}."
+        due = "Remove the cause: the next save that is due tries again. To save at once, use "
+        return Advice((due, seen.save_command, "."))
+    return Advice(("Remove the cause, then save with ", seen.save_command, "."))
 
 
 def _overdue_save(seen: _Seen) -> Alert | None:
@@ -274,8 +294,15 @@ def _overdue_save(seen: _Seen) -> Alert | None:
         f"no checkpoint for {LATE_AFTER_INTERVALS} intervals",
         f"No checkpoint for {LATE_AFTER_INTERVALS} intervals, although a save is due every "
         f"{' and every '.join(intervals)}. {_newest_checkpoint(saves)}",
-        f"See what the saves wait for with `tfckpt-tui journal {seen.quoted_root}`, or save with "
-        f"`tfckpt-tui save {seen.quoted_root}`.",
+        Advice(
+            (
+                "See what the saves wait for with ",
+                command_or_key("events", "journal", seen.root),
+                ", or save with ",
+                seen.save_command,
+                ".",
+            )
+        ),
     )
 
 

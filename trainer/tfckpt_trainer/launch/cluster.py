@@ -35,7 +35,7 @@ def check_ports(ports: Sequence[int]) -> None:
         LaunchError: A port is in use.
     """
     if len(set(ports)) < len(ports):
-        raise UsageError(f"--ports names a port twice: {', '.join(map(str, ports))}.")
+        raise UsageError(f"A port is given twice: {', '.join(map(str, ports))}.")
     for port in ports:
         if not 0 < port <= _LAST_PORT:
             raise UsageError(f"{port} is not a port; expected a number from 1 to {_LAST_PORT}.")
@@ -46,8 +46,8 @@ def check_ports(ports: Sequence[int]) -> None:
                 one.bind((LOOPBACK, port))
             except OSError as error:
                 raise LaunchError(
-                    f"Port {port} cannot be used: {error.strerror}. Choose other ports with "
-                    "--ports, or omit --ports to use free ones."
+                    f"Port {port} cannot be used: {error.strerror}. Launch again with other ports, "
+                    "or without ports to use free ones."
                 ) from None
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.errors import LaunchError, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.launch.logs import ERROR_LINES, last_lines, open_log
 from tfckpt_trainer.launch.workers import signal_group
@@ -87,7 +88,8 @@ def export(
     """
     if os.path.lexists(target):
         raise RefusedError(
-            f"{target} exists already. Choose another path with --to, or move it away."
+            f"{target} exists already.",
+            Advice(("Choose another path with --to, or move it away.",), ("Move it away first.",)),
         )
     if not target.parent.is_dir():
         raise UsageError(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.launch.lock import lock_is_held, take_lock
 from tfckpt_trainer.launch.logs import last_lines, open_log
@@ -157,10 +158,15 @@ def _await_workers(run: RunDirectory) -> SupervisorStatus:
             if time.monotonic() - running_since > SETTLE_SECONDS:
                 return status
         time.sleep(POLL_SECONDS)
+    attach, logs = command_or_key("", "attach", run.root), command_or_key("logs", "logs", run.root)
+    stop = command_or_key("force-stop", "stop", "--force", run.root)
     raise LaunchError(
         f"The supervisor has not started its workers within {SUPERVISOR_SECONDS:g} s and is still "
-        f"trying. Watch it with `tfckpt-tui attach {run.root}`, or end it with "
-        f"`tfckpt-tui stop --force {run.root}`."
+        "trying.",
+        Advice(
+            ("Watch it with ", attach, ", or end it with ", stop, "."),
+            ("Watch its log with ", logs, ", or end it with ", stop, "."),
+        ),
     )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.scan.checkpoint_files import scan_files
 from tfckpt_trainer.cluster.tasks import least_tasks_in_words
 from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError
@@ -41,19 +41,23 @@ def check_options(options: LaunchOptions) -> None:
         LaunchError: A port is in use.
     """
     if options.workers < 1:
-        raise UsageError(f"--workers is {options.workers}; a run has at least 1.")
+        raise UsageError(f"The number of workers is {options.workers}; a run has at least 1.")
     if options.parameter_servers < 0:
         raise UsageError(
-            f"--parameter-servers is {options.parameter_servers}; it cannot be negative."
+            f"The number of parameter servers is {options.parameter_servers}; it cannot be "
+            "negative."
         )
     if options.max_restarts < 0:
-        raise UsageError(f"--max-restarts is {options.max_restarts}; it cannot be negative.")
+        raise UsageError(
+            f"The number of restarts is {options.max_restarts}; it cannot be negative."
+        )
     # They are stored as JSON, which has no other bytes.
     for text in (options.run_directory, options.working_directory, *options.command):
         if not _is_unicode(text):
             raise UsageError(f"{text!r} is not valid UTF-8; rename it.")
     if not options.command:
-        raise UsageError("There is no command. Add it after `--`, as in `-- python train.py`.")
+        example = Advice(("Add it after `--`, as in `-- python train.py`.",), ())
+        raise UsageError("There is no command.", example)
     if not Path(options.working_directory).is_dir():
         raise UsageError(
             f"{options.working_directory} is not a directory; start the launch in an existing one."
@@ -61,7 +65,7 @@ def check_options(options: LaunchOptions) -> None:
     if not _is_there(options):
         raise UsageError(
             f"{options.command[0]!r} is not a program that can be run; check its name. A script "
-            "without execute permission needs its interpreter: `-- python train.py`."
+            "without execute permission needs its interpreter: `python train.py`."
         )
     if options.slurm is not None:
         _check_slurm(options, options.slurm)
@@ -69,8 +73,8 @@ def check_options(options: LaunchOptions) -> None:
     if options.ports and len(options.ports) != len(members):
         jobs = ", ".join(f"{task.job} {task.index}" for task in members)
         raise UsageError(
-            f"--ports names {len(options.ports)} ports, but there are {len(members)} processes. "
-            f"Name one for each, in this order: {jobs}."
+            f"There are {len(options.ports)} ports and {len(members)} processes. "
+            f"Name one port for each, in this order: {jobs}."
         )
     check_ports(options.ports)
 
@@ -83,14 +87,14 @@ def _check_slurm(options: LaunchOptions, asked: SlurmOptions) -> None:
     least = early + SIGNAL_EARLY_SECONDS + LEAST_TRAINING_SECONDS
     if limit is not None and limit < least:
         raise UsageError(
-            f"The time limit is {limit:g} s; expected at least {least} s, as in --time "
-            f"{math.ceil(least / 60)}. The workers save {early} s before it, and Slurm may say so "
-            f"{SIGNAL_EARLY_SECONDS} s earlier."
+            f"The time limit is {limit:g} s; expected at least {least} s. The workers "
+            f"save {early} s before it, and Slurm may say so {SIGNAL_EARLY_SECONDS} s earlier.",
+            Advice((f"Launch with `--time {math.ceil(least / 60)}`.",), ()),
         )
     processes = asked.least_nodes * asked.tasks_per_node
     if options.parameter_servers and processes < options.parameter_servers + 2:
         raise UsageError(
-            f"--nodes and --tasks-per-node give {processes} processes; expected at least "
+            f"The nodes and their tasks give {processes} processes; expected at least "
             f"{options.parameter_servers + 2}: {least_tasks_in_words(options.parameter_servers)}."
         )
 
@@ -126,9 +130,21 @@ def already_alive(run: RunDirectory) -> LaunchError:
     """Returns the error for a run whose supervisor still runs."""
     supervisor = living_supervisor(run, time.time())
     who = f"supervisor: process {supervisor.pid}" if supervisor else "it is being launched"
-    return LaunchError(
-        f"A run is already running in {run.root} ({who}). Watch it with "
-        f"`tfckpt-tui attach {run.root}`, or end it with `tfckpt-tui stop {run.root}`."
+    return LaunchError(f"A run is already running in {run.root} ({who}).", _watch_or_end(run, "it"))
+
+
+def _watch_or_end(run: RunDirectory, what: str) -> Advice:
+    """Returns how to watch or end processes that run.
+
+    Args:
+        run: The run directory.
+        what: The pronoun for them.
+    """
+    attach = command_or_key("", "attach", run.root)
+    stop = command_or_key("stop", "stop", run.root)
+    return Advice(
+        (f"Watch {what} with ", attach, f", or end {what} with ", stop, "."),
+        (f"End {what} with ", stop, "."),
     )
 
 
@@ -147,9 +163,24 @@ def check_no_orphans(run: RunDirectory, *, force: bool = False) -> None:
     if alive:
         raise LaunchError(
             f"Workers still train in {run.root} without a supervisor: "
-            f"{', '.join(map(str, alive))}. Watch them with `tfckpt-tui attach {run.root}`. End "
-            f"them with `tfckpt-tui stop {run.root}`, or with "
-            f"`tfckpt-tui stop --force {run.root}` if they do not answer."
+            f"{', '.join(map(str, alive))}.",
+            Advice(
+                (
+                    "Watch them with ",
+                    command_or_key("", "attach", run.root),
+                    ". ",
+                    *(
+                        end := (
+                            "End them with ",
+                            command_or_key("stop", "stop", run.root),
+                            ", or with ",
+                            command_or_key("force-stop", "stop", "--force", run.root),
+                            " if they do not answer.",
+                        )
+                    ),
+                ),
+                end,
+            ),
         )
 
 
@@ -174,13 +205,15 @@ class UnknownJob:
         )
 
     @property
-    def launch_advice(self) -> str:
+    def launch_advice(self) -> Advice:
         """How to launch the run nevertheless."""
         job = self.record.id
-        return (
-            f"Launch on a host where `squeue` works, or cancel the job there with `scancel {job}`. "
-            f"`tfckpt-tui launch --force` launches now; job {job} then ends without training."
+        before = (
+            f"Launch on a host where `squeue` works, or cancel the job there with `scancel {job}`."
         )
+        launch = command_or_key("", "launch", "--force")
+        then = f" launches now; job {job} then ends without training."
+        return Advice((f"{before} ", launch, then), (before,))
 
 
 def unknown_job(run: RunDirectory, job: BatchJob, silence: str) -> UnknownJob | None:
@@ -218,15 +251,11 @@ def _check_no_batch_job(run: RunDirectory, *, force: bool) -> None:
     answer = read_jobs([job.id])
     unknown = unknown_job(run, job, answer.silence)
     if unknown is not None and not force:
-        raise LaunchError(f"{unknown.words} {unknown.launch_advice}")
+        raise LaunchError(unknown.words, unknown.launch_advice)
     report = answer.report_on(job)
     if report is not None and report.state in ACTIVE:
         verb = "waits in the queue" if report.state in WAITING else "runs"
-        root = shlex.quote(str(run.root))
-        raise LaunchError(
-            f"Batch job {job.id} of this run {verb}. Watch it with `tfckpt-tui attach {root}`, or "
-            f"end it with `tfckpt-tui stop {root}`."
-        )
+        raise LaunchError(f"Batch job {job.id} of this run {verb}.", _watch_or_end(run, "it"))
 
 
 def _is_unicode(text: str) -> bool:

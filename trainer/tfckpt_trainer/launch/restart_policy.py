@@ -242,7 +242,7 @@ def _after_hang(attempt: Attempt, history: History, limits: Limits) -> Decision:
 
 def _after_port_clash(reason: str, history: History, limits: Limits) -> Decision:
     if limits.fixed_ports:
-        advice = "Choose other ports with --ports, or omit --ports to use free ones."
+        advice = "Launch again with other ports, or without ports to use free ones."
         return Decision(Next.FAIL, f"{_ended(reason)} {advice}")
     if history.port_retries >= PORT_RETRIES:
         return Decision(Next.FAIL, f"{_ended(reason)} Other ports were tried {PORT_RETRIES} times.")

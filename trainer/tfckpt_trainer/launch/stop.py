@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import LaunchError, describe_error
 from tfckpt_trainer.launch.lock import lock_is_held
 from tfckpt_trainer.launch.orphans import (
@@ -47,11 +48,12 @@ def wait_for_end(
     deadline = time.monotonic() + timeout
     while alive := living_processes(run):
         if time.monotonic() > deadline:
+            logs = command_or_key("logs", "logs", run.root)
+            stop = command_or_key("force-stop", "stop", "--force", run.root)
             raise LaunchError(
                 f"After {timeout:g} s these processes still run: {', '.join(alive)}. Until they "
-                f"end, a new launch in {run.root} is refused. Read their logs with "
-                f"`tfckpt-tui logs {run.root}`, or end them with "
-                f"`tfckpt-tui stop --force {run.root}`."
+                f"end, a new launch in {run.root} is refused.",
+                Advice(("Read their logs with ", logs, ", or end them with ", stop, ".")),
             )
         while_waiting(alive)
         time.sleep(POLL_SECONDS)

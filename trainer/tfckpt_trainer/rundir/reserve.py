@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
+from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.files import write_atomic
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -28,15 +29,7 @@ Result = TypeVar("Result")
 
 
 class DiskFullError(TfckptError):
-    """The disk is full, even after the reserve was released. Nothing was changed.
-
-    Attributes:
-        found: The part of the message without the advice.
-    """
-
-    def __init__(self, found: str, advice: str) -> None:
-        super().__init__(f"{found} {advice}")
-        self.found = found
+    """The disk is full, even after the reserve was released. Nothing was changed."""
 
 
 def keep_reserve(run: RunDirectory) -> bool:
@@ -111,17 +104,45 @@ def disk_full_error(run: RunDirectory, error: OSError) -> DiskFullError:
     free = "unknown"
     with suppress(OSError):
         free = f"{_free_bytes(run):,} bytes"
-    root = shlex.quote(str(run.root))
     return DiskFullError(
         f"{path}: {os.strerror(error.errno or errno.ENOSPC)}. Needed: about {RESERVE_BYTES:,} "
         f"bytes. Free: {free}. Nothing was changed.",
-        f"Free space with `tfckpt-tui trash {root} empty`, or delete checkpoints for good "
-        f"with `tfckpt-tui prune {root} CKPT --delete`.",
+        advice_to_free_space(run),
     )
 
 
+def advice_to_free_space(run: RunDirectory, *, has_checkpoint: bool = True) -> Advice:
+    """Returns advice on how to free disk space in a run directory.
+
+    Args:
+        run: The run directory.
+        has_checkpoint: Whether it has a checkpoint that could be deleted.
+    """
+    trash, prune = _empty_trash(run), _delete_checkpoints(run)
+    if not has_checkpoint:
+        return Advice(("Empty the trash with ", trash, ", or free space elsewhere on this disk."))
+    return Advice(
+        ("Free space with ", trash, ", or delete checkpoints for good with ", prune, "."),
+        (
+            "Empty the trash with ",
+            trash,
+            ". To free more, prune checkpoints with ",
+            prune,
+            " before that.",
+        ),
+    )
+
+
+def _empty_trash(run: RunDirectory) -> CommandOrKey:
+    return command_or_key("trash", "trash", run.root, "empty")
+
+
+def _delete_checkpoints(run: RunDirectory) -> CommandOrKey:
+    return command_or_key("prune", "prune", run.root, "CKPT", "--delete")
+
+
 @contextmanager
-def replace_advice(advice: str) -> Iterator[None]:
+def replace_advice(advice: Advice) -> Iterator[None]:
     """Replaces the advice of a `DiskFullError` that the block raises."""
     try:
         yield
@@ -139,45 +160,48 @@ def explain_disk_errors(run: RunDirectory) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        root = shlex.quote(str(run.root))
         what_to_do = (
-            f"Free disk space with `tfckpt-tui trash {root} empty`, or delete checkpoints with "
-            f"`tfckpt-tui prune {root} CKPT --delete`. Then start again."
+            f"{advice_to_free_space(run)} Then start again."
             if is_full(error)
-            else f"Check with `ls -la {root}` that this user can write to it. Then start again."
+            else f"Check with `ls -la {shlex.quote(str(run.root))}` that this user can write to "
+            "it. Then start again."
         )
         raise TfckptError(
             f"Training cannot start in {run.root}: {describe_error(error)}. {what_to_do}"
         ) from error
 
 
-def advice_for_undo(run: RunDirectory) -> str:
+_KEEP_TRASH = "Do not empty the trash: it contains the checkpoints to bring back. "
+
+
+def advice_for_undo(run: RunDirectory) -> Advice:
     """Returns advice on how to free space for an undo."""
-    root = shlex.quote(str(run.root))
-    return (
-        "Do not empty the trash: it contains the checkpoints to bring back. Free space elsewhere "
-        f"on this disk, or delete other checkpoints with `tfckpt-tui prune {root} CKPT --delete`. "
-        f"Then try again with `tfckpt-tui undo {root}`."
-    )
+    before = f"{_KEEP_TRASH}Free space elsewhere on this disk, or delete other checkpoints with "
+    again = command_or_key("undo", "undo", run.root)
+    return Advice((before, _delete_checkpoints(run), ". Then try again with ", again, "."))
 
 
-def advice_beside_trainer(run: RunDirectory) -> str:
+def advice_beside_trainer(run: RunDirectory) -> Advice:
     """Returns advice on how to free space while a trainer runs that takes no commands."""
-    root = shlex.quote(str(run.root))
-    return (
-        "Free space elsewhere on this disk, or empty the trash with `tfckpt-tui trash "
-        f"{root} empty`. Then try again. Or end training without a save with `tfckpt-tui stop "
-        f"--force {root}`, and delete checkpoints with `tfckpt-tui prune {root} CKPT --delete`."
+    stop = command_or_key("force-stop", "stop", "--force", run.root)
+    return Advice(
+        (
+            "Free space elsewhere on this disk, or empty the trash with ",
+            _empty_trash(run),
+            ". Then try again. Or end training without a save with ",
+            stop,
+            ", and delete checkpoints with ",
+            _delete_checkpoints(run),
+            ".",
+        )
     )
 
 
-def advice_for_undo_beside_trainer(run: RunDirectory) -> str:
+def advice_for_undo_beside_trainer(run: RunDirectory) -> Advice:
     """Returns advice on how to free space for an undo while a trainer runs without commands."""
-    root = shlex.quote(str(run.root))
-    return (
-        "Do not empty the trash: it contains the checkpoints to bring back. Free space elsewhere "
-        f"on this disk. Then try again with `tfckpt-tui undo {root}`."
-    )
+    again = command_or_key("undo", "undo", run.root)
+    free = f"{_KEEP_TRASH}Free space elsewhere on this disk. Then try again with "
+    return Advice((free, again, "."))
 
 
 def _free_bytes(run: RunDirectory) -> int:

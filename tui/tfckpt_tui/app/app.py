@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -14,6 +15,7 @@ from textual import on
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import Provider
+from textual.keys import format_key
 from textual.screen import Screen
 
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
@@ -24,8 +26,10 @@ from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.base_app import BaseApp
 from tfckpt_tui.app.messages import JobDone, JobFailed, SnapshotTaken, VerificationEnded
 from tfckpt_tui.app.protocols import ShowsFailures, ShowsSnapshots, ShowsVerifications
+from tfckpt_tui.app.run_progress import RunProgress
 from tfckpt_tui.app.screens.dashboard import DashboardScreen
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
+from tfckpt_tui.app.widgets.run.progress import ProgressBar
 from tfckpt_tui.formats.text import clean_message
 from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome
 from tfckpt_tui.monitor.run_monitor import Monitor, SnapshotSource
@@ -67,6 +71,7 @@ class TfckptApp(BaseApp[int]):
         selected_name: The checkpoint under the cursor; None if the cursor follows the newest.
         verifier: Verifies checkpoints in the background.
         worker_history: Measurements of all workers since the app was opened.
+        progress: Commands of the run, and failures that the user has not dismissed.
     """
 
     dashboard_type: ClassVar[type[DashboardScreen]] = DashboardScreen
@@ -107,8 +112,14 @@ class TfckptApp(BaseApp[int]):
         self.snapshot: RunSnapshot | None = None
         self.selected_name = select
         self._monitor: SnapshotSource = Monitor(run, poll) if monitor is None else monitor
-        self.verifier = BackgroundVerifier(run, self._post_verification, read_only=read_only)
+        self.verifier = BackgroundVerifier(
+            run,
+            self._post_verification,
+            read_only=read_only,
+            describe=partial(describe_error, key_of=self.key_of),
+        )
         self.worker_history = WorkerHistory()
+        self.progress = RunProgress()
         self._restorable_before: frozenset[str] | None = None
         self.set_keymap(self.config.keys)
         self._newest_event_at: float | None = None
@@ -120,6 +131,11 @@ class TfckptApp(BaseApp[int]):
     def actions(self) -> Sequence[Action]:
         """All actions of the dashboard."""
         return self.dashboard_type.ACTIONS
+
+    def key_of(self, action: str) -> str:
+        """Returns the key of an action of the dashboard, as users see it."""
+        found = next(one for one in self.actions if one.name == action)
+        return format_key(found.key_in(self.config))
 
     def change_setting(self, name: str, value: Any) -> None:
         """Applies a setting of `[app]`; `poll` takes effect at the next start."""
@@ -168,7 +184,7 @@ class TfckptApp(BaseApp[int]):
         if self.snapshot is None:
             # Everything so far stays alive. Scanning it would delay a key press by 0.1 s.
             gc.freeze()
-        self.snapshot = message.snapshot
+        self.snapshot = self.progress.snapshot = message.snapshot
         self._snapshot_at = time.monotonic()
         self._show_staleness()
         self.worker_history.add(message.snapshot)
@@ -177,7 +193,16 @@ class TfckptApp(BaseApp[int]):
             # While the app closes, a screen may have no widgets any more.
             if isinstance(screen, ShowsSnapshots) and screen.is_running and screen.children:
                 screen.show(message.snapshot)
+        self.update_progress()
         self._verify_new(message.snapshot)
+
+    def update_progress(self) -> None:
+        """Shows changed commands and failures on all screens."""
+        for screen in self.screen_stack:
+            if isinstance(screen, DashboardScreen):
+                screen.update_progress()
+            for bar in screen.query(ProgressBar):
+                bar.update()
 
     def _show_staleness(self) -> None:
         """Shows on every screen how old its data is if the run directory does not respond."""
@@ -242,11 +267,17 @@ class TfckptApp(BaseApp[int]):
             try:
                 result = work()
             except (TfckptError, OSError) as error:
-                self.post_message(JobFailed(what, clean_message(describe_error(error)), otherwise))
+                self._post_failure(what, error, otherwise)
             else:
                 self.post_message(JobDone(result, then))
 
         threading.Thread(target=run, name=f"job: {what}", daemon=True).start()
+
+    def _post_failure(
+        self, what: str, error: Exception, otherwise: Callable[[str], None] | None
+    ) -> None:
+        problem = clean_message(describe_error(error, self.key_of))
+        self.post_message(JobFailed(what, problem, otherwise))
 
     @on(JobDone)
     def _job_done(self, message: JobDone) -> None:
@@ -258,13 +289,15 @@ class TfckptApp(BaseApp[int]):
         if message.otherwise is not None:
             message.otherwise(message.problem)
             return
+        self.progress.report_failure(message.what, message.problem)
+        self.update_progress()
         for screen in self.screen_stack:
             if isinstance(screen, ShowsFailures):
                 screen.report_failure(message.what, message.problem)
 
     def action_explain_quit(self) -> None:
         """Shows the key that closes the app; users expect ctrl+c to stop the training."""
-        self.notify("Press q to detach. Training continues.", markup=False)
+        self.notify(f"Press {self.key_of('detach')} to detach. Training continues.", markup=False)
 
 
 def main(run: RunDirectory, *, read_only: bool = False, poll: float | None = None) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from textual.screen import Screen
+from textual.message_pump import MessagePump
 
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_tui.app.actions.action import Action
+from tfckpt_tui.app.run_progress import RunProgress
 from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.worker_history import WorkerHistory
@@ -105,15 +106,30 @@ class RunApp(Protocol):
         """Measurements of all workers since the app was opened."""
 
     @property
+    def progress(self) -> RunProgress:
+        """Commands of the run, and failures."""
+
+    def update_progress(self) -> None:
+        """Shows changed commands and failures on all screens."""
+
+    @property
     def start_job(self) -> StartJob:
         """Runs work in a thread."""
+
+    def key_of(self, action: str) -> str:
+        """Returns the key of an action of the dashboard, as users see it."""
 
     def change_setting(self, name: str, value: Any) -> None:
         """Applies a setting of `[app]`."""
 
 
-def run_app_of(screen: Screen[Any]) -> RunApp:
-    """Returns the app of a screen, with the type that screens use."""
-    app = screen.app
+def run_app_of(node: MessagePump) -> RunApp:
+    """Returns the app of a screen or a widget, with the type that these use."""
+    app = node.app
     assert isinstance(app, RunApp)
     return app
+
+
+def key_of(node: MessagePump, action: str) -> str:
+    """Returns the key of an action of the dashboard, for a screen or a widget of its app."""
+    return run_app_of(node).key_of(action)

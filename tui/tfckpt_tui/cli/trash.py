@@ -213,7 +213,7 @@ def emptied_data(emptied: Emptied) -> Json:
 
 def warnings_of(emptied: Emptied | None) -> tuple[str, ...]:
     """Returns the warnings of a deletion, and what was kept."""
-    return (*emptied.kept, *emptied.warnings) if emptied is not None else ()
+    return (*map(str, emptied.kept), *emptied.warnings) if emptied is not None else ()
 
 
 def report_problems(emptied: Emptied | None) -> int:

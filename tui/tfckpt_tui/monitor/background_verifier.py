@@ -69,6 +69,7 @@ class BackgroundVerifier:
         on_done: Callable[[VerificationOutcome], None],
         *,
         read_only: bool = False,
+        describe: Callable[[Exception], str] = describe_error,
     ) -> None:
         """Creates a verifier with empty queues.
 
@@ -76,9 +77,11 @@ class BackgroundVerifier:
             run: The run directory.
             on_done: Called with each outcome, in the thread of the queue.
             read_only: Whether to write nothing into the run directory.
+            describe: Returns the message of an error.
         """
-        self._asked = _Queue(run, on_done, asked=True, into_run=not read_only)
-        self._background = _Queue(run, on_done, asked=False, into_run=not read_only)
+        into_run = not read_only
+        self._asked = _Queue(run, on_done, describe, asked=True, into_run=into_run)
+        self._background = _Queue(run, on_done, describe, asked=False, into_run=into_run)
 
     @property
     def reading(self) -> VerificationProgress | None:
@@ -116,12 +119,14 @@ class _Queue:
         self,
         run: RunDirectory,
         on_done: Callable[[VerificationOutcome], None],
+        describe: Callable[[Exception], str],
         *,
         asked: bool,
         into_run: bool,
     ) -> None:
         self._run = run
         self._on_done = on_done
+        self._describe = describe
         self._is_asked = asked
         self._into_run = into_run
         self._lock = threading.Lock()
@@ -201,7 +206,7 @@ class _Queue:
                 into_run=self._into_run,
             )
         except (TfckptError, OSError) as error:
-            return VerificationOutcome(name, None, describe_error(error), self._is_asked)
+            return VerificationOutcome(name, None, self._describe(error), self._is_asked)
         if found is None:
             return None
         return VerificationOutcome(name, found, problem, self._is_asked)

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.files import open_plain
-from tfckpt_tui.monitor.logs import LINE_BYTES, LogLine, shown_line
+from tfckpt_tui.monitor.logs import LINE_BYTES, Level, LogLine, level_of, shown_line
 
 PAGE_BYTES = 1 << 18
 """Bytes of a page."""
@@ -82,19 +82,23 @@ class LogSearch:
 
     Attributes:
         needle: The text.
+        least: The lowest severity of a line that matches.
         places: Offsets of the lines with a match, ascending, so far.
         done: Bytes searched so far.
         size: Bytes of the log.
     """
 
-    def __init__(self, path: Path, needle: str) -> None:
+    def __init__(self, path: Path, needle: str, least: Level = Level.ANY) -> None:
         self.needle = needle
+        self.least = least
         self.places: array[int] = array("Q")
         self.done = 0
         self.size = 0
         self._path = path
         self._cancelled = Event()
         self._has_run = False
+        self._level = Level.ANY
+        """Severity of the last line that was read, which an indented line after it has too."""
 
     @property
     def has_ended(self) -> bool:
@@ -127,8 +131,29 @@ class LogSearch:
     def _read(self, file: BinaryIO) -> None:
         needle = self.needle.casefold()
         for place, raw in self._lines(file):
-            if needle in raw.decode("utf-8", "replace").casefold():
+            level = self._next_level(raw)
+            if level >= self.least and needle in raw.decode("utf-8", "replace").casefold():
                 self.places.append(place)
+
+    def _next_level(self, raw: bytes) -> Level:
+        """Returns the severity of the next line."""
+        if self.least is not Level.ANY:
+            self._level = level_of(shown_line(raw), self._level)
+        return self._level
+
+    def _pass(self, data: bytes) -> None:
+        """Reads the severity of the last line of a chunk without a match."""
+        if self.least is Level.ANY:
+            return
+        end, lines = len(data.removesuffix(b"\n")), []
+        while end > 0:
+            start = data.rfind(b"\n", 0, end) + 1
+            lines.append(data[start:end])
+            if not lines[-1][:1].isspace():
+                break
+            end = start - 1
+        for raw in reversed(lines):
+            self._next_level(raw)
 
     def _lines(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         """Yields the lines that may match, with their offsets."""
@@ -142,9 +167,11 @@ class LogSearch:
                 self.done = max(self.done, self.size)
                 return
             # Most chunks hold no match, and need no look at each line.
-            if not plain or wanted in data.lower():
+            if plain and wanted not in data.lower():
+                self._pass(data)
+            else:
                 place = self.done
-                for raw in data.split(b"\n"):
+                for raw in data.removesuffix(b"\n").split(b"\n"):
                     for start in range(0, max(1, len(raw)), LINE_BYTES):
                         yield place + start, raw[start : start + LINE_BYTES]
                     place += len(raw) + 1
@@ -158,8 +185,8 @@ class LogSearches:
         by_log: The search of each log by its name.
     """
 
-    def __init__(self, paths: Mapping[str, Path], needle: str) -> None:
-        self.by_log = {log: LogSearch(path, needle) for log, path in paths.items()}
+    def __init__(self, paths: Mapping[str, Path], needle: str, least: Level = Level.ANY) -> None:
+        self.by_log = {log: LogSearch(path, needle, least) for log, path in paths.items()}
 
     @property
     def counts(self) -> dict[str, int]:

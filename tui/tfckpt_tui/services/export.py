@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable
@@ -38,8 +39,8 @@ def script_of(run: RunDirectory, command: tuple[str, ...] = ()) -> Script:
     words = command or (options.command if options else ())
     if not words:
         raise UsageError(
-            f"{run.root} was not started by `tfckpt-tui launch`, so its script is unknown. Name "
-            f"it: `tfckpt-tui export {run.root} -- python train.py`."
+            f"{run.root} was not launched by tfckpt-tui, so its training command is unknown. Give "
+            f"it: `tfckpt-tui export {shlex.quote(str(run.root))} -- COMMAND`."
         )
     # The user's command runs in the current directory, a launch's in its own.
     launched = options is not None and not command
@@ -68,7 +69,7 @@ def target_for(path: Path, form: ExportFormat) -> Path:
     refuse_url(path, "the target of an export")
     target = path.expanduser().absolute()
     if form.suffix and not target.name.endswith(form.suffix):
-        raise UsageError(f"{path} must end in {form.suffix} for --format {form.value}.")
+        raise UsageError(f"{path} must end in {form.suffix} for the format {form.value}.")
     return target
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tfckpt_trainer.advice import Advice, command_or_key, only_command
 from tfckpt_trainer.catalog.retention import pins
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.emptying import Emptied, empty_trash
@@ -183,11 +184,12 @@ def _refuse_foreign(presence: TrainerPresence, is_agreed: bool) -> None:
     found = presence.foreign
     if found is None or is_agreed:
         return
-    if found.processes:
-        advice = "Nothing was moved. Stop that program first, or give --beside-trainer."
-    else:
-        advice = f"Nothing was moved. {wait_words(found)}, or give --beside-trainer."
-    raise RefusedError(f"{foreign_words(found)} {advice}")
+    first = "Stop that program first" if found.processes else wait_words(found)
+    again = command_or_key("prune", "prune", "--beside-trainer")
+    advice = Advice(
+        (f"{first}, or give --beside-trainer.",), (f"{first}, or use ", again, " again.")
+    )
+    raise RefusedError(f"{foreign_words(found)} Nothing was moved.", advice)
 
 
 def _outcome_of(result: dict[str, Any]) -> PruneOutcome:
@@ -333,8 +335,8 @@ def without_trainer(run: RunDirectory, *, needs_room: bool = True) -> Iterator[N
         return
     except Timeout:
         raise RefusedError(
-            f"A trainer holds {run.trainer_lock} and does not answer; nothing was changed. See its "
-            f"state with `tfckpt-tui status {run.root}`."
+            f"A trainer holds {run.trainer_lock} and does not answer; nothing was changed.",
+            only_command("See its state with ", "status", run.root),
         ) from None
     except OSError as error:
         raise TfckptError(
@@ -363,8 +365,14 @@ def _refuse_silent_trainer(run: RunDirectory) -> None:
     raise RefusedError(
         f"A trainer is running in {run.root}: worker {other.index} (process {other.pid} on "
         f"{other.host}) wrote its heartbeat {age:.0f} s ago by the clock of the file system. It "
-        "does not answer here: compare the clocks of both machines. Nothing was changed. Run this "
-        f"on {other.host}, or stop the trainer there with `tfckpt-tui stop {run.root}`."
+        "does not answer here: compare the clocks of both machines. Nothing was changed.",
+        Advice(
+            (
+                f"Run this on {other.host}, or stop the trainer there with ",
+                command_or_key("stop", "stop", run.root),
+                ".",
+            )
+        ),
     )
 
 

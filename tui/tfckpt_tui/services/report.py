@@ -200,7 +200,7 @@ def status_report(
         },
         "job": job.as_data() if job is not None else None,
         "alerts": [
-            {"kind": alert.kind, "message": alert.message, "advice": alert.advice}
+            {"kind": alert.kind, "message": alert.message, "advice": str(alert.advice)}
             for alert in (
                 *find_job_alerts(run.root, state, job, heard_at, now),
                 *find_alerts(run.root, workers, saved, living(supervisor, now)),

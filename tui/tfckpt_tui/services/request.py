@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from tfckpt_trainer.advice import Advice, command_or_key, only_command
 from tfckpt_trainer.catalog.saved_model import VARIABLES, is_in_saved_model
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters, foreign_writers
 from tfckpt_trainer.catalog.scan.symbolic_links import linked_from_below
@@ -111,6 +111,7 @@ def require_trainer(run: RunDirectory, kind: CommandKind | None = None) -> None:
     """
     if detect_trainer(run).answers:
         return
+    status, stop = command_or_key("", "status", run.root), command_or_key("stop", "stop", run.root)
     now = time.time()
     supervisor = living_supervisor(run, now)
     alive = [] if supervisor is None else [f"supervisor (process {supervisor.pid})"]
@@ -120,8 +121,11 @@ def require_trainer(run: RunDirectory, kind: CommandKind | None = None) -> None:
         why = f": {job.explanation or job.reason}" if job.reason else ""
         raise NoTrainerError(
             f"No trainer answers in {run.root}: its batch job {job.record.id} waits in the queue"
-            f"{why}. See when it starts with `tfckpt-tui status {run.root}`, or cancel it with "
-            f"`tfckpt-tui stop {run.root}`."
+            f"{why}.",
+            Advice(
+                ("See when it starts with ", status, ", or cancel it with ", stop, "."),
+                ("Cancel it with ", stop, "."),
+            ),
         )
     unknown = unknown_job(run, job.record, job.silence) if job is not None else None
     if unknown is not None:
@@ -133,9 +137,16 @@ def require_trainer(run: RunDirectory, kind: CommandKind | None = None) -> None:
         raise _no_processes(run, kind)
     raise NoTrainerError(
         f"No trainer answers in {run.root}, but these processes are running: {', '.join(alive)}. "
-        "They are starting, hang, or run a script that does not use tfckpt_trainer. See their "
-        f"output with `tfckpt-tui logs {run.root}`, or end them with "
-        f"`tfckpt-tui stop --force {run.root}`."
+        "They are starting, hang, or run a script that does not use tfckpt_trainer.",
+        Advice(
+            (
+                "See their output with ",
+                command_or_key("logs", "logs", run.root),
+                ", or end them with ",
+                command_or_key("force-stop", "stop", "--force", run.root),
+                ".",
+            )
+        ),
     )
 
 
@@ -153,12 +164,17 @@ def _no_processes(run: RunDirectory, kind: CommandKind | None) -> NothingRunsErr
     # A process of which nothing is heard may live on another host.
     if kind in {CommandKind.STOP, CommandKind.PAUSE} and ended is not None and found.reported:
         return NothingRunsError(
-            f"{ended.format(run.root)}, so there is nothing to {kind}. See the state of the run "
-            f"with `tfckpt-tui status {shlex.quote(str(run.root))}`."
+            f"{ended.format(run.root)}, so there is nothing to {kind}.",
+            only_command("See the state of the run with ", "status", run.root),
         )
+    launch = command_or_key("launch", "launch", run.root, "--", "COMMAND")
+    status = command_or_key("", "status", run.root)
     return NothingRunsError(
-        f"No trainer answers in {run.root}. Start one with `tfckpt-tui launch {run.root} "
-        f"-- COMMAND`, or see the state of the run with `tfckpt-tui status {run.root}`."
+        f"No trainer answers in {run.root}.",
+        Advice(
+            ("Start one with ", launch, ", or see the state of the run with ", status, "."),
+            ("Start one with ", launch, "."),
+        ),
     )
 
 
@@ -167,17 +183,21 @@ def _require_done(run: RunDirectory, outcome: Command, timeout: float) -> Comman
         return outcome
     kind = outcome.kind.value
     if outcome.state is CommandState.EXPIRED:
+        status = command_or_key("", "status", run.root)
+        stop = command_or_key("force-stop", "stop", "--force", run.root)
+        end = ("End a trainer that hangs with ", stop, ".")
         raise NoTrainerError(
-            f"{kind}: {outcome.message} See the state of the run with `tfckpt-tui status "
-            f"{run.root}`. End a trainer that hangs with `tfckpt-tui stop --force {run.root}`."
+            f"{kind}: {outcome.message}",
+            Advice(("See the state of the run with ", status, ". ", *end), end),
         )
     if outcome.state is CommandState.REFUSED:
-        raise RefusedError(outcome.message)
+        raise RefusedError(outcome.message, outcome.advice)
     if outcome.state is CommandState.FAILED:
-        raise TfckptError(f"{kind} failed: {outcome.message}")
+        raise TfckptError(f"{kind} failed: {outcome.message}", outcome.advice)
+    journal = command_or_key("events", "journal", run.root)
     raise TfckptError(
-        f"{kind} was not done within {timeout:g} s; it is {outcome.state.value}: "
-        f"{outcome.message} See the outcome later with `tfckpt-tui journal {run.root}`."
+        f"{kind} was not done within {timeout:g} s; it is {outcome.state.value}: {outcome.message}",
+        Advice(("See the outcome later with ", journal, ".")),
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.cluster import LOOPBACK, free_ports
 from tfckpt_trainer.launch.logs import last_lines, open_log
@@ -127,13 +128,20 @@ def start(
     if adopted is not None:
         if port not in (None, adopted.port) or host not in (None, adopted.host):
             raise TfckptError(
-                f"TensorBoard already runs on {adopted.url} for this run. Stop it first: "
-                f"`tfckpt-tui tensorboard --stop {run.root}`."
+                f"TensorBoard already runs on {adopted.url} for this run.",
+                Advice(
+                    (
+                        "Stop it first with ",
+                        command_or_key("tensorboard", "tensorboard", "--stop", run.root),
+                        ".",
+                    )
+                ),
             )
         return adopted
     place = host or LOOPBACK
     if port is not None and not _is_free(place, port):
-        raise TfckptError(f"Port {port} is taken. Choose another one, or omit --port.")
+        omit = Advice(("Choose another one, or omit --port.",), ("Choose another one.",))
+        raise TfckptError(f"Port {port} is taken.", omit)
     if importlib.util.find_spec("tensorboard") is None:
         raise TfckptError("TensorBoard is not installed; run `pip install tensorboard`.")
     chosen = port or (USUAL_PORT if _is_free(place, USUAL_PORT) else free_ports(1)[0])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.retention.pins import is_pinned
 from tfckpt_trainer.catalog.retention.trash import (
     MANIFEST,
@@ -29,14 +30,15 @@ class Emptied:
     Attributes:
         freed: Bytes freed.
         names: Deleted checkpoints.
-        kept: A sentence for each prune that stays because a checkpoint in it is pinned.
+        kept: For each prune that stays because a checkpoint in it is pinned: which, and how to
+            bring it back.
         problems: A sentence for each prune that could not be read or deleted.
         warnings: Sentences about steps that failed after the deletion.
     """
 
     freed: int
     names: tuple[str, ...]
-    kept: tuple[str, ...] = ()
+    kept: tuple[Advice, ...] = ()
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -120,7 +122,7 @@ class _Emptying:
         self.freed = 0
         self.problems: list[str] = []
         self._names: list[str] = []
-        self._kept: list[str] = []
+        self._kept: list[Advice] = []
 
     def delete_prune(self, manifest: TrashManifest) -> None:
         """Deletes one prune, its manifest first."""
@@ -131,10 +133,9 @@ class _Emptying:
             and not os.path.lexists(self._run.root / f"{trashed.name}.index")
         ]
         if pinned:
-            self._kept.append(
-                f"{', '.join(pinned)} in {manifest.id} stays in the trash: pinned. Bring it back "
-                f"with `tfckpt-tui undo {self._run.root} --trash {manifest.id}`."
-            )
+            undo = command_or_key("trash", "undo", self._run.root, "--trash", manifest.id)
+            stays = f"{', '.join(pinned)} in {manifest.id} stays in the trash: pinned. "
+            self._kept.append(Advice((f"{stays}Bring it back with ", undo, ".")))
             return
         directory = self._run.trash / manifest.id
         try:

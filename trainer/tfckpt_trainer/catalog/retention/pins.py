@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 
+from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.catalog.retention.trash import find_trashed, in_trash_error, locked_trash
 from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.scan.history import list_directory
@@ -119,5 +120,7 @@ def _check_exist(run: RunDirectory, names: Sequence[str]) -> None:
         # Without its index file, a prune may be moving it at this moment.
         if not name or name not in seen or (name not in with_index and find_trashed(run, name)):
             raise in_trash_error(run, name) or UnknownCheckpointError(
-                f"There is no checkpoint {name!r}; list them with `tfckpt-tui ls {run.root}`.", name
+                f"There is no checkpoint {name!r}.",
+                name,
+                only_command("List them with ", "ls", run.root),
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.protection import NOT_IN_USE, protections
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
@@ -84,7 +85,9 @@ def plan_of_names(
     unknown = sorted(chosen - {checkpoint.name for checkpoint in checkpoints})
     if unknown:
         raise UnknownCheckpointError(
-            f"There is no checkpoint {unknown[0]}; list them with `tfckpt-tui ls`.", unknown[0]
+            f"There is no checkpoint {unknown[0]}.",
+            unknown[0],
+            only_command("List them with ", "ls"),
         )
     protected = protections(checkpoints, in_use)
     decisions = []

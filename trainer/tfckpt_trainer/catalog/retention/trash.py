@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.scan.directory_listing import Identity
 from tfckpt_trainer.catalog.scan.history import list_directory
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError, describe_error
@@ -129,8 +129,9 @@ def in_trash_error(run: RunDirectory, text: str) -> UsageError | None:
     if found is None:
         return None
     manifest, trashed = found
-    command = f"tfckpt-tui undo {shlex.quote(str(run.root))} --trash {manifest.id}"
-    return UsageError(f"{trashed.name} is in the trash. Bring it back with `{command}`.")
+    undo = command_or_key("trash", "undo", run.root, "--trash", manifest.id)
+    advice = Advice(("Bring it back with ", undo, "."))
+    return UsageError(f"{trashed.name} is in the trash.", advice)
 
 
 def next_to_undo(manifests: Sequence[TrashManifest]) -> TrashManifest | None:

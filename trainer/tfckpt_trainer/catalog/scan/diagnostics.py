@@ -13,6 +13,7 @@ import re
 import shlex
 from collections.abc import Iterator
 
+from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.bundle.links import Link, LinkEnd
 from tfckpt_trainer.catalog.saved_model import VARIABLES
 from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState, is_derived
@@ -130,10 +131,14 @@ def _same_step(observed: Observation) -> Iterator[Diagnostic]:
         )
         message = (
             f"{join_names(names)} all have step {step}{more}. To restore one, use its name instead "
-            "of the step. To see whether they differ, run "
-            f"`tfckpt-tui compare {shlex.quote(observed.directory)} {file_names(names[:2])}`."
+            "of the step."
         )
-        yield Diagnostic("same-step", "note", names[0], message)
+        compare = command_or_key("compare", "compare", observed.directory, *names[:2])
+        advice = Advice(
+            ("To see whether they differ, run ", compare, "."),
+            ("To see whether they differ, mark them and use ", compare, "."),
+        )
+        yield Diagnostic("same-step", "note", names[0], message, advice=advice)
 
 
 def _data_newer_than_index(observed: Observation) -> Iterator[Diagnostic]:
@@ -151,10 +156,11 @@ def _data_newer_than_index(observed: Observation) -> Iterator[Diagnostic]:
     if mixed:
         message = (
             f"The data of {join_names(mixed)} is newer than the index. Either it was copied, or "
-            "it belongs to another save, which TensorFlow notices only during a restore. Verify "
-            f"it: `tfckpt-tui verify {shlex.quote(observed.directory)} {file_names(mixed[:1])}`."
+            "it belongs to another save, which TensorFlow notices only during a restore."
         )
-        yield Diagnostic("data-newer", "warning", mixed[0], message)
+        verify = command_or_key("verify", "verify", observed.directory, mixed[0])
+        advice = Advice(("Verify it with ", verify, "."))
+        yield Diagnostic("data-newer", "warning", mixed[0], message, advice=advice)
 
 
 def _version_one(observed: Observation) -> Iterator[Diagnostic]:
@@ -187,11 +193,15 @@ def _unlisted(observed: Observation, before: float) -> Iterator[Diagnostic]:
         message = (
             f"{join_names([c.name for c in unlisted])} can be restored, but the state file does "
             "not list them. A manager kept them permanently (keep_checkpoint_every_n_hours) or "
-            "lost track of them, or another one saved them. No manager deletes them. To move one "
-            f"to the trash, run `tfckpt-tui prune {shlex.quote(observed.directory)} NAME`."
+            "lost track of them, or another one saved them. No manager deletes them."
+        )
+        prune = command_or_key("prune", "prune", observed.directory, "NAME")
+        advice = Advice(
+            ("To move one to the trash, run ", prune, "."),
+            ("To move one to the trash, mark it and use ", prune, "."),
         )
         size = sum(checkpoint.size for checkpoint in unlisted)
-        yield Diagnostic("unlisted", "note", unlisted[0].name, message, size)
+        yield Diagnostic("unlisted", "note", unlisted[0].name, message, size, advice)
 
 
 def _extra_data(observed: Observation, before: float) -> Iterator[Diagnostic]:

@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
+from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.bundle.state_file import StateFile
 from tfckpt_trainer.catalog.saved_model import is_in_saved_model
 from tfckpt_trainer.catalog.scan.checkpoint_files import (
@@ -72,15 +73,22 @@ class Diagnostic:
         severity: A warning may cost a checkpoint or keep a trainer from starting. A note costs
             space at most.
         name: The file or the checkpoint; the first one if there are several.
-        message: What it is, its consequence, and what to do.
+        found: What it is, its consequence, and what to do if no command does it.
         bytes: Bytes that could be freed, if it is about space.
+        advice: What to do.
     """
 
     kind: str
     severity: Literal["warning", "note"]
     name: str
-    message: str
+    found: str
     bytes: int | None = None
+    advice: Advice | None = None
+
+    @property
+    def message(self) -> str:
+        """Everything, for the command line."""
+        return f"{self.found} {self.advice}" if self.advice is not None else self.found
 
 
 @dataclass(frozen=True)

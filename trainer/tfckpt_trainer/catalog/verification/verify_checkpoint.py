@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.bundle.analysis.finite import NotFinite
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
@@ -146,8 +146,8 @@ def _identities(run: RunDirectory, files: FileScanner, name: str) -> dict[str, I
     found = files.files.get(name)
     if found is None:
         raise UsageError(
-            f"There is no checkpoint {name}; list the checkpoints with "
-            f"`tfckpt-tui ls {shlex.quote(str(run.root))}`."
+            f"There is no checkpoint {name}.",
+            only_command("List the checkpoints with ", "ls", run.root),
         )
     identities = {fact.name: fact.identity for fact in found.facts}
     own = run.worker_state_directory(name)

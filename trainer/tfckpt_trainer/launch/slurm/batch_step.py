@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
 import threading
@@ -33,6 +32,7 @@ from tfckpt_trainer.launch.slurm.earlier_start import (
     JobStart,
     await_earlier_start,
     describe_lost_start,
+    launch_in_app,
     read_later_start,
     require_job_of_run,
     start_of_job,
@@ -172,8 +172,7 @@ class BatchStep:
         if self._replaced or (ending.facts.preempted and self._await_end()):
             return ending.state
         return self._fail(
-            "The job could not be requeued. If `squeue` does not show it, launch it again: "
-            f"{_launch_again(self._run)}."
+            "The job could not be requeued. If `squeue` does not show it, launch the run again."
         )
 
     def _fail(self, reason: str) -> SupervisorState:
@@ -293,8 +292,8 @@ def _take_over(run: RunDirectory, options: LaunchOptions) -> int:
     try:
         lock = await_earlier_start(run, own, tell)
     except LaunchError as error:
-        again = f"End that process, and launch again: {_launch_again(run)}."
-        tell(f"{error} {again}", JournalKind.FAILED)
+        tell(f"{error} End that process, and launch again.", JournalKind.FAILED)
+        sys.stderr.write(f"{launch_in_app(run)}\n")
         raise
     # A launch that submits a job holds the lock until it has recorded the job.
     _require_job(run, options, own, 0.0)
@@ -311,17 +310,13 @@ def _require_job(run: RunDirectory, options: LaunchOptions, own: JobStart, limit
             )
         require_job_of_run(run, own, limit)
     except LaunchError as error:
-        _note(run, str(error), JournalKind.NOTE)
+        # The app shows the event log, and launches the run with a key.
+        _note(run, error.found, JournalKind.NOTE)
         raise
 
 
 def _note(run: RunDirectory, words: str, kind: JournalKind) -> None:
     try_write_entry(run, JournalEntry(at=time.time(), kind=kind, message=words, by=BY))
-
-
-def _launch_again(run: RunDirectory) -> str:
-    """Returns how to submit the batch script of a run, for the end of a sentence."""
-    return f"press L in `tfckpt-tui attach {shlex.quote(str(run.root))}`"
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import DamagedFileError, LaunchError
 from tfckpt_trainer.launch.lock import take_lock
 from tfckpt_trainer.launch.orphans import read_supervisor
@@ -105,6 +106,15 @@ def read_later_start(run: RunDirectory, own: JobStart) -> BatchJob | None:
     return known if own.is_replaced(known) else None
 
 
+def launch_in_app(run: RunDirectory) -> Advice:
+    """Returns how to submit the batch script of a run again."""
+    attach = shlex.join(("tfckpt-tui", "attach", str(run.root)))
+    launch = command_or_key("launch", "attach", run.root)
+    return Advice(
+        (f"To launch the run, press L in `{attach}`.",), ("To launch the run, use ", launch, ".")
+    )
+
+
 def require_job_of_run(
     run: RunDirectory, own: JobStart, limit_seconds: float = RECORD_SECONDS
 ) -> None:
@@ -126,8 +136,8 @@ def require_job_of_run(
             return
         if not own.is_submitted_after(known) or time.monotonic() >= deadline:
             raise LaunchError(
-                f"Job {own.job} ends without training: job {known.id} is the job of this run. To "
-                f"launch the run, press L in `tfckpt-tui attach {shlex.quote(str(run.root))}`."
+                f"Job {own.job} ends without training: job {known.id} is the job of this run.",
+                launch_in_app(run),
             )
         time.sleep(POLL_SECONDS)
 

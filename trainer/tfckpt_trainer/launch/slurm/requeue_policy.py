@@ -91,7 +91,7 @@ def decide_requeue(ending: JobEnding, job: BatchJob) -> RequeueDecision:
         return RequeueDecision(Requeue.REFUSED, f"{reason} {used}")
     if fruitless >= MOST_FRUITLESS_STARTS and not facts.preempted:
         at_limit = ending.near_limit or facts.timed_out
-        advice = " Launch again with a longer --time." if at_limit else ""
+        advice = " Launch again with a longer time limit." if at_limit else ""
         return RequeueDecision(
             Requeue.REFUSED, f"{reason} {fruitless} starts in a row ended before a step.{advice}"
         )

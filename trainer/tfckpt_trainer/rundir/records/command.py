@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.rundir.documents import Document
 
 
@@ -62,6 +63,7 @@ class Command(Document, frozen=True, kw_only=True):
         worker_count: Number of workers of the run.
         step: The step at which all workers carry out the command.
         message: The newest message about its progress.
+        advice: What to do next if it was not carried out; None if nothing helps.
         result: The result: name of the checkpoint, bytes, counts.
         history: All transitions, oldest first.
     """
@@ -77,5 +79,6 @@ class Command(Document, frozen=True, kw_only=True):
     worker_count: int = 0
     step: int | None = None
     message: str = ""
+    advice: Advice | None = None
     result: dict[str, Any] = {}
     history: list[Transition] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 from collections.abc import Callable
 
@@ -48,7 +47,7 @@ class DiskSpace:
         """Makes room for a save if that is needed and allowed.
 
         Returns:
-            Why the save does not fit, and what to do; empty if it fits.
+            Why the save does not fit; empty if it fits.
         """
         missing = self.missing_bytes()
         if missing > 0 and self._make_room(missing):
@@ -56,31 +55,21 @@ class DiskSpace:
         return self._refusal(request, missing) if missing > 0 else ""
 
     def _refusal(self, request: SaveRequest, missing: int) -> str:
-        size, root = self._shared.size, shlex.quote(str(self._run.root))
+        size = self._shared.size
         free = size + MARGIN_BYTES - missing
         trashed = trashed_bytes(self._run)
-        trash = (
-            f"The trash holds {trashed:,} bytes: empty it with `tfckpt-tui trash {root} empty`. "
-            if trashed
-            else ""
-        )
-        has_checkpoint = next(self._run.root.glob("*.index"), None) is not None
-        delete = f", or delete checkpoints with `tfckpt-tui prune {root} CKPT --delete`"
+        trash = f"The trash holds {trashed:,} bytes. " if trashed else ""
         return (
             f"{request.name} needs about {size:,} bytes and {MARGIN_BYTES >> 20} MiB that stay "
-            f"free; {free:,} bytes are free in {self._run.root}. {trash}Free disk space"
-            f"{delete if has_checkpoint else ''}. {self._consequence(request)}"
+            f"free; {free:,} bytes are free in {self._run.root}. {trash}Free disk space. "
+            f"{self._consequence(request)}"
         )
 
     def _consequence(self, request: SaveRequest) -> str:
         """Returns how training continues after the refusal."""
-        root = shlex.quote(str(self._run.root))
         if request.trigger == "preemption":
             return "Training ends without a save of its last steps."
         if request.trigger in {"stop", "end"}:
-            return (
-                "The run waits for room, saves by itself, and ends then. To end it without a save, "
-                f"use `tfckpt-tui stop {root} --no-save`."
-            )
+            return "The run waits for room, saves by itself, and ends then."
         # A command asks for a single save; only scheduled saves wait for room.
         return "Training waits." if self._waits and request.command is None else "Training goes on."

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
 from tfckpt_trainer.catalog.retention.prune import OnWarning, move_to_trash, undo
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -15,6 +15,7 @@ from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandS
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.records.worker import Ending
+from tfckpt_trainer.rundir.reserve import advice_to_free_space
 from tfckpt_trainer.training.checkpoint.restore_manager import SHOWN_LEFT_OUT, RestoreManager
 from tfckpt_trainer.training.checkpoint.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.save_protocol import SaveOutcome
@@ -30,6 +31,7 @@ class Answer:
     state: CommandState
     message: str
     result: dict[str, Any] = field(default_factory=dict)
+    advice: Advice | None = None
 
 
 class CommandHandler:
@@ -90,7 +92,7 @@ class CommandHandler:
 
     def _save(self, command: Command) -> None:
         self._saves.request_save(
-            "command", command, lambda outcome: self._answer(command, _answer_to_save(outcome))
+            "command", command, lambda outcome: self._answer(command, self._answer_to_save(outcome))
         )
 
     def _restore(self, command: Command) -> Answer:
@@ -102,11 +104,11 @@ class CommandHandler:
         partial = bool(command.arguments.get("partial", False))
         outcome = self._restores.restore(target, command, partial=partial)
         if outcome.problems:
-            hint = "" if outcome.damaged or partial else self._partial_hint(name)
             return Answer(
                 CommandState.REFUSED,
-                f"Nothing was changed, training goes on. {'; '.join(outcome.problems)}.{hint}",
+                f"Nothing was changed, training goes on. {'; '.join(outcome.problems)}.",
                 {"problems": list(outcome.problems)},
+                None if outcome.damaged or partial else self._partial_advice(name),
             )
         left_out = outcome.left_out[:SHOWN_LEFT_OUT]
         more = f" {len(outcome.left_out)} left out: {left_out[0]}, …" if left_out else ""
@@ -129,12 +131,14 @@ class CommandHandler:
             },
         )
 
-    def _partial_hint(self, name: str) -> str:
-        root = shlex.quote(str(self._run.root))
-        return (
-            " To restore only what fits, use "
-            f"`tfckpt-tui restore {root} --name {shlex.quote(name)} --partial`."
+    def _partial_advice(self, name: str) -> Advice:
+        root = self._run.root
+        how = command_or_key(
+            "restore",
+            *("restore", root, "--name", name, "--partial"),
+            choice="restore in part",
         )
+        return Advice(("To restore only what fits, use ", how, "."))
 
     def _pause(self, command: Command) -> Answer:
         return self._set_paused(command, paused=True)
@@ -175,9 +179,11 @@ class CommandHandler:
         if not outcome.disk_full:
             return self._not_stopped(outcome)
         if self.waiting_stop is not None:
-            return self._refuse(command, f"A stop waits for room already. {outcome.problem}")
-        self._telemetry.journal.advance_command(command, command.state, outcome.problem)
-        self.waiting_stop = command
+            why = f"A stop waits for room already. {outcome.problem}"
+            return self._refuse(command, why, self._advice_to_end())
+        self.waiting_stop = self._telemetry.journal.advance_command(
+            command, command.state, outcome.problem, advice=self._advice_to_end()
+        )
         return None
 
     def retry_stop(self) -> None:
@@ -191,17 +197,28 @@ class CommandHandler:
     def _end_wait(self, state: CommandState, message: str) -> None:
         command, self.waiting_stop = self.waiting_stop, None
         if command is not None:
-            self._telemetry.journal.advance_command(command, state, message)
+            self._telemetry.journal.advance_command(command, state, message, advice=None)
 
     def _not_stopped(self, outcome: SaveOutcome) -> Answer:
         state = CommandState.REFUSED if outcome.refused else CommandState.FAILED
         problem = outcome.problem if outcome.problem.endswith(".") else f"{outcome.problem}."
-        root = shlex.quote(str(self._run.root))
         return Answer(
             state,
             f"The run was not stopped, because its last steps could not be saved: {problem} "
-            f"Training goes on. To stop without a save, use `tfckpt-tui stop {root} --no-save`.",
+            "Training goes on.",
+            advice=Advice(("To stop without a save, use ", self._stop_without_save(), ".")),
         )
+
+    def _stop_without_save(self) -> CommandOrKey:
+        root = self._run.root
+        return command_or_key("stop", "stop", root, "--no-save", choice="stop without saving")
+
+    def _advice_to_end(self) -> Advice:
+        """Returns how to free space, or to end the run nevertheless."""
+        free = advice_to_free_space(self._run)
+        end = (" To end the run without a save, use ", self._stop_without_save(), ".")
+        in_app = (*(free.app_parts or free.parts), *end)
+        return Advice((*free.parts, *end), in_app)
 
     def _prune(self, command: Command) -> Answer:
         names = [str(name) for name in command.arguments.get("names", [])]
@@ -246,6 +263,8 @@ class CommandHandler:
         try:
             manifest = act(warnings.append)
         except (TfckptError, OSError) as error:
+            if isinstance(error, TfckptError):
+                return self._refuse(command, error.found, error.advice)
             return self._refuse(command, describe_error(error))
         names = [trashed.name for trashed in manifest.checkpoints]
         size = sum(trashed.size for trashed in manifest.checkpoints)
@@ -257,18 +276,22 @@ class CommandHandler:
 
     def _answer(self, command: Command, answer: Answer) -> None:
         self._telemetry.journal.advance_command(
-            command, answer.state, answer.message, result=answer.result
+            command, answer.state, answer.message, result=answer.result, advice=answer.advice
         )
 
-    def _refuse(self, command: Command, why: str) -> Answer:
+    def _refuse(self, command: Command, why: str, advice: Advice | None = None) -> Answer:
         self._telemetry.note(JournalKind.REFUSED, f"{command.kind.value}: {why}", command)
-        return Answer(CommandState.REFUSED, why)
+        return Answer(CommandState.REFUSED, why, advice=advice)
 
-
-def _answer_to_save(outcome: SaveOutcome) -> Answer:
-    if outcome.name is None:
+    def _answer_to_save(self, outcome: SaveOutcome) -> Answer:
+        if outcome.name is not None:
+            return _saved(outcome)
         state = CommandState.REFUSED if outcome.refused else CommandState.FAILED
-        return Answer(state, outcome.problem)
+        advice = advice_to_free_space(self._run) if outcome.disk_full else None
+        return Answer(state, outcome.problem, advice=advice)
+
+
+def _saved(outcome: SaveOutcome) -> Answer:
     result = {
         "name": outcome.name,
         "step": outcome.step,

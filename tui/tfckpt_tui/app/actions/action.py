@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tfckpt_trainer.advice import Advice, CommandOrKey
+
 if TYPE_CHECKING:
     # Types only: `tfckpt-tui config` reads the keys, and starts quickly without Textual and NumPy.
     from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
@@ -41,11 +43,18 @@ READ_ONLY = "The app was opened to read only. Open it without that option to cha
 """Why actions that change the run are unavailable."""
 
 Predicate = Callable[["RunSnapshot", Selection], bool]
-Requirement = Callable[["RunSnapshot", Selection], str]
-"""Returns why an action is unavailable, as a sentence; empty if it is available."""
+Reason = str | Advice
+"""Why an action is unavailable, as sentences; empty if it is available."""
+
+Requirement = Callable[["RunSnapshot", Selection], Reason]
 
 
-def require(is_met: Predicate, reason: str) -> Requirement:
+def press(action: str) -> CommandOrKey:
+    """Returns the key of another action, as a part of a reason."""
+    return CommandOrKey(action)
+
+
+def require(is_met: Predicate, reason: Reason) -> Requirement:
     """Returns a requirement with a fixed reason."""
     return lambda run, selection: "" if is_met(run, selection) else reason
 
@@ -92,8 +101,8 @@ class Action:
 
     def why_unavailable(
         self, run: RunSnapshot | None, selection: Selection, *, read_only: bool
-    ) -> str:
-        """Returns why the action is unavailable now, as a sentence; empty if it is available."""
+    ) -> Reason:
+        """Returns why the action is unavailable now; empty if it is available."""
         if read_only and self.changes_run:
             return READ_ONLY
         if run is None:

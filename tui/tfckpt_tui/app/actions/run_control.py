@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from tfckpt_trainer.advice import KeyOf
 from tfckpt_trainer.catalog.retention.emptying import Emptied
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import TfckptError
@@ -46,11 +47,12 @@ class _Result:
     warnings: tuple[str, ...] = ()
 
 
-def _deletion_result(emptied: Emptied) -> _Result:
+def _deletion_result(emptied: Emptied, key_of: KeyOf) -> _Result:
     if emptied.problems and not emptied.names:
         raise TfckptError(" ".join(emptied.problems))
     what = units.count(len(emptied.names), "checkpoint")
-    warnings = (*emptied.problems, *emptied.kept, *emptied.warnings)
+    kept = (one.in_app(key_of) for one in emptied.kept)
+    warnings = (*emptied.problems, *kept, *emptied.warnings)
     return _Result(f"{what} deleted for good.", warnings)
 
 
@@ -82,7 +84,10 @@ class RunControl:
 
         dashboard = self._dashboard
         dialog = RestoreDialog(
-            dashboard.loaded_snapshot, dashboard.selection.selected, self._check_compatibility
+            dashboard.loaded_snapshot,
+            dashboard.selection.selected,
+            self._check_compatibility,
+            dashboard.run_app.key_of,
         )
         dashboard.app.push_screen(dialog, answered)
 
@@ -288,7 +293,9 @@ class RunControl:
         """Permanently deletes everything in the trash."""
         self._dashboard.run_app.start_job(
             "empty trash",
-            lambda: _deletion_result(prune.empty(self._run, through=FrontEnd.APP)),
+            lambda: _deletion_result(
+                prune.empty(self._run, through=FrontEnd.APP), self._dashboard.run_app.key_of
+            ),
             self._report,
         )
 
@@ -341,9 +348,10 @@ class RunControl:
         dashboard = self._dashboard
 
         def work() -> _Result:
-            return _deletion_result(
-                prune.delete(self._run, names, through=FrontEnd.APP, beside_trainer=beside_trainer)
+            done = prune.delete(
+                self._run, names, through=FrontEnd.APP, beside_trainer=beside_trainer
             )
+            return _deletion_result(done, dashboard.run_app.key_of)
 
         def answered(agreed: bool | None) -> None:
             if agreed:
@@ -364,8 +372,6 @@ class RunControl:
         def submit() -> Command:
             return ask(self._run, kind, arguments, through=FrontEnd.APP, wait=False)
 
-        if self._dashboard.app.screen is not self._dashboard:
-            self._dashboard.tell(f"Asked for: {kind.value}. The dashboard shows its progress.")
         self._dashboard.run_app.start_job(kind.value, submit, self._follow)
 
     def _follow(self, command: Command) -> None:

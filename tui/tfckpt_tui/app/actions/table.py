@@ -5,12 +5,14 @@ Keys, footer, palette, help and documentation come from this table.
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
+from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_tui.app.actions import views
-from tfckpt_tui.app.actions.action import Action, Selection, default_keys, require
+from tfckpt_tui.app.actions.action import Action, Reason, Selection, default_keys, press, require
 from tfckpt_tui.formats.checkpoint_columns import copied_names
 from tfckpt_tui.formats.checkpoint_filter import filter_help
 from tfckpt_tui.formats.text import clean
@@ -37,17 +39,23 @@ def _can_export(run: RunSnapshot, selection: Selection) -> str:
         return f"{name} is {state}. Only restorable checkpoints can be exported."
     if not (run.info and run.info.command):
         return (
-            "This run was not launched by tfckpt-tui. "
-            "Run `tfckpt-tui export RUN -- COMMAND` with its training command."
+            "This run was not launched by tfckpt-tui, so its training command is unknown. Give it: "
+            f"`tfckpt-tui export {shlex.quote(run.path)} -- COMMAND`."
         )
     return ""
 
 
-def _can_stop(run: RunSnapshot, selection: Selection) -> str:
+def _can_stop(run: RunSnapshot, selection: Selection) -> Reason:
     if _has_waiting_job(run, selection):
         return ""
     if _is_job_unknown(run):
-        return "Slurm cannot be asked about the batch job. Press X to try to cancel it."
+        return Advice(
+            (
+                "Slurm cannot be asked about the batch job. Try to cancel it with ",
+                press("force-stop"),
+                ".",
+            )
+        )
     is_over = _has_ended(run, selection)
     return (_ACTIVE if is_over else _STOPPABLE)(run, selection)
 
@@ -67,7 +75,7 @@ def _is_job_unknown(run: RunSnapshot) -> bool:
     return goes_on or run.state not in {RunState.STOPPED, RunState.FINISHED}
 
 
-def _can_force_stop(run: RunSnapshot, selection: Selection) -> str:
+def _can_force_stop(run: RunSnapshot, selection: Selection) -> Reason:
     return "" if _is_job_unknown(run) else _ACTIVE(run, selection)
 
 
@@ -93,25 +101,23 @@ def _answers_no_command(run: RunSnapshot, selection: Selection) -> bool:
     return run.state not in HAS_ENDED and not run.trainer_answers
 
 
-def _why_unselected(run: RunSnapshot, selection: Selection, *, is_made: bool) -> str:
+def _why_unselected(run: RunSnapshot, selection: Selection, *, is_made: bool) -> Reason:
     if is_made:
         return ""
     if selection.unsupported is not None:
         name = clean(selection.unsupported.name)
-        return (
-            f"{name} is in TensorFlow's V1 format, which is not supported. Press o to read how to "
-            "convert it."
-        )
+        unsupported = f"{name} is in TensorFlow's V1 format, which is not supported. "
+        return Advice((f"{unsupported}Read how to convert it with ", press("diagnostics"), "."))
     if run.checkpoints:
         return "No checkpoint matches the filter. Press esc to show all."
     return "There is no checkpoint yet."
 
 
-def _selected(run: RunSnapshot, selection: Selection) -> str:
+def _selected(run: RunSnapshot, selection: Selection) -> Reason:
     return _why_unselected(run, selection, is_made=selection.selected is not None)
 
 
-def _selected_or_marked(run: RunSnapshot, selection: Selection) -> str:
+def _selected_or_marked(run: RunSnapshot, selection: Selection) -> Reason:
     return _why_unselected(run, selection, is_made=bool(selection.all))
 
 
@@ -121,7 +127,7 @@ _TRAINER = require(
 )
 _STOPPABLE = require(
     lambda run, selection: run.trainer_answers,
-    "No trainer answers. Press X to end the processes of the run.",
+    Advice(("No trainer answers. End the processes of the run with ", press("force-stop"), ".")),
 )
 _ACTIVE = require(
     lambda run, selection: run.state not in HAS_ENDED,

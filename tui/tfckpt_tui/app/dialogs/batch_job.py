@@ -8,10 +8,12 @@ from pathlib import Path
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.files import read_bounded
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
+from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.services.batch.job_control import launch_to_slurm
 from tfckpt_tui.services.batch.job_view import JobView
 
 _MOST_OPTIONS = 10
@@ -45,7 +47,8 @@ class CancelJobDialog(Dialog[bool]):
         if job.explanation:
             yield ((f"{job.explanation[0].upper()}{job.explanation[1:]}.", "muted"),)
         yield (("Only its place in the queue is lost. All checkpoints are kept.", ""),)
-        yield (("L submits the job again with the same options.", "muted"),)
+        again = key_of(self, "launch")
+        yield ((again, "key"), (" submits the job again with the same options.", "muted"))
 
     def refusal(self) -> str:
         """Returns that the job has started, if it has since the dialog was opened."""
@@ -102,7 +105,7 @@ class SubmitJobDialog(Dialog[bool]):
         """Returns why the script cannot be submitted."""
         if self._script.is_file():
             return ""
-        return "The batch script is missing. Launch the run with `tfckpt-tui launch --slurm`."
+        return f"The batch script is missing. {launch_to_slurm(self.snapshot.path)}"
 
     def choices(self) -> list[Choice[bool]]:
         """Returns cancel and submit."""

@@ -18,6 +18,7 @@ from textual.widgets import Button, Input, Static
 
 from tfckpt_tui.app.screens.page import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content, to_content
+from tfckpt_tui.app.widgets.run.progress import progress_below
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 AnswerT = TypeVar("AnswerT")
@@ -127,6 +128,7 @@ class Dialog(ModalScreen[AnswerT | None]):
                         classes=f"-{choice.tone}",
                         disabled=not self.can_choose(place),
                     )
+        yield from progress_below(self)
 
     def _label(self, place: int) -> Content:
         """Returns the key that presses a button now, and what it does."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from tfckpt_trainer.catalog.lineage import unsaved_steps
 from tfckpt_trainer.rundir.records.command import CommandState
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
+from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
@@ -51,7 +52,7 @@ class ForceStopDialog(Dialog[bool]):
         if self._takes_commands:
             yield (
                 ("The trainer still answers: ", "muted"),
-                ("x", "key"),
+                (key_of(self, "stop"), "key"),
                 (" stops it without force.", "muted"),
             )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
+from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
@@ -36,7 +37,7 @@ class BesideTrainerDialog(Dialog[bool]):
             ("The prune leaves the state file alone, and all files that are open or ", ""),
             ("just written. ", ""),
             ("A checkpoint that a trainer restores later may be in the trash; ", ""),
-            ("u", "key"),
+            (key_of(self, "undo"), "key"),
             (" brings it back.", ""),
         )
 

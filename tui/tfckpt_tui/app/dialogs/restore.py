@@ -13,9 +13,10 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Input
 
+from tfckpt_trainer.advice import KeyOf
 from tfckpt_trainer.catalog.lineage import RestorePlan, plan_restore
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
-from tfckpt_trainer.errors import TfckptError, UnknownCheckpointError
+from tfckpt_trainer.errors import TfckptError, UnknownCheckpointError, describe_error
 from tfckpt_trainer.rundir.health import HAS_ENDED
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT
@@ -74,7 +75,11 @@ class RestoreDialog(Dialog[Restore]):
     ]
 
     def __init__(
-        self, snapshot: RunSnapshot, selected: Checkpoint | None, check: CheckCompatibility
+        self,
+        snapshot: RunSnapshot,
+        selected: Checkpoint | None,
+        check: CheckCompatibility,
+        key_of: KeyOf,
     ) -> None:
         """Makes the dialog.
 
@@ -83,6 +88,7 @@ class RestoreDialog(Dialog[Restore]):
             selected: The checkpoint that the field starts with.
             check: Compares a checkpoint with the model in the background; answers in the thread
                 of the app.
+            key_of: Returns the keys of the dashboard.
         """
         super().__init__(snapshot)
         self._starts = not snapshot.trainer_answers
@@ -92,6 +98,7 @@ class RestoreDialog(Dialog[Restore]):
         self._typed = selected.name if selected is not None else ""
         self._shown = clean(self._typed)
         self._check = check
+        self._key_of = key_of
         self._checked: dict[str, Compatibility | str | None] = {}
         self._known: tuple[RunSnapshot, str, _Preview] | None = None
 
@@ -115,7 +122,7 @@ class RestoreDialog(Dialog[Restore]):
         lines: list[tuple[Span, ...]] = [_described(preview.checkpoint, self.snapshot.at)]
         if preview.plan is not None:
             checked = self._checked.get(preview.checkpoint.name)
-            lines += [(), *_plan_lines(preview.plan, starts=self._starts)]
+            lines += [(), *_plan_lines(preview.plan, self._key_of, starts=self._starts)]
             lines += _compatibility_lines(checked, starts=self._starts)
             lines += _exactness_lines(preview.checkpoint)
         return lines
@@ -190,7 +197,7 @@ class RestoreDialog(Dialog[Restore]):
             self._known = known = (
                 self.snapshot,
                 self._typed,
-                _preview_of(self.snapshot, self._typed, starts=self._starts),
+                _preview_of(self.snapshot, self._typed, self._key_of, starts=self._starts),
             )
         return known[2]
 
@@ -208,32 +215,35 @@ class RestoreDialog(Dialog[Restore]):
         self.update_text()
 
 
-def _preview_of(snapshot: RunSnapshot, typed: str, *, starts: bool) -> _Preview:
+def _preview_of(snapshot: RunSnapshot, typed: str, key_of: KeyOf, *, starts: bool) -> _Preview:
     checkpoints, position = snapshot.checkpoints, snapshot.position
     try:
         checkpoint = find_typed(checkpoints, typed, position)
     except UnknownCheckpointError as error:
-        return _Preview(refusal=clean(_in_trash(snapshot, error.text) or str(error)))
+        return _Preview(
+            refusal=clean(_in_trash(snapshot, error.text, key_of) or describe_error(error, key_of))
+        )
     except TfckptError as error:
-        return _Preview(refusal=clean(str(error)))
+        return _Preview(refusal=clean(describe_error(error, key_of)))
     try:
         plan = plan_restore(checkpoints, snapshot.branch_tips, checkpoint, position)
     except TfckptError as error:
-        return _Preview(checkpoint, refusal=clean(str(error)))
+        return _Preview(checkpoint, refusal=clean(describe_error(error, key_of)))
     if starts and (snapshot.trainer_answers or snapshot.state not in HAS_ENDED):
-        return _Preview(checkpoint, refusal="The run has been started. Cancel, and press r again.")
+        again = f"The run has been started. Cancel, and press {key_of('restore')} again."
+        return _Preview(checkpoint, refusal=again)
     if not starts and not snapshot.trainer_answers:
         return _Preview(checkpoint, refusal="No trainer answers. A restore needs a live trainer.")
     return _Preview(checkpoint, plan)
 
 
-def _in_trash(snapshot: RunSnapshot, text: str) -> str:
+def _in_trash(snapshot: RunSnapshot, text: str, key_of: KeyOf) -> str:
     """Returns how to bring back what has this name or step; empty if it is not in the trash."""
     trashed = (checkpoint for manifest in snapshot.trash for checkpoint in manifest.checkpoints)
     found = next((c.name for c in trashed if text in (c.name, str(c.step))), None)
     if found is None:
         return ""
-    return f"{found} is in the trash. To bring it back, cancel and press T."
+    return f"{found} is in the trash. To bring it back, cancel and press {key_of('trash')}."
 
 
 def _described(checkpoint: Checkpoint, at: float) -> tuple[Span, ...]:
@@ -256,7 +266,7 @@ def _described(checkpoint: Checkpoint, at: float) -> tuple[Span, ...]:
     )
 
 
-def _plan_lines(plan: RestorePlan, *, starts: bool) -> list[tuple[Span, ...]]:
+def _plan_lines(plan: RestorePlan, key_of: KeyOf, *, starts: bool) -> list[tuple[Span, ...]]:
     lines: list[tuple[Span, ...]] = []
     if plan.steps_back and plan.position is not None:
         branch, step = plan.position
@@ -272,7 +282,9 @@ def _plan_lines(plan: RestorePlan, *, starts: bool) -> list[tuple[Span, ...]]:
             (
                 ("The last ", ""),
                 (units.count(plan.unsaved_steps, "step"), "warn"),
-                (" are in no checkpoint and are lost. To keep them, cancel and press s.", ""),
+                (" are in no checkpoint and are lost. To keep them, cancel and press ", ""),
+                (key_of("save"), "key"),
+                (".", ""),
             )
         )
     new = "new " if plan.is_new_branch else ""

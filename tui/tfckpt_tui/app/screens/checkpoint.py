@@ -157,11 +157,6 @@ class CheckpointScreen(Page):
         self.update_keys()
         self._update()
 
-    def report_failure(self, what: str, problem: str) -> None:
-        """Shows that an action failed, until the screen is closed."""
-        self._problem = f"{what}: {problem}"
-        self._update()
-
     def show_verification(self, outcome: VerificationOutcome) -> None:
         """Shows the outcome of a verification."""
         if outcome.name == self._checkpoint.name:
@@ -192,7 +187,7 @@ class CheckpointScreen(Page):
         if self._statistics is not None:
             self._statistics = None
             self._update()
-        else:
+        elif not self.dismiss_failures():
             self.dismiss()
 
     def action_look(self) -> None:

@@ -14,6 +14,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Input
 
+from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.states import state_for_fault
 from tfckpt_trainer.errors import UsageError
@@ -150,24 +151,30 @@ class DashboardScreen(Screen[None]):
             self.panes.history.select(self.run_app.selected_name)
         self._update_keys()
 
-    def report_failure(self, what: str, problem: str) -> None:
+    def update_progress(self) -> None:
+        """Shows changed commands and failures."""
+        if self.is_running and self.children:
+            self.panes.progress.repaint()
+            self.panes.fit()
+
+    def _report_failure(self, what: str, problem: str) -> None:
         """Shows a failure until the user dismisses it."""
-        self.panes.progress.report_failure(what, problem)
-        self.panes.fit()
+        self.run_app.progress.report_failure(what, problem)
+        self.run_app.update_progress()
 
     def show_verification(self, outcome: VerificationOutcome) -> None:
         """Shows the outcome of a verification; damage until the user dismisses it."""
         name = clean(outcome.name)
         self._show_reading()
         if outcome.found is None:
-            self.report_failure(f"verify {name}", clean(outcome.problem))
+            self._report_failure(f"verify {name}", clean(outcome.problem))
             return
         record = outcome.found.record
         if record.fault is not None:
             more = len(record.findings) - 1
             rest = f" ({units.count(more, 'more finding')}: press enter on it)" if more else ""
             state = state_for_fault(record.fault).value
-            self.report_failure(f"{name} is {state}", f"{clean(record.fault.message)}{rest}")
+            self._report_failure(f"{name} is {state}", f"{clean(record.fault.message)}{rest}")
         elif outcome.asked and self.is_current:
             how = f"{units.count(record.tensors, 'tensor')}, {units.size(record.bytes)}"
             self.tell(f"{name} is sound: {how} in {units.duration(record.seconds)}.")
@@ -204,7 +211,8 @@ class DashboardScreen(Screen[None]):
         reason = action.why_unavailable(self.snapshot, selection, read_only=self.read_only)
         if reason:
             title = f"Not now: {action.label_for(self.snapshot, selection)}"
-            self.notify(reason, title=title, severity="warning", markup=False)
+            words = reason.in_app(self.run_app.key_of) if isinstance(reason, Advice) else reason
+            self.notify(words, title=title, severity="warning", markup=False)
         else:
             action.perform(self)
 
@@ -237,9 +245,10 @@ class DashboardScreen(Screen[None]):
     def action_dismiss_next(self) -> None:
         """Dismisses failures; if there are none, the filter; if there is none, the marks."""
         panes = self.panes
-        if panes.progress.has_failures and not panes.is_filtering:
-            panes.progress.dismiss_failures()
-            panes.fit()
+        progress = self.run_app.progress
+        if progress.has_failures and not panes.is_filtering:
+            progress.dismiss_failures()
+            self.run_app.update_progress()
         elif panes.is_filtering or panes.history.filter.tests:
             self._end_filter("")
         else:

@@ -11,8 +11,13 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from tfckpt_trainer.advice import KeyOf
+from tfckpt_trainer.catalog.alerts import Alert
+from tfckpt_trainer.catalog.scan.observation import Diagnostic
+from tfckpt_tui.app.protocols import run_app_of
 from tfckpt_tui.app.screens.page import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content
+from tfckpt_tui.app.widgets.run.progress import progress_below
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -37,6 +42,7 @@ class DiagnosticsScreen(ModalScreen[None]):
             )
             page.border_subtitle = Content(" ↑ ↓ scroll · esc close ")
             yield Static(self._content(), id="diagnostics-text")
+        yield from progress_below(self)
 
     def on_mount(self) -> None:
         """Focuses the page, so that the arrows scroll."""
@@ -49,13 +55,17 @@ class DiagnosticsScreen(ModalScreen[None]):
             self._snapshot = snapshot
             self.query_one("#diagnostics-text", Static).update(self._content())
 
+    def _shown(self) -> tuple[Alert | Diagnostic, ...]:
+        return *self._snapshot.alerts, *self._snapshot.diagnostics
+
     def _content(self) -> Content:
+        key_of = run_app_of(self).key_of
         lines: list[tuple[Span, ...]] = []
         for alert in self._snapshot.alerts:
             lines += [
                 (("✗ ", "bad"), (clean(alert.title), "title")),
                 ((clean(alert.message), "value"),),
-                ((clean(alert.advice), "value"),),
+                ((clean(alert.advice.in_app(key_of)), "value"),),
                 (),
             ]
         for diagnostic in self._snapshot.diagnostics:
@@ -63,9 +73,16 @@ class DiagnosticsScreen(ModalScreen[None]):
             freed = f"  {units.size(diagnostic.bytes)}" if diagnostic.bytes else ""
             lines += [
                 (sign, (diagnostic.kind.replace("-", " "), "title"), (freed, "muted")),
-                ((clean(diagnostic.message), "value"),),
+                ((clean(_in_app(diagnostic, key_of)), "value"),),
                 (),
             ]
+        if any(one.advice is not None and one.advice.has_keys for one in self._shown()):
+            lines.append((("The keys work once this page is closed.", "muted"),))
         if not lines:
             lines = [(("All alerts and diagnostics are resolved.", "muted"),)]
         return lines_to_content(lines)
+
+
+def _in_app(diagnostic: Diagnostic, key_of: KeyOf) -> str:
+    advice = f" {diagnostic.advice.in_app(key_of)}" if diagnostic.advice is not None else ""
+    return f"{diagnostic.found}{advice}"

@@ -19,6 +19,7 @@ from tfckpt_tui.app.actions.action import Action
 from tfckpt_tui.app.screens.page import LAST_KEYS, key_of
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT, COMMAND, JOURNAL, PIN, RUN, WORKER, Icon
 from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content, padded
+from tfckpt_tui.app.widgets.run.progress import progress_below
 from tfckpt_tui.settings.config import Config
 
 _StateT = TypeVar("_StateT", bound=StrEnum)
@@ -79,6 +80,7 @@ class HelpScreen(ModalScreen[None]):
             page.border_title = Content(" help ")
             page.border_subtitle = Content(" ↑ ↓ scroll · esc close ")
             yield Static(lines_to_content(self._lines))
+        yield from progress_below(self)
 
     def on_mount(self) -> None:
         """Focuses the page, so that the arrows scroll."""

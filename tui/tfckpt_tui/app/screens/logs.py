@@ -16,10 +16,12 @@ from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.search_input import SearchInput
 from tfckpt_tui.app.widgets.run.log_view import LogTabs, LogView, Wanted
 from tfckpt_tui.monitor.log_pages import LogPage, LogSearches, read_around
-from tfckpt_tui.monitor.logs import ALL, SUPERVISOR, LogLine, LogTail, log_path
+from tfckpt_tui.monitor.logs import ALL, SUPERVISOR, Level, LogLine, LogTail, log_path
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _POLL_SECONDS = 0.5
+_NOTHING: tuple[tuple[str, ...], str, Level] = (), "", Level.ANY
+"""What is searched in which logs if no text is typed."""
 
 
 class LogsScreen(Page):
@@ -86,9 +88,9 @@ class LogsScreen(Page):
         self._shown = first if first in self._names else self._names[0]
         self._at = at
         self._needle = ""
-        self._is_match_held = False
+        self._scrolls_to_match = False
         self._scope = self._shown
-        self._searched: tuple[tuple[str, ...], str] = (), ""
+        self._searched = _NOTHING
         self._searching: LogSearches | None = None
         self._busy: set[LogSearches] = set()
 
@@ -128,6 +130,8 @@ class LogsScreen(Page):
     def action_level(self) -> None:
         """Shows the next higher level only, or all lines again."""
         self.query_one(LogView).turn_level()
+        # Only the number of matches changes; `n` goes to one.
+        self._scrolls_to_match = False
         self._update_tabs()
 
     def action_match(self, direction: int) -> None:
@@ -150,20 +154,21 @@ class LogsScreen(Page):
     @on(SearchInput.Searched)
     def _search(self, event: SearchInput.Searched) -> None:
         self._needle, self._scope = event.text, self._shown
-        self._is_match_held = self.query_one(LogView).search(event.text)
+        self._scrolls_to_match = not self.query_one(LogView).search(event.text)
         self._update_tabs()
 
     def _choose_search(self) -> None:
         """Searches the whole log that is shown, or all of them, if something is searched."""
         logs = [name for name in self._names if self._scope in {name, ALL} and name != ALL]
-        wanted = (tuple(logs), self._needle) if self._needle else ((), "")
+        least = self.query_one(LogView).least
+        wanted = (tuple(logs), self._needle, least) if self._needle else _NOTHING
         if wanted == self._searched:
             return
         if self._searching is not None:
             self._searching.cancel()
         self._searched = wanted
         paths = {log: log_path(self._run, log) for log in logs}
-        self._searching = LogSearches(paths, self._needle) if self._needle else None
+        self._searching = LogSearches(paths, self._needle, least) if self._needle else None
         self.query_one(LogView).show_searches(self._searching)
         self._search_on()
 
@@ -180,7 +185,7 @@ class LogsScreen(Page):
         self._busy.discard(searches)
         if not is_open(self):
             return
-        is_wanted = is_first and searches is self._searching and not self._is_match_held
+        is_wanted = is_first and searches is self._searching and self._scrolls_to_match
         # While a text is typed for all logs, no other log takes their place.
         if is_wanted and self._scope != ALL:
             self.query_one(LogView).go_to_match(-1)

@@ -13,6 +13,7 @@ from textual.widgets import Input
 from tfckpt_tui.app.protocols import RunApp, run_app_of
 from tfckpt_tui.app.widgets.base.keybar import KeyBar, KeyHint
 from tfckpt_tui.app.widgets.base.search_input import SearchInput
+from tfckpt_tui.app.widgets.run.progress import ProgressBar
 
 
 def is_open(screen: Screen[Any]) -> bool:
@@ -58,7 +59,8 @@ class Page(Screen[None]):
         return run_app_of(self)
 
     def on_mount(self) -> None:
-        """Shows the keys."""
+        """Shows the keys, and commands in progress above them."""
+        self.mount(ProgressBar(id="progress"), before=self.query_one(KeyBar))
         self.update_keys()
 
     def update_keys(self) -> None:
@@ -100,9 +102,19 @@ class Page(Screen[None]):
         self.app.push_screen(HelpScreen(lines))
 
     def action_back(self) -> None:
-        """Ends the search, or closes the screen."""
-        if not any(line.leave() for line in self.query(SearchInput)):
+        """Ends the search, dismisses failures, or closes the screen."""
+        is_searching = any(line.leave() for line in self.query(SearchInput))
+        if not (is_searching or self.dismiss_failures()):
             self.dismiss()
+
+    def dismiss_failures(self) -> bool:
+        """Dismisses the failures above the keys; returns whether there were any."""
+        progress = self.run_app.progress
+        if not progress.has_failures:
+            return False
+        progress.dismiss_failures()
+        self.run_app.update_progress()
+        return True
 
     def action_close(self) -> None:
         """Closes the screen."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.alerts import Alert
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_tui.formats import units
@@ -42,13 +43,19 @@ def find_job_alerts(
 
 
 def _stuck(root: Path, job: JobView) -> Alert:
-    stop = f"`tfckpt-tui stop {shlex.quote(str(root))}`"
+    stop = command_or_key("stop", "stop", root)
     is_held = "release it with" in job.explanation
     advice = (
-        f"Or cancel it with {stop}."
+        Advice(("Or cancel it with ", stop, "."))
         if is_held
-        else f"Cancel it with {stop}, and launch the run again with other options. `sinfo` lists "
-        "the partitions and their nodes."
+        else Advice(
+            (
+                "Cancel it with ",
+                stop,
+                ", and launch the run again with other options. `sinfo` lists the partitions and "
+                "their nodes.",
+            )
+        )
     )
     return Alert(
         JOB_STUCK,
@@ -65,7 +72,12 @@ def _silent(root: Path, job: JobView, seconds: float) -> Alert:
         "node lost, waiting for Slurm",
         f"No process of the run has written a heartbeat for {units.duration(seconds)}, but Slurm "
         f"still lists batch job {clean(job.record.id)}{nodes}.",
-        "If a node is down, Slurm requeues the job; that may take minutes. See the nodes with "
-        f"`sinfo -N --nodes={shlex.quote(job.node_list)}`, or cancel the job with "
-        f"`tfckpt-tui stop --force {shlex.quote(str(root))}`.",
+        Advice(
+            (
+                "If a node is down, Slurm requeues the job; that may take minutes. See the nodes "
+                f"with `sinfo -N -n {shlex.quote(job.node_list)}`, or cancel the job with ",
+                command_or_key("force-stop", "stop", "--force", root),
+                ".",
+            )
+        ),
     )

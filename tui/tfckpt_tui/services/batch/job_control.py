@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import LaunchError, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import living_supervisor
@@ -79,15 +80,14 @@ def cancel_waiting_job(
             "Try again in a moment."
         )
     if report is not None and report.state is JobState.RUNNING:
-        root = shlex.quote(str(run.root))
         raise RefusedError(
-            f"Job {job.id} was not cancelled: it has started on {report.node_list}. Stop the run "
-            f"with `tfckpt-tui stop {root}`."
+            f"Job {job.id} was not cancelled: it has started on {report.node_list}.",
+            _stop(run, "Stop the run with "),
         )
     if report is not None and report.state in WAITING:
         raise LaunchError(
             f"Job {job.id} still waits in the queue: Slurm did not cancel it. See why with "
-            f"`scancel --verbose {job.id}`."
+            f"`scancel -v {job.id}`."
         )
     message = f"Cancelled batch job {job.id}, which waited in the queue."
     entry = JournalEntry(
@@ -120,8 +120,8 @@ def submit_again(
     script = script_of(run, before)
     if (before is None and asked is None) or not script.is_file():
         raise UsageError(
-            f"{run.root} has no batch script. Launch it with `tfckpt-tui launch --slurm "
-            f"{shlex.quote(str(run.root))} -- COMMAND`."
+            f"{run.root} has no batch script.",
+            launch_to_slurm(run.root),
         )
     _refuse_active(run, before, runner)
     job_id, cluster = submit_script(run, script, requester(through), runner)
@@ -138,6 +138,16 @@ def submit_again(
     )
     warning = try_write_entry(run, entry)
     return job, f"{message} {warning}" if warning else message
+
+
+def launch_to_slurm(root: Path | str) -> Advice:
+    """Returns how to launch a run that has no batch script; only the command line can."""
+    command = shlex.join(("tfckpt-tui", "launch", "--slurm", str(root), "--", "COMMAND"))
+    return Advice((f"Launch it with `{command}`.",))
+
+
+def _stop(run: RunDirectory, before: str) -> Advice:
+    return Advice((before, command_or_key("stop", "stop", run.root), "."))
 
 
 def last_slurm_options(run: RunDirectory) -> SlurmOptions | None:
@@ -170,24 +180,24 @@ def _await_cancel(
 
 
 def _refuse_active(run: RunDirectory, job: BatchJob | None, runner: Runner) -> None:
-    root = shlex.quote(str(run.root))
     supervisor = living_supervisor(run, time.time())
     if supervisor is not None:
         raise RefusedError(
             f"The run is active: its supervisor runs on {supervisor.host} (process "
-            f"{supervisor.pid}). Stop it first with `tfckpt-tui stop {root}`."
+            f"{supervisor.pid}).",
+            _stop(run, "Stop it first with "),
         )
     if job is None:
         return
     answer = read_jobs([job.id], runner=runner)
     unknown = unknown_job(run, job, answer.silence)
     if unknown is not None:
-        raise RefusedError(f"{unknown.words} {unknown.launch_advice}")
+        raise RefusedError(unknown.words, unknown.launch_advice)
     report = answer.report_on(job)
     if report is not None and report.state in ACTIVE:
         raise RefusedError(
-            f"Job {job.id} of this run is {report.state.value}. Stop it first with "
-            f"`tfckpt-tui stop {root}`."
+            f"Job {job.id} of this run is {report.state.value}.",
+            _stop(run, "Stop it first with "),
         )
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.analysis.statistics import (
     Statistics,
@@ -103,10 +103,9 @@ def find_tensor(run: RunDirectory, checkpoints: Sequence[Checkpoint], text: str)
         raise UsageError(f"No checkpoint of {run.root} can be read, so {text!r} cannot be found.")
     prefix, variables = newest
     near = nearest_path(variables, text)
-    root = shlex.quote(str(run.root))
     raise UsageError(
-        f"No checkpoint has a tensor {text!r}.{f' Did you mean {near}?' if near else ''} "
-        f"List those of one with `tfckpt-tui inspect {root} {shlex.quote(prefix.name)}`."
+        f"No checkpoint has a tensor {text!r}.{f' Did you mean {near}?' if near else ''}",
+        only_command("List those of one with ", "inspect", run.root, prefix.name),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.widgets.base.dashboard_layout import SMALLEST
 from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.base.styled_text import Line, line, shorten
@@ -19,7 +20,7 @@ class TooSmall(Pane):
         words = (
             f"This terminal is {self.size.width}×{self.size.height}.",
             f"tfckpt-tui needs {SMALLEST.width}×{SMALLEST.height}; 80×24 is better.",
-            "Training continues. Press q to detach.",
+            f"Training continues. Press {key_of(self, 'detach')} to detach.",
         )
         shown = [
             line((shorten(text, width), "value" if i else "warn")) for i, text in enumerate(words)

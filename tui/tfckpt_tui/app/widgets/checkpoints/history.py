@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.scan.version_one import VersionOne
 from tfckpt_trainer.rundir.health import HAS_ENDED, RunState
+from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT, MARK, PIN
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
@@ -249,11 +250,12 @@ class History(ListPane):
         if not snapshot.present:
             return "the run directory does not exist any more"
         if snapshot.trainer_answers:
-            return "no checkpoint yet; press s to save one now"
+            return f"no checkpoint yet; press {key_of(self, 'save')} to save one now"
         if snapshot.state is RunState.QUEUED:
             return "no checkpoint yet; training begins when the batch job starts"
         if snapshot.state in HAS_ENDED and not self._read_only:
-            return "no checkpoint in this directory; press L to launch training here"
+            launch = key_of(self, "launch")
+            return f"no checkpoint in this directory; press {launch} to launch training here"
         return "no checkpoint in this directory"
 
     def row_line(self, row: int, width: int) -> Line:

@@ -19,7 +19,7 @@ from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.app.widgets.run.events import Events
 from tfckpt_tui.app.widgets.run.header import RunHeader
-from tfckpt_tui.app.widgets.run.progress import Progress
+from tfckpt_tui.app.widgets.run.progress import Progress, raise_toasts
 from tfckpt_tui.app.widgets.run.workers import Workers
 from tfckpt_tui.formats import units
 from tfckpt_tui.monitor.series import main_metric, metric_of
@@ -103,11 +103,8 @@ class DashboardPanes(Widget):
     def fit(self) -> None:
         """Fits the height of workers and progress to their content."""
         needs = (self.worker_table.row_count(), self.progress.line_count(self.size.width))
+        raise_toasts(self.screen, min(needs[1], most_progress_lines(self.size.height)))
         if needs != (self._arranged.workers, self._arranged.progress):
             self._arranged.workers, self._arranged.progress = needs
-            for toasts in self.screen.query("ToastRack"):
-                # Above progress and keys.
-                shown = min(self._arranged.progress, most_progress_lines(self.size.height))
-                toasts.styles.margin = (0, 0, 1 + shown, 0)
             # Textual lays this widget out again if a child asks for it.
             self.keys.refresh(layout=True, repaint=False)

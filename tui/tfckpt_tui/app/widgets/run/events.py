@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfckpt_trainer.rundir.records.event import JournalEntry
+from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.widgets.base.icons import JOURNAL
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, fit, line, shorten
@@ -104,7 +105,10 @@ class Events(ListPane):
         alerts, problems = (len(snapshot.alerts), len(snapshot.problems)) if snapshot else (0, 0)
         spans: list[Span] = []
         if alerts:
-            spans += [(f"✗ {units.count(alerts, 'alert')}", "bad"), ("  o", "key")]
+            spans += [
+                (f"✗ {units.count(alerts, 'alert')}", "bad"),
+                (f"  {key_of(self, 'diagnostics')}", "key"),
+            ]
             spans.append((" shows what to do", "label"))
         if problems:
             spans += [(" · ", "faint")] if spans else []

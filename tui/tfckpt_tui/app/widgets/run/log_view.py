@@ -91,6 +91,11 @@ class LogView(ListPane):
         """The log that is shown; going to a match may change it."""
         return self._log
 
+    @property
+    def least(self) -> Level:
+        """The lowest severity of the lines that are shown."""
+        return self._least
+
     def turn_to(self, log: str) -> None:
         """Shows the end of another log."""
         if log != self._log:

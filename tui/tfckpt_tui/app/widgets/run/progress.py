@@ -3,42 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
 
 from rich.cells import cell_len
+from textual.screen import Screen
 
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
+from tfckpt_tui.app.protocols import RunApp, key_of, run_app_of
+from tfckpt_tui.app.run_progress import RunProgress
+from tfckpt_tui.app.widgets.base.dashboard_layout import most_progress_lines
 from tfckpt_tui.app.widgets.base.icons import COMMAND
 from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.background_verifier import VerificationProgress
-from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _MAX_LINES = 8
-_DONE_SECONDS = 8.0
 
 
 class Progress(Pane):
     """As many lines as needed; none if there is nothing to show."""
 
     boxed = False
+    can_dismiss = True
+    """Whether the screen dismisses failures with esc."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._dismissed: set[str] = set()
-        self._failures: list[tuple[str, str]] = []
         self._reading: VerificationProgress | None = None
-
-    @property
-    def has_failures(self) -> bool:
-        """Whether failures are shown."""
-        return bool(self._failures) or bool(self._failed_commands())
-
-    def report_failure(self, what: str, message: str) -> None:
-        """Shows that an action of the app failed; both texts are safe to show."""
-        self._failures.append((what, message))
-        self.repaint()
 
     def show_reading(self, reading: VerificationProgress | None) -> bool:
         """Shows the progress of a verification; returns whether it changed."""
@@ -47,12 +41,6 @@ class Progress(Pane):
             self._reading = reading
             self.repaint()
         return changed
-
-    def dismiss_failures(self) -> None:
-        """Removes all failures."""
-        self._failures.clear()
-        self._dismissed |= {command.id for command in self._failed_commands()}
-        self.repaint()
 
     def line_count(self, width: int) -> int:
         """Returns the number of lines in a screen of `width` columns."""
@@ -64,14 +52,9 @@ class Progress(Pane):
         return self._lines(width)
 
     def _lines(self, width: int) -> list[Line]:
-        lines: list[Line] = []
-        for what, message in self._failures:
-            lines += _wrapped(what, message, width)
-        for command in self._failed_commands():
-            lines += _wrapped(
-                f"{_name_of(command)} {command.state.value}", clean(command.message), width
-            )
-        if lines:
+        found = run_app_of(self).progress
+        lines = self._failure_lines(found, width)
+        if lines and self.can_dismiss:
             hint = ("  esc", "key"), (" dismiss", "label")
             room = width - Line(hint).width
             if lines[-1].width <= room:
@@ -79,36 +62,91 @@ class Progress(Pane):
             else:
                 lines.append(Line(hint))
         if self._reading is not None:
-            lines.append(reading_line(self._reading, "v"))
-        snapshot = self.snapshot
-        if snapshot is not None:
-            lines += [_command_line(command, snapshot) for command in snapshot.pending]
-            lines += [_command_line(command, snapshot) for command in snapshot.working]
-            lines += [
-                _command_line(command, snapshot)
-                for command in _done_and_valid(snapshot.finished)
-                if snapshot.at - _ended_at(command) < _DONE_SECONDS
-            ]
+            lines.append(reading_line(self._reading, key_of(self, "verify")))
+        if found.snapshot is not None:
+            at = found.snapshot.at
+            lines += [self._command_line(command, at) for command in found.shown_commands()]
         return lines[:_MAX_LINES]
 
-    def _failed_commands(self) -> list[Command]:
-        finished = self.snapshot.finished if self.snapshot else ()
-        return [
-            command
-            for command in finished
-            if command.state is not CommandState.DONE and command.id not in self._dismissed
+    def _failure_lines(self, found: RunProgress, width: int) -> list[Line]:
+        lines: list[Line] = []
+        for what, message in found.failures:
+            lines += _wrapped(what, message, width)
+        for command in found.failed_commands():
+            what = f"{_name_of(command)} {command.state.value}"
+            lines += _wrapped(what, self._message(command), width)
+        return lines
+
+    def _message(self, command: Command) -> str:
+        """Returns the message of a command, and what to do next."""
+        advice = command.advice
+        in_app = advice.in_app(partial(key_of, self)) if advice is not None else ""
+        return clean(f"{command.message} {in_app}".strip())
+
+    def _command_line(self, command: Command, at: float) -> Line:
+        sign = COMMAND[command.state]
+        spans: list[Span] = [
+            (f"{sign.glyph} ", sign.style),
+            (_name_of(command), "strong"),
+            (": ", "muted"),
+            (command.state.value, sign.style),
         ]
+        if command.step is not None and command.state is CommandState.AGREED:
+            spans.append((f" for step {command.step:,}", "value"))
+        if command.worker_count and not command.state.is_final:
+            told = f"{len(command.seen_by)} of {command.worker_count} workers know"
+            spans += [(" · ", "faint"), (told, "value")]
+        spans += _bytes_done(command)
+        if command.message:
+            spans += [(" · ", "faint"), (self._message(command), "muted")]
+        if not command.state.is_final:
+            seconds = units.duration(max(0.0, at - command.requested_at))
+            spans += [(" · ", "faint"), (seconds, "muted")]
+        return line(*spans)
 
 
-def _done_and_valid(finished: Iterable[Command]) -> list[Command]:
-    """Returns the commands that were carried out, without prunes that were undone since."""
-    done = [command for command in finished if command.state is CommandState.DONE]
-    undone = {c.result.get("trash") for c in done if c.kind is CommandKind.UNDO} - {None}
-    return [
-        command
-        for command in done
-        if command.kind is not CommandKind.PRUNE or command.result.get("trash") not in undone
-    ]
+class ProgressBar(Progress):
+    """The progress on a page or a dialog, above its keys, as high as it needs to be."""
+
+    def on_mount(self) -> None:
+        """Shows what is in progress, also for the toasts of a screen that opens now."""
+        self.update()
+
+    def on_resize(self) -> None:
+        """Fits the height to the new size."""
+        self.update()
+
+    def update(self) -> None:
+        """Shows the newest state of all commands."""
+        screen = self.screen.size
+        needed = min(self.line_count(screen.width), most_progress_lines(screen.height))
+        self.display = needed > 0
+        self.styles.height = needed
+        raise_toasts(self.screen, needed)
+        self.repaint()
+
+
+class DialogProgress(ProgressBar):
+    """The progress under a dialog, where the dashboard shows it too.
+
+    Esc closes the dialog, so failures of the app wait until it is closed.
+    """
+
+    can_dismiss = False
+
+    def _failure_lines(self, found: RunProgress, width: int) -> list[Line]:
+        return []
+
+
+def progress_below(screen: Screen[Any]) -> Iterable[DialogProgress]:
+    """Returns the progress of a dialog; none in an app without a run."""
+    return (DialogProgress(id="progress"),) if isinstance(screen.app, RunApp) else ()
+
+
+def raise_toasts(screen: Screen[Any], lines: int) -> None:
+    """Lets the toasts of a screen begin above its keys and so many lines of progress."""
+    for toasts in screen.query("ToastRack"):
+        toasts.styles.margin = (0, 0, 1 + lines, 0)
 
 
 def reading_line(reading: VerificationProgress, cancel_key: str) -> Line:
@@ -127,28 +165,6 @@ def reading_line(reading: VerificationProgress, cancel_key: str) -> Line:
     return line(*spans, (" · ", "faint"), (cancel_key, "key"), (" cancels", "label"))
 
 
-def _command_line(command: Command, snapshot: RunSnapshot) -> Line:
-    sign = COMMAND[command.state]
-    spans: list[Span] = [
-        (f"{sign.glyph} ", sign.style),
-        (_name_of(command), "strong"),
-        (": ", "muted"),
-        (command.state.value, sign.style),
-    ]
-    if command.step is not None and command.state is CommandState.AGREED:
-        spans.append((f" for step {command.step:,}", "value"))
-    if command.worker_count and not command.state.is_final:
-        told = f"{len(command.seen_by)} of {command.worker_count} workers know"
-        spans += [(" · ", "faint"), (told, "value")]
-    spans += _bytes_done(command)
-    if command.message:
-        spans += [(" · ", "faint"), (clean(command.message), "muted")]
-    if not command.state.is_final:
-        seconds = units.duration(max(0.0, snapshot.at - command.requested_at))
-        spans += [(" · ", "faint"), (seconds, "muted")]
-    return line(*spans)
-
-
 def _bytes_done(command: Command) -> list[Span]:
     done, total = command.result.get("bytes_done"), command.result.get("bytes_total")
     if not isinstance(done, int) or not isinstance(total, int) or command.state.is_final:
@@ -161,10 +177,6 @@ def _name_of(command: Command) -> str:
     if command.kind is CommandKind.RESTORE and isinstance(name, str):
         return f"restore {clean(name)}"
     return command.kind.value
-
-
-def _ended_at(command: Command) -> float:
-    return command.history[-1].at if command.history else command.requested_at
 
 
 def _wrapped(what: str, message: str, width: int) -> list[Line]:

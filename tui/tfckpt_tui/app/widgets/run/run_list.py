@@ -86,7 +86,7 @@ class RunList(ListPane):
             words = f"no run matches {clean(self._needle)}; esc shows all"
             return (line((shorten(words, width), "muted")),)
         words = (
-            "no runs yet: tfckpt-tui demo starts one, tfckpt-tui DIRECTORY opens one"
+            "no runs yet: press n to launch one, or try `tfckpt-tui demo`"
             if self._is_read
             else "searching for runs …"
         )

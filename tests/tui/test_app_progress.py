@@ -1,0 +1,82 @@
+"""The progress of commands is on every screen and dialog, and no toast covers it."""
+
+from __future__ import annotations
+
+import pytest
+from answering_trainer import AnsweringTrainer, final, working_for_ever
+from app_driving import opened, top, until, until_shown
+from rundir_factory import RunFactory
+from textual.geometry import Region
+from textual.pilot import Pilot
+
+from tfckpt_trainer.rundir.records.command import CommandState
+from tfckpt_tui.app.widgets.run.progress import Progress
+
+SIZES = [(60, 20), (80, 24), (120, 40)]
+
+PAGES = {
+    "checkpoint": ("enter",),
+    "logs": ("l",),
+    "events": ("J",),
+    "trash": ("T",),
+    "settings": ("comma",),
+    "worker": ("w",),
+    "charts": ("c",),
+    "comparison": ("d",),
+    "help": ("question_mark",),
+    "restore": ("r",),
+    "prune": ("p",),
+    "stop": ("x",),
+    "TensorBoard": ("t",),
+    "export": ("e",),
+}
+"""The keys that open each screen and dialog."""
+
+
+def progress_region(pilot: Pilot[int]) -> Region:
+    """Where the topmost screen shows the progress."""
+    return pilot.app.screen.query_one(Progress).region
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("page", PAGES)
+async def test_a_command_in_progress_is_on_every_screen_and_above_no_toast(
+    live: RunFactory, page: str, size: tuple[int, int]
+) -> None:
+    info = {"command": ["python", "train.py"]}
+    live.create(**info)
+    with AnsweringTrainer(live.run, working_for_ever):
+        async with opened(live.run, size=size) as pilot:
+            await pilot.press("s")
+            await until_shown(pilot, "save: working")
+            await pilot.press(*PAGES[page])
+            await until(pilot, lambda: len(pilot.app.screen_stack) == 2, "the screen")
+            pilot.app.notify("A toast of\nseveral\nlines", markup=False)
+            await until_shown(pilot, "A toast of")
+            await until(pilot, lambda: "save: working" in top(pilot.app), "the progress")
+            (toasts,) = pilot.app.screen.query("ToastRack")
+            region = progress_region(pilot)
+            assert not region.overlaps(toasts.region)
+            assert region.bottom == size[1] - 1 or page == "help"
+
+
+async def test_a_restore_is_followed_on_the_page_that_asked_for_it(live: RunFactory) -> None:
+    with AnsweringTrainer(live.run, final(CommandState.REFUSED, "Shapes differ.")):
+        async with opened(live.run, size=(80, 24)) as pilot:
+            await pilot.press("enter")
+            await until_shown(pilot, "r restore")
+            await pilot.press("r")
+            await until_shown(pilot, "which checkpoint?")
+            await pilot.press("y")
+            page = pilot.app.screen_stack[1]
+            await until(
+                pilot,
+                lambda: pilot.app.screen is page and "Shapes differ." in top(pilot.app),
+                "the outcome on the page",
+            )
+            await pilot.press("escape")
+            await until(pilot, lambda: "Shapes differ." not in top(pilot.app), "no failure")
+            assert pilot.app.screen is page
+            await pilot.press("escape")
+            await until(pilot, lambda: len(pilot.app.screen_stack) == 1, "the dashboard")
+            assert "Shapes differ." not in top(pilot.app)

@@ -1,0 +1,91 @@
+"""What to do next: a command on the command line, a key in the app.
+
+Messages are read in both. `Advice` holds the sentences once, and each front end fills in what its
+users type.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+
+KeyOf = Callable[[str], str]
+"""Returns the key of an action of the app by the name of the action."""
+
+
+@dataclass(frozen=True)
+class CommandOrKey:
+    """A command of `tfckpt-tui`, and the action of the app that does the same.
+
+    Attributes:
+        action: Name of the action in the app.
+        words: The command, without the name of the program; empty in advice for the app only.
+        choice: The button to choose in the dialog of the action; empty if any will do.
+    """
+
+    action: str
+    words: tuple[str, ...] = ()
+    choice: str = ""
+
+    @property
+    def command(self) -> str:
+        """The command, to be pasted."""
+        return f"`{shlex.join(('tfckpt-tui', *self.words))}`"
+
+    def key(self, key_of: KeyOf) -> str:
+        """Returns the key in words."""
+        choice = f" ({self.choice})" if self.choice else ""
+        return f"the key {key_of(self.action)}{choice}"
+
+
+Part = str | CommandOrKey
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do next, as sentences.
+
+    Attributes:
+        parts: The sentences; a `CommandOrKey` stands for what a user types.
+        app_parts: The sentences for the app, where they differ; empty if it needs none.
+    """
+
+    parts: tuple[Part, ...]
+    app_parts: tuple[Part, ...] | None = None
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether the sentences for the app name a key."""
+        parts = self.parts if self.app_parts is None else self.app_parts
+        return any(isinstance(part, CommandOrKey) for part in parts)
+
+    def __str__(self) -> str:
+        """Returns the sentences for the command line and for logs."""
+        return "".join(part if isinstance(part, str) else part.command for part in self.parts)
+
+    def in_app(self, key_of: KeyOf) -> str:
+        """Returns the sentences for the app."""
+        parts = self.parts if self.app_parts is None else self.app_parts
+        return "".join(part if isinstance(part, str) else part.key(key_of) for part in parts)
+
+
+def command_or_key(action: str, *words: object, choice: str = "") -> CommandOrKey:
+    """Returns a part of an advice.
+
+    Args:
+        action: Name of the action in the app.
+        words: The command, without the name of the program.
+        choice: The button to choose in the dialog of the action.
+    """
+    return CommandOrKey(action, tuple(map(str, words)), choice)
+
+
+def only_command(before: str, *words: object) -> Advice:
+    """Returns a sentence that ends with a command, and that the app leaves out.
+
+    Args:
+        before: The sentence up to the command.
+        words: The command, without the name of the program.
+    """
+    return Advice((before, command_or_key("", *words), "."), ())

@@ -1,0 +1,65 @@
+"""Commands of the run and failures of the app, as all screens show them."""
+
+from __future__ import annotations
+
+from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
+from tfckpt_tui.monitor.snapshot import RunSnapshot
+
+_DONE_SECONDS = 8.0
+
+
+class RunProgress:
+    """What is in progress, what just ended, and failures until the user dismisses them.
+
+    Attributes:
+        snapshot: The newest snapshot; None before the first one.
+        failures: Failed actions of the app, each with its message; both texts are safe to show.
+    """
+
+    def __init__(self) -> None:
+        self.snapshot: RunSnapshot | None = None
+        self.failures: list[tuple[str, str]] = []
+        self._dismissed: set[str] = set()
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether there is a failure that the user has not dismissed."""
+        return bool(self.failures) or bool(self.failed_commands())
+
+    def report_failure(self, what: str, message: str) -> None:
+        """Adds a failed action of the app; both texts are safe to show."""
+        self.failures.append((what, message))
+
+    def dismiss_failures(self) -> None:
+        """Forgets all failures."""
+        self.failures.clear()
+        self._dismissed |= {command.id for command in self.failed_commands()}
+
+    def failed_commands(self) -> list[Command]:
+        """Returns the commands that were not carried out, oldest first."""
+        finished = self.snapshot.finished if self.snapshot is not None else ()
+        return [
+            command
+            for command in finished
+            if command.state is not CommandState.DONE and command.id not in self._dismissed
+        ]
+
+    def shown_commands(self) -> list[Command]:
+        """Returns the commands that wait, then those in progress, then those just carried out."""
+        snapshot = self.snapshot
+        if snapshot is None:
+            return []
+        done = [command for command in snapshot.finished if command.state is CommandState.DONE]
+        undone = {c.result.get("trash") for c in done if c.kind is CommandKind.UNDO} - {None}
+        recent = [
+            command
+            for command in done
+            if snapshot.at - _ended_at(command) < _DONE_SECONDS
+            # A prune that was undone since is not true any more.
+            and (command.kind is not CommandKind.PRUNE or command.result.get("trash") not in undone)
+        ]
+        return [*snapshot.pending, *snapshot.working, *recent]
+
+
+def _ended_at(command: Command) -> float:
+    return command.history[-1].at if command.history else command.requested_at
