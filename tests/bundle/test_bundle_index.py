@@ -99,12 +99,12 @@ def test_an_index_made_for_these_tests_is_read(prefix):
         (b"", b"\x08\x01\x1a\x02\x10\x07", "header: needs a reader of version 7"),
         (b"model/w", b"\x08", "model/w: a number is truncated"),
         (b"model/w", b"\x08\x01\x12\x05", "model/w: a field is truncated"),
-        (b"model/w", b"\x08\x63", "model/w: has the unknown type 99"),
-        (b"model/w", b"\x08\x01\x18\x01", "model/w: points outside the data files"),
+        (b"model/w", b"\x08\x63", "model/w: has type number 99, which this version does not know"),
+        (b"model/w", b"\x08\x01\x18\x01", "model/w: has an invalid shard, offset or size"),
         (
             b"model/w",
             b"\x08\x01\x28" + b"\xff" * 9 + b"\x01",
-            "model/w: points outside the data files",
+            "model/w: has an invalid shard, offset or size",
         ),
         (b"\0model/w", FLOAT, "b'\\x00model/w': a name in a slice key is truncated"),
         (b"\xffw", b"\x08", "\\xffw: a number is truncated"),
@@ -122,7 +122,7 @@ def test_an_error_tells_which_entry_and_where_it_is(prefix, key, value, words):
 def test_the_place_is_right_in_a_shortened_key_too(prefix):
     content = table(HEADER + entry(b"model/w", FLOAT) + entry(b"x", b"\x08\x63", shared=6))
     error = refused(prefix, content)
-    assert error.problem == "model/x: has the unknown type 99"
+    assert error.problem == "model/x: has type number 99, which this version does not know"
     assert content[error.offset :].startswith(b"\x08\x63")
 
 

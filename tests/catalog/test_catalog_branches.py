@@ -98,8 +98,13 @@ def test_foreign_names(made):
     made.tensorflow("best")
     assert after_restore(made, "ckpt-5") == 0
     found = Catalog(made.run).scan(NOW)
-    with pytest.raises(RefusedError, match="best cannot be restored in place, because its step"):
+    with pytest.raises(RefusedError, match="Rename its files to best-STEP, such as best-500"):
         plan_restore(found, tips_of(made), made.scan()["best"], None)
+    for file in made.root.glob("best.*"):
+        file.rename(file.with_name(f"best-500.{file.name.removeprefix('best.')}"))
+    found = Catalog(made.run).scan(NOW)
+    plan = plan_restore(found, tips_of(made), made.scan()["best-500"], None)
+    assert plan.target.step == 500
 
 
 def test_an_empty_directory(made):

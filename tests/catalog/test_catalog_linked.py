@@ -169,7 +169,7 @@ class TestProtected:
         assert [c.name for c in by_rules.deleted] == ["ckpt-400", "ckpt-300", "ckpt-100"]
         assert plan_of_names(checkpoints, ["ckpt-200"]).deleted == ()
         before = contents(history.root)
-        with pytest.raises(RefusedError, match=f"ckpt-200 is not pruned: {REASON}"):
+        with pytest.raises(RefusedError, match=f"ckpt-200 cannot be pruned: {REASON}"):
             prune(history, "ckpt-200")
         assert contents(history.root) == before
         prune(history, *(c.name for c in by_rules.deleted))
@@ -192,7 +192,9 @@ class TestProtected:
         assert reason == (
             f"symbolic links are not moved; if you do not need it, run `rm best{DATA} best{INDEX}`"
         )
-        with pytest.raises(RefusedError, match=r"best is not pruned: symbolic links are not moved"):
+        with pytest.raises(
+            RefusedError, match=r"best cannot be pruned: symbolic links are not moved"
+        ):
             prune(history, "best")
         subprocess.run(reason.split("`")[1], shell=True, check=True, cwd=history.root)
         assert "best" not in history.scan()

@@ -29,7 +29,7 @@ from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
 from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.catalog.retention.trash import RETENTION, list_trash, locked_trash
-from tfckpt_trainer.catalog.scan.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest, TrashPhase
@@ -102,7 +102,7 @@ class TestPrune:
         assert contents(history.root) == before
 
     def test_a_name_that_is_not_there(self, history):
-        with pytest.raises(UsageError, match="no checkpoint ckpt-7; known are ckpt-300"):
+        with pytest.raises(UsageError, match="no checkpoint ckpt-7; the newest are ckpt-300"):
             prune(history, "ckpt-100", "ckpt-7")
         with pytest.raises(UsageError):
             prune(history)
@@ -624,7 +624,7 @@ class TestDeleteForGood:
     def test_what_is_protected_stays(self, history, name):
         pin(history.run, "ckpt-100")
         before = contents(history.root)
-        with pytest.raises(RefusedError, match="is not pruned"):
+        with pytest.raises(RefusedError, match="cannot be deleted"):
             delete_for_good(
                 history.run,
                 ["ckpt-200", name],
@@ -633,6 +633,23 @@ class TestDeleteForGood:
                 in_use={"ckpt-50": "in use"},
             )
         assert contents(history.root) == before
+
+    def test_each_checkpoint_is_looked_up_once(self, made, monkeypatch):
+        count = 60
+        for step in range(1, count + 1):
+            made.tensorflow(f"ckpt-{step}")
+        compared = []
+        equal = Checkpoint.__eq__
+
+        def counting(one, other):
+            compared.append(one)
+            return equal(one, other)
+
+        monkeypatch.setattr(Checkpoint, "__eq__", counting)
+        chosen = [f"ckpt-{step}" for step in range(1, count // 2)]
+        deleted = delete_for_good(made.run, chosen, now=NOW, update_state_file=True)
+        assert len(deleted.names) == len(chosen)
+        assert len(compared) <= count
 
 
 class TestDoneBut:

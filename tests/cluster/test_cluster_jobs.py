@@ -20,7 +20,7 @@ from tfckpt_trainer.launch.slurm.jobs import JobState, cancel_job, read_jobs
 from tfckpt_trainer.rundir.documents import load, store
 from tfckpt_trainer.rundir.health import RunState, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import pid_is_visible
+from tfckpt_trainer.rundir.processes import is_pid_valid_here
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.services.batch.job_control import cancel_waiting_job, submit_again
@@ -169,7 +169,7 @@ def test_a_run_on_another_host_is_steered_from_here(
     wait_until(is_training, 180, "a run that trains")
     [worker] = read_workers(run)
     assert worker.host != socket.gethostname()
-    assert not pid_is_visible(worker)
+    assert not is_pid_valid_here(worker)
     assert worker.pid < 100, "its number in its own namespace"
     nodes = tool("status", run.root, "--json").json["job"]["nodes"]
     assert nodes == [worker.host]

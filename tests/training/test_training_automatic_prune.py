@@ -226,7 +226,7 @@ def test_room_is_made_of_the_oldest_and_only_as_much_as_is_needed(trained, janit
     [
         ({"keep_last": 0}, (), "keep_last is 0"),
         ({"keep_last": 2.5}, (), "keep_last is 2.5; it must be a whole number"),
-        ({"keep_best": (BestBy("loss", "least", 1),)}, (), "METRIC:min|max:COUNT"),
+        ({"keep_best": (BestBy("loss", "least", 1),)}, (), "METRIC:min|max:N"),
         ({"keep_last": 1}, (-1.0,), "trash_hours is -1"),
         ({"keep_last": 1}, (float("nan"),), "trash_hours is nan"),
         ({"keep_last": 1}, ("1",), "trash_hours"),

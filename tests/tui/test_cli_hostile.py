@@ -58,7 +58,7 @@ def test_a_name_that_is_no_utf_8_is_not_pruned_by_halves(tool: Tool, tmp_path: P
     before = sorted(os.listdir(tmp_path))
     said = tool("prune", tmp_path, "--keep-last", "1", "--yes")
     assert said.code == 4
-    assert "Nothing was moved" in said.words
+    assert "Nothing was changed" in said.words
     assert sorted(os.listdir(tmp_path)) == before
     assert not any(run.trash.iterdir())
 

@@ -65,7 +65,7 @@ def test_the_variables_of_a_saved_model_stay(tool: Tool, tmp_path: Path) -> None
     write(place / "variables", {"w": array([1.0])})
     said = tool("prune", place, "variables", "--yes")
     assert said.code == 4
-    assert "variables is not pruned: a SavedModel needs it" in said.words
+    assert "variables cannot be pruned: a SavedModel needs it" in said.words
     listed = tool("ls", place, "--json").json["checkpoints"]
     assert [one["current"] for one in listed] == [False]
 
@@ -106,10 +106,12 @@ def test_a_protected_name_is_refused_and_with_it_all_others(tool: Tool, ended: R
     tool("pin", ended.run.root, "ckpt-100")
     words = ("prune", ended.run.root, "ckpt-200", "ckpt-100")
     said = tool(*words, "--yes")
-    assert (said.code, "ckpt-100 is not pruned: pinned. Nothing was moved" in said.words) == (
+    assert (said.code, "ckpt-100 cannot be pruned: pinned. Nothing was changed" in said.words) == (
         4,
         True,
     )
+    said = tool(*words, "--delete", "--yes")
+    assert "ckpt-100 cannot be deleted: pinned. Nothing was changed." in said.words
     assert tool(*words, "--dry-run").code == 0
     assert steps(ended.run) == before
 

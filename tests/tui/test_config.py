@@ -79,7 +79,7 @@ def test_a_policy_of_the_trainer_that_makes_no_sense_is_not_passed_over(home: Pa
     odd = RunInfo(id="run", created_at=0.0, retention={"keep_best": ["loss"]})
     rules = default_rules(odd, read_config(DEFAULT_KEYS))
     assert rules.policy.is_empty
-    assert "METRIC:min|max:COUNT" in rules.source
+    assert "METRIC:min|max:N" in rules.source
 
 
 def test_a_rule_of_a_newer_trainer_is_not_passed_over() -> None:
@@ -110,7 +110,7 @@ def test_without_a_home_there_is_no_rule(monkeypatch: pytest.MonkeyPatch, place:
         ("[retention]\nkeep_lst = 3\n", "Keys of [retention] are keep_last, keep_every_steps"),
         ("[retention]\nkeep_last = 'x'\n", "keep_last"),
         ("[retention]\nkeep_last = 0\n", "must be more than 0"),
-        ("[retention]\nkeep_best = ['loss']\n", "METRIC:min|max:COUNT"),
+        ("[retention]\nkeep_best = ['loss']\n", "METRIC:min|max:N"),
         ("[retention]\ntrash_hours = -1\n", "trash_hours is -1"),
         ("[retention]\ntrash_hours = nan\n", "trash_hours is nan"),
         ("[retention]\nmake_room = true\n", "TrainingRun(make_room=True)"),

@@ -17,8 +17,13 @@ ITEM_SIZES = {
 }  # fmt: skip
 """Stored bytes per element. Types smaller than a byte take one byte."""
 
-_PLAIN = {"qint8": "int8", "quint8": "uint8", "qint16": "int16", "quint16": "uint16"}
-_PLAIN |= {"qint32": "int32"}
+_PLAIN = {
+    "qint8": "int8",
+    "quint8": "uint8",
+    "qint16": "int16",
+    "quint16": "uint16",
+    "qint32": "int32",
+}
 
 
 def is_inexact(dtype: str) -> bool:

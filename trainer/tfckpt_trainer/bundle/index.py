@@ -247,9 +247,9 @@ def _entry(name: str, data: bytes, shard_count: int) -> TensorEntry:
         elif number == 7:
             slices.append(parse_slice(content))
     if dtype not in DTYPES:
-        raise WireError(f"has the unknown type {dtype}")
+        raise WireError(f"has type number {dtype}, which this version does not know")
     if not 0 <= shard < shard_count or offset < 0 or size < 0:
-        raise WireError("points outside the data files")
+        raise WireError("has an invalid shard, offset or size")
     return TensorEntry(
         name=name,
         dtype=DTYPES[dtype],

@@ -149,7 +149,7 @@ def current_lineage(checkpoints: Sequence[Checkpoint], branch: int) -> Lineage:
 
 
 def fork_points(checkpoints: Sequence[Checkpoint]) -> dict[int, str]:
-    """Returns the checkpoint at which each branch left another one, by branch.
+    """Returns the checkpoint at which each branch forked from another branch, by branch.
 
     Args:
         checkpoints: All checkpoints of the run, newest first.
@@ -181,7 +181,7 @@ class RestorePlan:
 
     Attributes:
         target: The checkpoint to restore.
-        position: Where training is; None if no worker ever told.
+        position: Where training is; None if no worker reported it.
         branch: The branch on which training continues.
         is_new_branch: Whether the restore starts that branch.
         steps_back: How many steps training goes back; 0 if it goes forward.
@@ -210,7 +210,7 @@ def plan_restore(
         checkpoints: All checkpoints of the run, newest first.
         tips: The tips of its branches.
         target: The checkpoint to restore, one of `checkpoints`.
-        position: Where training is; None if no worker ever told.
+        position: Where training is; None if no worker reported it.
 
     Raises:
         RefusedError: The checkpoint cannot be restored.
@@ -220,8 +220,8 @@ def plan_restore(
         raise RefusedError(f"{reason}: {target.problem}" if target.problem else f"{reason}.")
     if target.step is None:
         raise RefusedError(
-            f"{target.name} cannot be restored in place, because its step is unknown: it has no "
-            "record and no step in its name."
+            f"{target.name} cannot be restored: it has neither a record nor a step in its name. "
+            f"Rename its files to {target.name}-STEP, such as {target.name}-500.index."
         )
     branch = tips.after_restore(target)
     kept = frozenset(lineage_of(checkpoints, target.name).names)
@@ -246,7 +246,7 @@ def _trace(checkpoints: Sequence[Checkpoint], row: int | None, steps: dict[int, 
         checkpoint = checkpoints[row]
         names[checkpoint.name] = None
         if checkpoint.step is not None:
-            _pass(steps, BranchStep(checkpoint.branch, checkpoint.step))
+            _record_step(steps, BranchStep(checkpoint.branch, checkpoint.step))
         row = _row_before(checkpoints, rows, row, steps)
     return Lineage(tuple(names), steps)
 
@@ -262,14 +262,14 @@ def _row_before(
     said = parse_checkpoint_name(parent) if parent is not None else None
     if said is not None:
         pruned = BranchStep(said.branch, said.step)
-        _pass(steps, pruned)
+        _record_step(steps, pruned)
         return _newest(checkpoints, row + 1, pruned)
     older = range(row + 1, len(checkpoints))
     return next((i for i in older if checkpoints[i].branch == checkpoint.branch), None)
 
 
 def _newest(checkpoints: Sequence[Checkpoint], first: int, position: BranchStep) -> int | None:
-    """Returns the first row from `first` on whose checkpoint led to a position of its branch."""
+    """Returns the row of the newest checkpoint at or before a position on its branch."""
     for row in range(first, len(checkpoints)):
         checkpoint = checkpoints[row]
         is_before = checkpoint.step is not None and checkpoint.step <= position.step
@@ -282,5 +282,5 @@ def _head_row(checkpoints: Sequence[Checkpoint]) -> int | None:
     return next((row for row, c in enumerate(checkpoints) if c.is_head), None)
 
 
-def _pass(steps: dict[int, int], position: BranchStep) -> None:
+def _record_step(steps: dict[int, int], position: BranchStep) -> None:
     steps[position.branch] = max(position.step, steps.get(position.branch, position.step))

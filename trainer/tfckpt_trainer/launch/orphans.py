@@ -9,7 +9,7 @@ import psutil
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.health import is_live, living, process_lives, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import pids_are_visible
+from tfckpt_trainer.rundir.processes import are_pids_valid_here
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.rundir.storage.clock import load_heartbeat
@@ -33,7 +33,7 @@ class OrphanProcess:
     @property
     def is_here(self) -> bool:
         """Whether it runs on this machine, so that it can be signalled."""
-        return pids_are_visible(self.host, self.namespace)
+        return are_pids_valid_here(self.host, self.namespace)
 
     @property
     def lives(self) -> bool:

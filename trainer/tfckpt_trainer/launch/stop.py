@@ -22,7 +22,7 @@ from tfckpt_trainer.launch.workers import KILL_SECONDS, POLL_SECONDS, signal_gro
 from tfckpt_trainer.rundir.health import is_live
 from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import pid_is_visible
+from tfckpt_trainer.rundir.processes import is_pid_valid_here
 from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.statuses import store_status
@@ -111,7 +111,7 @@ def stop_supervisor(
 
 
 def _check_here(supervisor: SupervisorStatus, workers: Sequence[OrphanProcess]) -> None:
-    if not pid_is_visible(supervisor):
+    if not is_pid_valid_here(supervisor):
         raise LaunchError(
             f"The supervisor runs on {supervisor.host} (process {supervisor.pid}); stop it there."
         )

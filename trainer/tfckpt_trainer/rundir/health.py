@@ -9,7 +9,7 @@ import psutil
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import pid_is_visible
+from tfckpt_trainer.rundir.processes import is_pid_valid_here
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
 from tfckpt_trainer.rundir.storage.clock import load_heartbeat
@@ -105,7 +105,7 @@ def is_live(
     status: WorkerStatus | SupervisorStatus, now: float, lives: ProcessProbe = process_lives
 ) -> bool:
     """Whether the process of a heartbeat runs; judged by heartbeat age if its ID is not visible."""
-    if pid_is_visible(status):
+    if is_pid_valid_here(status):
         return lives(status.pid, status.process_started_at)
     age = heartbeat_age(status.updated_at, now)
     return age < LOST_AFTER_INTERVALS * status.interval_seconds

@@ -22,7 +22,7 @@ from tfckpt_trainer.rundir.health import (
     read_workers,
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import pid_is_visible, process_namespace
+from tfckpt_trainer.rundir.processes import is_pid_valid_here, process_namespace
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.storage.clock import file_system_time, file_time, load_heartbeat
@@ -206,7 +206,7 @@ class _Watch:
         """Returns whether the writer of a heartbeat is alive; None while that is unknown."""
         if status.has_ended or self._is_this_process(status):
             return False
-        if pid_is_visible(status):
+        if is_pid_valid_here(status):
             return self._lives(status.pid, status.process_started_at)
         try:
             written = file_time(path)
@@ -227,6 +227,6 @@ class _Watch:
     def _is_this_process(self, status: WorkerStatus | SupervisorStatus) -> bool:
         return (
             status.pid == os.getpid()
-            and pid_is_visible(status)
+            and is_pid_valid_here(status)
             and (not status.namespace or status.namespace == self._own)
         )

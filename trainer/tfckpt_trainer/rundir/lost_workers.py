@@ -13,7 +13,7 @@ from tfckpt_trainer.rundir.health import (
     worker_state,
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import pid_is_visible
+from tfckpt_trainer.rundir.processes import is_pid_valid_here
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
 
 WAIT_SECONDS = 2.0
@@ -105,7 +105,7 @@ def _killed(gone: Sequence[WorkerStatus]) -> str:
         return ""
     first = min(gone, key=lambda worker: worker.updated_at)
     now = time.time()
-    if pid_is_visible(first) and not is_live(first, now):
+    if is_pid_valid_here(first) and not is_live(first, now):
         return f"Worker {first.index} was lost: its process {first.pid} on {first.host} is gone."
     age = heartbeat_age(first.updated_at, now)
     return (

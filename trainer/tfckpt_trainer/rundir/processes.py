@@ -25,12 +25,12 @@ def process_namespace() -> str:
         return ""
 
 
-def pid_is_visible(status: WorkerStatus | SupervisorStatus) -> bool:
+def is_pid_valid_here(status: WorkerStatus | SupervisorStatus) -> bool:
     """Whether the process ID in a heartbeat is valid for this process."""
-    return pids_are_visible(status.host, status.namespace)
+    return are_pids_valid_here(status.host, status.namespace)
 
 
-def pids_are_visible(host: str, namespace: str) -> bool:
+def are_pids_valid_here(host: str, namespace: str) -> bool:
     """Whether process IDs of `host` and `namespace` are valid for this process.
 
     Containers may share a host name but have their own process IDs. Without a namespace, as in

@@ -14,7 +14,7 @@ from tfckpt_trainer.rundir.health import (
     process_lives,
     worker_state,
 )
-from tfckpt_trainer.rundir.processes import pid_is_visible, process_namespace
+from tfckpt_trainer.rundir.processes import is_pid_valid_here, process_namespace
 from tfckpt_trainer.rundir.records.worker import Activity, Phase, WorkerStatus
 
 QUIET_PERCENT = 25.0
@@ -81,7 +81,7 @@ def describe_lost_worker(
 
 def process_is_stopped(status: WorkerStatus) -> bool:
     """Whether the process of a worker on this machine was stopped by a signal."""
-    if status.pid <= 0 or not pid_is_visible(status):
+    if status.pid <= 0 or not is_pid_valid_here(status):
         return False
     try:
         return bool(psutil.Process(status.pid).status() == psutil.STATUS_STOPPED)

@@ -232,7 +232,7 @@ class TfckptApp(BaseApp[int]):
         for checkpoint in snapshot.checkpoints:
             is_new = checkpoint.name in names and checkpoint.name not in known
             if is_new and checkpoint.state is CheckpointState.COMPLETE:
-                self.verifier.suggest(checkpoint.name)
+                self.verifier.add_when_idle(checkpoint.name)
 
     def _post_verification(self, outcome: VerificationOutcome) -> None:
         self.post_message(VerificationEnded(outcome))

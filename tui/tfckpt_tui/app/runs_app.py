@@ -26,7 +26,7 @@ from tfckpt_tui.settings.recent_runs import RunSearch, RunSummary, remembered_ru
 
 _POLL_SECONDS = 2.0
 
-_PATIENCE_SECONDS = 0.5
+_ANSWER_TIMEOUT_SECONDS = 0.5
 """How long the list waits for directories that do not answer; it shows them when they do."""
 
 
@@ -40,7 +40,7 @@ class RunsRead(Message):
 
 
 class RunsApp(BaseApp[Path | LaunchOptions]):
-    """Returns the directory of a run to open, the options of a run to launch, or None."""
+    """The list of runs; its result is a run to open, the options of a run to launch, or None."""
 
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -98,16 +98,9 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
         """Shows the runs."""
         self.query_one(RunList).show_runs(message.found, message.at)
 
-    def on_key_bar_chosen(self, message: KeyBar.Chosen) -> None:
+    async def on_key_bar_chosen(self, message: KeyBar.Chosen) -> None:
         """Performs the action of a clicked key."""
-        actions = {
-            "choose": self.action_choose,
-            "launch": self.action_launch,
-            "search": self.action_search,
-            "help": self.action_help,
-            "leave": self.action_leave,
-        }
-        actions[message.action]()
+        await self.run_action(message.action)
 
     def action_choose(self) -> None:
         """Opens the selected run."""
@@ -167,9 +160,11 @@ class RunsApp(BaseApp[Path | LaunchOptions]):
             self._stopped.wait(_POLL_SECONDS)
 
     def _read_once(self, *, ask: bool) -> None:
-        below = self._search.find(_PATIENCE_SECONDS) if self._search is not None else []
+        below = self._search.find(_ANSWER_TIMEOUT_SECONDS) if self._search is not None else []
         roots = [*remembered_runs(), *below]
-        found = self._jobs.summarize(roots, with_others=True, ask=ask, seconds=_PATIENCE_SECONDS)
+        found = self._jobs.summarize(
+            roots, with_others=True, ask=ask, seconds=_ANSWER_TIMEOUT_SECONDS
+        )
         self.post_message(RunsRead(found, time.time()))
 
 

@@ -140,7 +140,11 @@ def prune(
         raise click.UsageError("Give either --delete or --no-wait.")
     presence = detect_trainer(run)
     in_use = presence.in_use
-    intent = _by_names(run, names, in_use) if names else _by_rules(run, policy, config, in_use)
+    intent = (
+        _by_names(run, names, in_use, delete=delete)
+        if names
+        else _by_rules(run, policy, config, in_use)
+    )
     if not as_json:
         _print_plan(intent)
     if dry_run or intent.is_nothing:
@@ -148,7 +152,7 @@ def prune(
             print_json(_outcome_data(intent))
         return ExitCode.DONE
     if intent.refusal:
-        raise RefusedError(f"{intent.refusal} Nothing was moved.")
+        raise RefusedError(f"{intent.refusal} Nothing was changed.")
     if not yes:
         _confirm(intent, None if beside_trainer else presence.foreign, delete=delete)
         beside_trainer = beside_trainer or presence.foreign is not None
@@ -176,13 +180,18 @@ def prune(
     return report_problems(emptied)
 
 
-def _by_names(run: RunDirectory, texts: Sequence[str], in_use: Mapping[str, str]) -> _Intent:
+def _by_names(
+    run: RunDirectory, texts: Sequence[str], in_use: Mapping[str, str], *, delete: bool
+) -> _Intent:
     checkpoints = list_checkpoints(run)
     chosen = {find_checkpoint(checkpoints, text).name for text in texts}
     made = plan_of_names(checkpoints, chosen, in_use=in_use)
     shown = Plan(tuple(d for d in made.decisions if d.checkpoint.name in chosen))
     kept = next((d for d in shown.decisions if d.keep), None)
-    return _Intent(shown, f"{kept.checkpoint.name} is not pruned: {kept.reason}." if kept else "")
+    if kept is None:
+        return _Intent(shown)
+    action = "deleted" if delete else "pruned"
+    return _Intent(shown, f"{kept.checkpoint.name} cannot be {action}: {kept.reason}.")
 
 
 def _by_rules(

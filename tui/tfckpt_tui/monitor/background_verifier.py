@@ -48,20 +48,17 @@ class VerificationOutcome:
         name: The checkpoint.
         found: The result; None if it failed.
         problem: Why it failed, or why the result could not be saved; empty if neither.
-        asked: Whether a user requested it.
+        requested: Whether a user requested it.
     """
 
     name: str
     found: Verified | None
     problem: str
-    asked: bool
+    requested: bool
 
 
 class BackgroundVerifier:
-    """Two queues: requested checkpoints, and new ones, which are read slowly.
-
-    Their threads are daemons.
-    """
+    """Verifies checkpoints in two queues: requested ones at full speed, new ones at half speed."""
 
     def __init__(
         self,
@@ -80,35 +77,35 @@ class BackgroundVerifier:
             describe: Returns the message of an error.
         """
         into_run = not read_only
-        self._asked = _Queue(run, on_done, describe, asked=True, into_run=into_run)
-        self._background = _Queue(run, on_done, describe, asked=False, into_run=into_run)
+        self._requested = _Queue(run, on_done, describe, requested=True, into_run=into_run)
+        self._background = _Queue(run, on_done, describe, requested=False, into_run=into_run)
 
     @property
     def reading(self) -> VerificationProgress | None:
         """The requested verification in progress."""
-        return self._asked.reading
+        return self._requested.reading
 
     @property
     def is_busy(self) -> bool:
         """Whether requested verifications are not done yet."""
-        return self._asked.is_busy
+        return self._requested.is_busy
 
-    def ask(self, name: str) -> None:
+    def request(self, name: str) -> None:
         """Verifies a checkpoint after those requested before."""
         self._background.drop(name)
-        self._asked.add(name)
+        self._requested.add(name)
 
-    def suggest(self, name: str) -> None:
-        """Verifies a checkpoint slowly, when idle."""
+    def add_when_idle(self, name: str) -> None:
+        """Verifies a checkpoint at low priority and half speed."""
         self._background.add(name)
 
     def cancel(self) -> None:
         """Cancels the requested verifications."""
-        self._asked.cancel()
+        self._requested.cancel()
 
     def stop(self) -> None:
         """Cancels everything; the threads end after the next megabyte."""
-        self._asked.cancel()
+        self._requested.cancel()
         self._background.cancel()
 
 
@@ -121,13 +118,13 @@ class _Queue:
         on_done: Callable[[VerificationOutcome], None],
         describe: Callable[[Exception], str],
         *,
-        asked: bool,
+        requested: bool,
         into_run: bool,
     ) -> None:
         self._run = run
         self._on_done = on_done
         self._describe = describe
-        self._is_asked = asked
+        self._is_requested = requested
         self._into_run = into_run
         self._lock = threading.Lock()
         self._waiting: deque[str] = deque()
@@ -164,7 +161,7 @@ class _Queue:
             self.reading = None
 
     def _work(self, cancelled: threading.Event) -> None:
-        if not self._is_asked:
+        if not self._is_requested:
             # Linux has a priority per thread.
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_PRIORITY)
@@ -178,9 +175,9 @@ class _Queue:
                 name = self._waiting.popleft()
                 self.reading = VerificationProgress(name, 0, 0, 0.0)
             outcome = self._verify(name, cancelled)
-            if cancelled.is_set():
-                return
             with self._lock:
+                if cancelled.is_set():
+                    return
                 self.reading = None
             if outcome is not None:
                 self._on_done(outcome)
@@ -190,9 +187,11 @@ class _Queue:
 
         def advance(done: int, total: int) -> None:
             nonlocal last
-            if not cancelled.is_set():
-                self.reading = VerificationProgress(name, done, total, time.monotonic() - began)
-            if not self._is_asked:
+            with self._lock:
+                if not cancelled.is_set():
+                    seconds = time.monotonic() - began
+                    self.reading = VerificationProgress(name, done, total, seconds)
+            if not self._is_requested:
                 # A pause as long as the read leaves half of the disk bandwidth to the trainer.
                 cancelled.wait(time.monotonic() - last)
                 last = time.monotonic()
@@ -206,7 +205,7 @@ class _Queue:
                 into_run=self._into_run,
             )
         except (TfckptError, OSError) as error:
-            return VerificationOutcome(name, None, self._describe(error), self._is_asked)
+            return VerificationOutcome(name, None, self._describe(error), self._is_requested)
         if found is None:
             return None
-        return VerificationOutcome(name, found, problem, self._is_asked)
+        return VerificationOutcome(name, found, problem, self._is_requested)

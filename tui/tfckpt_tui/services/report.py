@@ -24,7 +24,7 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.slurm.jobs import ENDED
 from tfckpt_trainer.launch.slurm.step_starter import silence_seconds
-from tfckpt_trainer.rundir.documents import SCHEMA, load_if_exists
+from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.health import (
     HAS_ENDED,
     RunState,
@@ -130,7 +130,6 @@ def checkpoints_report(run: RunDirectory, contents: DirectoryContents) -> Json:
         for diagnostic in contents.diagnostics
     ]
     return {
-        "schema": SCHEMA,
         "run": {"id": info.id if info else None, "directory": str(run.root)},
         "checkpoints": [
             {column.json: column.value(checkpoint) for column in columns}
@@ -178,7 +177,6 @@ def status_report(
         chief = None
     step = chief.step if chief else head.step if head else None
     return {
-        "schema": SCHEMA,
         "run": {
             "id": info.id if info else None,
             "directory": str(run.root),

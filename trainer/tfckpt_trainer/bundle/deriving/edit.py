@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -128,13 +129,16 @@ class Edit:
             RefusedError: The values of one cannot be of this type.
         """
         if dtype not in ITEM_SIZES:
-            raise UsageError(f"{dtype} is no numeric type of TensorFlow; use one such as float16.")
+            raise UsageError(
+                f"{dtype} is not a numeric TensorFlow type. Use a type such as float16."
+            )
         for variable in self._matching(pattern):
             known = self.tensors[variable.entry.name]
             if not can_be_cast(known.entry.dtype, dtype):
                 raise RefusedError(
-                    f"{variable.path} is {known.entry.dtype}, which cannot become {dtype}: only "
-                    "floating-point types into each other, and integers into each other."
+                    f"{variable.path} is {known.entry.dtype} and cannot be cast to {dtype}. "
+                    "Floating-point types can be cast only to floating-point types, integers only "
+                    "to integers."
                 )
             if known.entry.dtype != dtype:
                 self.tensors[variable.entry.name] = replace(known, dtype=dtype)
@@ -168,8 +172,10 @@ class Edit:
             RefusedError: The new name is taken, or no object can hold it.
         """
         old, new = self._object_path(variable_path(old)), variable_path(new)
-        if not new or new == old:
-            raise UsageError(f"{old} cannot be renamed to {new or 'nothing'}.")
+        if not new:
+            raise UsageError(f"The new name of {old} is empty.")
+        if new == old:
+            raise UsageError(f"The new name of {old} is the same as the old one.")
         if self._graph is not None and not self._graph.has(old):
             self._rename_as_keras(old, new)
             return
@@ -258,7 +264,8 @@ class Edit:
             owners = {key.rpartition("-")[0], key.rpartition("_")[0]} & attributes
             for owner in owners:
                 if not keys.issuperset(component_keys(owner, names)):
-                    raise RefusedError(f"{key} is a part of {owner}; drop all of it.")
+                    whole = shlex.quote(f"{owner}*")
+                    raise RefusedError(f"{key} is one part of {owner}. Drop it all: --drop {whole}")
             emptied |= owners
         return emptied
 

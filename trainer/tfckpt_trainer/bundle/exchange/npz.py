@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from tfckpt_trainer.bundle.exchange.array_file import Chunks
 
+_ADVICE = "Give a file that numpy.savez wrote."
 _SUFFIX = ".npy"
 NPZ_TYPES = WIDENED | {
     "bfloat16": "float32", "float8_e5m2": "float32", "float8_e4m3fn": "float32",
@@ -111,13 +112,13 @@ class NpzReader:
         try:
             self._archive = zipfile.ZipFile(path)
         except zipfile.BadZipFile as error:
-            raise DamagedFileError(f"{path} is not an npz file: {error}.") from error
+            raise DamagedFileError(f"{path} is not an npz file: {error}. {_ADVICE}") from error
         try:
             found = self._archive.infolist()
             members = [one for one in found if one.filename.endswith(_SUFFIX)]
             if found and not members:
                 # Files of Keras (`.keras`) and PyTorch are archives too.
-                raise DamagedFileError(f"{path} is not an npz file: it has no arrays.")
+                raise DamagedFileError(f"{path} is not an npz file: it has no arrays. {_ADVICE}")
             self.arrays = tuple(self._array(member) for member in members)
         except BaseException:
             self._archive.close()
@@ -136,7 +137,7 @@ class NpzReader:
                 shape, by_columns, dtype = _read_header(file)
                 start = member.file_size - file.tell()
         except (ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-            raise DamagedFileError(f"{self._path}: {name} cannot be read: {error}") from error
+            raise DamagedFileError(f"{self._path}: {name} cannot be read: {error}.") from error
         if dtype.name not in _READ_TYPES:
             raise UsageError(
                 f"{self._path}: {name} has the type {dtype}, which a checkpoint cannot store."
@@ -164,7 +165,7 @@ class NpzReader:
                     yield np.frombuffer(data, dtype).astype(plain, copy=False)
         except (zipfile.BadZipFile, EOFError, ValueError) as error:
             name = member.filename.removesuffix(_SUFFIX)
-            raise DamagedFileError(f"{self._path}: {name} is damaged: {error}") from error
+            raise DamagedFileError(f"{self._path}: {name} is damaged: {error}.") from error
 
 
 def _write(file: IO[bytes], array: Array) -> None:

@@ -32,7 +32,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def encode_header(shard_count: int) -> bytes:
-    """Encodes the `BundleHeaderProto` of a checkpoint with so many data files."""
+    """Encodes the `BundleHeaderProto` of a checkpoint with `shard_count` data files."""
     return _integer(1, shard_count) + _message(3, _integer(1, _PRODUCER))
 
 
@@ -73,7 +73,8 @@ def _slice(part: Slice) -> bytes:
     return _messages(
         1,
         (
-            _integer(1, start) + (b"" if length == WHOLE else _tag(2, VARINT) + _varint(length))
+            _integer(1, start)
+            + (b"" if length == WHOLE else _tag(2, VARINT) + encode_varint(length))
             for start, length in part.extents
         ),
     )
@@ -84,7 +85,7 @@ def _messages(number: int, contents: Iterable[bytes]) -> bytes:
 
 
 def _message(number: int, content: bytes) -> bytes:
-    return _tag(number, BYTES) + _varint(len(content)) + content
+    return _tag(number, BYTES) + encode_varint(len(content)) + content
 
 
 def _text(number: int, text: str) -> bytes:
@@ -92,11 +93,8 @@ def _text(number: int, text: str) -> bytes:
 
 
 def _integer(number: int, value: int) -> bytes:
-    return _tag(number, VARINT) + _varint(value) if value else b""
+    return _tag(number, VARINT) + encode_varint(value) if value else b""
 
 
 def _tag(number: int, kind: int) -> bytes:
     return bytes([number << 3 | kind])
-
-
-_varint = encode_varint

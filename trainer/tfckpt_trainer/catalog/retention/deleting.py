@@ -56,12 +56,12 @@ def delete_for_good(
     with _locked_if_possible(run):
         catalog = Catalog(run)
         checkpoints = catalog.scan(now)
-        chosen = require_prunable(checkpoints, names, in_use)
+        chosen = require_prunable(checkpoints, names, in_use, "deleted")
         files = [path for c in chosen for path, _ in files_of(run, catalog.evidence(c.name))]
         deletion = _Deletion(run, on_progress)
         deletion.delete_indexes(chosen, [path for path in files if path.suffix == ".index"])
-        remaining = [checkpoint for checkpoint in checkpoints if checkpoint not in chosen]
         gone = frozenset(checkpoint.name for checkpoint in chosen)
+        remaining = [checkpoint for checkpoint in checkpoints if checkpoint.name not in gone]
         listed = not update_state_file
         with suppress(OSError):
             if not listed:
@@ -90,7 +90,7 @@ class _Deletion:
         for checkpoint in chosen:
             if is_pinned(self._run, checkpoint.name):
                 raise RefusedError(
-                    f"{checkpoint.name} is not deleted: it was just pinned. Nothing was deleted."
+                    f"{checkpoint.name} cannot be deleted: it was just pinned. Nothing was changed."
                 )
         for path in indexes:
             size = os.lstat(path).st_size

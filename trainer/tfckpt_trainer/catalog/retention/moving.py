@@ -195,7 +195,9 @@ class _Moves:
 def _refuse_pinned(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> None:
     # If it was saved again under the same name, the pin belongs to the new checkpoint.
     if is_pinned(run, trashed.name) and not _is_replaced(run, place, trashed):
-        raise RefusedError(f"{trashed.name} is not pruned: it was just pinned. Nothing was moved.")
+        raise RefusedError(
+            f"{trashed.name} cannot be pruned: it was just pinned. Nothing was moved."
+        )
 
 
 def _is_replaced(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> bool:

@@ -95,7 +95,7 @@ def _set_all(run: RunDirectory, names: Sequence[str], *, pinned: bool) -> tuple[
                 (pin if pinned else unpin)(run, name)
             except NotFlushedError as error:
                 warnings.append(
-                    f"The change of {name} may not survive a power loss: {describe_error(error)}."
+                    f"The change to {name} may not survive a power loss: {describe_error(error)}."
                 )
         if pinned:
             # If the lock is not shared, a prune that did not see the pin may have moved it.

@@ -34,7 +34,7 @@ class Policy:
         keep_last: The newest so many that can be restored.
         keep_every_steps: The first at or after each multiple of so many steps, on each branch.
         keep_every_hours: The first in each span of so many hours.
-        keep_best: `BestBy` rules, or `METRIC:min|max:COUNT` each.
+        keep_best: `BestBy` rules, or `METRIC:min|max:N` each.
 
     Attributes:
         rules: The rules, in the order of `retention.rules.RULES`.

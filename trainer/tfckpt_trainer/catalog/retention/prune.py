@@ -214,16 +214,18 @@ def _finish_interrupted(run: RunDirectory, now: float) -> list[TrashManifest]:
 def _finish_prune(run: RunDirectory, manifest: TrashManifest, now: float) -> TrashManifest:
     place = run.trash / manifest.id
     pinned = pinned_names(run)
-    begun = [t for t in manifest.checkpoints if has_trashed_files(place, t)]
-    returned = bring_back(run, place, [t for t in begun if t.name in pinned])
+    begun = {t.name for t in manifest.checkpoints if has_trashed_files(place, t)}
+    again = [t for t in manifest.checkpoints if t.name in begun and t.name in pinned]
+    returned = bring_back(run, place, again)
+    names = {trashed.name for trashed in returned}
     checkpoints = Catalog(run).scan(now)
     protected = protections(checkpoints)
     going: list[TrashedCheckpoint] = []
     staying = list(returned)
     for trashed in manifest.checkpoints:
-        if trashed in returned:
+        if trashed.name in names:
             continue
-        untouched = trashed not in begun
+        untouched = trashed.name not in begun
         stays = untouched and (trashed.name in protected or not is_unchanged(run, place, trashed))
         (staying if stays else going).append(trashed)
     if staying and manifest.update_state_file:
@@ -314,7 +316,8 @@ def _move_back(
     """
     place = run.trash / manifest.id
     returned = bring_back(run, place, manifest.checkpoints)
-    staying = [trashed for trashed in manifest.checkpoints if trashed not in returned]
+    names = {trashed.name for trashed in returned}
+    staying = [trashed for trashed in manifest.checkpoints if trashed.name not in names]
     if staying:
         if manifest.update_state_file:
             return_to_state_file(run, returned)
@@ -357,7 +360,10 @@ def _why(error: Exception) -> str:
 
 
 def require_prunable(
-    checkpoints: Sequence[Checkpoint], names: Sequence[str], in_use: Mapping[str, str]
+    checkpoints: Sequence[Checkpoint],
+    names: Sequence[str],
+    in_use: Mapping[str, str],
+    action: str = "pruned",
 ) -> list[Checkpoint]:
     """Returns the checkpoints with these names.
 
@@ -368,7 +374,7 @@ def require_prunable(
     by_name = {checkpoint.name: checkpoint for checkpoint in checkpoints}
     unknown = [name for name in names if name not in by_name]
     if unknown or not names:
-        known = f"known are {', '.join(list(by_name)[:5]) or 'none'}."
+        known = f"the newest are {', '.join(list(by_name)[:5]) or 'none'}."
         if not unknown:
             raise UsageError(f"No checkpoint was given; {known}")
         raise UnknownCheckpointError(f"There is no checkpoint {unknown[0]}; {known}", unknown[0])
@@ -377,11 +383,13 @@ def require_prunable(
     for checkpoint in chosen:
         reason = protected.get(checkpoint.name)
         if reason:
-            raise RefusedError(f"{checkpoint.name} is not pruned: {reason}. Nothing was moved.")
+            raise RefusedError(
+                f"{checkpoint.name} cannot be {action}: {reason}. Nothing was changed."
+            )
         if not _can_be_written(checkpoint.name):
             raise RefusedError(
                 f"{checkpoint.name!r} is not UTF-8 and cannot be written to a manifest; rename its "
-                "files to prune it. Nothing was moved."
+                "files to prune it. Nothing was changed."
             )
     return chosen
 

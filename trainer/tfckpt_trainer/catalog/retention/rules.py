@@ -227,7 +227,7 @@ class BestBy:
 
     @classmethod
     def from_value(cls, value: Any) -> Self:
-        """Returns the rule for `METRIC:min|max:COUNT`.
+        """Returns the rule for `METRIC:min|max:N`.
 
         Raises:
             UsageError: The value has another form.
@@ -235,11 +235,14 @@ class BestBy:
         parts = [part.strip() for part in str(value).rsplit(":", 2)]
         if len(parts) == 3 and parts[0] and parts[1] in {"min", "max"} and parts[2].isdecimal():
             return cls(parts[0], "min" if parts[1] == "min" else "max", int(parts[2]))
-        raise UsageError(f"{str(value).strip()!r} is not METRIC:min|max:COUNT, such as loss:min:3.")
+        raise UsageError(
+            f"{cls.fields.key} is {str(value).strip()!r}; it must be {cls.fields.metavar}, such as "
+            "loss:min:3."
+        )
 
     @property
     def value(self) -> str:
-        """The rule as `METRIC:min|max:COUNT`."""
+        """The rule as `METRIC:min|max:N`."""
         return f"{self.metric}:{self.mode}:{self.count}"
 
     def check(self) -> None:

@@ -24,7 +24,7 @@ from tfckpt_trainer.rundir.documents import load
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.health import process_lives, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import pid_is_visible
+from tfckpt_trainer.rundir.processes import is_pid_valid_here
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 
@@ -140,7 +140,7 @@ def trainer_is_gone(run: RunDirectory) -> bool:
     workers = read_workers(run)
     return bool(workers) and not any(
         not worker.namespace
-        or not pid_is_visible(worker)
+        or not is_pid_valid_here(worker)
         or process_lives(worker.pid, worker.process_started_at)
         for worker in workers
     )

@@ -16,7 +16,7 @@ import msgspec
 
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.processes import pid_is_visible
+from tfckpt_trainer.rundir.processes import is_pid_valid_here
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.statuses import load_status
@@ -49,7 +49,7 @@ def load_heartbeat(run: RunDirectory, path: Path, kind: type[StatusT]) -> Status
         OSError: The file cannot be read.
     """
     status = load_status(path, kind)
-    if status is None or pid_is_visible(status):
+    if status is None or is_pid_valid_here(status):
         return status
     try:
         ahead = _seconds_ahead(run, path, status.updated_at)

@@ -225,7 +225,7 @@ class CheckpointScreen(Page):
         if self._reading is not None:
             self.run_app.verifier.cancel()
         elif can_be_verified(self._checkpoint):
-            self.run_app.verifier.ask(self._checkpoint.name)
+            self.run_app.verifier.request(self._checkpoint.name)
         else:
             self.notify(clean(self._checkpoint.problem), severity="warning", markup=False)
         self._poll()

@@ -175,7 +175,7 @@ class DashboardScreen(Screen[None]):
             rest = f" ({units.count(more, 'more finding')}: press enter on it)" if more else ""
             state = state_for_fault(record.fault).value
             self._report_failure(f"{name} is {state}", f"{clean(record.fault.message)}{rest}")
-        elif outcome.asked and self.is_current:
+        elif outcome.requested and self.is_current:
             how = f"{units.count(record.tensors, 'tensor')}, {units.size(record.bytes)}"
             self.tell(f"{name} is sound: {how} in {units.duration(record.seconds)}.")
             if outcome.problem:
@@ -269,7 +269,7 @@ class DashboardScreen(Screen[None]):
             verifier.cancel()
         else:
             for name in names:
-                verifier.ask(name)
+                verifier.request(name)
         self._show_reading()
 
     def mark(self) -> None:

@@ -30,8 +30,8 @@ from tfckpt_tui.services.copying.destination import Destination, OnSent
 from tfckpt_tui.services.copying.local_destination import LocalDestination
 from tfckpt_tui.services.copying.source import (
     SourceFile,
-    allow_open_files,
     open_checkpoint,
+    raise_open_file_limit,
     verify_source,
 )
 from tfckpt_tui.services.copying.ssh_destination import SshDestination
@@ -121,7 +121,7 @@ def copy_checkpoints(
     if isinstance(place, Path) and os.path.realpath(place) == str(run.root):
         raise UsageError(f"{place} is the run directory itself; name another directory.")
     began = time.monotonic()
-    allow_open_files()
+    raise_open_file_limit()
     with ExitStack() as opened:
         sources = [open_checkpoint(run, one, opened) for one in _distinct(checkpoints)]
         destination = open_destination(place, seconds)

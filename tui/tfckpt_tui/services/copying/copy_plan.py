@@ -79,7 +79,7 @@ def plan_copy(
             phase(f"comparing {name} with {destination.label}")
         if strays or wrong or _differ(destination, there):
             raise _taken(destination, name)
-        part.missing += [file for file in part.source.files if file not in there]
+        part.missing += [file for file in part.source.files if file.name not in survey.sizes]
         for file in part.missing:
             arrived = survey.sizes.get(part.staged(file), 0)
             if file.size > SMALL_BYTES and 0 < arrived <= file.size:

@@ -110,8 +110,8 @@ class SourceCheckpoint:
         return sum(file.size for file in self.files)
 
 
-def allow_open_files() -> None:
-    """Lets this process open as many files as it may: each worker and each shard has some."""
+def raise_open_file_limit() -> None:
+    """Raises the limit of open files to its maximum. A copy opens all shard and worker files."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     # macOS has a lower limit than it names.
     with suppress(ValueError, OSError):
@@ -143,13 +143,13 @@ def open_checkpoint(
             index_path(prefix).name, opened.enter_context(open_inside(index_path(prefix)))
         )
         files = [SourceFile(p.name, opened.enter_context(open_inside(p))) for p in shared]
-        own = _worker_files(run, name, opened)
+        worker_files = _worker_files(run, name, opened)
     except FileNotFoundError as error:
         raise _pruned(run, name) from error
     return SourceCheckpoint(
         name=name,
         step=checkpoint.step,
-        files=(*own, *files, *_records(run, name), index),
+        files=(*worker_files, *files, *_records(run, name), index),
         saved_at=checkpoint.saved_at,
     )
 
@@ -177,8 +177,8 @@ def verify_source(run: RunDirectory, source: SourceCheckpoint, on_progress: Prog
 
 
 def _worker_files(run: RunDirectory, name: str, opened: ExitStack) -> list[SourceFile]:
-    own = run.worker_state_directory(name)
-    paths = [Path(e.path) for e in list_directory(own) if e.is_file(follow_symlinks=False)]
+    directory = run.worker_state_directory(name)
+    paths = [Path(e.path) for e in list_directory(directory) if e.is_file(follow_symlinks=False)]
     return [
         SourceFile(path.relative_to(run.root).as_posix(), opened.enter_context(open_plain(path)))
         for path in sorted(paths)

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import queue
+import threading
+from pathlib import Path
+
+import pytest
+from rundir_factory import two_branches
+
+from tfckpt_tui.monitor import background_verifier
+from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome
+from waiting import wait_until
+
+
+def test_one_that_was_cancelled_while_it_reports_progress_can_be_requested_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes: queue.Queue[VerificationOutcome] = queue.Queue()
+    verifier = BackgroundVerifier(two_branches(tmp_path / "run").run, outcomes.put)
+    progress = background_verifier.VerificationProgress
+    cancels = []
+
+    def cancelled_meanwhile(name, done, total, seconds):
+        if done and not cancels:
+            cancels.append(threading.Thread(target=verifier.cancel))
+            cancels[0].start()
+            # A cancel that has to wait for the report ends after it.
+            cancels[0].join(0.2)
+        return progress(name, done, total, seconds)
+
+    monkeypatch.setattr(background_verifier, "VerificationProgress", cancelled_meanwhile)
+    verifier.request("ckpt-100")
+    wait_until(lambda: cancels, 10, "the first report")
+    cancels[0].join()
+    wait_until(lambda: not verifier.is_busy, 10, "the cancel")
+    wait_until(
+        lambda: not any(t.name == "verify" for t in threading.enumerate()), 10, "the first thread"
+    )
+    assert verifier.reading is None
+    verifier.request("ckpt-100")
+    assert outcomes.get(timeout=60).name == "ckpt-100"
