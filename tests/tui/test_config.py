@@ -125,7 +125,7 @@ def test_without_a_home_there_is_no_rule(monkeypatch: pytest.MonkeyPatch, place:
         ("[keys]\nsave = 'r'\n", "r is the key of both save and restore"),
         ("[keys]\nsave = '/'\n", "slash is the key of both save and filter"),
         ("[keys]\nsave = ','\n", "Write comma for a comma."),
-        ("[keys]\nsave = 'ctrl+c'\n", "ctrl+c cannot be used: it ends programs."),
+        ("[keys]\nsave = 'ctrl+c'\n", "ctrl+c cannot be used: it copies the selected text."),
         ("[keys]\nsave = 'f2,tab'\n", "tab cannot be used: it goes to the next pane."),
         ("[keys]\nevents = 'g'\n", "it goes to the first row. Give events another key."),
         ("[keys]\nhelp = 'escape'\n", "escape cannot be used"),

@@ -40,9 +40,9 @@ RESERVED_KEYS = {
     "f1": ReservedKey("opens the help", "help"),
     "ctrl+p": ReservedKey("opens the palette", "palette"),
     "ctrl+q": ReservedKey("closes the app", "detach"),
-    "ctrl+c": ReservedKey("ends programs"),
+    "ctrl+c": ReservedKey("copies the selected text"),
     "super+c": ReservedKey("copies the selected text"),
-    "ctrl+z": ReservedKey("suspends programs"),
+    "ctrl+z": ReservedKey("suspends the app"),
 }
 """Keys that no action can have, by the names that Textual gives them."""
 
