@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import string
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tfckpt_trainer.catalog.retention.rules import RULES
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.cli.main import cli
+from tfckpt_tui.settings.keys import CHECKPOINT_KEYS, RESERVED_KEYS
 
 README = Path(__file__).parents[2] / "README.md"
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -42,6 +44,22 @@ Data goes to standard output, messages go to standard error. Commands with `--js
 COMMANDS_WORDS = """
 `RUN` is a run directory, or any directory of TensorFlow checkpoints. `tfckpt-tui RUN` is short for
 `tfckpt-tui attach RUN`. If a directory has the name of a command, write it as a path: `./demo`.
+"""
+
+FIXED_KEYS_HEAD = """
+## Fixed keys
+
+These keys work on the dashboard and in lists. The [configuration](configuration.md) cannot give them to
+other actions.
+
+| key | what it does |
+|---|---|
+"""
+
+FREE_KEYS = """
+## Free keys
+
+No action has these letters by default: {free}.
 """
 
 KEYS_HEAD = """# Keys
@@ -91,7 +109,25 @@ def keys() -> str:
         for action in ACTIONS
         if action.key
     )
-    return KEYS_HEAD + "".join(rows)
+    return KEYS_HEAD + "".join(rows) + FIXED_KEYS_HEAD + fixed_keys() + free_keys()
+
+
+def fixed_keys() -> str:
+    """Returns the rows of the keys that no action can have: one for each purpose."""
+    by_purpose: dict[str, list[str]] = {}
+    for key, reserved in RESERVED_KEYS.items():
+        by_purpose.setdefault(reserved.purpose, []).append(shown_key(key))
+    return "".join(
+        f"| {', '.join(names)} | {purpose[0].upper()}{purpose[1:]}. |\n"
+        for purpose, names in by_purpose.items()
+    )
+
+
+def free_keys() -> str:
+    """Returns the letters for new actions: those that neither an action nor a list has."""
+    taken = {action.key for action in ACTIONS} | RESERVED_KEYS.keys() | CHECKPOINT_KEYS.keys()
+    free = ", ".join(f"`{key}`" for key in string.ascii_letters if key not in taken)
+    return FREE_KEYS.format(free=free)
 
 
 def readme() -> str:

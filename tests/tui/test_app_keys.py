@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import Any
 
 import msgspec
 import pytest
-from app_driving import opened, shown, top, until, until_shown
+from app_driving import opened, shown, top, until, until_jobs_are_shown, until_shown
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
+from textual.screen import Screen
+from textual.widgets import Input
 
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
@@ -21,8 +24,11 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
 from tfckpt_tui.app.screens.dashboard import DashboardScreen
 from tfckpt_tui.app.widgets.checkpoints.history import History
+from tfckpt_tui.settings.config import Config
+from tfckpt_tui.settings.keys import CHECKPOINT_ACTIONS, CHECKPOINT_KEYS, RESERVED_KEYS
 
 SIZE = (110, 36)
 
@@ -46,6 +52,61 @@ async def test_every_action_has_its_key(live: RunFactory) -> None:
         }
         for action in ACTIONS:
             assert bound[action.name] == action.key
+
+
+def fixed_keys(screen: Screen[Any], movable: Collection[str]) -> set[str]:
+    """The keys of a screen, of its widgets and of the app that no configuration changes."""
+    chains = [screen._binding_chain]
+    for widget in screen.focus_chain:
+        if not isinstance(widget, Input):
+            screen.set_focus(widget)
+            chains.append(screen._binding_chain)
+    return {
+        key
+        for chain in chains
+        for _, bindings in chain
+        for key, binding in bindings
+        if binding.id not in movable
+    }
+
+
+async def test_no_action_can_have_a_key_that_a_pane_or_the_app_takes(live: RunFactory) -> None:
+    async with opened(live.run) as pilot:
+        await until_shown(pilot, "ckpt-b1-400")
+        names = {action.name for action in ACTIONS}
+        assert fixed_keys(pilot.app.screen, names) == set(RESERVED_KEYS)
+
+
+async def test_the_keys_of_the_screen_of_a_checkpoint_collide_with_none(live: RunFactory) -> None:
+    async with opened(live.run) as pilot:
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, CheckpointScreen), "the screen")
+        await until_jobs_are_shown(pilot)
+        screen = pilot.app.screen
+        own = {binding.id for _, binding in screen._bindings if binding.id}
+        assert own == set(CHECKPOINT_ACTIONS)
+        assert fixed_keys(screen, own) - set(RESERVED_KEYS) == set(CHECKPOINT_KEYS)
+
+
+async def test_an_action_without_a_key_has_none(live: RunFactory) -> None:
+    app = TfckptApp(live.run, poll=0.2, config=Config(keys={"help": "", "pin": "f4"}))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until_shown(pilot, "f4 pin")
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, DashboardScreen)
+
+
+async def test_the_screen_of_a_checkpoint_has_the_keys_of_the_configuration(
+    live: RunFactory,
+) -> None:
+    keys = {"verify": "f5", "pin": "v", "charts": "f6"}
+    app = TfckptApp(live.run, poll=0.2, config=Config(keys=keys))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until_shown(pilot, "ckpt-b1-400")
+        await pilot.press("enter")
+        await until(pilot, lambda: "f5 verify" in top(app), "the keys")
+        assert "v pin" in top(app)
+        assert "f6 chart" in top(app)
 
 
 async def test_save_is_asked_for_followed_and_told(live: RunFactory) -> None:

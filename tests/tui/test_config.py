@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import string
 from pathlib import Path
 
 import pytest
 from app_driving import until_shown
 from json_reference import check
 from rundir_factory import RunFactory, two_branches
+from textual.keys import _character_to_key
 
 from command_running import Tool
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
@@ -28,6 +30,7 @@ from tfckpt_tui.settings.config import (
     default_rules,
     read_config,
 )
+from tfckpt_tui.settings.keys import check_keys, key_name
 
 OWN = RunInfo(id="run", created_at=0.0, retention={"keep_last": 7})
 
@@ -120,7 +123,13 @@ def test_without_a_home_there_is_no_rule(monkeypatch: pytest.MonkeyPatch, place:
         ("[app]\nbell = ['earthquake']\n", "earthquake"),
         ("[keys]\nsleep = 'f9'\n", "'sleep' is not an action. Actions are save, restore"),
         ("[keys]\nsave = 'r'\n", "r is the key of both save and restore"),
-        ("[keys]\nsave = 'ctrl+c'\n", "ctrl+c cannot be used"),
+        ("[keys]\nsave = '/'\n", "slash is the key of both save and filter"),
+        ("[keys]\nsave = ','\n", "Write comma for a comma."),
+        ("[keys]\nsave = 'ctrl+c'\n", "ctrl+c cannot be used: it copies the selected text."),
+        ("[keys]\nsave = 'f2,tab'\n", "tab cannot be used: it goes to the next pane."),
+        ("[keys]\nevents = 'g'\n", "it goes to the first row. Give events another key."),
+        ("[keys]\nhelp = 'escape'\n", "escape cannot be used"),
+        ("[keys]\npin = 'h'\n", "it closes a group of variables on the screen of a checkpoint."),
         ("keep_last = 3", "keep_last"),
         ("[retention", "is not valid TOML"),
         ("\x00", "is not valid TOML"),
@@ -132,6 +141,24 @@ def test_what_makes_no_sense_is_told_with_the_file(home: Path, text: str, messag
         read_config(DEFAULT_KEYS)
     assert str(home) in str(error.value)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("help", "f1"), ("palette", "ctrl+p"), ("detach", "ctrl+q"), ("events", "h"), ("save", "")],
+)
+def test_keys_that_work_are_accepted(home: Path, name: str, key: str) -> None:
+    home.write_text(f"[keys]\n{name} = '{key}'\n")
+    assert read_config(DEFAULT_KEYS).keys == {name: key}
+
+
+def test_the_keys_of_all_actions_can_be_used() -> None:
+    check_keys({}, DEFAULT_KEYS)
+
+
+def test_a_character_has_the_name_that_textual_gives_it() -> None:
+    characters = [character for character in string.printable if not character.isspace()]
+    assert [*map(key_name, characters)] == [*map(_character_to_key, characters)]
 
 
 def test_prune_goes_by_it_and_says_so(tool: Tool, home: Path, tmp_path: Path) -> None:

@@ -15,13 +15,12 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.user_directories import config_directory
+from tfckpt_tui.settings.keys import check_keys
 
 _RENAMED_ACTIONS = {"remarks": "diagnostics"}
 """Actions of version 0.1 that have been renamed."""
 
 _SIZE_LIMIT = 1 << 20
-_TAKEN_KEYS = {"ctrl+c": "it ends programs", "ctrl+z": "it suspends them"}
-"""Keys that the terminal needs, and why."""
 
 
 class AppSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -127,7 +126,10 @@ def read_config(default_keys: Mapping[str, str], path: Path | None = None) -> Co
         raise UsageError(f"{place}: {error}. {_known_keys(raw)}") from error
     config = msgspec.structs.replace(config, retention=_read_retention(place, section))
     _check_app(place, config)
-    _check_keys(place, config.keys, default_keys)
+    try:
+        check_keys(config.keys, default_keys)
+    except UsageError as error:
+        raise UsageError(f"{place}, [keys]: {error}") from error
     return config
 
 
@@ -176,25 +178,6 @@ def _with_current_names(config: Config) -> Config:
 def _check_app(place: Path, config: Config) -> None:
     if config.app.poll is not None and not config.app.poll >= 0.1:
         raise UsageError(f"{place}, [app]: poll is {config.app.poll}; it must be 0.1 or more.")
-
-
-def _check_keys(place: Path, keys: Mapping[str, str], default_keys: Mapping[str, str]) -> None:
-    unknown = sorted(keys.keys() - default_keys.keys())
-    if unknown:
-        names = ", ".join(default_keys)
-        raise UsageError(f"{place}, [keys]: {unknown[0]!r} is not an action. Actions are {names}.")
-    taken: dict[str, str] = {}
-    for name, default in default_keys.items():
-        for key in keys.get(name, default).split(","):
-            key = key.strip()
-            if key in _TAKEN_KEYS:
-                raise UsageError(f"{place}, [keys]: {key} cannot be used: {_TAKEN_KEYS[key]}.")
-            if key and key in taken:
-                raise UsageError(
-                    f"{place}, [keys]: {key} is the key of both {taken[key]} and {name}; "
-                    "give one of them another."
-                )
-            taken[key] = name
 
 
 def _read_retention(place: Path, section: Any) -> RetentionSettings:

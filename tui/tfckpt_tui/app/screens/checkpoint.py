@@ -79,6 +79,7 @@ class CheckpointScreen(Page):
             "v",
             "verify",
             "verify",
+            id="verify",
             tooltip="Compares every byte with its checksum, in the background; again to cancel.",
         ),
         *(
