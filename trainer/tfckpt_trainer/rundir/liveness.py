@@ -8,7 +8,6 @@ Ages are measured with the clock of the file system.
 from __future__ import annotations
 
 import os
-import shlex
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -140,7 +139,7 @@ def refuse_another_trainer(run: RunDirectory, index: int) -> None:
         raise RefusedError(
             f"Another trainer is running in {run.root}: worker {other.index} on {other.host} "
             f"(process {other.pid}) writes heartbeats. Stop it with "
-            f"`tfckpt-tui stop {shlex.quote(str(run.root))}`, or use another directory."
+            f"`tfckpt-tui stop {run.shell_word}`, or use another directory."
         )
 
 

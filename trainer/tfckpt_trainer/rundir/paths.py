@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +68,11 @@ class RunDirectory:
     """
 
     root: Path
+
+    @property
+    def shell_word(self) -> str:
+        """The checkpoint directory as one word of a command that is to be pasted."""
+        return shlex.quote(str(self.root))
 
     @property
     def control(self) -> Path:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
@@ -163,7 +162,7 @@ def explain_disk_errors(run: RunDirectory) -> Iterator[None]:
         what_to_do = (
             f"{advice_to_free_space(run)} Then start again."
             if is_full(error)
-            else f"Check with `ls -la {shlex.quote(str(run.root))}` that this user can write to "
+            else f"Check with `ls -la {run.shell_word}` that this user can write to "
             "it. Then start again."
         )
         raise TfckptError(

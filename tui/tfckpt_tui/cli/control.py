@@ -104,10 +104,10 @@ def restore(
         require_trainer(run)
     except NothingRunsError as error:
         target = plan_restore_of(run, step=step, name=name).target.name
-        root, quoted = shlex.quote(str(run.root)), shlex.quote(target)
+        place, quoted = run.shell_word, shlex.quote(target)
         raise NoTrainerError(
             f"No trainer answers in {run.root}. To start from {target}, run `tfckpt-tui restore "
-            f"{root} --name {quoted} --next-start`, and then `{launch_command(run)}`."
+            f"{place} --name {quoted} --next-start`, and then `{launch_command(run)}`."
         ) from error
     plan = plan_restore_of(run, step=step, name=name)
     print_message(describe_plan(plan))

@@ -370,13 +370,13 @@ def _launch(options: LaunchOptions, detach: bool, as_json: bool, *, force: bool 
         print_json({"directory": str(run.root), **_identity(started)})
     if detach:
         what = "Training runs in the background" if job is None else "Slurm starts it in its turn"
-        print_message(f"{what}. Watch it: tfckpt-tui attach {run.root}")
-        print_message(f"Stop it: tfckpt-tui stop {run.root}")
+        print_message(f"{what}. Watch it: tfckpt-tui attach {run.shell_word}")
+        print_message(f"Stop it: tfckpt-tui stop {run.shell_word}")
         return 0
     code = _open_app(run, read_only=False, poll=None)
     if job is not None or living_supervisor(run, time.time()) is not None:
         what = f"Training goes on in {run.root}" if job is None else f"Job {job.id} needs no app"
-        print_message(f"{what}. Watch it: tfckpt-tui attach {run.root}")
+        print_message(f"{what}. Watch it: tfckpt-tui attach {run.shell_word}")
     return code
 
 

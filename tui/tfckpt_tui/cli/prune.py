@@ -288,7 +288,7 @@ def _print_outcome(
         pronoun = "it" if count == 1 else "them"
         print_line(
             f"Moved {units.count(count, 'checkpoint')} to the trash ({units.size(outcome.size)}); "
-            f"`tfckpt-tui undo {run.root}` brings {pronoun} back."
+            f"`tfckpt-tui undo {run.shell_word}` brings {pronoun} back."
         )
     if emptied is not None:
         print_emptied(emptied)

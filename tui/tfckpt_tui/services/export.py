@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import time
 from collections.abc import Callable
@@ -40,7 +39,7 @@ def script_of(run: RunDirectory, command: tuple[str, ...] = ()) -> Script:
     if not words:
         raise UsageError(
             f"{run.root} was not launched by tfckpt-tui, so its training command is unknown. Give "
-            f"it: `tfckpt-tui export {shlex.quote(str(run.root))} -- COMMAND`."
+            f"it: `tfckpt-tui export {run.shell_word} -- COMMAND`."
         )
     # The user's command runs in the current directory, a launch's in its own.
     launched = options is not None and not command

@@ -129,10 +129,10 @@ def launch_command(run: RunDirectory) -> str:
 
     If that is unknown, the command of the workers is `COMMAND`.
     """
-    root = shlex.quote(str(run.root))
+    place = run.shell_word
     options = form_of(run).first
     if options is None:
-        return f"tfckpt-tui launch {root} -- COMMAND"
+        return f"tfckpt-tui launch {place} -- COMMAND"
     words = ["tfckpt-tui", "launch", str(run.root), *_words(options, _LAUNCH_OPTIONS)]
     if options.slurm is not None:
         words = ["tfckpt-tui", "launch", str(run.root), "--slurm"]

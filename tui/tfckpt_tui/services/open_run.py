@@ -45,7 +45,7 @@ def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirecto
     except FileNotFoundError:
         raise UsageError(
             f"{root} does not exist; check the path, or start a run there with "
-            f"`tfckpt-tui launch {root} -- COMMAND`."
+            f"`tfckpt-tui launch {run.shell_word} -- COMMAND`."
         ) from None
     except NotADirectoryError:
         raise UsageError(
@@ -60,7 +60,8 @@ def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirecto
         return run
     if not names:
         raise UsageError(
-            f"{root} is empty; start a run there with `tfckpt-tui launch {root} -- COMMAND`."
+            f"{root} is empty; start a run there with "
+            f"`tfckpt-tui launch {run.shell_word} -- COMMAND`."
         )
     inside = _checkpoints_inside(root, names)
     if inside is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -89,7 +88,7 @@ def look_up(run: RunDirectory, text: str | None) -> Checkpoint:
         if any(text in {one.name, one.path, *one.files} for one in catalog.version_one):
             raise RefusedError(
                 f"{text} is in TensorFlow's V1 format, which is not supported. "
-                f"`tfckpt-tui ls {shlex.quote(str(run.root))}` says how to convert it."
+                f"`tfckpt-tui ls {run.shell_word}` says how to convert it."
             ) from None
         raise
 

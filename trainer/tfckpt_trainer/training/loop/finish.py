@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -79,8 +78,8 @@ class FinishedRun:
         ended = f"{reason}, after step {self._position.step}"
         if not self._holds:
             return f"{ended}. To train on, use dataset.repeat() with total_steps."
-        root, name = shlex.quote(str(self._run.root)), self._position.parent
+        place, name = self._run.shell_word, self._position.parent
         return (
             f"{ended}. To train on, raise total_steps (epochs in fit), or use "
-            f"`tfckpt-tui restore {root} --name {name} --next-start` and start again."
+            f"`tfckpt-tui restore {place} --name {name} --next-start` and start again."
         )

@@ -76,8 +76,8 @@ class RunOwnership:
         try:
             self._lock.acquire(timeout=LOCK_SECONDS)
         except Timeout:
-            root = self._run.root
+            run = self._run
             raise RefusedError(
-                f"Another trainer works in {root} (it holds {self._run.trainer_lock}); stop it "
-                f"with `tfckpt-tui stop {root}`, or train in another directory."
+                f"Another trainer works in {run.root} (it holds {run.trainer_lock}); stop it "
+                f"with `tfckpt-tui stop {run.shell_word}`, or train in another directory."
             ) from None

@@ -118,7 +118,7 @@ def _print(run: RunDirectory, plan: AveragePlan, record: CheckpointRecord, warni
         )
     print_message(
         "To keep it from being pruned, run "
-        f"`tfckpt-tui pin {shlex.quote(str(run.root))} {shlex.quote(record.name)}`."
+        f"`tfckpt-tui pin {run.shell_word} {shlex.quote(record.name)}`."
     )
     print_warnings([warning] if warning else [])
 

@@ -168,7 +168,7 @@ def verify_source(run: RunDirectory, source: SourceCheckpoint, on_progress: Prog
     if found.record.fault is not None:
         raise RefusedError(
             f"{source.name} is damaged and was not copied: {found.record.fault.message}. See all "
-            f"damage with `tfckpt-tui verify {shlex.quote(str(run.root))} "
+            f"damage with `tfckpt-tui verify {run.shell_word} "
             f"{shlex.quote(source.name)}`, and copy another checkpoint."
         )
     for file in source.files:
@@ -203,7 +203,7 @@ def _records(run: RunDirectory, name: str) -> list[SourceFile]:
 
 
 def _pruned(run: RunDirectory, name: str) -> RefusedError:
-    place, quoted = shlex.quote(str(run.root)), shlex.quote(name)
+    place, quoted = run.shell_word, shlex.quote(name)
     return RefusedError(
         f"{name} was pruned before it could be copied. Bring it back with `tfckpt-tui undo "
         f"{place}`, keep it with `tfckpt-tui pin {place} {quoted}`, and copy it again."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -173,12 +172,12 @@ def add_new_checkpoint(
 
         write(writer, show)
 
-    root = shlex.quote(str(run.root))
+    place = run.shell_word
     with explain_write_errors(
         run.root,
         needed,
         if_full=_advice_on_full_disk(run),
-        if_read_only=f"Use copies: `tfckpt-tui copy {root} CKPT DIRECTORY`.",
+        if_read_only=f"Use copies: `tfckpt-tui copy {place} CKPT DIRECTORY`.",
     ):
         return add_derived_checkpoint(
             run, record, write_touching, workers_of=record.parent, on_verified=on_verified
@@ -187,10 +186,10 @@ def add_new_checkpoint(
 
 def _advice_on_full_disk(run: RunDirectory) -> str:
     """Returns what to do if a new checkpoint of a run does not fit."""
-    root = shlex.quote(str(run.root))
+    place = run.shell_word
     if trashed_bytes(run):
-        return f"Free space with `tfckpt-tui trash {root} empty`."
-    return f"Free space on this disk, such as with `tfckpt-tui prune {root} CKPT --delete`."
+        return f"Free space with `tfckpt-tui trash {place} empty`."
+    return f"Free space on this disk, such as with `tfckpt-tui prune {place} CKPT --delete`."
 
 
 def note(run: RunDirectory, record: CheckpointRecord, message: str, through: FrontEnd) -> str:
