@@ -10,17 +10,15 @@ from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.history import read_head, resume_point
 from tfckpt_trainer.errors import RefusedError
-from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.health import read_workers
-from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.choose import find_by_name, find_by_step
 from tfckpt_tui.services.prune import foreign_words, wait_words, without_trainer
-from tfckpt_tui.services.request import FrontEnd, detect_trainer
+from tfckpt_tui.services.request import FrontEnd, detect_trainer, log_event
 
 
 def plan_restore_of(
@@ -89,14 +87,7 @@ def choose_start(run: RunDirectory, name: str, *, through: FrontEnd) -> str:
             store(run.head_file, Head(checkpoint=name, step=step, branch=branch, sequence=sequence))
             point_state_file_at(run, name)
     message = f"The next start continues from {name}, on branch {branch}."
-    entry = JournalEntry(
-        at=time.time(),
-        kind=JournalKind.NOTE,
-        message=message,
-        checkpoint=name,
-        by=requester(through),
-    )
-    warning = try_write_entry(run, entry)
+    warning = log_event(run, JournalKind.NOTE, message, through=through, checkpoint=name)
     return f"{message} {warning}" if warning else message
 
 
