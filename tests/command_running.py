@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,3 +60,32 @@ def run_binary(*words: object, **environment: str) -> Said:
     said = Said(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
     assert "Traceback" not in said.words
     return said
+
+
+def complete_in_bash(words: Sequence[str], *after: str) -> list[str]:
+    """Completes the last of `words` with the script for bash.
+
+    Args:
+        words: The words of the command line, as bash would write them.
+        after: Commands that bash runs after that; `COMPREPLY` has what is offered.
+
+    Returns:
+        The lines of output: each offered word, and what the commands print.
+    """
+    script = [
+        'eval "$(tfckpt-tui completion bash)"',
+        f"COMP_WORDS=({' '.join(words)})",
+        f"COMP_CWORD={len(words) - 1}",
+        f"_tfckpt_tui_completion tfckpt-tui {words[-1]} {words[-2]}",
+        'printf "%s\\n" "${COMPREPLY[@]}"',
+        *after,
+    ]
+    ended = subprocess.run(
+        ["bash", "--norc", "-c", "\n".join(script)],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        env={**os.environ, "PATH": f"{BINARY.parent}{os.pathsep}{os.environ['PATH']}"},
+    )
+    assert ended.stderr == ""
+    return ended.stdout.splitlines()

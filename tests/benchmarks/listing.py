@@ -26,6 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "catalog"))
 from checkpoint_directory import write_bundle
 
+from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.rundir.documents import encode
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -58,8 +59,11 @@ class Directory:
         self.run = RunDirectory(root)
         self._kind = kind
         self._steps: list[int] = []
-        self._files = [(p.name[1:], p.read_bytes()) for p in write_bundle(root / "x", 1)]
-        for ending, _ in self._files:
+        self._files = [
+            (path.name[1:], path.read_bytes(), crc32c(path.read_bytes()))
+            for path in write_bundle(root / "x", 1)
+        ]
+        for ending, *_ in self._files:
             (root / f"x{ending}").unlink()
         if kind == "ours":
             self.run.create()
@@ -69,7 +73,7 @@ class Directory:
         return len(self._steps)
 
     def checkpoint(self, step: int) -> None:
-        for ending, content in self._files:
+        for ending, content, _ in self._files:
             write(f"{self.run.root}/ckpt-{step}{ending}", content)
         if self._kind == "ours":
             write(str(self.run.record(f"ckpt-{step}")), encode(self._record(step)))
@@ -85,8 +89,8 @@ class Directory:
 
     def _record(self, step: int) -> CheckpointRecord:
         facts = [
-            FileFacts(name=f"ckpt-{step}{ending}", size=len(content), crc32c=0)
-            for ending, content in self._files
+            FileFacts(name=f"ckpt-{step}{ending}", size=len(content), crc32c=crc)
+            for ending, content, crc in self._files
         ]
         return CheckpointRecord(
             name=f"ckpt-{step}",

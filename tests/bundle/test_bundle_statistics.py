@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bundle_writing import NUMBERS, Parts, Stored, array, in_parts, rows, strings, write
+from tfckpt_trainer.bundle.analysis import statistics as statistics_module
 from tfckpt_trainer.bundle.analysis.statistics import BINS, Statistics, statistics
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.shard import Shard
@@ -185,14 +186,30 @@ def test_progress_adds_up_to_the_size(tmp_path, dtype):
     assert sum(seen) == values.nbytes
 
 
-def test_small_types_are_read_once(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("dtype", "kinds"), [(np.int8, 1 << 8), (np.uint16, 1 << 16)])
+def test_small_types_are_read_once_and_computed_once_for_each_value(
+    tmp_path, monkeypatch, dtype, kinds
+):
     """Billions of quantized weights would take minutes in double precision."""
-    write(tmp_path / "c", {"a": array(np.arange(300_000).astype(np.int8))})
+    values = np.arange(5_000_000).astype(dtype)
+    write(tmp_path / "c", {"a": array(values)})
     index = read_index(tmp_path / "c")
     read: list[int] = []
+    binned: list[int] = []
+
+    def bins(numbers, low, high, real=statistics_module._bins):
+        binned.append(len(numbers))
+        return real(numbers, low, high)
+
     monkeypatch.setattr(Shard, "read", counting(Shard.read, read))
-    statistics(tmp_path / "c", index, index.entries["a"])
-    assert sum(read) == 300_000
+    monkeypatch.setattr(statistics_module, "_bins", bins)
+    # These are the elements in double precision.
+    monkeypatch.setattr(statistics_module, "numeric_chunks", None)
+    found = statistics(tmp_path / "c", index, index.entries["a"])
+    assert found is not None
+    assert found.elements == len(values)
+    assert sum(read) == values.nbytes
+    assert sum(binned) <= kinds
 
 
 def counting(read, sizes):

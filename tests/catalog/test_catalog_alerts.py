@@ -202,19 +202,23 @@ def test_many_metrics_are_counted():
     assert "m3" not in alert.message
 
 
+def launched_at(started_at: float, updated_at: float) -> SupervisorStatus:
+    """A supervisor that has launched worker 0 as process 12."""
+    return SupervisorStatus(
+        pid=11,
+        host="trainhost",
+        process_started_at=started_at - 1,
+        updated_at=updated_at,
+        interval_seconds=1.0,
+        state=SupervisorState.RUNNING,
+        workers=[WorkerProcess(index=0, pid=12, process_started_at=started_at)],
+    )
+
+
 @pytest.mark.parametrize("seconds", [29.0, 31.0])
 @pytest.mark.parametrize("beats_at", [None, 50.0, 101.0])
 def test_processes_that_write_no_heartbeat_are_an_alert_after_a_while(seconds, beats_at):
-    process = WorkerProcess(index=0, pid=12, process_started_at=100.0)
-    supervisor = SupervisorStatus(
-        pid=11,
-        host="trainhost",
-        process_started_at=99.0,
-        updated_at=100.0 + seconds,
-        interval_seconds=1.0,
-        state=SupervisorState.RUNNING,
-        workers=[process],
-    )
+    supervisor = launched_at(100.0, 100.0 + seconds)
     before = [] if beats_at is None else [(a_worker(updated_at=beats_at), WorkerState.LOST)]
     found = find_alerts(ROOT, before, [], supervisor)
     if seconds < 30 or beats_at == 101.0:
@@ -230,15 +234,7 @@ def test_processes_that_write_no_heartbeat_are_an_alert_after_a_while(seconds, b
 @pytest.mark.parametrize("seconds", [119.0, 121.0])
 def test_workers_that_fall_silent_after_their_first_heartbeat_are_an_alert(seconds):
     first = [(a_worker(updated_at=105.0, activity=Activity.STARTING), WorkerState.STARTING)]
-    supervisor = SupervisorStatus(
-        pid=11,
-        host="trainhost",
-        process_started_at=99.0,
-        updated_at=105.0 + seconds,
-        interval_seconds=1.0,
-        state=SupervisorState.RUNNING,
-        workers=[WorkerProcess(index=0, pid=12, process_started_at=100.0)],
-    )
+    supervisor = launched_at(100.0, 105.0 + seconds)
     found = find_alerts(ROOT, first, [], supervisor)
     assert [alert.title for alert in found] == (
         ["no heartbeat 120 s after the start of its strategy"] if seconds > 120 else []

@@ -6,7 +6,9 @@ import asyncio
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import psutil
 import pytest
 from app_driving import StillMonitor, shown, until, until_shown
@@ -36,20 +38,18 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
     return Tool(capsys)
 
 
-def supervised(made: RunFactory, state: SupervisorState, reason: str = "") -> None:
-    """Leaves the last heartbeat of a supervisor that has ended; reported only with its state."""
-    store(
-        made.run.supervisor_status,
-        SupervisorStatus(
-            pid=1,
-            host=HOST,
-            process_started_at=made.now - 100,
-            updated_at=made.now,
-            interval_seconds=1.0,
-            state=state,
-            reason=reason,
-        ),
+def supervised(made: RunFactory, state: SupervisorState, reason: str = "", **fields: Any) -> None:
+    """Leaves the last heartbeat of a supervisor; without other fields, its process has ended."""
+    status = SupervisorStatus(
+        pid=1,
+        host=HOST,
+        process_started_at=made.now - 100,
+        updated_at=made.now,
+        interval_seconds=1.0,
+        state=state,
+        reason=reason,
     )
+    store(made.run.supervisor_status, msgspec.structs.replace(status, **fields))
 
 
 async def answered_snapshot(
@@ -342,19 +342,7 @@ async def footer(made: RunFactory, snapshot: RunSnapshot, size: tuple[int, int])
 
 async def test_a_restarted_run_without_a_heartbeat_has_no_lonely_dot(tmp_path: Path) -> None:
     made = RunFactory(tmp_path / "run", now=time.time()).create()
-    store(
-        made.run.supervisor_status,
-        SupervisorStatus(
-            pid=1,
-            host=HOST,
-            process_started_at=made.now - 100,
-            updated_at=made.now,
-            interval_seconds=1.0,
-            state=SupervisorState.RUNNING,
-            attempt=1,
-            max_restarts=3,
-        ),
-    )
+    supervised(made, SupervisorState.RUNNING, attempt=1, max_restarts=3)
     snapshot = SnapshotReader(made.run).read(made.now)
     app = TfckptApp(made.run, monitor=StillMonitor(snapshot))
     async with app.run_test(size=(80, 24)) as pilot:
@@ -369,17 +357,8 @@ def test_a_lost_worker_of_a_job_is_said_to_come_back_by_itself(
     made.live_worker(0)
     made.worker(1, host="tn1", namespace="another-boot:1", updated_at=made.now - 12)
     own = psutil.Process()
-    store(
-        made.run.supervisor_status,
-        SupervisorStatus(
-            pid=own.pid,
-            host=HOST,
-            process_started_at=own.create_time(),
-            updated_at=made.now,
-            interval_seconds=1.0,
-            state=SupervisorState.RUNNING,
-        ),
-    )
+    process = {"pid": own.pid, "process_started_at": own.create_time()}
+    supervised(made, SupervisorState.RUNNING, **process)
     with_job(made, started_at=made.now - 60)
     options = LaunchOptions(
         run_directory=str(made.run.root), command=("python",), working_directory="/"

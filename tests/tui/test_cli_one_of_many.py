@@ -1,17 +1,24 @@
-"""A command on one named checkpoint looks at no other."""
+"""A command on named checkpoints looks at these and a few others, however many there are."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bundle_writing import array, write
 from command_running import Tool
-from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.named_checkpoints import NEWEST_COMPARED
+from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
+from tfckpt_trainer.rundir.documents import store
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 
 MANY = 200
+LONG_AGO = 1.7e9
 
 
 @pytest.fixture
@@ -23,36 +30,127 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
 def many(tmp_path: Path) -> Path:
     for step in range(MANY):
         write(tmp_path / f"ckpt-{step}", {"w": array([float(step)])})
+        for path in tmp_path.glob(f"ckpt-{step}.*"):
+            os.utime(path, (LONG_AGO + step, LONG_AGO + step))
     # Another checkpoint whose name begins like the one that is looked for.
     write(tmp_path / "ckpt-7.index.ckpt", {"w": array([1.0])})
+    for path in tmp_path.glob("ckpt-7.index.ckpt*"):
+        os.utime(path, (LONG_AGO, LONG_AGO))
     return tmp_path
+
+
+@pytest.fixture
+def many_recorded(many: Path) -> Path:
+    run = RunDirectory(many)
+    run.records_directory.mkdir(parents=True)
+    for step in range(MANY):
+        record = CheckpointRecord(
+            name=f"ckpt-{step}",
+            step=step,
+            branch=0,
+            sequence=step,
+            saved_at=LONG_AGO + step,
+            trigger="every 100 steps",
+        )
+        store(run.record(record.name), record, durable=False)
+    return many
+
+
+class FileAccess:
+    """The files of checkpoints whose facts or content this process asks for.
+
+    Attributes:
+        names: The checkpoints.
+    """
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.is_on = False
+        self._lstat = os.lstat
+        sys.addaudithook(self._on_event)
+
+    def _on_event(self, event: str, arguments: tuple[object, ...]) -> None:
+        if self.is_on and event == "open":
+            self._add(arguments[0])
+
+    def lstat(self, path: object, *rest: object, **options: object) -> os.stat_result:
+        """Takes the place of `os.lstat`, which has no audit event."""
+        self._add(path)
+        return self._lstat(path, *rest, **options)
+
+    def _add(self, path: object) -> None:
+        if isinstance(path, str | os.PathLike):
+            file = os.path.basename(os.fspath(path)).removesuffix(".copy").removesuffix(".json")
+            name = owner_of(file) or file
+            if name.startswith("ckpt-"):
+                self.names.add(name)
+
+
+ACCESS = FileAccess()
+
+
+@pytest.fixture
+def access(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileAccess]:
+    ACCESS.names.clear()
+    ACCESS.is_on = True
+    monkeypatch.setattr(os, "lstat", ACCESS.lstat)
+    yield ACCESS
+    ACCESS.is_on = False
 
 
 COMMANDS = [
     ("inspect", "ckpt-7"),
     ("compare", "ckpt-7", "ckpt-8"),
     ("verify", "ckpt-7"),
+    ("verify", "ckpt-7", "ckpt-8"),
     ("pin", "ckpt-7"),
     ("unpin", "ckpt-7"),
     ("extract", "ckpt-7", "--to", "npz", "-o", "out.npz"),
+    ("average", "ckpt-7", "ckpt-8", "--name", "mean"),
+    ("copy", "ckpt-7", "ckpt-8", "elsewhere", "--dry-run"),
+]
+PRUNES = [
+    ("prune", "ckpt-7", "--dry-run"),
+    ("prune", "ckpt-7", "ckpt-8", "--yes"),
+    ("prune", "ckpt-7", "--delete", "--yes"),
 ]
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
-def test_other_files_are_not_looked_at(tool, many, tmp_path, monkeypatch, words):
+def by_step(words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(word.removeprefix("ckpt-") for word in words)
+
+
+@pytest.mark.parametrize("made", ["many", "many_recorded"])
+@pytest.mark.parametrize("words", [*COMMANDS, *map(by_step, COMMANDS)], ids="-".join)
+def test_other_files_are_not_looked_at(tool, request, access, tmp_path, monkeypatch, made, words):
+    directory = request.getfixturevalue(made)
     monkeypatch.chdir(tmp_path)
-    seen = []
-
-    def lstat(path, *rest, real=os.lstat, **options):
-        seen.append(os.fspath(path))
-        return real(path, *rest, **options)
-
-    monkeypatch.setattr(os, "lstat", lstat)
-    monkeypatch.setattr(Catalog, "scan", None)
-    said = tool(words[0], many, *words[1:])
+    access.names.clear()
+    said = tool(words[0], directory, *words[1:])
     assert said.code == 0
-    names = {os.path.basename(path).partition(".")[0] for path in seen}
-    assert {name for name in names if name.startswith("ckpt-")} <= {"ckpt-7", "ckpt-8"}
+    # Which of several names with a step is meant, its record tells.
+    assert access.names - {"ckpt-7.index.ckpt"} <= {"ckpt-7", "ckpt-8"}
+
+
+@pytest.mark.parametrize("made", ["many", "many_recorded"])
+@pytest.mark.parametrize("words", [*PRUNES, *map(by_step, PRUNES)], ids="-".join)
+def test_a_prune_looks_only_at_the_newest_others(tool, request, access, made, words):
+    directory = request.getfixturevalue(made)
+    access.names.clear()
+    said = tool(words[0], directory, *words[1:])
+    assert said.code == 0, said.words
+    others = access.names - {"ckpt-7", "ckpt-8", "ckpt-7.index.ckpt"}
+    assert others <= {f"ckpt-{step}" for step in range(MANY - NEWEST_COMPARED, MANY)}
+    access.names.clear()
+    if words[-1] == "--yes" and "--delete" not in words:
+        assert tool("undo", directory).code == 0
+        assert access.names <= {"ckpt-7", "ckpt-8"}
+
+
+def test_a_policy_needs_all(tool, many_recorded, access):
+    access.names.clear()
+    assert tool("prune", many_recorded, "--keep-last", 5, "--dry-run").code == 0
+    assert len(access.names) >= MANY
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify"])
@@ -78,3 +176,15 @@ def test_a_link_is_described_by_its_target(tool, many):
         (many / f"best.{part}").symlink_to(f"ckpt-7.{part}")
     found = tool("inspect", many, "best", "--json").json
     assert found["problem"] == "It is a symbolic link to ckpt-7. Name ckpt-7 instead."
+
+
+def test_all_are_verified_with_few_listings_of_the_directory(tool, many, monkeypatch):
+    listed = []
+
+    def scandir(path=".", real=os.scandir):
+        listed.append(str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert tool("verify", many, "--again").code == 0
+    assert listed.count(str(many)) < 10

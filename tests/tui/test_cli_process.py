@@ -16,7 +16,7 @@ import pytest
 from answering_trainer import AnsweringTrainer, done
 from rundir_factory import RunFactory, two_branches, without_heartbeats
 
-from command_running import BINARY, LIMIT_SECONDS, Tool, run_binary
+from command_running import BINARY, LIMIT_SECONDS, Tool, complete_in_bash, run_binary
 from tfckpt_tui.cli.main import cli
 from waiting import wait_until
 
@@ -261,26 +261,7 @@ def test_completion_scripts(shell: str, mark: str) -> None:
     ],
 )
 def test_bash_completes_with_the_script(typed: str, offered: set[str]) -> None:
-    words = typed.split()
-    program = "\n".join(
-        [
-            'eval "$(tfckpt-tui completion bash)"',
-            f"COMP_WORDS=({typed})",
-            f"COMP_CWORD={len(words) - 1}",
-            f"_tfckpt_tui_completion tfckpt-tui {words[-1]} {words[-2]}",
-            'printf "%s\n" "${COMPREPLY[@]}"',
-        ]
-    )
-    path = f"{BINARY.parent}{os.pathsep}{os.environ['PATH']}"
-    said = subprocess.run(
-        ["bash", "--norc", "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        env={**os.environ, "PATH": path},
-    )
-    assert said.stderr == ""
-    assert set(said.stdout.split()) == offered
+    assert set(complete_in_bash(typed.split())) == offered
 
 
 def test_completion_knows_the_commands() -> None:

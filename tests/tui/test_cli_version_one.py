@@ -49,6 +49,6 @@ def test_it_is_refused_by_name(tool, old, command, name):
 
 def test_a_prune_never_takes_its_files(tool, old):
     before = sorted(path.name for path in old.iterdir())
-    assert tool("prune", old, "model.ckpt-100", "--yes").code == 2
+    assert tool("prune", old, "model.ckpt-100", "--yes").code == 4
     assert tool("prune", old, "--keep-last", "1", "--yes").code == 0
     assert sorted(path.name for path in old.iterdir() if path.name != ".tfckpt") == before

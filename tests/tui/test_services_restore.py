@@ -157,6 +157,27 @@ def test_the_same_start_can_be_chosen_twice(ended: RunFactory) -> None:
     assert resume_point(ended.run).branch == 1  # type: ignore[union-attr]
 
 
+def test_only_a_branch_that_training_began_takes_a_number(ended: RunFactory) -> None:
+    for name in ("ckpt-200", "ckpt-300", "ckpt-100"):
+        choose_start(ended.run, name, through=FrontEnd.APP)
+    resumed = resume_point(ended.run)
+    assert resumed is not None
+    assert (resumed.checkpoint, resumed.branch) == ("ckpt-100", 2)
+
+
+def test_a_branch_that_training_began_without_a_save_keeps_its_number(ended: RunFactory) -> None:
+    go_back(ended, "ckpt-200", 200, branch=2)
+    for name in ("ckpt-300", "ckpt-100"):
+        choose_start(ended.run, name, through=FrontEnd.APP)
+        resumed = resume_point(ended.run)
+        assert resumed is not None
+        assert (resumed.checkpoint, resumed.branch) == (name, 3)
+    # As the trainer records it when it starts from there.
+    go_back(ended, "ckpt-100", 100, branch=3)
+    choose_start(ended.run, "ckpt-300", through=FrontEnd.APP)
+    assert resume_point(ended.run).branch == 4  # type: ignore[union-attr]
+
+
 def test_new_files_are_no_program_that_could_be_stopped(tmp_path: Path) -> None:
     made = RunFactory(tmp_path)
     made.checkpoint(10, recorded=False)

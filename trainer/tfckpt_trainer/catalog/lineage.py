@@ -35,7 +35,8 @@ class BranchTips:
 
     Attributes:
         steps: The highest step that was saved on each branch.
-        highest: The highest branch number in use. That branch may have no checkpoint yet.
+        highest: The highest branch number in use. That branch may have no checkpoint yet. A branch
+            that is only planned for the next start is not in use.
     """
 
     steps: Mapping[int, int] = field(default_factory=dict)
@@ -82,7 +83,7 @@ def find_branch_tips(
         head: The last restore.
     """
     steps: dict[int, int] = {}
-    highest = head.branch if head is not None else 0
+    highest = head.highest_branch if head is not None else 0
     places = [BranchStep(c.branch, c.step or 0) for c in checkpoints]
     places += [BranchStep(record.branch, record.step) for record in records]
     names = [record.name for record in records]

@@ -14,7 +14,6 @@ from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import JsonOption, NamedPath, RunArgument, on_open_run
 from tfckpt_tui.cli.output import print_json, print_line, print_message
 from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
-from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.export import (
     default_target,
     describe,
@@ -22,7 +21,7 @@ from tfckpt_tui.services.export import (
     script_of,
     target_for,
 )
-from tfckpt_tui.services.report import list_checkpoints
+from tfckpt_tui.services.report import look_up
 from tfckpt_tui.services.request import DEFAULT_TIMEOUT, FrontEnd, ask
 
 
@@ -79,7 +78,7 @@ def export(
     if live and checkpoint is not None:
         raise click.UsageError("Give either a checkpoint or --live.")
     wanted = ExportFormat(form)
-    chosen = None if live else find_checkpoint(list_checkpoints(run), checkpoint)
+    chosen = None if live else look_up(run, checkpoint)
     script_of(run, command)
     if target is not None:
         target = target_for(target, wanted)

@@ -51,7 +51,7 @@ from tfckpt_tui.services.inspect import (
     statistics_of,
 )
 from tfckpt_tui.services.inspect import inspect as look_into
-from tfckpt_tui.services.report import Json, look_up
+from tfckpt_tui.services.report import Json, look_up, look_up_all
 
 Figures = dict[str, Statistics | None]
 _MeasuredT = TypeVar("_MeasuredT")
@@ -127,7 +127,7 @@ def compare(
     --histogram last, so that A or B is not taken for its tensor. Exits 1 if one of them
     cannot be restored, or if a tensor is damaged or cannot be read.
     """
-    found = compare_checkpoints(run, look_up(run, before), look_up(run, after))
+    found = compare_checkpoints(run, *look_up_all(run, [before, after]))
     measured, unread = None, dict[str, str]()
     if norms:
         changed = [one.name for one in found.tensors if one.difference is Difference.CHANGED]

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from tfckpt_trainer.catalog.named_checkpoints import scan_for_prune
 from tfckpt_trainer.catalog.retention import rules
 from tfckpt_trainer.catalog.retention.emptying import Emptied, trashed_before
 from tfckpt_trainer.catalog.retention.plan import Plan, plan, plan_of_names
@@ -44,9 +45,8 @@ from tfckpt_tui.cli.trash import (
 )
 from tfckpt_tui.formats import units
 from tfckpt_tui.services import prune as service
-from tfckpt_tui.services.choose import find_checkpoint
 from tfckpt_tui.services.prune import PruneOutcome
-from tfckpt_tui.services.report import Json, list_checkpoints
+from tfckpt_tui.services.report import Json, list_checkpoints, look_up_all
 from tfckpt_tui.services.request import FrontEnd, detect_trainer
 from tfckpt_tui.settings.config import default_rules, read_config
 
@@ -183,8 +183,8 @@ def prune(
 def _by_names(
     run: RunDirectory, texts: Sequence[str], in_use: Mapping[str, str], *, delete: bool
 ) -> _Intent:
-    checkpoints = list_checkpoints(run)
-    chosen = {find_checkpoint(checkpoints, text).name for text in texts}
+    chosen = {checkpoint.name for checkpoint in look_up_all(run, texts)}
+    _, checkpoints = scan_for_prune(run, chosen, in_use, time.time())
     made = plan_of_names(checkpoints, chosen, in_use=in_use)
     shown = Plan(tuple(d for d in made.decisions if d.checkpoint.name in chosen))
     kept = next((d for d in shown.decisions if d.keep), None)

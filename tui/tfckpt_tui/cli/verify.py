@@ -31,7 +31,7 @@ from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import ReadProgress, print_json, print_line, print_message
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.choose import checkpoints_to_bisect
-from tfckpt_tui.services.report import Json, list_checkpoints, look_up
+from tfckpt_tui.services.report import Json, list_checkpoints, look_up_all
 from tfckpt_tui.services.verify import CachedResults, can_be_verified, verify_and_store
 
 _SHOWN = 20
@@ -62,10 +62,9 @@ def verify(
     CKPT is a name or a step. Without CKPT, the record of the last restore is checked too. Exits 1
     if a checkpoint is damaged, or if a CKPT cannot be read yet.
     """
-    chosen = [look_up(run, name) for name in names] or list(list_checkpoints(run))
+    chosen = look_up_all(run, names) if names else list(list_checkpoints(run))
     passed_over = [one for one in chosen if not can_be_verified(one)]
-    # Of a single checkpoint among many, nothing else is looked at.
-    only = chosen[0].name if len(chosen) == 1 else None
+    only = frozenset(checkpoint.name for checkpoint in chosen) if names else None
     memory = None if finite or again else CachedResults(run, only)
     files = FileScanner(run.root, only)
     results = []

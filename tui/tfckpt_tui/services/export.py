@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.launch.export import Exported, Script, export
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.documents import load_if_exists
-from tfckpt_trainer.rundir.journal import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
-from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.request import FrontEnd, log_event
 
 DIRECTORY = "exports"
 """The default directory of exports, within the run directory."""
@@ -102,16 +99,17 @@ def export_checkpoint(
     if place.parent.is_dir() and not os.access(place.parent, os.W_OK | os.X_OK):
         raise UsageError(f"{place.parent} cannot be written; choose another path with --to.")
     done = export(run, script, checkpoint, form, place, on_progress=on_progress)
-    entry = JournalEntry(
-        at=time.time(),
-        kind=JournalKind.EXPORT,
-        message=describe(done),
+    warning = log_event(
+        run,
+        JournalKind.EXPORT,
+        describe(done),
+        through=through,
         step=done.step,
         checkpoint=checkpoint,
-        by=requester(through),
         details={"path": str(done.path), "format": form.value, "bytes": done.size},
     )
-    write_entry(run, entry)
+    if warning:
+        on_progress(warning)
     return done
 
 

@@ -27,7 +27,7 @@ from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.liveness import find_other_trainer, heartbeat_age_on_disk
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.reserve import (
     DiskFullError,
@@ -43,6 +43,8 @@ from tfckpt_tui.services.request import (
     TrainerPresence,
     ask,
     detect_trainer,
+    event_entry,
+    log_event,
 )
 
 LOCK_SECONDS = 5.0
@@ -125,15 +127,14 @@ def prune(
             return PruneOutcome(None, tuple(names), 0, command.id)
         return _outcome_of(command.result)
     _refuse_foreign(presence, beside_trainer)
-    by = requester(through)
     return _in_this_process(
         run,
         JournalKind.PRUNE,
-        by,
+        through,
         lambda on_warning: move_to_trash(
             run,
             names,
-            by=by,
+            by=requester(through),
             now=time.time(),
             update_state_file=presence.may_update_state_file,
             in_use=presence.in_use,
@@ -233,7 +234,7 @@ def undo(
         return _in_this_process(
             run,
             JournalKind.UNDO,
-            requester(through),
+            through,
             lambda on_warning: bring_back(
                 run,
                 trash,
@@ -264,14 +265,13 @@ def _journaled(run: RunDirectory, emptied: Emptied, through: FrontEnd) -> Emptie
     """Writes the deletion to the journal; returns it with a warning if that failed."""
     if not emptied.names:
         return emptied
-    entry = JournalEntry(
-        at=time.time(),
-        kind=JournalKind.EMPTY,
-        message=f"Deleted for good: {', '.join(emptied.names)}.",
-        by=requester(through),
+    warning = log_event(
+        run,
+        JournalKind.EMPTY,
+        f"Deleted for good: {', '.join(emptied.names)}.",
+        through=through,
         details={"names": list(emptied.names), "bytes": emptied.freed},
     )
-    warning = try_write_entry(run, entry)
     return replace(emptied, warnings=(*emptied.warnings, warning)) if warning else emptied
 
 
@@ -288,13 +288,11 @@ def set_pins(
         RefusedError: The trash is locked.
     """
     kind, word = (JournalKind.PIN, "Pinned") if pinned else (JournalKind.UNPIN, "Unpinned")
-    by = requester(through)
     entries = []
     for name in names:
         if pins.is_pinned(run, name) is pinned:
             continue
-        message = f"{word} {name}."
-        entry = JournalEntry(at=time.time(), kind=kind, message=message, checkpoint=name, by=by)
+        entry = event_entry(kind, f"{word} {name}.", through=through, checkpoint=name)
         # Refuses a name that the journal cannot store, before anything changes.
         encode(entry)
         entries.append(entry)
@@ -377,20 +375,18 @@ def _refuse_silent_trainer(run: RunDirectory) -> None:
 
 
 def _in_this_process(
-    run: RunDirectory, kind: JournalKind, by: str, act: Callable[[OnWarning], TrashManifest]
+    run: RunDirectory,
+    kind: JournalKind,
+    through: FrontEnd,
+    act: Callable[[OnWarning], TrashManifest],
 ) -> PruneOutcome:
     warnings: list[str] = []
     with without_trainer(run):
         manifest = act(warnings.append)
     names = tuple(trashed.name for trashed in manifest.checkpoints)
     word = "Moved to the trash" if kind is JournalKind.PRUNE else "Brought back"
-    entry = JournalEntry(
-        at=time.time(),
-        kind=kind,
-        message=f"{word}: {', '.join(names)}.",
-        by=by,
-        details={"trash": manifest.id, "names": list(names)},
-    )
-    warnings.append(try_write_entry(run, entry))
+    details = {"trash": manifest.id, "names": list(names)}
+    message = f"{word}: {', '.join(names)}."
+    warnings.append(log_event(run, kind, message, through=through, details=details))
     size = sum(trashed.size for trashed in manifest.checkpoints)
     return PruneOutcome(manifest.id, names, size, warnings=tuple(filter(None, warnings)))

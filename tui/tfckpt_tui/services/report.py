@@ -9,16 +9,16 @@ from typing import Any
 
 import msgspec
 
-from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.catalog.alerts import find_alerts
 from tfckpt_trainer.catalog.lineage import BranchTips
+from tfckpt_trainer.catalog.named_checkpoints import find_named
 from tfckpt_trainer.catalog.retention.trash import list_trash
-from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoint
+from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.history import ResumePoint, resume_point
 from tfckpt_trainer.catalog.scan.version_one import VersionOne
-from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.slurm.jobs import ENDED
@@ -38,7 +38,7 @@ from tfckpt_trainer.rundir.health import (
     worker_state,
 )
 from tfckpt_trainer.rundir.journal import read_entries
-from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Ending, WorkerStatus
@@ -65,9 +65,7 @@ def list_checkpoints(run: RunDirectory, now: float | None = None) -> tuple[Check
 
 
 def look_up(run: RunDirectory, text: str | None) -> Checkpoint:
-    """Returns one checkpoint; see `find_checkpoint`. A name is found without listing the others.
-
-    Whether it is pinned, listed or the head may be missing.
+    """Returns one checkpoint; see `look_up_all`.
 
     Args:
         run: The run directory.
@@ -76,18 +74,34 @@ def look_up(run: RunDirectory, text: str | None) -> Checkpoint:
     Raises:
         UsageError: There is none, or several have the step.
     """
-    if text is not None and is_plain_name(text) and index_path(run.root / text).exists():
-        found = scan_checkpoint(run, text, time.time())
-        if found is not None:
-            return found
-    catalog, now = Catalog(run), time.time()
+    return look_up_all(run, [text])[0]
+
+
+def look_up_all(run: RunDirectory, texts: Sequence[str | None]) -> list[Checkpoint]:
+    """Returns checkpoints; see `find_checkpoint`. Only those that are named are scanned, if that
+    is enough to find them.
+
+    Whether they are pinned, listed or the head may be missing.
+
+    Args:
+        run: The run directory.
+        texts: Names and steps; None is the checkpoint from which a start continues.
+
+    Raises:
+        UsageError: There is none, or several have the step.
+    """
+    now = time.time()
+    found = find_named(run, [text for text in texts if text is not None], now)
+    known = {text: found.get(text) if text is not None else None for text in texts}
+    catalog = Catalog(run)
+    checkpoints = () if all(known.values()) else catalog.scan(now)
     try:
-        return find_checkpoint(catalog.scan(now), text)
-    except UsageError:
+        return [known[text] or find_checkpoint(checkpoints, text) for text in texts]
+    except UnknownCheckpointError as error:
         catalog.diagnostics(now)
-        if any(text in {one.name, one.path, *one.files} for one in catalog.version_one):
+        if any(error.text in {one.name, one.path, *one.files} for one in catalog.version_one):
             raise RefusedError(
-                f"{text} is in TensorFlow's V1 format, which is not supported. "
+                f"{error.text} is in TensorFlow's V1 format, which is not supported. "
                 f"`tfckpt-tui ls {run.shell_word}` says how to convert it."
             ) from None
         raise

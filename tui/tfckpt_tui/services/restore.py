@@ -5,22 +5,20 @@ from __future__ import annotations
 import time
 
 from tfckpt_trainer.catalog.commit import point_state_file_at
-from tfckpt_trainer.catalog.lineage import BranchStep, RestorePlan, plan_restore
+from tfckpt_trainer.catalog.lineage import BranchStep, BranchTips, RestorePlan, plan_restore
 from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.history import read_head, resume_point
 from tfckpt_trainer.errors import RefusedError
-from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.health import read_workers
-from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.choose import find_by_name, find_by_step
 from tfckpt_tui.services.prune import foreign_words, wait_words, without_trainer
-from tfckpt_tui.services.request import FrontEnd, detect_trainer
+from tfckpt_tui.services.request import FrontEnd, detect_trainer, log_event
 
 
 def plan_restore_of(
@@ -37,6 +35,12 @@ def plan_restore_of(
         UsageError: There is no such checkpoint.
         RefusedError: It cannot be restored, or several branches have the step.
     """
+    return _plan_restore(run, step=step, name=name)[0]
+
+
+def _plan_restore(
+    run: RunDirectory, *, step: int | None = None, name: str | None = None
+) -> tuple[RestorePlan, BranchTips]:
     catalog = Catalog(run)
     checkpoints = catalog.scan(time.time())
     tips = catalog.branch_tips(list_trash(run))
@@ -46,7 +50,7 @@ def plan_restore_of(
         target = find_by_name(checkpoints, name)
     else:
         target = find_by_step(checkpoints, step or 0, position)
-    return plan_restore(checkpoints, tips, target, position)
+    return plan_restore(checkpoints, tips, target, position), tips
 
 
 def choose_start(run: RunDirectory, name: str, *, through: FrontEnd) -> str:
@@ -75,7 +79,7 @@ def choose_start(run: RunDirectory, name: str, *, through: FrontEnd) -> str:
         advice = "Stop that program first" if found.processes else wait_words(found)
         raise RefusedError(f"{foreign_words(found)} {advice}, then run this again.")
     with without_trainer(run):
-        plan = plan_restore_of(run, name=name)
+        plan, tips = _plan_restore(run, name=name)
         resumed = resume_point(run)
         branch = plan.branch
         head = read_head(run)
@@ -85,18 +89,17 @@ def choose_start(run: RunDirectory, name: str, *, through: FrontEnd) -> str:
         if is_finished or resumed is None or resumed.checkpoint != name or resumed.branch is None:
             # As a restore leaves it behind: the next start continues from the last one.
             sequence = 1 + (resumed.sequence if resumed is not None else 0)
-            step = plan.target.step or 0
-            store(run.head_file, Head(checkpoint=name, step=step, branch=branch, sequence=sequence))
+            chosen = Head(
+                checkpoint=name,
+                step=plan.target.step or 0,
+                branch=branch,
+                sequence=sequence,
+                highest_begun=tips.highest,
+            )
+            store(run.head_file, chosen)
             point_state_file_at(run, name)
     message = f"The next start continues from {name}, on branch {branch}."
-    entry = JournalEntry(
-        at=time.time(),
-        kind=JournalKind.NOTE,
-        message=message,
-        checkpoint=name,
-        by=requester(through),
-    )
-    warning = try_write_entry(run, entry)
+    warning = log_event(run, JournalKind.NOTE, message, through=through, checkpoint=name)
     return f"{message} {warning}" if warning else message
 
 

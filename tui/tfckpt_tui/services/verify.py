@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 
 from tfckpt_trainer.bundle.verify import Progress
 from tfckpt_trainer.catalog.scan.checkpoint_files import FileScanner
@@ -26,7 +27,7 @@ def can_be_verified(checkpoint: Checkpoint) -> bool:
 class CachedResults:
     """Cached verification results, read when this object was created."""
 
-    def __init__(self, run: RunDirectory, only: str | None = None) -> None:
+    def __init__(self, run: RunDirectory, only: AbstractSet[str] | None = None) -> None:
         self._records = Verifications(run, only).look()
         self._files = FileScanner(run.root, only).scan()
         self._root = run.root
@@ -41,7 +42,7 @@ class CachedResults:
 
 def cached_result(run: RunDirectory, name: str) -> Verified | None:
     """Returns the cached result of one checkpoint if it is still valid."""
-    return CachedResults(run, name).of(name)
+    return CachedResults(run, frozenset({name})).of(name)
 
 
 def verify_and_store(

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from tfckpt_trainer.catalog.named_checkpoints import scan_for_prune
 from tfckpt_trainer.catalog.retention.emptying import Emptied
 from tfckpt_trainer.catalog.retention.pins import is_pinned
 from tfckpt_trainer.catalog.retention.protection import NOT_IN_USE
 from tfckpt_trainer.catalog.retention.prune import files_of, require_prunable
 from tfckpt_trainer.catalog.retention.state_list import remove_from_state_file
 from tfckpt_trainer.catalog.retention.trash import locked_trash
-from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoint_files import size_of_directory
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, describe_error
@@ -54,8 +54,7 @@ def delete_for_good(
     run.refuse_links()
     release_reserve(run)
     with _locked_if_possible(run):
-        catalog = Catalog(run)
-        checkpoints = catalog.scan(now)
+        catalog, checkpoints = scan_for_prune(run, names, in_use, now)
         chosen = require_prunable(checkpoints, names, in_use, "deleted")
         files = [path for c in chosen for path, _ in files_of(run, catalog.evidence(c.name))]
         deletion = _Deletion(run, on_progress)

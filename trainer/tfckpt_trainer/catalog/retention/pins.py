@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 
 from tfckpt_trainer.advice import only_command
+from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.catalog.retention.trash import find_trashed, in_trash_error, locked_trash
 from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.scan.history import list_directory
 from tfckpt_trainer.errors import UnknownCheckpointError, describe_error
 from tfckpt_trainer.rundir.files import NotFlushedError, make_directory, write_atomic
-from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.reserve import retry_with_reserve
 
 
@@ -108,7 +110,20 @@ def _set_all(run: RunDirectory, names: Sequence[str], *, pinned: bool) -> tuple[
     return tuple(warnings)
 
 
+def _has_index(run: RunDirectory, name: str) -> bool:
+    """Whether a checkpoint certainly exists, without listing the directory."""
+    if not is_plain_name(name):
+        return False
+    try:
+        return stat.S_ISREG(os.lstat(index_path(run.root / name)).st_mode)
+    except OSError:
+        return False
+
+
 def _check_exist(run: RunDirectory, names: Sequence[str]) -> None:
+    names = [name for name in names if not _has_index(run, name)]
+    if not names:
+        return
     seen, with_index = set(), set()
     for directory in (run.root, run.saving_directory):
         for entry in list_directory(directory):

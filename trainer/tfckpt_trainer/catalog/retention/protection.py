@@ -11,6 +11,9 @@ from tfckpt_trainer.catalog.scan.symbolic_links import link_reasons
 NOT_IN_USE: Mapping[str, str] = MappingProxyType({})
 """No checkpoint is in use."""
 
+LAST_VERIFIED = "the last verified"
+"""Why the newest checkpoint with a good verification result is protected."""
+
 
 def protections(
     checkpoints: Sequence[Checkpoint], in_use: Mapping[str, str] = NOT_IN_USE
@@ -37,7 +40,7 @@ def protections(
         (c for c in checkpoints if c.state is CheckpointState.VERIFIED and not c.links), None
     )
     if verified is not None:
-        reasons.setdefault(verified.name, "the last verified")
+        reasons.setdefault(verified.name, LAST_VERIFIED)
     return reasons
 
 

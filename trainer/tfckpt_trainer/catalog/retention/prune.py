@@ -17,6 +17,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from tfckpt_trainer.catalog.named_checkpoints import scan_for_prune
 from tfckpt_trainer.catalog.retention.matching import Checksums
 from tfckpt_trainer.catalog.retention.moving import (
     bring_back,
@@ -117,8 +118,7 @@ def move_to_trash(
         make_directory(run.trash, durable=True)
         with locked_trash(run, timeout):
             _finish_interrupted(run, now)
-            catalog = Catalog(run)
-            checkpoints = catalog.scan(now)
+            catalog, checkpoints = scan_for_prune(run, names, in_use, now)
             chosen = require_prunable(checkpoints, names, in_use)
             _refuse_another_device(run)
             manifest = _manifest(run, catalog, chosen, by, now, update_state_file)

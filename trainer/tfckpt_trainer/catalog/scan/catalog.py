@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 import msgspec
@@ -52,17 +53,22 @@ class _Known(msgspec.Struct, frozen=True):
 class Catalog:
     """Scans one directory repeatedly; what did not change is not read twice.
 
+    Args:
+        run: The run directory.
+        only: The only checkpoints to look for. By default all, which `diagnostics`, `branch_tips`
+            and `Checkpoint.is_head` need.
+
     Attributes:
         version_one: The checkpoints in TensorFlow's V1 format, which is not supported, as of the
             last `diagnostics`.
     """
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(self, run: RunDirectory, only: AbstractSet[str] | None = None) -> None:
         self._run = run
         self._quiet = quiet_seconds_of(run.root)
         self._observer = Observer(run)
         self._annotations = Annotations(run)
-        self._reader = EvidenceReader(run)
+        self._reader = EvidenceReader(run, only)
         self._damaged: frozenset[str] = frozenset()
         self._known: dict[str, _Known] = {}
         self._result: tuple[Checkpoint, ...] = ()
@@ -256,30 +262,35 @@ class Catalog:
         return known is not None and known.evidence.files.index is not None
 
 
-def scan_checkpoint(run: RunDirectory, name: str, now: float) -> Checkpoint | None:
-    """Scans one checkpoint alone, which is quick in a directory with any number of them.
+def scan_checkpoints(
+    run: RunDirectory, names: AbstractSet[str], now: float
+) -> dict[str, Checkpoint]:
+    """Scans some checkpoints alone, which is quick in a directory with any number of them.
 
-    Whether it is pinned, listed or the head is not determined.
+    Whether they are pinned, listed or the head is not determined.
 
     Args:
         run: The run directory.
-        name: The checkpoint.
+        names: The checkpoints.
         now: Seconds since the epoch.
 
     Returns:
-        The checkpoint; None if only a scan of the whole directory tells its state, because it has
-        no index or links to another checkpoint.
+        The checkpoints by name, without those whose state only a scan of the whole directory
+        tells, because they have no index or link to another checkpoint.
 
     Raises:
         OSError: The directory cannot be read.
     """
-    reader = EvidenceReader(run, name)
+    reader = EvidenceReader(run, names)
     reader.refresh([], [], quick=False)
-    evidence = reader.read(name, is_listed=False)
-    if evidence is None or evidence.files.index is None or evidence.files.links:
-        return None
-    verdict = derive_state(run.root, evidence, now=now, quiet=quiet_seconds_of(run.root))
-    return _describe(evidence, verdict)
+    quiet = quiet_seconds_of(run.root)
+    found = {}
+    for name in names:
+        evidence = reader.read(name, is_listed=False)
+        if evidence is not None and evidence.files.index is not None and not evidence.files.links:
+            verdict = derive_state(run.root, evidence, now=now, quiet=quiet)
+            found[name] = _describe(evidence, verdict)
+    return found
 
 
 class _Budget:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 
@@ -82,12 +83,12 @@ class FileScanner:
         files: The files of every checkpoint, by its name.
     """
 
-    def __init__(self, directory: Path, only: str | None = None) -> None:
+    def __init__(self, directory: Path, only: AbstractSet[str] | None = None) -> None:
         """Prepares the scanner.
 
         Args:
             directory: The directory.
-            only: The one checkpoint to look for; by default all.
+            only: The only checkpoints to look for; by default all.
         """
         self._directory = directory
         if only is None:
@@ -95,7 +96,7 @@ class FileScanner:
         else:
             self._listing = Listing(
                 directory,
-                lambda name: name.startswith(only) and owner_of(name) == only,
+                lambda name: owner_of(name) in only,
                 keep_others=False,
             )
         self.files: dict[str, CheckpointFiles] = {}
@@ -131,6 +132,19 @@ class FileScanner:
             # A save in it does not always change the directory's own time.
             changes.setdefault(owner_of(directory), [])
         return {name for name, files in changes.items() if self._assemble(name, files)}
+
+    def check(self, name: str) -> CheckpointFiles | None:
+        """Asks again about the known files of a checkpoint, without listing the directory.
+
+        Returns:
+            Its files; None if it is gone.
+        """
+        known = self.files.get(name)
+        if known is None:
+            return None
+        names = {fact.name for fact in known.facts} | {link.name for link in known.links}
+        self._assemble(name, list(self._listing.check(names)))
+        return self.files.get(name)
 
     def unowned(self) -> dict[str, FileFact]:
         """Returns the regular files that belong to no checkpoint."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -68,7 +68,12 @@ class Listing:
     """
 
     def __init__(
-        self, directory: Path, is_relevant: Callable[[str], bool], *, keep_others: bool = True
+        self,
+        directory: Path,
+        is_relevant: Callable[[str], bool],
+        *,
+        keep_others: bool = True,
+        only: Collection[str] | None = None,
     ) -> None:
         """Prepares the listing.
 
@@ -76,7 +81,9 @@ class Listing:
             directory: The directory.
             is_relevant: Whether a file with this name matters.
             keep_others: Whether to know the names of the other files too.
+            only: The only names to look for, which needs no listing; by default all.
         """
+        self._only = only
         self._keep_others = keep_others
         self._directory = os.fspath(directory)
         self._is_relevant = is_relevant
@@ -114,6 +121,10 @@ class Listing:
         changed, self._changed = self._changed, set()
         return changed
 
+    def check(self, names: Iterable[str]) -> set[str]:
+        """Asks about these known files without listing the directory; returns what changed."""
+        return {name for name in names if self._check(name, name in self._inodes)}
+
     def others(self) -> dict[str, FileFact]:
         """Returns the regular files that are not relevant; there are few of them."""
         found = {}
@@ -130,6 +141,8 @@ class Listing:
         return self._inodes.keys()
 
     def _read_names(self, missing_ok: bool) -> dict[str, int]:
+        if self._only is not None:
+            return self._inodes_of(self._only)
         try:
             with os.scandir(self._directory) as entries:
                 return {
@@ -141,6 +154,13 @@ class Listing:
             if not missing_ok:
                 raise
             return {}
+
+    def _inodes_of(self, names: Iterable[str]) -> dict[str, int]:
+        inodes = {}
+        for name in names:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                inodes[name] = os.lstat(f"{self._directory}/{name}").st_ino
+        return inodes
 
     def _next_in_turn(self) -> list[str]:
         names = list(islice(self._turn, STATS_PER_REFRESH))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from heapq import nlargest
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -26,21 +27,20 @@ class Documents(Generic[DocumentT]):
         damaged: Checkpoints whose document exists and cannot be read.
     """
 
-    def __init__(self, directory: Path, kind: type[DocumentT], only: str | None = None) -> None:
+    def __init__(
+        self, directory: Path, kind: type[DocumentT], only: AbstractSet[str] | None = None
+    ) -> None:
         """Prepares the documents.
 
         Args:
             directory: The directory.
             kind: The type of the documents.
-            only: The one checkpoint whose document is read; by default all.
+            only: The only checkpoints whose documents are read; by default all.
         """
         self._directory = directory
         self._kind: type[DocumentT] = kind
-        if only is None:
-            self._listing = Listing(directory, lambda name: name.endswith(_SUFFIX))
-        else:
-            wanted = f"{only}{_SUFFIX}"
-            self._listing = Listing(directory, lambda name: name == wanted, keep_others=False)
+        files = None if only is None else frozenset(f"{name}{_SUFFIX}" for name in only)
+        self._listing = Listing(directory, lambda name: name.endswith(_SUFFIX), only=files)
         self._unread: set[str] = set()
         self.found: dict[str, DocumentT] = {}
         self.damaged: set[str] = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 from tfckpt_trainer.catalog.retention.trash import TrashReader
 from tfckpt_trainer.catalog.scan.checkpoint_files import CheckpointFiles, FileScanner
@@ -24,12 +25,12 @@ class EvidenceReader:
         records: The records of checkpoints.
     """
 
-    def __init__(self, run: RunDirectory, only: str | None = None) -> None:
+    def __init__(self, run: RunDirectory, only: AbstractSet[str] | None = None) -> None:
         """Prepares the reader.
 
         Args:
             run: The run directory.
-            only: The one checkpoint to read about; by default all.
+            only: The only checkpoints to read about; by default all.
         """
         self._run = run
         self.files = FileScanner(run.root, only)

@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
-from tfckpt_trainer.catalog.scan.checkpoint_files import CheckpointFiles, owner_of, scan_files
+from tfckpt_trainer.catalog.scan.checkpoint_files import CheckpointFiles, FileScanner, owner_of
 from tfckpt_trainer.catalog.scan.states import QUIET_SECONDS, quiet_seconds_of
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.documents import load
@@ -114,9 +115,9 @@ def foreign_writers(run: RunDirectory, now: float) -> ForeignWriters:
         # Files in `.tfckpt/` are written by this library or by processes that it launched.
         if opened.writes and opened.pid not in ours and not opened.file.startswith(control):
             writers.setdefault(opened.pid, opened)
-    files = scan_files(run.root)
     names = {_checkpoint_of(opened.file) for opened in found if opened.pid != os.getpid()}
     quiet = quiet_seconds_of(run.root)
+    files = FileScanner(run.root, names | _perhaps_fresh(run.root, now, quiet)).scan()
     fresh = {name: age for name, found in files.items() if (age := _age(found, now)) <= quiet}
     return ForeignWriters(
         processes=tuple(_describe(opened) for opened in writers.values()),
@@ -214,6 +215,21 @@ def _describe(opened: _Open) -> WritingProcess:
         # It has ended, or belongs to another user: its number is enough.
         pass
     return WritingProcess(opened.pid, name, command, opened.file)
+
+
+def _perhaps_fresh(root: Path, now: float, quiet: float) -> set[str]:
+    """Returns the checkpoints with a fresh file, or with one whose own time is not enough."""
+    found = set()
+    with os.scandir(root) as entries:
+        for entry in entries:
+            name = owner_of(entry.name)
+            if not name or name in found:
+                continue
+            with suppress(FileNotFoundError):
+                is_file = entry.is_file(follow_symlinks=False)
+                if not is_file or abs(now - entry.stat(follow_symlinks=False).st_mtime) <= quiet:
+                    found.add(name)
+    return found
 
 
 def _checkpoint_of(file: str) -> str:

@@ -73,7 +73,7 @@ class History:
 class Records(Documents[CheckpointRecord]):
     """The records of a run, each with the save overhead that was measured after the save."""
 
-    def __init__(self, run: RunDirectory, only: str | None = None) -> None:
+    def __init__(self, run: RunDirectory, only: AbstractSet[str] | None = None) -> None:
         super().__init__(run.records_directory, CheckpointRecord, only)
         self._new_overheads = Tail(run.overheads, SaveOverhead)
         self._overheads: dict[tuple[str, int], SaveOverhead] = {}
@@ -182,8 +182,11 @@ def in_order_of_use(checkpoints: Sequence[Checkpoint], head: Head | None) -> lis
         checkpoints: Newest first.
         head: The last restore.
     """
-    restored = [c for c in checkpoints if head is not None and c.name == head.checkpoint]
-    if head is None or not restored:
+    if head is None:
+        return list(checkpoints)
+    restored = [c for c in checkpoints if c.name == head.checkpoint]
+    if not restored or (restored[0].sequence or 0) > head.sequence:
+        # It was saved again since.
         return list(checkpoints)
     others = [c for c in checkpoints if c.name != head.checkpoint]
     for place, checkpoint in enumerate(others):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ class Verifications:
     So a directory of another program is never written to.
     """
 
-    def __init__(self, run: RunDirectory, only: str | None = None) -> None:
+    def __init__(self, run: RunDirectory, only: AbstractSet[str] | None = None) -> None:
         self._places = tuple(
             Documents(place, VerificationRecord, only) for place in result_directories(run)
         )

@@ -96,7 +96,7 @@ def verify_checkpoint(
         UsageError: There is no such checkpoint.
         RefusedError: It changed each time it was read: it is being written.
     """
-    files = files if files is not None else FileScanner(run.root)
+    files = files if files is not None else FileScanner(run.root, frozenset({name}))
     for _ in range(_ATTEMPTS):
         before = _identities(run, files, name)
         began, ticked = clock(), time.perf_counter()
@@ -142,8 +142,11 @@ def _identities(run: RunDirectory, files: FileScanner, name: str) -> dict[str, I
 
     The workers' own files, the record and its copy are among them.
     """
-    files.refresh([name])
-    found = files.files.get(name)
+    known = files.files.get(name)
+    found = files.check(name)
+    if found is None or found != known:
+        files.refresh([name])
+        found = files.files.get(name)
     if found is None:
         raise UsageError(
             f"There is no checkpoint {name}.",

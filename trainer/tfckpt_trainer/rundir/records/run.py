@@ -83,6 +83,8 @@ class Head(SealedDocument, frozen=True, kw_only=True):
         branch: The branch of later saves.
         sequence: Position in the order of all saves and restores. Later saves have higher ones.
         finish: Why training ended at this checkpoint; None if it goes on.
+        highest_begun: The highest branch that training began, if the checkpoint was chosen for the
+            next start; None once that start has taken place.
     """
 
     has_copy: ClassVar[bool] = True
@@ -92,6 +94,12 @@ class Head(SealedDocument, frozen=True, kw_only=True):
     branch: int
     sequence: int
     finish: Finish | None = None
+    highest_begun: int | None = None
+
+    @property
+    def highest_branch(self) -> int:
+        """The highest branch number that this record says is in use."""
+        return self.branch if self.highest_begun is None else self.highest_begun
 
 
 class SupervisorState(StrEnum):

@@ -25,7 +25,7 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.services.copying.address import HostPath, parse_destination
 from tfckpt_tui.services.copying.copy import CopiedCheckpoint, CopyOutcome, copy_checkpoints
 from tfckpt_tui.services.copying.destination import CutCopyError
-from tfckpt_tui.services.report import Json, look_up
+from tfckpt_tui.services.report import Json, look_up_all
 from tfckpt_tui.services.request import FrontEnd
 
 
@@ -58,7 +58,7 @@ def copy(
     ended.
     """
     names, place = _named(run, words, on_host)
-    chosen = [look_up(run, name) for name in names or [None]]
+    chosen = look_up_all(run, names or [None])
     progress = _Phases()
     try:
         outcome = copy_checkpoints(

@@ -23,7 +23,7 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.report import Json, look_up
+from tfckpt_tui.services.report import Json, look_up_all
 from tfckpt_tui.services.request import FrontEnd
 from tfckpt_tui.services.tensors.average import AveragePlan, plan_average
 from tfckpt_tui.services.tensors.average import average as write_average
@@ -67,7 +67,7 @@ def average(
         raise click.UsageError("Give either --weights or --ema.")
     plan = plan_average(
         run,
-        [look_up(run, one) for one in names],
+        look_up_all(run, names),
         None if weights is None else _numbers(weights),
         decay=ema,
         name=name,

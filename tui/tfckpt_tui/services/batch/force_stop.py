@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from tfckpt_trainer.launch.preflight import unknown_job
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
 from tfckpt_trainer.launch.slurm.jobs import ACTIVE, cancel_job
-from tfckpt_trainer.rundir.command_queue import requester
-from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
 from tfckpt_tui.services.batch.job_view import JobView
-from tfckpt_tui.services.request import FrontEnd, end_processes, require_processes
+from tfckpt_tui.services.request import FrontEnd, end_processes, log_event, require_processes
 
 
 @dataclass(frozen=True)
@@ -69,8 +66,5 @@ def force_stop(
     job_id = plan.job.record.id
     cancel_job(job_id, runner=runner)
     message = f"Cancelled batch job {job_id}. Slurm ends its processes; they may save first."
-    entry = JournalEntry(
-        at=time.time(), kind=JournalKind.STOP, message=message, by=requester(through)
-    )
-    warning = try_write_entry(run, entry)
+    warning = log_event(run, JournalKind.STOP, message, through=through)
     return message, (warning,) if warning else ()

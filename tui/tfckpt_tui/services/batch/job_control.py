@@ -27,12 +27,11 @@ from tfckpt_trainer.launch.slurm.slurm_options import SlurmOptions
 from tfckpt_trainer.launch.slurm.submission import new_job, submit_script
 from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.documents import load_if_exists, store
-from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_tui.services.batch.job_reader import JobReader, read_job_record
-from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.request import FrontEnd, log_event
 
 CANCEL_SECONDS = 10.0
 """How long to wait until Slurm shows that a job is cancelled."""
@@ -90,10 +89,7 @@ def cancel_waiting_job(
             f"`scancel -v {job.id}`."
         )
     message = f"Cancelled batch job {job.id}, which waited in the queue."
-    entry = JournalEntry(
-        at=time.time(), kind=JournalKind.STOP, message=message, by=requester(through)
-    )
-    warning = try_write_entry(run, entry)
+    warning = log_event(run, JournalKind.STOP, message, through=through)
     return f"{message} {warning}" if warning else message
 
 
@@ -133,10 +129,7 @@ def submit_again(
         # Else the job has started already, and its supervisor has recorded more.
         store(run.job_file, job)
     message = f"Submitted batch job {job_id}, with the options of the last launch."
-    entry = JournalEntry(
-        at=time.time(), kind=JournalKind.SUBMIT, message=message, by=requester(through)
-    )
-    warning = try_write_entry(run, entry)
+    warning = log_event(run, JournalKind.SUBMIT, message, through=through)
     return job, f"{message} {warning}" if warning else message
 
 

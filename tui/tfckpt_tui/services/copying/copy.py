@@ -17,11 +17,9 @@ from pathlib import Path
 from tfckpt_trainer.bundle.verify import Progress
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
-from tfckpt_trainer.rundir.command_queue import requester
 from tfckpt_trainer.rundir.documents import load_if_exists
-from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
+from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.services.copying.address import HostPath
 from tfckpt_tui.services.copying.copied_state import list_copied
@@ -35,7 +33,7 @@ from tfckpt_tui.services.copying.source import (
     verify_source,
 )
 from tfckpt_tui.services.copying.ssh_destination import SshDestination
-from tfckpt_tui.services.request import FrontEnd
+from tfckpt_tui.services.request import FrontEnd, log_event
 from tfckpt_tui.services.tensors.new_checkpoint import require_restorable
 
 
@@ -238,14 +236,10 @@ def _note(
     names = [part.source.name for part in parts if part.missing]
     if not names or not run.is_ours:
         return ""
-    entry = JournalEntry(
-        at=time.time(),
-        kind=JournalKind.NOTE,
-        message=f"Copied {', '.join(names)} to {destination.label}.",
+    return log_event(
+        run,
+        JournalKind.NOTE,
+        f"Copied {', '.join(names)} to {destination.label}.",
+        through=through,
         checkpoint=names[0] if len(names) == 1 else None,
-        by=requester(through),
     )
-    try:
-        return try_write_entry(run, entry)
-    except UsageError as error:
-        return f"It is missing in the event log: {error}"

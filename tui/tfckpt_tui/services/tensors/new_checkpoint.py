@@ -13,12 +13,10 @@ from tfckpt_trainer.catalog.derived import add_derived_checkpoint, require_free_
 from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import RefusedError, UsageError
-from tfckpt_trainer.rundir.command_queue import requester
-from tfckpt_trainer.rundir.journal import try_write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
-from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
-from tfckpt_tui.services.request import FrontEnd
+from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_tui.services.request import FrontEnd, log_event
 from tfckpt_tui.services.tensors.write_errors import explain_write_errors
 
 _MOST_TRIED = 1000
@@ -194,13 +192,12 @@ def _advice_on_full_disk(run: RunDirectory) -> str:
 
 def note(run: RunDirectory, record: CheckpointRecord, message: str, through: FrontEnd) -> str:
     """Writes an entry of the event log; returns a sentence if that failed."""
-    entry = JournalEntry(
-        at=time.time(),
-        kind=JournalKind.NOTE,
-        message=message,
+    return log_event(
+        run,
+        JournalKind.NOTE,
+        message,
+        through=through,
         step=record.step,
         branch=record.branch,
         checkpoint=record.name,
-        by=requester(through),
     )
-    return try_write_entry(run, entry)

@@ -51,6 +51,7 @@ class History(ListPane):
         self._columns: tuple[int, Layout] | None = None
         self._at = 0.0
         self._marks = Marks()
+        self._pinned = 0
 
     @property
     def marked(self) -> tuple[Checkpoint, ...]:
@@ -60,13 +61,13 @@ class History(ListPane):
     def toggle_mark(self) -> None:
         """Marks or unmarks the selected checkpoint, and moves to the next."""
         if self.selected is not None:
-            self._marks.toggle(self.selected.name)
+            self._marks.toggle(self.selected)
             self.move_to(self.cursor + 1)
             self.repaint()
 
     def toggle_all_marks(self) -> None:
         """Marks all visible checkpoints; if they are marked already, removes all marks."""
-        self._marks.toggle_all(checkpoint.name for checkpoint in self._checkpoints)
+        self._marks.toggle_all(self._checkpoints)
         self.repaint()
 
     def unmark(self) -> None:
@@ -138,6 +139,7 @@ class History(ListPane):
         is_other |= self._unsupported != (() if self._filter.tests else snapshot.version_one)
         if is_other:
             self._all = snapshot.checkpoints
+            self._pinned = sum(checkpoint.pinned for checkpoint in self._all)
             self._whole_tree = BranchTree(self._all, snapshot.branch)
         if is_other or self._filter.tests:
             # Ages and marks change without new checkpoints.
@@ -186,9 +188,8 @@ class History(ListPane):
         if snapshot is None:
             return ()
         spans = [*self._count(len(snapshot.checkpoints))]
-        pinned = sum(checkpoint.pinned for checkpoint in snapshot.checkpoints)
-        if pinned:
-            spans += [(" · ", "faint"), (f"{PIN} ", "pin"), (f"{pinned} pinned", "label")]
+        if self._pinned:
+            spans += [(" · ", "faint"), (f"{PIN} ", "pin"), (f"{self._pinned} pinned", "label")]
         marked = len(self.marked)
         if marked:
             spans += [(" · ", "faint"), (f"{MARK} ", "accent"), (f"{marked} marked", "label")]

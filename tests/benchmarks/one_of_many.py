@@ -1,0 +1,105 @@
+"""Commands on one named checkpoint among very many: processor time, files opened, listings.
+
+    python tests/benchmarks/one_of_many.py [--checkpoints N] [--kinds foreign listed ours]
+
+Each command runs in a process of its own, on a directory in /dev/shm if there is one. `ls`, which
+reads about all checkpoints, comes last, to compare with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from listing import KINDS, Directory
+
+COMMANDS = (
+    "inspect {name}",
+    "inspect {step}",
+    "compare {name} {step}",
+    "pin {name}",
+    "unpin {step}",
+    "prune {name} --dry-run",
+    "prune {step} --yes",
+    "undo",
+    "verify {name}",
+    "verify {step} ckpt-1",
+    "ls",
+)
+_AGE = 3600.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--checkpoints", type=int, default=100_000)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=["foreign", "ours"])
+    parser.add_argument("--one", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        measure(options.one)
+        return
+    memory = Path("/dev/shm")
+    for kind in options.kinds:
+        with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
+            root = Path(directory)
+            (root / "run").mkdir()
+            made = Directory(root / "run", kind)
+            for step in range(1, options.checkpoints + 1):
+                made.checkpoint(step)
+            made.finish()
+            age(root / "run")
+            print(f"{options.checkpoints} checkpoints, {kind}")
+            step = options.checkpoints // 2
+            for command in COMMANDS:
+                words = command.format(name=f"ckpt-{step}", step=step).split()
+                words.insert(1, str(root / "run"))
+                print(f"  {command:24s} {report(words)}", flush=True)
+            shutil.rmtree(root / "run")
+
+
+def age(root: Path) -> None:
+    """Makes all files so old that no save can be under way."""
+    then = time.time() - _AGE
+    for entry in os.scandir(root):
+        os.utime(entry.path, (then, then))
+
+
+def report(words: list[str]) -> str:
+    script = [sys.executable, __file__, "--one"]
+    ended = subprocess.run([*script, *words], capture_output=True, text=True, check=True)
+    found = json.loads(ended.stderr.splitlines()[-1])
+    return "{seconds:6.2f} s, {opened:6d} files opened, {listed:3d} listings, exit {code}".format(
+        **found
+    )
+
+
+def measure(words: list[str]) -> None:
+    """Runs one command in this process, and writes what it cost to standard error as JSON."""
+    counts = {"open": 0, "os.scandir": 0, "os.listdir": 0}
+
+    def count(event: str, arguments: tuple[object, ...]) -> None:
+        if event in counts and isinstance(arguments[0], str | os.PathLike):
+            counts[event] += os.fspath(arguments[0]).startswith(words[1])
+
+    from tfckpt_tui.cli.main import run
+
+    sys.addaudithook(count)
+    code = run(words)
+    found = {
+        "seconds": time.process_time(),
+        "opened": counts["open"],
+        "listed": counts["os.scandir"] + counts["os.listdir"],
+        "code": code,
+    }
+    print(json.dumps(found), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
