@@ -165,7 +165,7 @@ def test_a_start_of_another_job_does_not_end_the_one_that_trains(run):
 @pytest.mark.parametrize(
     ("slurm", "why"),
     [
-        (SlurmOptions(), "job 7 is the job of this run. To launch the run, press L in"),
+        (SlurmOptions(), "job 7 is the job of this run."),
         (None, "the run was launched without Slurm after the job was submitted."),
     ],
 )
@@ -182,8 +182,11 @@ def test_a_job_that_is_not_the_one_of_the_run_ends_at_once(run, monkeypatch, cap
     assert batch_step.main([str(run.root)]) == ExitCode.PROBLEM
     os.close(lock)
     (entry,) = read_entries(run)
-    assert entry.message.startswith(f"Job 6 ends without training: {why}")
-    assert capfd.readouterr().err == f"{entry.message}\n"
+    assert entry.message == f"Job 6 ends without training: {why}"
+    log = capfd.readouterr().err
+    assert log.startswith(entry.message)
+    # Only the log names the app: the app shows the event log.
+    assert ("press L in `tfckpt-tui attach" in log) is (slurm is not None)
     assert load(run.job_file, BatchJob) == job()
 
 

@@ -154,7 +154,7 @@ def test_a_port_taken_in_between_is_tried_again_without_a_pause() -> None:
 def test_a_fixed_port_taken_in_between_is_final() -> None:
     decision = after(FRESH, Exit(0, 1, port_taken=True), limits=replace(LIMITS, fixed_ports=True))
     assert decision.next is Next.FAIL
-    assert "--ports" in decision.reason
+    assert "Launch again with other ports" in decision.reason
 
 
 def test_a_silent_worker_is_lost_only_beside_others_that_speak() -> None:

@@ -92,12 +92,13 @@ async def test_a_run_that_has_ended_has_no_process_to_end(ended: RunFactory) -> 
             assert "Press X" not in top(pilot.app)
 
 
-def test_a_trainer_that_left_a_stop_to_expire_is_not_said_to_answer(live: RunFactory) -> None:
+async def test_a_trainer_that_left_a_stop_to_expire_is_not_said_to_answer(
+    live: RunFactory,
+) -> None:
     snapshot = SnapshotReader(live.run).read(time.time())
     assert snapshot.trainer_answers
     plan = ForceStopPlan(None, ("worker 0",))
     words = "The trainer still answers: "
-    assert words in text_of(ForceStopDialog(snapshot, plan))
     expired = Command(
         id="1",
         kind=CommandKind.STOP,
@@ -107,9 +108,11 @@ def test_a_trainer_that_left_a_stop_to_expire_is_not_said_to_answer(live: RunFac
         state=CommandState.EXPIRED,
     )
     left = replace(snapshot, finished=(expired,))
-    assert words not in text_of(ForceStopDialog(left, plan))
     silent = tuple(replace(view, age=180.0) for view in snapshot.workers)
-    assert words not in text_of(ForceStopDialog(replace(snapshot, workers=silent), plan))
+    async with opened(live.run):
+        assert words in text_of(ForceStopDialog(snapshot, plan))
+        assert words not in text_of(ForceStopDialog(left, plan))
+        assert words not in text_of(ForceStopDialog(replace(snapshot, workers=silent), plan))
 
 
 def text_of(dialog: ForceStopDialog) -> str:

@@ -229,7 +229,7 @@ def test_a_run_whose_node_is_lost_waits_for_slurm_and_has_not_failed(
     assert alert["kind"] == "job-silent"
     assert alert["message"].startswith("No process of the run has written a heartbeat for 10 min")
     assert "Slurm still lists batch job 1234 on tn[0-1]." in alert["message"]
-    assert "`sinfo -N --nodes='tn[0-1]'`" in alert["advice"]
+    assert "`sinfo -N -n 'tn[0-1]'`" in alert["advice"]
 
 
 async def test_the_app_says_that_a_lost_node_waits_for_slurm(ended_run: RunFactory) -> None:

@@ -131,7 +131,7 @@ def test_a_job_that_slurm_does_not_cancel_is_told(
 ) -> None:
     slept: list[float] = []
     monkeypatch.setattr(job_control, "CANCEL_SECONDS", -1.0)
-    with pytest.raises(LaunchError, match=r"1234 still waits .* `scancel --verbose 1234`"):
+    with pytest.raises(LaunchError, match=r"1234 still waits .* `scancel -v 1234`"):
         cancel_waiting_job(queued.run, through=FrontEnd.APP, runner=waits(), sleep=slept.append)
     with pytest.raises(LaunchError, match="denied"):
         cancel(queued.run, runner=Queue(waits().output, status=1, errors="error: denied"))
@@ -385,7 +385,9 @@ async def test_L_submits_a_script_that_slurm_refused(queued: RunFactory) -> None
     async with app.run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "unattended")
         await pilot.press("L")
-        await until_shown(pilot, "Submits the batch script of the last launch")
+        await until_shown(
+            pilot, "No job of the last launch is known. Submits its batch script to Slurm."
+        )
         assert "--nodes=2" in top(app)
 
 

@@ -112,7 +112,7 @@ def test_a_directory_of_others_needs_the_name_of_the_script(tmp_path):
     write(tmp_path / "ckpt-1", {"a": array([1.0, 2.0])})
     done = tfckpt("export", tmp_path, "ckpt-1")
     assert done.returncode == 2
-    assert "its script is unknown" in done.stderr
+    assert "its training command is unknown" in done.stderr
 
 
 def test_a_target_that_cannot_be_written_is_said_before_the_script_is_started(tmp_path):

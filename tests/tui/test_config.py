@@ -9,6 +9,7 @@ import pytest
 from app_driving import until_shown
 from json_reference import check
 from rundir_factory import RunFactory, two_branches
+from textual.color import Color
 from textual.keys import _character_to_key
 
 from command_running import Tool
@@ -21,6 +22,7 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.contrast import FAINT_CONTRAST, TEXT_CONTRAST, contrast, parse_colour
 from tfckpt_tui.app.screens.settings import all_settings
 from tfckpt_tui.settings.config import (
     AppSection,
@@ -309,12 +311,35 @@ def test_a_theme_based_on_a_light_one_has_light_rows(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("base", "background"),
+    [("nord", "#333333"), ("tfckpt-dark", "#333333"), ("textual-light", "#cccccc")],
+)
+def test_texts_of_a_theme_of_ones_own_can_be_read(home: Path, base: str, background: str) -> None:
+    home.write_text(
+        f'[app]\ntheme = "mine"\n[themes.mine]\nbased_on = "{base}"\n'
+        f'colours = {{ background = "{background}", surface = "{background}"'
+        ', foreground = "#777777", error = "#aa4444", row = "#ffffff 10%", '
+        '"branch-1" = "#667788", faint = "grey 20%" }\n'
+    )
+    app = TfckptApp(RunDirectory(Path("/nowhere")), config=read_config(DEFAULT_KEYS))
+    found = app.get_css_variables()
+    background = Color.parse(found["background"])
+    for ground in ("background", "surface", "row", "row-focus"):
+        behind = background + parse_colour(found[ground])
+        for text in ("foreground", "error", "shade", "branch-1"):
+            assert contrast(Color.parse(found[text]), behind) >= TEXT_CONTRAST, (text, ground)
+        assert contrast(Color.parse(found["faint"]), behind) >= FAINT_CONTRAST, ground
+
+
+@pytest.mark.parametrize(
     ("section", "words"),
     [
         ('based_on = "nowhere"', "which does not exist"),
         ('based_on = "ansi-dark"', "which does not exist"),
         ('colours = { primary = "ansi_blue" }', "'ansi_blue', which is not a colour"),
         ('colours = { primary = "no colour" }', "is not a colour"),
+        ('colours = { primary = "#6cb2ff 35%" }', "is not a colour"),
+        ('colours = { row = "#6cb2ff 350%" }', "is not a colour"),
         ('colours = { shine = "red" }', "sets an unknown colour: 'shine'. Known colours: primary"),
     ],
 )

@@ -34,7 +34,9 @@ class CommandOrKey:
         return f"`{shlex.join(('tfckpt-tui', *self.words))}`"
 
     def key(self, key_of: KeyOf) -> str:
-        """Returns the key in words."""
+        """Returns the key in words; alone if there is no command to say the same with."""
+        if not self.words:
+            return key_of(self.action)
         choice = f" ({self.choice})" if self.choice else ""
         return f"the key {key_of(self.action)}{choice}"
 

@@ -19,13 +19,12 @@ from textual.color import Color
 from textual.driver import Driver
 from textual.events import Event, Key, Paste
 from textual.filter import LineFilter
-from textual.theme import BUILTIN_THEMES
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_tui.app.contrast import with_contrast
 from tfckpt_tui.app.key_turns import KeyTurns
 from tfckpt_tui.app.plain_terminal import plain_text_filter
-from tfckpt_tui.app.themes import ANSI_THEMES, defaults_for, themes_with
+from tfckpt_tui.app.themes import ANSI_THEMES, THEMES, defaults_for, themes_with
 from tfckpt_tui.formats.text import UNSAFE
 from tfckpt_tui.settings.config import Config, config_path
 
@@ -115,10 +114,10 @@ class BaseApp(App[ResultT]):
         return defaults_for(dark=self.current_theme.dark)
 
     def get_css_variables(self) -> dict[str, str]:
-        """Returns the colours; themes of Textual get readable ones where they have others."""
+        """Returns the colours; other themes than ours get readable ones where they have others."""
         variables = super().get_css_variables()
         variables["button"] = variables["panel"]
-        if self.theme in BUILTIN_THEMES:
+        if self.current_theme not in THEMES:
             variables = with_contrast(variables)
         self.theme_variables = variables
         return variables

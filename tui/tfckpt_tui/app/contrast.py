@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 
-from textual.color import BLACK, WHITE, Color
+from textual.color import BLACK, WHITE, Color, ColorParseError
 
 TEXT_CONTRAST = 4.5
 """Least contrast of text (level AA)."""
@@ -25,6 +26,22 @@ _BUTTON_TEXTS = {
     "faint": FAINT_CONTRAST,
 }
 _STEPS = 50
+_OPACITY = re.compile(r"\d{1,2}%|100%")
+
+
+def parse_colour(text: str) -> Color:
+    """Returns a colour, which may have an opacity, as in `#6cb2ff 35%`.
+
+    Raises:
+        ColorParseError: It is not a colour.
+    """
+    name, _, opacity = text.partition(" ")
+    colour = Color.parse(name)
+    if not opacity:
+        return colour
+    if not _OPACITY.fullmatch(opacity):
+        raise ColorParseError(f"{opacity!r} is not an opacity")
+    return colour.multiply_alpha(int(opacity[:-1]) / 100)
 
 
 def contrast(one: Color, other: Color) -> float:
@@ -37,13 +54,18 @@ def with_contrast(variables: Mapping[str, str]) -> dict[str, str]:
     """Returns the colours of a theme, with those of texts lightened or darkened until they stand
     out from every background, also in the row of the cursor.
     """
-    grounds = [Color.parse(variables[name]) for name in _GROUNDS]
+    background = Color.parse(variables["background"])
+
+    def seen(name: str) -> Color:
+        return background + parse_colour(variables[name])
+
+    grounds = [seen(name) for name in _GROUNDS]
     branches = [name for name in variables if name.startswith("branch-")]
     found = dict(variables)
     for name in (*_TEXTS, "faint", *branches):
         is_faint = name == "faint" or name.endswith("-past")
         least = FAINT_CONTRAST if is_faint else TEXT_CONTRAST
-        found[name] = _standing_out(Color.parse(variables[name]), grounds, least).hex
+        found[name] = _standing_out(seen(name), grounds, least).hex
     if not _is_readable_on_buttons(found):
         found["button"] = found["background"]
     # What is selected in a field looks like the row of the cursor.
@@ -53,7 +75,7 @@ def with_contrast(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_readable_on_buttons(variables: Mapping[str, str]) -> bool:
-    ground = Color.parse(variables["button"])
+    ground = Color.parse(variables["background"]) + parse_colour(variables["button"])
     return all(
         contrast(Color.parse(variables[name]), ground) >= least
         for name, least in _BUTTON_TEXTS.items()

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from textual.color import Color, ColorParseError
+from textual.color import ColorParseError
 from textual.theme import BUILTIN_THEMES, Theme
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_tui.app.contrast import parse_colour
 from tfckpt_tui.settings.config import ThemeSection
 
 DARK = Theme(
@@ -165,7 +166,7 @@ Green, orange and purple are a little lighter, to stand out from the row of the 
 """
 
 THEMES = (DARK, LIGHT, CONTRAST, COLOUR_BLIND)
-"""Registered by the app; the first is the default."""
+"""Registered by the app; the first is the default. All their texts can be read."""
 
 ANSI_THEMES = frozenset(name for name, theme in BUILTIN_THEMES.items() if theme.ansi)
 """Themes of Textual that are not offered: the terminal chooses their colours, so nothing can
@@ -213,7 +214,7 @@ def own_theme(name: str, section: ThemeSection, known: Mapping[str, Theme]) -> T
             f"Theme {name!r} sets an unknown colour: {unknown[0]!r}. Known colours: {names}."
         )
     for key, value in section.colours.items():
-        if not _is_colour(value):
+        if not _is_colour(value, may_be_transparent=key not in _COLOURS):
             raise UsageError(
                 f"Theme {name!r}: {key} is {value!r}, which is not a colour. "
                 "Use a value such as '#6cb2ff', or a colour name."
@@ -223,11 +224,12 @@ def own_theme(name: str, section: ThemeSection, known: Mapping[str, Theme]) -> T
     return replace(base, name=name, dark=dark, variables=variables, **own)
 
 
-def _is_colour(value: str) -> bool:
+def _is_colour(value: str, *, may_be_transparent: bool) -> bool:
     try:
-        return Color.parse(value.split(" ")[0]).ansi is None
+        colour = parse_colour(value)
     except ColorParseError:
         return False
+    return colour.ansi is None and (may_be_transparent or colour.a == 1)
 
 
 _COLOURS = (

@@ -252,6 +252,8 @@ def _await_end(run: RunDirectory, stopped: Command, timeout: float) -> None:
 
 def _as_data(command: Command) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(command)
+    # One that was not carried out is an error, whose message has the advice.
+    del fields["advice"]
     for internal in ("schema", "unknown"):
         fields.pop(internal)
     return fields

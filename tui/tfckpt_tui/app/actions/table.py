@@ -49,13 +49,8 @@ def _can_stop(run: RunSnapshot, selection: Selection) -> Reason:
     if _has_waiting_job(run, selection):
         return ""
     if _is_job_unknown(run):
-        return Advice(
-            (
-                "Slurm cannot be asked about the batch job. Try to cancel it with ",
-                press("force-stop"),
-                ".",
-            )
-        )
+        unknown = "Slurm cannot be asked about the batch job. Press "
+        return Advice((unknown, press("force-stop"), " to try to cancel it."))
     is_over = _has_ended(run, selection)
     return (_ACTIVE if is_over else _STOPPABLE)(run, selection)
 
@@ -106,8 +101,8 @@ def _why_unselected(run: RunSnapshot, selection: Selection, *, is_made: bool) ->
         return ""
     if selection.unsupported is not None:
         name = clean(selection.unsupported.name)
-        unsupported = f"{name} is in TensorFlow's V1 format, which is not supported. "
-        return Advice((f"{unsupported}Read how to convert it with ", press("diagnostics"), "."))
+        unsupported = f"{name} is in TensorFlow's V1 format, which is not supported. Press "
+        return Advice((unsupported, press("diagnostics"), " to read how to convert it."))
     if run.checkpoints:
         return "No checkpoint matches the filter. Press esc to show all."
     return "There is no checkpoint yet."
@@ -127,7 +122,9 @@ _TRAINER = require(
 )
 _STOPPABLE = require(
     lambda run, selection: run.trainer_answers,
-    Advice(("No trainer answers. End the processes of the run with ", press("force-stop"), ".")),
+    Advice(
+        ("No trainer answers. Press ", press("force-stop"), " to end the processes of the run.")
+    ),
 )
 _ACTIVE = require(
     lambda run, selection: run.state not in HAS_ENDED,

@@ -83,16 +83,19 @@ class SubmitJobDialog(Dialog[bool]):
         self._job = job
         self._script = script
         self._options = _options(script)
+        if job is None:
+            self.caption = " submit the job? "
 
     def text(self) -> Iterable[Iterable[Span]]:
         """Returns what is submitted, and where training continues."""
         head = self.snapshot.head
         name = self._start or (head.name if head is not None else None)
         start = f"continues from {clean(name)}" if name is not None else "starts at step 0"
-        whose: tuple[Span, ...] = (("the last launch", ""),)
-        if self._job is not None:
-            whose = (("job ", ""), (clean(self._job.record.id), "strong"))
-        yield (("Submits the batch script of ", ""), *whose, (" to Slurm again.", ""))
+        if self._job is None:
+            yield (("No job of the last launch is known. Submits its batch script to Slurm.", ""),)
+        else:
+            job = (clean(self._job.record.id), "strong")
+            yield (("Submits the batch script of job ", ""), job, (" to Slurm again.", ""))
         yield ((f"Training {start}.", ""),)
         yield ((clean(str(self._script)), "muted"),)
         for option in self._options[:_MOST_OPTIONS]:
