@@ -218,6 +218,13 @@ def test_reasons_come_in_order() -> None:
     assert "still being read" in action.why_unavailable(None, nothing, read_only=False)
 
 
+def test_the_footer_shows_an_action_only_if_that_is_declared() -> None:
+    action = Action(
+        name="a", key="", label="a", title="A", help="", perform=lambda dashboard: None
+    )  # fmt: skip
+    assert not action.in_footer
+
+
 def test_names_and_keys_are_unique() -> None:
     assert len(default_keys(ACTIONS)) == len(ACTIONS)
     keys = [action.key for action in ACTIONS if action.key]
