@@ -49,8 +49,8 @@ COMMANDS_WORDS = """
 FIXED_KEYS_HEAD = """
 ## Fixed keys
 
-These keys work on the dashboard and in lists. The [configuration](configuration.md) cannot give them to
-other actions.
+These keys work on the dashboard and in lists. The [configuration](configuration.md) cannot give
+them to other actions.
 
 | key | what it does |
 |---|---|

@@ -273,8 +273,8 @@ def numbers_in(good, metric):
 
 
 def all_rules_can_be_applied(history, policy):
-    good = [(place, c) for place, c in enumerate(history) if c.restorable]
-    return all(numbers_in(good, best.metric) for best in best_rules(policy))
+    good = [c for c in history if c.restorable]
+    return not any(rule.unmet(good) for rule in policy.rules)
 
 
 def has_finite_metrics(checkpoint):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from app_driving import StillMonitor, shown, top, until, until_shown
-from rundir_factory import RunFactory
+from app_driving import StillMonitor, shown, top, until, until_jobs_are_shown, until_shown
+from rundir_factory import RunFactory, two_branches
 from textual.binding import BindingType
 from textual.pilot import Pilot
 
+from bundle_writing import array, write
 from tfckpt_tui.app.actions.action import Action, Selection, default_keys, require
 from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.app import TfckptApp
@@ -25,6 +28,7 @@ from tfckpt_tui.app.protocols import (
 from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
 from tfckpt_tui.app.screens.dashboard import DashboardScreen, bindings_of
 from tfckpt_tui.app.screens.logs import LogsScreen
+from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.cli.main import cli
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.settings.config import Config
@@ -39,6 +43,7 @@ GREET = Action(
     requires=(
         require(lambda run, selection: run.trainer_answers, "No trainer answers to greetings."),
     ),
+    in_footer=True,
 )
 
 
@@ -52,9 +57,10 @@ def _declared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TfckptApp, "dashboard_type", Dashboard)
 
 
-def app_on(made: RunFactory, config: Config | None = None) -> TfckptApp:
+def app_on(made: RunFactory, config: Config | None = None, *, read_only: bool = False) -> TfckptApp:
     snapshot = SnapshotReader(made.run).read(time.time())
-    return TfckptApp(made.run, monitor=StillMonitor(snapshot), config=config)
+    monitor = StillMonitor(snapshot)
+    return TfckptApp(made.run, monitor=monitor, config=config, read_only=read_only)
 
 
 async def first_snapshot(pilot: Pilot[int]) -> None:
@@ -94,6 +100,112 @@ async def test_the_configuration_gives_it_another_key(live: RunFactory) -> None:
         await until_shown(pilot, "Hello, 2!")
 
 
+def empty(directory: Path) -> TfckptApp:
+    directory.mkdir()
+    return app_on(RunFactory(directory))
+
+
+def unread(directory: Path) -> TfckptApp:
+    """The app on a directory that does not answer."""
+    run = two_branches(directory).run
+    monitor = StillMonitor(SnapshotReader(run).read(time.time()))
+    monitor.start = lambda on_snapshot: None  # type: ignore[method-assign]
+    return TfckptApp(run, monitor=monitor)
+
+
+def without_a_checkpoint(directory: Path) -> TfckptApp:
+    return app_on(RunFactory(directory).create())
+
+
+def with_one_checkpoint(directory: Path) -> TfckptApp:
+    """A checkpoint of another program, and no run."""
+    directory.mkdir()
+    made = RunFactory(directory)
+    made.checkpoint(1, recorded=False, listed=False, seconds_ago=7200)
+    return app_on(made)
+
+
+def with_version_one(directory: Path) -> TfckptApp:
+    directory.mkdir()
+    index = write(directory.parent / "made", {"a": array([1.0])})[-1].read_bytes()
+    (directory / "model.ckpt-100").write_bytes(index)
+    (directory / "model.ckpt-100.meta").write_bytes(b"graph")
+    return app_on(RunFactory(directory))
+
+
+def training(directory: Path) -> TfckptApp:
+    """Read only: what changes a run waits for its trainer, and has tests of its own."""
+    return app_on(two_branches(directory, live=True), read_only=True)
+
+
+def over(directory: Path) -> TfckptApp:
+    return app_on(two_branches(directory, now=time.time() - 3600))
+
+
+def without_a_match(directory: Path) -> TfckptApp:
+    return over(directory)
+
+
+def seen(app: TfckptApp) -> tuple[object, ...]:
+    """What a user sees change when a key does something."""
+    return top(app), app.focused, len(app._notifications), app.clipboard
+
+
+async def until_answered(pilot: Pilot[int], action: Action) -> bool:
+    """Presses the key of an action, waits for what it does; returns whether the app goes on."""
+    app = pilot.app
+    assert isinstance(app, TfckptApp)
+    before = seen(app)
+    await pilot.press(action.key)
+
+    def has_ended() -> bool:
+        return app._exit or app.crash is not None or not app.is_running
+
+    await until(pilot, lambda: has_ended() or seen(app) != before, f"what {action.name} does")
+    return not has_ended()
+
+
+async def back_to_the_dashboard(pilot: Pilot[int], history: History) -> None:
+    """Closes what a key opened, and takes back marks and messages."""
+    await until_jobs_are_shown(pilot)
+    while len(pilot.app.screen_stack) > 1 or pilot.app.focused is not history or history.marked:
+        await pilot.press("escape")
+    pilot.app.clear_notifications()
+
+
+STATES = (
+    empty,
+    unread,
+    without_a_checkpoint,
+    with_one_checkpoint,
+    with_version_one,
+    training,
+    over,
+    without_a_match,
+)
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+async def test_every_key_does_something_in_every_state(
+    tmp_path: Path, state: Callable[[Path], TfckptApp]
+) -> None:
+    app = state(tmp_path / "language-model")
+    async with app.run_test(size=(120, 30), notifications=True) as pilot:
+        await until(pilot, lambda: app.snapshot or state is unread, "a first snapshot")
+        history = app.screen.query_one(History)
+        for action in app.actions:
+            if not action.key or action.name == "detach":
+                continue
+            if state is without_a_match and not history.filter.tests:
+                await pilot.press("slash", *"name:no", "enter")
+            if not await until_answered(pilot, action):
+                break
+            await back_to_the_dashboard(pilot, history)
+        await pilot.press("q")
+    assert app.crash is None, app.crash
+    assert app.return_code == 0
+
+
 def test_reasons_come_in_order() -> None:
     first, second = (require(lambda run, selection: False, reason) for reason in ("one", "two"))
     action = Action(
@@ -105,6 +217,13 @@ def test_reasons_come_in_order() -> None:
     assert action.why_unavailable(snapshot, nothing, read_only=False) == "one"  # type: ignore[arg-type]
     assert "read only" in action.why_unavailable(None, nothing, read_only=True)
     assert "still being read" in action.why_unavailable(None, nothing, read_only=False)
+
+
+def test_the_footer_shows_an_action_only_if_that_is_declared() -> None:
+    action = Action(
+        name="a", key="", label="a", title="A", help="", perform=lambda dashboard: None
+    )  # fmt: skip
+    assert not action.in_footer
 
 
 def test_names_and_keys_are_unique() -> None:

@@ -81,6 +81,19 @@ def _own_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", "/home/ada/.config")
 
 
+@pytest.fixture
+def snap_compare(snap_compare: Compare) -> Compare:
+    def compare(*arguments: Any, **options: Any) -> bool:
+        is_same = snap_compare(*arguments, **options)
+        assert is_same, (
+            "The screen changed. Compare both in snapshot_report.html. To accept the new one: "
+            "`.venv/bin/pytest tests/tui/test_app_snapshots.py --snapshot-update`."
+        )
+        return is_same
+
+    return compare
+
+
 def prune_two(made: RunFactory) -> None:
     move_to_trash(
         made.run, ["ckpt-300", "ckpt-400"], by="ada@trainhost", now=NOW - 90, update_state_file=True

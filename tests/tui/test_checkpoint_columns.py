@@ -128,11 +128,10 @@ def test_a_copied_row_has_all_that_is_known() -> None:
 
 
 @given(st.text(), st.text(), st.floats())
-def test_a_copied_row_is_one_line_of_nine_fields(
-    trigger: str, metric: str, saved_at: float
-) -> None:
+def test_a_copied_row_is_one_line(trigger: str, metric: str, saved_at: float) -> None:
     row = copied_row(ROOT, checkpoint(trigger=trigger, metrics={metric: 1.0}, saved_at=saved_at))
-    assert row.count("\t") == 8
+    copied = [column for column in checkpoint_columns.COLUMNS if column.copied is not None]
+    assert len(row.split("\t")) == len(copied)
     assert len(row.splitlines()) == 1
 
 
@@ -166,11 +165,12 @@ def test_sort_orders_come_round_to_the_order_of_the_history() -> None:
     for _ in range(len(sortable_columns()) + 1):
         order = next_order(order, 1)
         seen.append(order.column if order is not None else None)
-    names = ["step", "age", "size", "loss", "state", "name", "branch", "shards", "duration"]
+    names = list(sortable_columns())
+    assert names[:4] == ["step", "age", "size", "loss"]
     assert seen == [*names, None]
     back = next_order(None, -1)
     assert back is not None
-    assert back.column == "duration"
+    assert back.column == names[-1]
 
 
 def test_filters_match_columns_that_the_history_does_not_show() -> None:

@@ -38,7 +38,10 @@ def test_every_command_with_json_is_documented_and_no_other() -> None:
         if command is not None and any("--json" in option.opts for option in command.params)
     }
     named = {word.split()[0] for head in documented() for word in re.findall(r"`([^`]+)`", head)}
-    assert named == with_json
+    page = "docs/reference/json.md"
+    missing, other = sorted(with_json - named), sorted(named - with_json)
+    assert missing == [], f"Describe what these commands print in {page}: {', '.join(missing)}."
+    assert other == [], f"These have no --json; remove them from {page}: {', '.join(other)}."
 
 
 def test_every_documented_section_is_checked() -> None:

@@ -22,6 +22,7 @@ from tfckpt_trainer.catalog.retention.rules import Kept, RuleFields
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.cli import prune
+from tfckpt_tui.formats.policy_input import parse_policy, policy_texts
 from tfckpt_tui.services.report import list_checkpoints
 from tfckpt_tui.settings.config import Config, read_config
 
@@ -63,6 +64,37 @@ def made(tmp_path: Path) -> RunFactory:
     for step in (1, 2, 3, 4):
         factory.checkpoint(step, seconds_ago=7200)
     return factory
+
+
+@dataclass(frozen=True)
+class KeepNamesInTest(KeepInTest):
+    """Keeps the checkpoints with the names of a list; the list is one text."""
+
+    number: str  # type: ignore[assignment]
+
+    fields: ClassVar[RuleFields] = RuleFields(
+        key="keep_names_in_test",
+        metavar="NAMES",
+        help="Keep the checkpoints with these names.",
+        example="a,b",
+        value_type=str,
+    )
+
+    @classmethod
+    def from_value(cls, value: object) -> KeepNamesInTest:
+        return cls(str(value))
+
+    def check(self) -> None:
+        pass
+
+
+def test_the_dialog_takes_a_text_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "RULES", (*rules.RULES, KeepNamesInTest))
+    policy = parse_policy({"keep_names_in_test": " ckpt-100, ckpt-200 ", "keep_last": "1,000"})
+    assert policy.values["keep_names_in_test"] == "ckpt-100, ckpt-200"
+    assert policy.values["keep_last"] == 1000
+    assert policy_texts(policy)["keep_names_in_test"] == "ckpt-100, ckpt-200"
+    assert parse_policy({"keep_names_in_test": " "}).is_empty
 
 
 def set_retention(run: RunDirectory, **section: object) -> None:
@@ -160,16 +192,22 @@ def test_every_rule_has_a_key_that_other_versions_recognize(rule: type[rules.Rul
     assert rule.fields.help.startswith("Keep ")
 
 
+@pytest.mark.parametrize("rule", rules.RULES)
+def test_the_docstring_of_policies_describes_every_rule(rule: type[rules.Rule]) -> None:
+    assert f" {rule.fields.key}: " in (Policy.__doc__ or ""), "Add it to Args of `Policy`."
+
+
 def test_a_policy_is_written_as_it_is_read() -> None:
     policy = Policy(keep_last=5, keep_every_hours=6, keep_best=["loss:min:3", "accuracy:max:1"])
     assert str(policy) == (
         "keep the last 5, one every 6 h, the best 3 by min loss, the best 1 by max accuracy"
     )
-    assert policy.values == {
+    values = {
         "keep_last": 5,
         "keep_every_steps": None,
         "keep_every_hours": 6.0,
         "keep_best": ["loss:min:3", "accuracy:max:1"],
     }
+    assert {key: policy.values[key] for key in values} == values
     assert Policy(**policy.values) == policy
     assert "keep_last=5" in repr(policy)

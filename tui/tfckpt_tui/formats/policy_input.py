@@ -39,11 +39,13 @@ def policy_texts(policy: Policy) -> dict[str, str]:
 def _parse(field: RuleFields, text: str) -> Any:
     if field.repeats:
         return [part.strip() for part in text.split(",") if part.strip()]
-    digits = text.strip().replace(",", "")
-    if not digits:
+    typed = text.strip()
+    if field.value_type is not str:
+        typed = typed.replace(",", "")
+    if not typed:
         return None
     try:
-        return field.value_type(digits)
+        return field.value_type(typed)
     except ValueError:
         what = "a whole number above 0" if field.value_type is int else "a number above 0"
         raise UsageError(f"{text.strip()!r} is not {what} ({field.title}).") from None

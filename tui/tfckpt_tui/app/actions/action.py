@@ -75,7 +75,7 @@ class Action:
         changes_run: Whether `--read-only` disables it.
         applies_to_marked: Whether it applies to the marked checkpoints, if there are any.
         before_first_snapshot: Whether it works while the run directory is still being read.
-        in_footer: Whether the footer shows it.
+        in_footer: Whether the footer shows it when it is available. The footer has little room.
         at_footer_end: Whether it stands at the right end of the footer, which is never left out.
         opens_input: Whether it opens an input line; that receives the characters typed next.
         needed_when: When the footer shows it first, whether or not it shows it otherwise.
@@ -93,7 +93,7 @@ class Action:
     changes_run: bool = False
     applies_to_marked: bool = False
     before_first_snapshot: bool = False
-    in_footer: bool = True
+    in_footer: bool = False
     at_footer_end: bool = False
     opens_input: bool = False
     needed_when: Predicate | None = None

@@ -116,6 +116,11 @@ def _selected_or_marked(run: RunSnapshot, selection: Selection) -> Reason:
     return _why_unselected(run, selection, is_made=bool(selection.all))
 
 
+def _shown(run: RunSnapshot, selection: Selection) -> str:
+    is_made = selection.selected is not None or bool(run.checkpoints and selection.unsupported)
+    return _why_unselected(run, selection, is_made=is_made)
+
+
 _TRAINER = require(
     lambda run, selection: run.trainer_answers,
     "No trainer answers. This action needs a running trainer.",
@@ -147,6 +152,7 @@ ACTIONS = (
         command="save",
         requires=(_TRAINER,),
         changes_run=True,
+        in_footer=True,
     ),
     Action(
         name="restore",
@@ -160,6 +166,7 @@ ACTIONS = (
         command="restore",
         requires=(_can_restore, _CHECKPOINTS),
         changes_run=True,
+        in_footer=True,
         other_label=("resume", _has_ended),
     ),
     Action(
@@ -174,6 +181,7 @@ ACTIONS = (
         requires=(_CHECKPOINTS,),
         changes_run=True,
         applies_to_marked=True,
+        in_footer=True,
     ),
     Action(
         name="undo",
@@ -185,6 +193,7 @@ ACTIONS = (
         command="undo",
         requires=(require(lambda run, selection: bool(run.trash), "The trash is empty."),),
         changes_run=True,
+        in_footer=True,
     ),
     Action(
         name="pin",
@@ -198,6 +207,7 @@ ACTIONS = (
         requires=(_selected_or_marked,),
         changes_run=True,
         applies_to_marked=True,
+        in_footer=True,
         other_label=(
             "unpin",
             lambda run, selection: bool(selection.all) and all(c.pinned for c in selection.all),
@@ -213,6 +223,7 @@ ACTIONS = (
         perform=views.open_checkpoint,
         command="inspect",
         requires=(_selected,),
+        in_footer=True,
     ),
     Action(
         name="verify",
@@ -226,6 +237,7 @@ ACTIONS = (
         command="verify",
         requires=(_selected_or_marked, _can_verify),
         applies_to_marked=True,
+        in_footer=True,
     ),
     Action(
         name="mark",
@@ -236,7 +248,6 @@ ACTIONS = (
         "checkpoints can be compared. Esc unmarks all.",
         perform=lambda dashboard: dashboard.mark(),
         requires=(_selected,),
-        in_footer=False,
     ),
     Action(
         name="mark-all",
@@ -246,7 +257,6 @@ ACTIONS = (
         help="Marks all checkpoints that match the filter. Press the key again to unmark all.",
         perform=lambda dashboard: dashboard.mark_all(),
         requires=(_selected,),
-        in_footer=False,
     ),
     Action(
         name="compare",
@@ -264,6 +274,7 @@ ACTIONS = (
                 "There is only one checkpoint. Comparing needs two.",
             ),
         ),
+        in_footer=True,
     ),
     Action(
         name="export",
@@ -276,6 +287,7 @@ ACTIONS = (
         command="export",
         requires=(_selected, _can_export),
         changes_run=True,
+        in_footer=True,
     ),
     Action(
         name="pause",
@@ -293,6 +305,7 @@ ACTIONS = (
             ),
         ),
         changes_run=True,
+        in_footer=True,
         other_label=("resume", lambda run, selection: run.state is RunState.PAUSED),
     ),
     Action(
@@ -306,6 +319,7 @@ ACTIONS = (
         command="stop",
         requires=(_can_stop,),
         changes_run=True,
+        in_footer=True,
         other_label=("cancel", _has_waiting_job),
         needed_when=_has_waiting_job,
     ),
@@ -320,7 +334,6 @@ ACTIONS = (
         command="stop",
         requires=(_can_force_stop,),
         changes_run=True,
-        in_footer=False,
         needed_when=_answers_no_command,
     ),
     Action(
@@ -344,6 +357,7 @@ ACTIONS = (
             ),
         ),
         changes_run=True,
+        in_footer=True,
         needed_when=_can_launch_again,
     ),
     Action(
@@ -355,6 +369,7 @@ ACTIONS = (
         "command that forwards its port.",
         perform=views.open_tensorboard,
         command="tensorboard",
+        in_footer=True,
     ),
     Action(
         name="logs",
@@ -365,6 +380,7 @@ ACTIONS = (
         perform=views.open_logs,
         command="logs",
         before_first_snapshot=True,
+        in_footer=True,
     ),
     Action(
         name="diagnostics",
@@ -381,6 +397,7 @@ ACTIONS = (
                 "There are no alerts and no diagnostics.",
             ),
         ),
+        in_footer=True,
     ),
     Action(
         name="worker",
@@ -395,7 +412,6 @@ ACTIONS = (
         requires=(
             require(lambda run, selection: bool(run.workers), "No worker has written a heartbeat."),
         ),
-        in_footer=False,
     ),
     Action(
         name="charts",
@@ -408,7 +424,6 @@ ACTIONS = (
         requires=(
             require(lambda run, selection: bool(run.points), "There are no measurements yet."),
         ),
-        in_footer=False,
     ),
     Action(
         name="events",
@@ -419,6 +434,7 @@ ACTIONS = (
         "full and, for a lost worker, the last lines of its log.",
         perform=views.open_event_log,
         command="journal",
+        in_footer=True,
     ),
     Action(
         name="trash",
@@ -428,7 +444,6 @@ ACTIONS = (
         help="Lists the prunes that can be undone. u undoes one, E deletes everything permanently.",
         perform=views.open_trash,
         command="trash",
-        in_footer=False,
     ),
     Action(
         name="filter",
@@ -439,7 +454,6 @@ ACTIONS = (
         "esc clears it.",
         perform=lambda dashboard: dashboard.open_filter(),
         opens_input=True,
-        in_footer=False,
     ),
     Action(
         name="sort",
@@ -448,7 +462,7 @@ ACTIONS = (
         title="Sort by the next column",
         help="After the last column, the checkpoints are listed by branch again.",
         perform=lambda dashboard: dashboard.sort_by_column(1),
-        in_footer=False,
+        requires=(_shown,),
     ),
     Action(
         name="sort-back",
@@ -457,7 +471,7 @@ ACTIONS = (
         title="Sort by the previous column",
         help="Goes through the columns in the other direction.",
         perform=lambda dashboard: dashboard.sort_by_column(-1),
-        in_footer=False,
+        requires=(_shown,),
     ),
     Action(
         name="turn-order",
@@ -466,7 +480,7 @@ ACTIONS = (
         title="Reverse the sort order",
         help="Switches between largest first and smallest first.",
         perform=lambda dashboard: dashboard.reverse_sort_order(),
-        in_footer=False,
+        requires=(_shown,),
     ),
     Action(
         name="copy",
@@ -478,7 +492,6 @@ ACTIONS = (
         perform=lambda dashboard: dashboard.copy_paths(),
         requires=(_selected_or_marked,),
         applies_to_marked=True,
-        in_footer=False,
     ),
     Action(
         name="copy-row",
@@ -489,7 +502,6 @@ ACTIONS = (
         perform=lambda dashboard: dashboard.copy_rows(),
         requires=(_selected_or_marked,),
         applies_to_marked=True,
-        in_footer=False,
     ),
     Action(
         name="palette",
@@ -500,7 +512,6 @@ ACTIONS = (
         "a step. ctrl+p opens the same palette.",
         perform=lambda dashboard: dashboard.app.action_command_palette(),
         before_first_snapshot=True,
-        in_footer=False,
     ),
     Action(
         name="settings",
@@ -511,7 +522,6 @@ ACTIONS = (
         perform=views.open_settings,
         command="config",
         before_first_snapshot=True,
-        in_footer=False,
     ),
     Action(
         name="help",
@@ -521,6 +531,7 @@ ACTIONS = (
         help="Lists the keys that work now, and explains states and colours.",
         perform=views.open_help,
         before_first_snapshot=True,
+        in_footer=True,
         at_footer_end=True,
     ),
     Action(
@@ -531,6 +542,7 @@ ACTIONS = (
         help="Closes the app. `tfckpt-tui attach RUN` opens it again.",
         perform=lambda dashboard: dashboard.app.exit(0),
         before_first_snapshot=True,
+        in_footer=True,
         at_footer_end=True,
     ),
 )

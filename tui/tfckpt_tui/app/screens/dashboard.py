@@ -292,8 +292,10 @@ class DashboardScreen(Screen[None]):
         self.panes.history.sort_next(places)
 
     def reverse_sort_order(self) -> None:
-        """Reverses the sort order."""
-        self.panes.history.reverse_order()
+        """Reverses the sort order, or says that there is none."""
+        if not self.panes.history.reverse_order():
+            unsorted = "The checkpoints are listed by branch. Sort them by a column first."
+            self.notify(unsorted, title="Not now: reverse", severity="warning", markup=False)
 
     def copy_paths(self) -> None:
         """Copies the paths of the selected or marked checkpoints."""

@@ -115,11 +115,13 @@ class History(ListPane):
             self._order = clicked_order(self._order, column)
             self._choose_rows()
 
-    def reverse_order(self) -> None:
-        """Reverses the sort order."""
-        if self._order is not None:
-            self._order = replace(self._order, descending=not self._order.descending)
-            self._choose_rows()
+    def reverse_order(self) -> bool:
+        """Reverses the sort order; returns whether there is one."""
+        if self._order is None:
+            return False
+        self._order = replace(self._order, descending=not self._order.descending)
+        self._choose_rows()
+        return True
 
     def go_to_step(self, step: int) -> None:
         """Moves the cursor to the newest checkpoint whose step is nearest to `step`."""
