@@ -116,7 +116,7 @@ def _selected_or_marked(run: RunSnapshot, selection: Selection) -> Reason:
     return _why_unselected(run, selection, is_made=bool(selection.all))
 
 
-def _shown(run: RunSnapshot, selection: Selection) -> str:
+def _shown(run: RunSnapshot, selection: Selection) -> Reason:
     is_made = selection.selected is not None or bool(run.checkpoints and selection.unsupported)
     return _why_unselected(run, selection, is_made=is_made)
 
