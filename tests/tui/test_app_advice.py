@@ -55,6 +55,7 @@ SPELLED_OUT = {"command_or_key", "only_command", "add_argument", "join"}
 """Functions whose arguments are options for the command line alone."""
 
 NOT_IN_THE_APP = {
+    "bundle/deriving": "average and edit",
     "bundle/exchange": "takes tensors out, and puts them in",
     "cluster/slurm.py": "errors of the training script",
     "examples": "training scripts",

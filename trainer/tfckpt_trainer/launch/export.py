@@ -14,7 +14,7 @@ from pathlib import Path
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.errors import LaunchError, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.launch.logs import ERROR_LINES, last_lines, open_log
-from tfckpt_trainer.launch.workers import signal_group
+from tfckpt_trainer.launch.workers import hold_signals, signal_group
 from tfckpt_trainer.rundir.documents import load_if_exists, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.export import (
@@ -138,24 +138,15 @@ def _run(
     }
     run.create()
     log = run.logs_directory / "export.log"
-    with open_log(log, 0, script.command) as output:
-        try:
-            process = subprocess.Popen(
-                list(script.command),
-                cwd=script.working_directory,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise LaunchError(f"The command cannot be run: {error}.") from None
+    process = None
     try:
+        with hold_signals():
+            process = _start(script, environment, log)
         _wait(process, log)
     finally:
-        signal_group(process.pid, signal.SIGKILL)
-        process.wait()
+        if process is not None:
+            signal_group(process.pid, signal.SIGKILL)
+            process.wait()
     report = load_if_exists(directory / f"report-{request.phase.value}.json", ExportReport)
     if report is None:
         lines = last_lines(log, ERROR_LINES) or ["nothing"]
@@ -167,6 +158,22 @@ def _run(
     if report.problem:
         raise TfckptError(f"{report.problem} See {log}.")
     return report
+
+
+def _start(script: Script, environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    with open_log(log, 0, script.command) as output:
+        try:
+            return subprocess.Popen(
+                list(script.command),
+                cwd=script.working_directory,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise LaunchError(f"The command cannot be run: {error}.") from None
 
 
 def _wait(process: subprocess.Popen[bytes], log: Path) -> None:

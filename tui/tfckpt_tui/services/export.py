@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.launch.export import Exported, Script, export
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -97,7 +98,10 @@ def export_checkpoint(
     script = script_of(run, command)
     place = target_for(target, form) if target else default_target(run, checkpoint, form)
     if place.parent.is_dir() and not os.access(place.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"{place.parent} cannot be written; choose another path with --to.")
+        raise UsageError(
+            f"{place.parent} cannot be written.",
+            Advice(("Choose another path with --to.",), ("Choose another path.",)),
+        )
     done = export(run, script, checkpoint, form, place, on_progress=on_progress)
     warning = log_event(
         run,

@@ -6,12 +6,12 @@ matched with both at once would find weights by `optimizer/*`.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.writing.object_graph_builder import variable_path
 from tfckpt_trainer.errors import UsageError
@@ -89,8 +89,7 @@ def unknown_tensor(
         what: What was looked for.
     """
     near = nearest_path(variables, text)
-    place = f"{shlex.quote(str(prefix.parent))} {shlex.quote(prefix.name)}"
     return UsageError(
-        f"{prefix.name} has no {what} {text!r}.{f' Did you mean {near}?' if near else ''} "
-        f"List its tensors with `tfckpt-tui inspect {place}`."
+        f"{prefix.name} has no {what} {text!r}.{f' Did you mean {near}?' if near else ''}",
+        only_command("List its tensors with ", "inspect", prefix.parent, prefix.name),
     )
