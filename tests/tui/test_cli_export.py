@@ -120,7 +120,7 @@ def test_a_target_that_cannot_be_written_is_said_before_the_script_is_started(tm
     with small_tmpfs(tmp_path / "disk") as disk:
         make_read_only(disk)
         done = tfckpt("export", tmp_path, "1", "--to", disk / "m.keras", "--", sys.executable)
-    words = f"{disk} cannot be written; choose another path with --to."
+    words = f"{disk} cannot be written. Choose another path with --to."
     assert (done.returncode, done.stderr) == (2, f"tfckpt-tui: {words}\n")
 
 
