@@ -27,6 +27,14 @@ def normal(output: str, directory: Path) -> list[str]:
     return [line.rstrip() for line in output.splitlines()]
 
 
+def test_lines_that_differ_only_in_a_time_are_not_written_anew() -> None:
+    before = "step   400\nsaved  2026-11-22 12:25:08\nsize   4 KB\n"
+    now = "step   400\nbranch 0\nsaved  2026-11-23 01:02:03\nsize   5 KB\n"
+    assert load_tool("make_session").with_times_of(before, now) == (
+        "step   400\nbranch 0\nsaved  2026-11-22 12:25:08\nsize   5 KB\n"
+    )
+
+
 @pytest.mark.tensorflow
 def test_the_session_in_the_readme_is_what_the_commands_print(tmp_path: Path) -> None:
     module = load_tool("make_session")

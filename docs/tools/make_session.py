@@ -19,6 +19,7 @@ from pathlib import Path
 
 README = Path(__file__).parents[2] / "README.md"
 _BLOCK = re.compile(r"```console\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)```", re.DOTALL)
+_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
 _TRAINING = """
 import keras
@@ -91,6 +92,12 @@ def session(text: str, directory: Path) -> Iterator[tuple[str, str, str]]:
         yield match["command"], match["output"], ended.stdout
 
 
+def with_times_of(before: str, now: str) -> str:
+    """Returns what is printed now; lines that differ only in a time stay as they were before."""
+    known = {_TIME.sub("", line): line for line in before.splitlines()}
+    return "".join(f"{known.get(_TIME.sub('', line), line)}\n" for line in now.splitlines())
+
+
 def main() -> None:
     """Writes the outputs into the README."""
     text = README.read_text()
@@ -98,7 +105,7 @@ def main() -> None:
         directory = Path(place).resolve()
         prepare(directory)
         for command, before, now in session(text, directory):
-            now = now.replace(f"{directory}/", "")
+            now = with_times_of(before, now.replace(f"{directory}/", ""))
             text = text.replace(
                 f"```console\n$ {command}\n{before}```", f"```console\n$ {command}\n{now}```"
             )

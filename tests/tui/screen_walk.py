@@ -45,7 +45,9 @@ from tfckpt_tui.app.dialogs.batch_job import CancelJobDialog, SubmitJobDialog
 from tfckpt_tui.app.dialogs.delete import DeleteForGoodDialog
 from tfckpt_tui.app.dialogs.force_stop import ForceStopDialog
 from tfckpt_tui.app.dialogs.foreign_trainer import BesideTrainerDialog
+from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.screens.track import TrackScreen
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.run.dashboard_panes import DashboardPanes
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -248,6 +250,17 @@ class Look:
         if self._pilot.app.theme != theme:
             self._pilot.app.theme = theme
             await self._pilot.pause()
+
+
+def key_problems(screen: Screen[Any]) -> list[str]:
+    """Returns the keys of a full screen that a pane takes while it has the focus."""
+    found = set()
+    own = screen._bindings.key_to_bindings if isinstance(screen, Page) else {}
+    for pane in screen.focus_chain:
+        if isinstance(pane, ListPane):
+            taken = pane._bindings.key_to_bindings.keys() & own.keys()
+            found |= {(key, pane) for key in taken if not any(one.priority for one in own[key])}
+    return [f"{key} is taken by {pane}" for key, pane in sorted(found, key=str)]
 
 
 def _layout_and_colour(screen: Screen[Any]) -> list[str]:
