@@ -39,6 +39,12 @@ def test_every_link_leads_somewhere(page, link):
     assert not anchor or anchor in anchors(target)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_link_with_the_name_of_a_file_leads_to_that_file(page):
+    found = re.findall(r"\[`?([\w./-]+\.(?:py|md|yaml)|[\w/]+/)`?\]\(([^)\s]+)\)", page.read_text())
+    assert [text for text, link in found if Path(link).name != Path(text).name] == []
+
+
 def test_every_page_is_in_the_navigation():
     listed = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
     assert listed == {"index.md"} | {
