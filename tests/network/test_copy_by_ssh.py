@@ -230,7 +230,7 @@ status=$?
     said = tool("copy", run, name, f"far:{place}")
     assert said.code == 1, said
     assert "The connection to far was lost" in said.words
-    assert f"go on with `tfckpt-tui copy {run} {name}" in said.words
+    assert f"continue with `tfckpt-tui copy {run} {name}" in said.words
     assert names(place) == set()
     again = tool("copy", run, name, f"far:{place}", "--json")
     assert again.code == 0, again
@@ -348,7 +348,7 @@ def test_ctrl_c_ends_everything_and_says_how_to_go_on(host, run, place):
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors == (
-        "tfckpt-tui: Interrupted. Go on with "
+        "tfckpt-tui: Interrupted. Continue with "
         f"`tfckpt-tui copy {run} {name} {shlex.quote(f'far:{place}')}`.\n"
     )
     wait_until(lambda: not connections(host), 20, "the end of the connections")

@@ -117,7 +117,7 @@ def test_what_is_not_averaged_and_batch_normalization_are_said(tool, tmp_path):
     assert said.data.startswith("swa: 2 variables averaged, ")
     assert "Taken from ckpt-2: step.\n" in said.words
     assert (
-        "Batch normalization needs a pass over training data, which sets model/moving_mean anew.\n"
+        "Batch normalization needs a pass over training data, which recomputes model/moving_mean.\n"
     ) in said.words
     assert value(tmp_path / "swa", key_of("model/w")) == [0.0, 2.0, 4.0, 6.0]
     assert value(tmp_path / "swa", key_of("step"), "<i8") == [2]

@@ -33,7 +33,7 @@ _MEANINGS = {
     ExitCode.PROBLEM: "a problem was found, or the action failed",
     ExitCode.USAGE: "usage error: no such directory, step or option",
     ExitCode.NO_TRAINER: "no trainer answers",
-    ExitCode.REFUSED: "refused: something would be lost, or nobody confirmed it",
+    ExitCode.REFUSED: "refused: something would be lost, or the action was not confirmed",
     ExitCode.RESTART_WORKERS: "only from a worker: another worker was lost, restart all workers",
     ExitCode.INTERRUPTED: "interrupted with ctrl+c",
     ExitCode.PREEMPTED: "preempted: the run saved a checkpoint after SIGTERM",

@@ -20,7 +20,7 @@ class LaunchOptions(Document, frozen=True, kw_only=True):
         pause_seconds: Pause before the first restart; it doubles with each further one.
         grace_seconds: Time for workers to save and exit when they are asked to stop.
         start_timeout: Time limit for a worker's first heartbeat, once others have one.
-        peer_seconds: Longest failure of the network between workers that costs no restart.
+        peer_seconds: Longest network failure between workers that costs no restart.
         ports: Fixed ports of TensorFlow's cluster, one per process; empty to use free ones.
         standby: Whether to keep a standby process that has imported TensorFlow, for fast restarts.
         hang_seconds: Time without a step, while all train, after which all workers are restarted;

@@ -104,7 +104,7 @@ def print_result(result: CheckResult) -> None:
         print_line("The input was not compared: the script reads it without TrainingRun.")
     if result.exact and result.gpu_order_varies:
         print_line(
-            "On a GPU, this is no proof for other runs: call "
+            "On a GPU, other runs may still differ: call "
             "tf.config.experimental.enable_op_determinism() at the start of the script, and check "
             "again."
         )

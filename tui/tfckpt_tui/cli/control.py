@@ -90,8 +90,7 @@ def restore(
 ) -> None:
     """Restore a checkpoint in place. No process restarts, and all checkpoints are kept.
 
-    A run that has ended has no trainer to do it; choose the checkpoint with --next-start, and
-    launch the run.
+    If the run has ended, choose the checkpoint with --next-start, and launch the run.
     """
     if (step is None) == (name is None):
         raise click.UsageError("Give either --step or --name.")

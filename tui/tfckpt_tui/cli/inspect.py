@@ -124,8 +124,8 @@ def compare(
     """Show what changed from checkpoint A to checkpoint B; each is a name or a step.
 
     Without --norms and --histogram only the indexes are read, which is fast for any size. Put
-    --histogram last, so that A or B is not taken for its tensor. Exits 1 if one of them
-    cannot be restored, or if a tensor is damaged or cannot be read.
+    --histogram last, so that A or B is not taken for its tensor. Exits 1 if A or B cannot be
+    restored, or if a tensor is damaged or cannot be read.
     """
     found = compare_checkpoints(run, *look_up_all(run, [before, after]))
     measured, unread = None, dict[str, str]()

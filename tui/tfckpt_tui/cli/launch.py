@@ -65,7 +65,7 @@ _SLURM_OPTIONS = (
         default="1",
         show_default=True,
         metavar="N[-M]",
-        help="Nodes of the job; with a range, training goes on with those that are left.",
+        help="Nodes of the job; with a range, training continues with those that remain.",
     ),
     click.option(
         "--tasks-per-node",
@@ -190,7 +190,7 @@ def demo(
     type=click.FloatRange(min=1),
     default=10.0,
     show_default=True,
-    help="Longest failure of the network between workers that costs no restart, at most 20.",
+    help="Longest network failure between workers that costs no restart, at most 20.",
 )
 @click.option(
     "--start-seconds",

@@ -23,7 +23,9 @@ from tfckpt_tui.services.report import Json
     help="Address to listen on; loopback by default. On 0.0.0.0 other machines can see all data.",
 )
 @click.option(
-    "--with-run", is_flag=True, help="Stop TensorBoard when the run ends; by default it goes on."
+    "--with-run",
+    is_flag=True,
+    help="Stop TensorBoard when the run ends; by default it keeps running.",
 )
 @click.option("--stop", "stopping", is_flag=True, help="Stop the TensorBoard of this run.")
 @click.option(

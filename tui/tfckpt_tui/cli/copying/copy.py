@@ -36,7 +36,7 @@ from tfckpt_tui.services.request import FrontEnd
     "--ssh",
     "on_host",
     metavar="HOST:PATH",
-    help="Copy to this directory of another host; then there is no DEST.",
+    help="Copy to this directory of another host; in place of DEST.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be copied, and change nothing.")
 @JsonOption
@@ -54,8 +54,7 @@ def copy(
 
     CKPT is a name or a step; by default the newest checkpoint that can be restored. DEST is a
     directory or, as for scp, HOST:PATH. The copies have all that a restore needs, and are verified
-    at DEST before they get their names. If a copy is cut off, the same command goes on where it
-    ended.
+    at DEST before they get their names. If a copy is interrupted, the same command continues it.
     """
     names, place = _named(run, words, on_host)
     chosen = look_up_all(run, names or [None])
@@ -71,9 +70,11 @@ def copy(
             dry_run=dry_run,
         )
     except CutCopyError as error:
-        raise CutCopyError(f"{error}, and go on with `{_command(run, words, on_host)}`.") from error
+        raise CutCopyError(
+            f"{error}, and continue with `{_command(run, words, on_host)}`."
+        ) from error
     except KeyboardInterrupt:
-        interrupted = TfckptError(f"Interrupted. Go on with `{_command(run, words, on_host)}`.")
+        interrupted = TfckptError(f"Interrupted. Continue with `{_command(run, words, on_host)}`.")
         interrupted.exit_code = ExitCode.INTERRUPTED
         raise interrupted from None
     finally:

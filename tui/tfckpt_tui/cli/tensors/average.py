@@ -44,7 +44,7 @@ _MOST_NAMED = 3
     "--ema",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     metavar="DECAY",
-    help="Exponential moving average with this decay, such as 0.999, from the oldest on.",
+    help="Exponential moving average with this decay, such as 0.999, starting with the oldest.",
 )
 @click.option("--name", metavar="NAME", help="The new checkpoint. By default average-STEP.")
 @JsonOption
@@ -60,8 +60,8 @@ def average(
     """Average the variables of checkpoints into a new one (stochastic weight averaging).
 
     CKPT is a name or a step. Floating-point variables are averaged in double precision; all
-    others are those of the newest checkpoint. The new checkpoint is verified. A start does not
-    resume from it before it was restored.
+    others are taken from the newest checkpoint. The new checkpoint is verified. A start resumes
+    from it only after it was restored.
     """
     if weights is not None and ema is not None:
         raise click.UsageError("Give either --weights or --ema.")
@@ -114,7 +114,7 @@ def _print(run: RunDirectory, plan: AveragePlan, record: CheckpointRecord, warni
     if plan.batch_statistics:
         names = _named(plan.batch_statistics)
         print_message(
-            f"Batch normalization needs a pass over training data, which sets {names} anew."
+            f"Batch normalization needs a pass over training data, which recomputes {names}."
         )
     print_message(
         "To keep it from being pruned, run "

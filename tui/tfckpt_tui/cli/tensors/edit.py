@@ -88,7 +88,8 @@ def edit(
     """Rename, drop, cast and copy tensors of a checkpoint, into a new checkpoint.
 
     CKPT is a name or a step; it stays as it is. TENSOR is a path or name as `inspect` shows it.
-    All names are those before the edit: copies and casts are done first, then drops, then renames.
+    Names refer to the checkpoint before the edit. Copies and casts are done first, then drops,
+    then renames.
     """
     changes = Changes([_copy(run, *one) for one in copies], casts, drops, renames)
     plan = plan_edit(run, look_up(run, checkpoint), changes, name)

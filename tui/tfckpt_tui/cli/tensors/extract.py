@@ -115,7 +115,7 @@ def extract(
     type=(DirectoryPath(), CHECKPOINT),
     shell_complete=complete_other_run,
     metavar="RUN CKPT",
-    help="Take names, types, object graph, and what FILE lacks from this checkpoint.",
+    help="Take names, types, the object graph and missing tensors from this checkpoint.",
 )
 @click.option(
     "--by-name",
@@ -126,7 +126,7 @@ def extract(
     "--shard-size",
     type=click.IntRange(min=1),
     metavar="MB",
-    help="Begin a new data file after this many megabytes.",
+    help="Start a new data file after this many megabytes.",
 )
 @JsonOption
 def convert(
@@ -140,9 +140,9 @@ def convert(
 ) -> int:
     """Write a TensorFlow checkpoint from an npz or a safetensors file.
 
-    The new checkpoint is CKPT in directory RUN. With --like, it restores whatever that checkpoint
-    restores, such as a Keras model with its optimizer. Without, names such as net/kernel become
-    paths of objects: `tf.train.Checkpoint(net=net)` restores net.kernel.
+    The new checkpoint is CKPT in directory RUN. With --like, it restores the same objects as
+    that checkpoint, such as a Keras model with its optimizer. Without, names such as net/kernel
+    become paths of objects: `tf.train.Checkpoint(net=net)` restores net.kernel.
     """
     if like is not None and by_name:
         raise click.UsageError("Give either --like or --by-name.")

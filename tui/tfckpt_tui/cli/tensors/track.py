@@ -30,8 +30,8 @@ def track(run: RunDirectory, tensor: str, as_csv: bool, as_json: bool) -> int:
     """Show norm, mean and update ratio of a tensor over all checkpoints, oldest first.
 
     TENSOR is a path or name as `inspect` shows it. The update ratio is the norm of the change
-    since the nearest ancestor, divided by the norm there. Exits 1 if a checkpoint does not
-    have the tensor, or if it cannot be read.
+    since the nearest ancestor, divided by the norm at that ancestor. Exits 1 if a checkpoint
+    does not have the tensor, or if it cannot be read.
     """
     if as_csv and as_json:
         raise click.UsageError("Give either --csv or --json.")
