@@ -104,5 +104,5 @@ def test_the_tutorial_of_several_workers_goes_on_with_the_library(tmp_path):
         if "Another program saved ckpt-3" in entry.message
     ]
     assert len(adopted) == 1
-    assert "step 3 from its name; optimizer begins anew" in adopted[0]
+    assert "step 3 from its name; optimizer starts over" in adopted[0]
     assert "not adopted: epoch, step_in_epoch" in adopted[0]

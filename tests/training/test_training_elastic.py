@@ -40,5 +40,5 @@ def test_the_shared_state_comes_back_exactly_and_what_begins_anew_is_said(tmp_pa
         assert second.wait() == [0] * after[1], second.output()
     entry = [e for e in read_entries(run.run) if e.kind.value == "restore"][-1]
     assert len(entry.details["notes"]) == after[1]
-    assert all("start anew" in note for note in entry.details["notes"])
-    assert "Input position and random state start anew because" in entry.message
+    assert all("start over" in note for note in entry.details["notes"])
+    assert "Input position and random state start over because" in entry.message

@@ -78,7 +78,7 @@ def messages(tmp_path_factory):
         ("arguments", "Pass one without, such as functools.partial(function, argument)."),
         ("optional context", "taken"),
         ("targets beside", "Yield (x, y) or (x, y, sample_weight) from x instead."),
-        ("weights beside", "sample_weight is given beside a"),
+        ("weights beside", "sample_weight is given together with a"),
         ("directory", "y is the text 'runs/first'. Pass run_dir='runs/first'."),
         ("both weights", "at the same time"),
         ("lengths", "Make sure all arrays contain the same number of samples."),

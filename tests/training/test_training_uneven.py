@@ -152,7 +152,7 @@ def test_the_run_goes_on_without_a_worker_whose_dataset_has_ended(tmp_path):
     assert [worker[7]["seen"] for worker in workers] == steps
     messages = [e.message for e in read_entries(RunDirectory(tmp_path / "run"))]
     assert (
-        "The dataset of worker 0 has ended after 3 steps. Worker 1 has more. The run goes on "
+        "The dataset of worker 0 has ended after 3 steps. Worker 1 has more. The run continues "
         "with the workers that have more."
     ) in messages
     assert messages[-1] == "Finished after step 7."

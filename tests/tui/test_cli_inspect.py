@@ -719,7 +719,7 @@ def test_bisect_within_a_part_of_the_row(tool: Tool, tmp_path: Path) -> None:
     assert {probe["name"] for probe in said.json["checks"]} == {"ckpt-4", "ckpt-7"}
     said = tool("bisect", tmp_path, "--finite", "--from", "7", "--to", "4")
     assert said.code == 2
-    assert "ckpt-7 is no ancestor of ckpt-4" in said.words
+    assert "ckpt-7 is not an ancestor of ckpt-4" in said.words
 
 
 def checked_by(root: Path, script: str) -> list[object]:
@@ -743,7 +743,7 @@ def test_bisect_follows_the_branch_on_which_its_end_was_reached(
     said = tool("bisect", tmp_path, *words, "--", "true")
     assert (said.code, said.data.splitlines()[0]) == (0, row)
     said = tool("bisect", tmp_path, "--from", "500", "--", "true")
-    assert "ckpt-500 is no ancestor of ckpt-b1-400" in said.words
+    assert "ckpt-500 is not an ancestor of ckpt-b1-400" in said.words
 
 
 def test_json_of_bisect_is_as_documented(tool: Tool, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ BY = "supervisor"
 
 
 class Reporter:
-    """Writes the heartbeat, the journal and the log of a supervisor.
+    """Writes the heartbeat, the event log and the log of a supervisor.
 
     A full or failing disk must not end training: an entry that cannot be written is dropped, and
     the next heartbeat is tried again.
@@ -70,7 +70,7 @@ class Reporter:
         entry = JournalEntry(
             at=time.time(), kind=kind, message=message, by=BY, details=details or {}
         )
-        self._try(lambda: write_entry(self._run, entry), "the journal")
+        self._try(lambda: write_entry(self._run, entry), "the event log")
 
     def beat_if_due(self) -> None:
         """Writes a heartbeat if the last one is old enough."""

@@ -83,7 +83,7 @@ def stop_supervisor(
     Args:
         run: The run directory.
         timeout: Seconds that supervisor and workers have to save and exit.
-        by: Who asks, for the journal.
+        by: Who asks, for the event log.
         on_warning: Called if the end cannot be written to the disk.
 
     Returns:

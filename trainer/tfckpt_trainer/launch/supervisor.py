@@ -1,7 +1,7 @@
 """The supervisor: starts the workers of a run, and restarts all of them when one dies.
 
 It runs detached from any terminal: `python -m tfckpt_trainer.launch.supervisor RUN`. It reports
-in `status/supervisor.json`, in the journal and in `logs/supervisor.log`.
+in `status/supervisor.json`, in the event log and in `logs/supervisor.log`.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ class Supervisor:
         )
 
     def _end(self, decision: Decision, *, told: bool = False) -> Decision:
-        """Reports the end; in the journal only if the workers have not done so."""
+        """Reports the end; in the event log only if the workers have not done so."""
         if decision.next is Next.FAIL or not told:
             self._report.note(_KINDS[decision.next], decision.reason)
         self._report.enter(_STATES[decision.next], decision.reason)

@@ -136,7 +136,7 @@ def checkpoints_to_bisect(
         last: Name or step of the last one. By default, the one from which a start continues.
 
     Raises:
-        UsageError: One does not exist or is being written, or the first is no ancestor.
+        UsageError: One does not exist or is being written, or the first is not an ancestor.
     """
     complete = [checkpoint for checkpoint in checkpoints if can_be_verified(checkpoint)]
     end = _verifiable(checkpoints, last) if last is not None else find_checkpoint(complete, None)
@@ -146,7 +146,7 @@ def checkpoints_to_bisect(
     if first is not None:
         begin = _verifiable(checkpoints, first)
         if begin not in found:
-            raise UsageError(f"{begin.name} is no ancestor of {end.name}; give one that is.")
+            raise UsageError(f"{begin.name} is not an ancestor of {end.name}. Choose an ancestor.")
         found = found[found.index(begin) :]
     return found
 

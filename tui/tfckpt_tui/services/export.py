@@ -1,4 +1,4 @@
-"""Exports a checkpoint: finds the script and the target, and writes the journal entry."""
+"""Exports a checkpoint: finds the script and the target, and writes the entry of the event log."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def export_checkpoint(
         form: The format.
         target: The target path; by default within the run directory.
         command: The command of the script; by default the one of the launch.
-        through: The front end that asks, for the journal.
+        through: The front end that asks, for the event log.
         on_progress: Called with a description of each phase.
 
     Raises:

@@ -100,7 +100,7 @@ def prune(
     Args:
         run: The run directory.
         names: The checkpoints.
-        through: The front end that asks, for the journal.
+        through: The front end that asks, for the event log.
         beside_trainer: Whether to prune although a trainer that does not use this library seems
             to be running.
         wait: Whether to wait for the trainer, if one runs.
@@ -190,7 +190,7 @@ def _refuse_foreign(presence: TrainerPresence, is_agreed: bool) -> None:
     advice = Advice(
         (f"{first}, or give --beside-trainer.",), (f"{first}, or use ", again, " again.")
     )
-    raise RefusedError(f"{foreign_words(found)} Nothing was moved.", advice)
+    raise RefusedError(f"{foreign_words(found)} Nothing was changed.", advice)
 
 
 def _outcome_of(result: dict[str, Any]) -> PruneOutcome:
@@ -262,7 +262,7 @@ def empty(
 
 
 def _journaled(run: RunDirectory, emptied: Emptied, through: FrontEnd) -> Emptied:
-    """Writes the deletion to the journal; returns it with a warning if that failed."""
+    """Writes the deletion to the event log; returns it with a warning if that failed."""
     if not emptied.names:
         return emptied
     warning = log_event(
@@ -293,7 +293,7 @@ def set_pins(
         if pins.is_pinned(run, name) is pinned:
             continue
         entry = event_entry(kind, f"{word} {name}.", through=through, checkpoint=name)
-        # Refuses a name that the journal cannot store, before anything changes.
+        # Refuses a name that the event log cannot store, before anything changes.
         encode(entry)
         entries.append(entry)
     warnings = pins.set_pins(run, names, pinned=pinned)

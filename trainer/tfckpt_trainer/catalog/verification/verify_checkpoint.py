@@ -125,7 +125,7 @@ def record_damage(run: RunDirectory, name: str) -> None:
     """Verifies a checkpoint that a restore refused, and stores the result if it is damaged.
 
     The state of the checkpoint follows from that result. A result that cannot be stored changes
-    nothing: the journal has the refusal.
+    nothing: the event log has the refusal.
 
     Args:
         run: The run directory.

@@ -52,7 +52,7 @@ RECENT_SECONDS = 60.0
 """How old that event may be, if it is about the same supervisor."""
 
 LOST_SUPERVISOR = (
-    "Nothing is heard of the supervisor: it was killed, or its node is down or cut off. The "
+    "The supervisor does not answer: it was killed, or its node is down or cut off. The "
     "workers save and end."
 )
 

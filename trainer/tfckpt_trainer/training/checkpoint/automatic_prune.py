@@ -30,7 +30,7 @@ PATIENCE_SECONDS = 1.0
 
 
 class AutomaticPruner:
-    """Prunes by the retention settings, on the chief only. Failures are journaled.
+    """Prunes by the retention settings, on the chief only. Failures go to the event log.
 
     Checkpoints are moved to the trash between two steps, which is fast. They are deleted in a
     thread.

@@ -261,7 +261,7 @@ class SaveManager:
         self._telemetry.summaries.start_branch(branch, request.step)
         self._telemetry.note(
             JournalKind.NOTE,
-            f"{problem}. It is left alone; training goes on as branch {branch}.",
+            f"{problem}. It is kept; training continues on branch {branch}.",
             step=request.step,
         )
         changed = replace(request, branch=branch)

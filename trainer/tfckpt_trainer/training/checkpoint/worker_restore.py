@@ -69,11 +69,11 @@ class WorkerRestore:
     def check_worker_state(
         self, name: str, check: RestoreCheck, prepared: Prepared, *, partial: bool
     ) -> None:
-        """Compares the state of this worker; says why if it starts anew."""
-        anew = f"{self._worker}: input position and random state start anew"
+        """Compares the state of this worker; says why if it starts over."""
+        starting_over = f"{self._worker}: input position and random state start over"
         other = self._other_topology(prepared.record)
         if other:
-            check.notes.append(f"{anew} because {name} {other}")
+            check.notes.append(f"{starting_over} because {name} {other}")
             return
         prefix = self._worker_prefix(name)
         if not index_path(prefix).exists():
@@ -94,7 +94,9 @@ class WorkerRestore:
             problems, late = _without_late(comparison)
         check.worker_state_fits = not problems
         if partial and problems and not damage:
-            check.notes.append(f"{anew} because those of {name} do not fit: {problems[0]}.")
+            check.notes.append(
+                f"{starting_over} because those of {name} do not fit: {problems[0]}."
+            )
             return
         check.problems += first_problems(problems, self._worker)
         if comparison is not None and not problems:

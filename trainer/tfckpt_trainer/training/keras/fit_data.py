@@ -154,7 +154,7 @@ def _refuse_parts_beside(data: FitData) -> None:
             raise UsageError(f"{name} is the text {str(part)!r}. Pass run_dir={str(part)!r}.")
         if part is not None and _is_known(data.x):
             raise UsageError(
-                f"{name} is given beside {_kind(data.x)}, which holds it. Yield (x, y) or "
+                f"{name} is given together with {_kind(data.x)}, which has it. Yield (x, y) or "
                 f"(x, y, sample_weight) from {data.name} instead."
             )
         if part is not None and are_arrays(data.x, None, None):

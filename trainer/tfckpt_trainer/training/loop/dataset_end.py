@@ -127,7 +127,7 @@ class DatasetEnd:
 
     def _note(self, workers: list[WorkerSteps], *, is_over: bool) -> None:
         consequence = (
-            "The run ends." if is_over else "The run goes on with the workers that have more."
+            "The run ends." if is_over else "The run continues with the workers that have more."
         )
         self._telemetry.note(
             JournalKind.NOTE,

@@ -81,7 +81,7 @@ def plan_adoption(root: tf.train.Checkpoint, prefix: Path) -> Adoption:
     """Compares a checkpoint that another program saved with the objects of this run.
 
     Args:
-        root: The objects of this run; `model` has to be found, others may start anew.
+        root: The objects of this run; `model` has to be found, others may start over.
         prefix: The checkpoint.
 
     Raises:
@@ -114,7 +114,7 @@ def plan_adoption(root: tf.train.Checkpoint, prefix: Path) -> Adoption:
         notes=(
             *(f"{one.name} from {_shown(one.place)}" for one in adopted),
             f"step {step} from {source}",
-            *(f"{name} begins anew" for name, one in found.items() if one is None),
+            *(f"{name} starts over" for name, one in found.items() if one is None),
             *_left(saved.children, adopted),
         ),
     )

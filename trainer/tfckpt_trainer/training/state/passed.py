@@ -79,7 +79,7 @@ def _check_members(name: str, given: Any, kinds: tuple[type, ...], expected: str
     for key, thing in items:
         place = f"{name}[{key!r}]" if several else name
         if isinstance(given, dict) and not isinstance(key, str):
-            raise UsageError(f"{place} has a name that is no text. Name it by a text.")
+            raise UsageError(f"{place} has a name that is not a string. Use a string.")
         if not isinstance(thing, kinds):
             raise UsageError(
                 f"{place} is a {type(thing).__name__}; expected {expected}, or a dictionary of "

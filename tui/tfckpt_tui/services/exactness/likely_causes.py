@@ -109,8 +109,8 @@ def _not_restored(difference: Difference) -> Cause:
         )
     return Cause(
         "not-restored",
-        f"The {_words(kind)} {name} belongs to what was passed, but it differs right after the "
-        "restore: the checkpoint does not hold it on this worker.",
+        f"The {_words(kind)} {name} belongs to an object that was passed, but differs right after "
+        "the restore: the checkpoint does not hold it on this worker.",
         f"Pass the object that holds {name} to TrainingRun by itself, in extra={{…}}.",
     )
 
