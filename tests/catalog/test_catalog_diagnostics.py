@@ -78,8 +78,8 @@ class TestStateFile:
         [
             (b"", "state-file-empty", "ValueError"),
             (b"\n# words\n", "state-file-empty", "ValueError"),
-            (b"\0\xff", "state-file-damaged", "starts anew"),
-            (None, "state-file-missing", "starts anew"),
+            (b"\0\xff", "state-file-damaged", "starts from scratch"),
+            (None, "state-file-missing", "starts from scratch"),
         ],
     )
     def test_it_says_nothing(self, made, content, kind, effect):

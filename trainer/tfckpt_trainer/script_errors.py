@@ -81,7 +81,7 @@ class Line:
 
 @dataclass(frozen=True)
 class ScriptError:
-    """An error as it is told to users.
+    """An error as it is shown to users.
 
     Attributes:
         line: The innermost line of the script; None if none is known.

@@ -44,7 +44,7 @@ def require_free_name(run: RunDirectory, name: str, *, own: Path | None = None) 
         own: The directory in which the caller writes it.
 
     Raises:
-        UsageError: It is no file name.
+        UsageError: It is not a valid file name.
         RefusedError: It is or was the name of a checkpoint.
     """
     if not is_plain_name(name) or name.startswith("-"):
@@ -84,9 +84,9 @@ def add_derived_checkpoint(
         The record as it was stored.
 
     Raises:
-        UsageError: The name is no file name.
+        UsageError: The name is not a valid file name.
         RefusedError: The name is taken.
-        DamagedFileError: What was written does not match; nothing is left.
+        DamagedFileError: The written files are damaged; they were deleted.
         BundleError: A source is damaged; nothing is left.
         OSError: A file cannot be read or written; nothing is left.
     """

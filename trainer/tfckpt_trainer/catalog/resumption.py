@@ -29,7 +29,7 @@ class ResumedState:
 
     Attributes:
         name: The kind of state.
-        restored: Whether a restore brings it back; None if the files do not tell.
+        restored: Whether a restore brings it back; None if the files do not say.
         detail: Where it is stored, or what happens without it.
     """
 

@@ -1,4 +1,4 @@
-"""The output of a supervisor: its heartbeat, journal entries and its own log."""
+"""The output of a supervisor: its heartbeat, its entries in the event log, and its own log."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Reporter:
         self.beat()
 
     def note(self, kind: JournalKind, message: str, details: dict[str, Any] | None = None) -> None:
-        """Writes one journal entry."""
+        """Writes one entry of the event log."""
         entry = JournalEntry(
             at=time.time(), kind=kind, message=message, by=BY, details=details or {}
         )

@@ -63,7 +63,7 @@ class Exit:
         ending: The ending in the worker's last heartbeat, if it uses this library.
         detail: The cause in its last heartbeat, or the error or last line in its log.
         port_taken: Whether its log says that its port was taken.
-        silent: Whether it counts as ended only because nothing is heard of it any more.
+        silent: Whether it counts as ended only because it sends no more messages.
     """
 
     index: int

@@ -54,7 +54,7 @@ class Worker(Protocol):
 
     @property
     def is_silent(self) -> bool:
-        """Whether it counts as ended only because nothing is heard of it any more."""
+        """Whether it counts as ended only because it sends no more messages."""
 
     def kill(self) -> None:
         """Kills it and the processes that it started."""

@@ -36,7 +36,7 @@ def explain_lost_worker(
         wait_seconds: How long to wait for an answer.
 
     Returns:
-        The sentence; empty if the status files do not tell in that time.
+        The sentence; empty if the status files do not show it in that time.
     """
     deadline = time.monotonic() + wait_seconds
     while True:

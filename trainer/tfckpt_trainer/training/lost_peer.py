@@ -15,7 +15,7 @@ _TO_LEADER = "CoordinationService/"
 
 
 def find_lost_peer(group: WorkerGroup, message: str) -> int | None:
-    """Returns the index of the worker that did not answer; None if the message does not tell.
+    """Returns the index of the worker that did not answer; None if the message does not name it.
 
     Args:
         group: The workers, with the one that got the message.

@@ -110,7 +110,7 @@ class TerminalWriter(threading.Thread):
 
 
 class TerminalDriver(LinuxDriver):
-    """Textual's driver, with a writer that cannot block the app for ever.
+    """Textual's driver, with a writer that cannot block the app forever.
 
     The app ends when its terminal is closed, and draws everything again when it is continued.
     """

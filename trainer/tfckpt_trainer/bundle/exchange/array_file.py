@@ -96,7 +96,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 def temporary_path(path: Path) -> Path:
-    """Returns a path beside `path` that tells what it was meant for, if a process is killed."""
+    """Returns a hidden path in the same directory, with the name of `path` in it."""
     return path.with_name(f".{path.name[:_LONGEST_NAME]}.{uuid4().hex}.tmp")
 
 

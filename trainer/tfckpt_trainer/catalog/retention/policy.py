@@ -28,13 +28,13 @@ def _value(rules: list[Rule], kind: type[Rule]) -> Any:
 class Policy:
     """Which checkpoints to keep: those that any rule keeps. An empty policy keeps everything.
 
-    Each keyword is one rule; None or nothing is no rule.
+    Each keyword is one rule. None, or an empty list, means no rule.
 
     Args:
-        keep_last: The newest so many that can be restored.
-        keep_every_steps: The first at or after each multiple of so many steps, on each branch.
-        keep_every_hours: The first in each span of so many hours.
-        keep_best: `BestBy` rules, or `METRIC:min|max:N` each.
+        keep_last: Keeps the newest N that can be restored.
+        keep_every_steps: Keeps the first one in every N steps, on each branch.
+        keep_every_hours: Keeps the first one in every N hours.
+        keep_best: Keeps the best N by a metric: `BestBy` rules, or texts `METRIC:min|max:N`.
 
     Attributes:
         rules: The rules, in the order of `retention.rules.RULES`.
@@ -64,7 +64,7 @@ class Policy:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The value of each rule by its key, as in JSON: None or an empty list is no rule."""
+        """The value of each rule by its key, as in JSON: None or an empty list if not set."""
         return {
             kind.fields.key: _value([rule for rule in self.rules if isinstance(rule, kind)], kind)
             for kind in registry.RULES
@@ -94,7 +94,7 @@ class RetentionSettings:
 
     Attributes:
         policy: Which checkpoints to keep.
-        trash_hours: Hours after which what was pruned is deleted for good; None keeps it forever.
+        trash_hours: Hours until pruned checkpoints are deleted for good; None keeps them forever.
         make_room: Whether a save that does not fit may empty the trash, the oldest prune first.
     """
 

@@ -28,14 +28,14 @@ _LOST = {CheckpointState.CORRUPT, CheckpointState.ORPHANED, CheckpointState.TRAS
 
 _EFFECTS = {
     StateFileCondition.EMPTY: "a trainer that starts here stops with a ValueError",
-    StateFileCondition.DAMAGED: "TensorFlow ignores it: a trainer starts anew, at step 1",
+    StateFileCondition.DAMAGED: "TensorFlow ignores it: a trainer starts from scratch, at step 1",
     StateFileCondition.MISSING: "a trainer that looks for the newest checkpoint finds none: it "
-    "starts anew, at step 1",
+    "starts from scratch, at step 1",
 }
 
 
 _NO_FALLBACK = (
-    "TensorFlow does not fall back to another checkpoint: a trainer stops, or starts anew."
+    "TensorFlow does not fall back to another checkpoint: a trainer stops, or starts from scratch."
 )
 
 
@@ -144,7 +144,7 @@ class StateFileDiagnostics:
             if is_here:
                 advice += " Look there as the user who trains before you change anything."
         else:
-            effect = "where it does not exist: a trainer stops, or starts anew"
+            effect = "where it does not exist: a trainer stops, or starts from scratch"
             if is_here:
                 advice += (
                     f" If {place} is on a disk that is not mounted, mount it first. "

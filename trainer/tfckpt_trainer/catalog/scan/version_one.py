@@ -129,7 +129,7 @@ def _without_shards(name: str) -> str:
 
 
 def find_version_one(directory: Path) -> tuple[VersionOne, ...]:
-    """Returns the checkpoints in the V1 format that graph files or their content tell of.
+    """Returns the checkpoints in the V1 format, found by their graph files or their content.
 
     Raises:
         OSError: The directory cannot be read.

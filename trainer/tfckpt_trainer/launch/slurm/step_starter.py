@@ -62,7 +62,7 @@ class StepWorker:
             self.exit_code = message["exit"]
 
     def lose(self) -> None:
-        """Counts it as ended, because nothing is heard of it any more."""
+        """Counts it as ended, because it sends no more messages."""
         self.exit_code = LOST
         self.is_silent = True
 

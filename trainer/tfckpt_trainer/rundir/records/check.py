@@ -64,10 +64,10 @@ class StateDigest(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one object between two steps.
 
     Attributes:
-        kind: What it is.
+        kind: The kind of object.
         digest: A checksum for each replica of this worker.
-        title: How people know it; empty if that is its name.
-        passed: Whether what was passed to `TrainingRun` holds it.
+        title: Its name for users; empty if its path is the name.
+        passed: Whether an object that was passed to `TrainingRun` holds it.
         expression: If not, how the script can write it; empty if it cannot.
     """
 

@@ -25,7 +25,7 @@ GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 
 
 def saved_state(state: TrainingState) -> list[tuple[str, Any]]:
-    """Returns path and object of everything that belongs to what a run was given."""
+    """Returns path and object of all state in the objects that were passed to a run."""
     shared, iterators = state.shared, state.worker.inputs.iterators
     of_objects = find_state(tf.train.Checkpoint(), shared.user_objects.objects)
     found = [(one.path, one.thing) for one in (*shared.find(), *of_objects)]
@@ -33,7 +33,7 @@ def saved_state(state: TrainingState) -> list[tuple[str, Any]]:
 
 
 class StateDigests:
-    """Digests what a run was given, and what it was not given but lives in the process."""
+    """Digests the objects that were passed to a run, and stateful objects that were not."""
 
     def __init__(self, state: TrainingState, *, is_chief: bool) -> None:
         self._state = state

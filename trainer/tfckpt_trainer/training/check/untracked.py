@@ -44,7 +44,7 @@ class Untracked:
     """An object with state that nothing passed to the run holds.
 
     Attributes:
-        kind: What it is.
+        kind: The kind of object.
         name: How the script names it, or its own name.
         expression: How the script can write it, such as `trainer.noise`; empty if it cannot.
         things: Its variables, or the table or iterator itself.

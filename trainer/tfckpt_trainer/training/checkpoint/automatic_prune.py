@@ -169,7 +169,7 @@ class AutomaticPruner:
             self._journal.note(kind, f"{what}: {describe_error(error)}", by=RETENTION)
 
     def _note_problems(self, emptied: Emptied) -> None:
-        """Journals what could not be deleted, each problem once."""
+        """Notes files that could not be deleted in the event log, each problem once."""
         for problem in set(emptied.problems) - self._noted_problems:
             self._noted_problems.add(problem)
             self._journal.note(JournalKind.FAILED, f"Emptying the trash: {problem}", by=RETENTION)

@@ -25,13 +25,13 @@ class SaveOptions:
         largest_shard: Maximum bytes of tensors in one file. A larger tensor is split along its
             first dimension. None writes one file per writer.
         when_full: What to do if a save does not fit on the disk. `go-on` continues training
-            without it; `pause` waits until there is room, and saves then. The last save of a
+            without it; `pause` waits until there is space, and then saves. The last save of a
             run always waits.
         fallback_directory: Where the last save of a run goes if it fails in the run directory,
             also at a preemption. The next start moves it to the run directory. All workers must
             see the same directory, on another file system.
-        require_exact: Refuse to start if an input pipeline prevents an exact resume. By default
-            what is possible is saved, and the event log says what is missing.
+        require_exact: Refuse to start if an input pipeline prevents an exact resume. By default,
+            as much as possible is saved, and the event log says what is missing.
         skip_input: After a restore, read and drop the elements that were read before, from
             pipelines of which only their number can be saved. By default these start over.
     """

@@ -110,7 +110,7 @@ class ShardedWriter:
             root: What is saved.
             writers: Number of workers that write.
             writer: Index of this worker; one beyond the writers writes nothing.
-            largest: Maximum bytes of tensors in one file; None is no limit.
+            largest: Maximum bytes of tensors in one file; None means no limit.
 
         Raises:
             UsageError: `root` tracks an object other than a variable that has a value.

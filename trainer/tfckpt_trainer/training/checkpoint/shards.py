@@ -61,7 +61,7 @@ def assign_shards(
     Args:
         sizes: Sizes of all tensors, in the order in which they are written.
         writers: Number of workers that write; each gets about the same number of bytes.
-        largest: Maximum bytes of tensors in a shard; None is no limit. A larger tensor is split
+        largest: Maximum bytes of tensors in a shard; None means no limit. A larger tensor is split
             along its first dimension. A row that is larger still is a shard of its own.
     """
     total = max(1, sum(tensor.size for tensor in sizes.values()))

@@ -302,7 +302,7 @@ def _options(
 def _saved_weights(run_dir: str | Path | None, group: WorkerGroup) -> int | None:
     """Returns how many sets of weights of callbacks the newest checkpoint has; None without one.
 
-    A restore needs the same variables. So a run goes on with as many sets as it began with,
+    A restore needs the same variables. A run therefore keeps its number of sets,
     whatever callbacks its script has now.
     """
     directory = run_dir or os.environ.get("TFCKPT_RUN_DIR")

@@ -74,7 +74,7 @@ class FitCallbacks:
         self._has_begun = True
         for callback in self.all.callbacks:
             if isinstance(callback, keras.callbacks.CSVLogger) and is_resumed:
-                # It would begin its file anew.
+                # It would start its file again.
                 callback.append = True
         self.all.on_train_begin()
         self._states.begin()

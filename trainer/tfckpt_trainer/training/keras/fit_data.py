@@ -26,7 +26,7 @@ class FitData:
     """Data in one of the forms that `keras.Model.fit` takes.
 
     Attributes:
-        name: What a message calls it: the argument of `fit`.
+        name: Its name in messages: the argument of `fit`.
         x: Arrays, a dataset, a `keras.utils.PyDataset`, or a function.
         y: Arrays of targets, if `x` is arrays.
         sample_weight: Arrays of weights, if `x` is arrays.

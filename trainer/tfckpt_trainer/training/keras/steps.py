@@ -23,7 +23,7 @@ def agreed_steps(
         group: The workers.
         available: Steps in one pass over the data of this worker; None if unknown.
         given: The steps that the script asks for, if it does.
-        what: What a message calls the data.
+        what: The name of the data in messages.
         argument: The argument of `fit` for the number of steps.
 
     Raises:

@@ -51,7 +51,7 @@ class Inputs:
             skips: See `SaveOptions.skip_input`.
 
         Raises:
-            UsageError: It is no dataset.
+            UsageError: It is not a dataset.
         """
         self._strategy = strategy
         self._named = isinstance(dataset, Mapping)

@@ -40,7 +40,7 @@ class Shutdown:
         Args:
             run: The run directory.
             group: The workers.
-            telemetry: What writes heartbeats, journal and summaries.
+            telemetry: Writes heartbeats, the event log and summaries.
             poller: What looks for commands.
             resources: What to release after the last heartbeat.
             restart_status: Exit status after another worker was lost.

@@ -37,7 +37,7 @@ class StepReader:
         iterator: The iterator, part of the worker's state.
         replicas: Number of elements that a step reads.
         element_spec: Specification of an element.
-        total: Number of steps in the dataset; None if it is unknown or there is no end.
+        total: Number of steps in the dataset; None if it is unknown or endless.
         steps: Number of steps read since the start of the dataset; None if unknown.
         is_last: Whether the dataset has no further step; None if unknown.
     """
@@ -146,7 +146,7 @@ class NamedReaders:
 
     @property
     def total(self) -> int | None:
-        """Number of steps of the shortest dataset; None if it is unknown or there is no end."""
+        """Number of steps of the shortest dataset; None if it is unknown or endless."""
         limited = [one.total for one in self._readers.values() if not one.is_endless]
         known = [total for total in limited if total is not None]
         return min(known) if known and len(known) == len(limited) else None

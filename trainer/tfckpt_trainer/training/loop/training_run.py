@@ -162,17 +162,17 @@ class TrainingRun:
                 are never deleted automatically.
             make_room: Whether a save that does not fit on the disk may empty the trash, oldest
                 first.
-            partial: Whether to start from a checkpoint of which only parts fit the model. What
-                fits is restored, the rest keeps its initial value, and the event log lists it.
+            partial: Whether to start from a checkpoint of which only parts match the model. These
+                parts are restored. The rest keeps its initial values, and the event log lists it.
             preempted_status: Exit status after a preemption, once everything is saved; by default
                 143, or the value of `TFCKPT_PREEMPTED_STATUS`. Many schedulers restart jobs that
                 exit with a status other than 0.
             restart_status: Exit status after another worker was lost, so that all workers must be
                 restarted; by default 75, or the value of `TFCKPT_RESTART_STATUS`.
             metrics: Keras metrics that are kept across steps: one, or a dictionary by name. Those
-                of a compiled model are found by themselves.
+                of a compiled model are found automatically.
             on_dataset_end: What happens if the dataset of one worker ends before others. `stop`
-                ends the run after the last step for which all workers have data. `wait` goes on
+                ends the run after the last step for which all workers have data. `wait` continues
                 with the others until all datasets have ended; the step must be a `function` that
                 updates the model by a Keras optimizer.
 

@@ -79,7 +79,7 @@ def _measure(one: Found, *, alone: bool) -> int:
 
 
 def _checksum_of_object(thing: Any) -> int:
-    """Returns a checksum of what an object would store, or `DIFFERS` if it does not tell."""
+    """Returns a checksum of what an object would store, or `DIFFERS` if that fails."""
     try:
         tensors = tf.nest.flatten(thing._serialize_to_tensors())
         return crc32c(b"".join(checksum(np.asarray(t)).to_bytes(4, "big") for t in tensors))
