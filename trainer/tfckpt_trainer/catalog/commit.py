@@ -257,14 +257,14 @@ def _manifests(run: RunDirectory) -> list[tuple[str, SaveManifest | None]]:
             except DamagedFileError:
                 found[name] = None
         elif suffix == ".index":
-            found.setdefault(name, _of_version_0_1(run, name))
+            found.setdefault(name, _of_early_version(run, name))
     return sorted(found.items())
 
 
-def _of_version_0_1(run: RunDirectory, name: str) -> SaveManifest | None:
-    """Returns the manifest that a save of version 0.1 would have.
+def _of_early_version(run: RunDirectory, name: str) -> SaveManifest | None:
+    """Returns the manifest that a save of an early version would have.
 
-    Version 0.1 wrote no manifests. It wrote the record before it moved the index.
+    Early versions wrote no manifests. They wrote the record before they moved the index.
     """
     try:
         record = load_if_exists(run.record(name), CheckpointRecord)

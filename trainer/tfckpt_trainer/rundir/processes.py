@@ -34,7 +34,7 @@ def are_pids_valid_here(host: str, namespace: str) -> bool:
     """Whether process IDs of `host` and `namespace` are valid for this process.
 
     Containers may share a host name but have their own process IDs. Without a namespace, as in
-    heartbeats of version 0.1, the host name decides.
+    heartbeats of early versions, the host name decides.
     """
     here = process_namespace()
     if namespace and here:

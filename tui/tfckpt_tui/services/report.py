@@ -153,7 +153,7 @@ def checkpoints_report(run: RunDirectory, contents: DirectoryContents) -> Json:
             for one in contents.version_one
         ],
         "diagnostics": found,
-        "remarks": found,  # its name in version 0.1
+        "remarks": found,  # its earlier name
     }
 
 

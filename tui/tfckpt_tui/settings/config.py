@@ -18,7 +18,7 @@ from tfckpt_trainer.user_directories import config_directory
 from tfckpt_tui.settings.keys import check_keys
 
 _RENAMED_ACTIONS = {"remarks": "diagnostics"}
-"""Actions of version 0.1 that have been renamed."""
+"""Actions by their earlier names."""
 
 _SIZE_LIMIT = 1 << 20
 

@@ -132,7 +132,7 @@ class Match:
         return self._holds_same_tensors(path)
 
     def _holds_recorded(self, path: Path, name: str) -> bool:
-        """Whether a directory holds the files of the record; manifests of 0.1 lack checksums."""
+        """Whether a directory holds the files of the record; early manifests have no checksums."""
         inside = {file: f for file, f in self._recorded.items() if file.startswith(f"{name}/")}
         return bool(inside) and all(
             (path / file.removeprefix(f"{name}/")).stat().st_size == facts.size

@@ -96,7 +96,7 @@ def is_derived(checkpoint: Checkpoint) -> bool:
 
 
 def _known_value(recorded: str | None) -> str:
-    """Returns a recorded value that is not finite; records of version 0.1 do not have it."""
+    """Returns a recorded value that is not finite; early records do not have it."""
     return recorded if recorded in {"inf", "-inf"} else "nan"
 
 

@@ -51,7 +51,7 @@ class SaveCost(msgspec.Struct, frozen=True, kw_only=True):
         verify_seconds: Time to read the data back and compare it.
         bytes_per_second: Rate of writing and flushing, over all workers.
         slowing_seconds: Total slowdown of the steps during and after the save, compared with the
-            steps before it. None in the record itself, except in version 0.1: it is measured
+            steps before it. None in the record itself, except in early versions: it is measured
             later and stored in `overheads.jsonl`.
         slowing_steps: Number of steps over which the slowdown was measured.
     """

@@ -56,7 +56,7 @@ class TrashManifest(SealedDocument, frozen=True, kw_only=True):
     Attributes:
         update_state_file: Whether TensorFlow's state file is updated too.
         sequence: Position in the order of all prunes of the run, independent of clocks. 0 in
-            manifests of version 0.1, which come first.
+            manifests of early versions, which come first.
     """
 
     id: str

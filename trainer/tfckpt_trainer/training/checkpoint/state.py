@@ -192,7 +192,7 @@ class WorkerState:
         return tf.train.Checkpoint(**_objects_of_worker(found, per_worker))
 
     def tracking_of_earlier_version(self, prefix: Path, model: Any) -> tf.train.Checkpoint:
-        """Returns what takes the values at `prefix` that version 0.1 stored.
+        """Returns what restores the values at `prefix`, which an early version stored.
 
         It expected other variables to be equal on all workers, and stored values by number.
         """
