@@ -10,11 +10,13 @@ import pytest
 from app_driving import until, until_shown
 from json_reference import check
 from rundir_factory import RunFactory, two_branches
+from textual.widgets import Input
 
 from command_running import Tool
 from tfckpt_trainer.rundir.health import RunState
 from tfckpt_trainer.rundir.records.worker import SaveStatus
 from tfckpt_tui.app.runs_app import RunsApp
+from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.run.run_list import RunList
 from tfckpt_tui.settings.config import Config
 from tfckpt_tui.settings.recent_runs import (
@@ -162,4 +164,21 @@ async def test_the_list_is_searched_and_explains_its_keys(runs: Path) -> None:
         await pilot.press("escape")
         await until(pilot, lambda: len(app.screen_stack) == 1, "the help is closed")
         await pilot.press("escape")
+    assert app.return_value is None
+
+
+async def test_a_click_on_a_key_of_the_list_is_that_key(runs: Path) -> None:
+    remember_run(runs / "foreign")
+    app = RunsApp(runs, Config())
+    async with app.run_test(size=(100, 20)) as pilot:
+        await until_shown(pilot, "2 runs")
+        line = "".join(strip.text for strip in app.screen._compositor.render_strips()[-1:])
+        await pilot.click(KeyBar, offset=(line.index("search"), 0))
+        await until(pilot, lambda: isinstance(app.focused, Input), "the search has the focus")
+        await pilot.press("escape")
+        await pilot.click(KeyBar, offset=(line.index("help"), 0))
+        await until_shown(pilot, "Keys of the list of runs")
+        await pilot.press("escape")
+        await until(pilot, lambda: len(app.screen_stack) == 1, "the help is closed")
+        await pilot.click(KeyBar, offset=(line.index("leave"), 0))
     assert app.return_value is None
