@@ -19,7 +19,7 @@ from supervised import Run
 
 from tfckpt_trainer.errors import LaunchError, TfckptError, UsageError
 from tfckpt_trainer.launch.launcher import launch
-from tfckpt_trainer.launch.lock import lock_is_held
+from tfckpt_trainer.launch.lock import is_lock_held
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.stop import stop_supervisor, wait_for_end
 from tfckpt_trainer.rundir.documents import load, store
@@ -109,7 +109,7 @@ def test_a_second_launch_names_the_first(run: Run) -> None:
 
     with pytest.raises(LaunchError, match=rf"process {status.pid}\).*attach.*stop"):
         launch(run.options("sleep=60"))
-    assert lock_is_held(run.directory)
+    assert is_lock_held(run.directory)
 
 
 def test_of_two_launches_at_once_one_wins(run: Run, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_workers_that_outlived_their_supervisor_are_named_and_can_be_stopped(run
     pids = [worker.pid for worker in status.workers]
     children = [int(run.wait_for_file(f"child-{index}")) for index in range(2)]
     os.kill(status.pid, signal.SIGKILL)
-    wait_until(lambda: not lock_is_held(run.directory), 5, "the supervisor's end")
+    wait_until(lambda: not is_lock_held(run.directory), 5, "the supervisor's end")
 
     with pytest.raises(LaunchError, match="without a supervisor") as raised:
         launch(run.options("sleep=60"))

@@ -158,7 +158,7 @@ def test_what_another_process_reads_stays(trained, janitor):
 def test_somebody_at_the_trash_delays_it_to_the_next_save(trained, janitor, monkeypatch):
     from tfckpt_trainer.training.checkpoint import automatic_prune
 
-    monkeypatch.setattr(automatic_prune, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(automatic_prune, "LOCK_TIMEOUT_SECONDS", 0.05)
     keeper = janitor(LAST, None)
     with locked_trash(trained.run):
         keeper.after_save("ckpt-3")

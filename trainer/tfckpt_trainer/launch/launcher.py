@@ -13,7 +13,7 @@ import msgspec
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import LaunchError
-from tfckpt_trainer.launch.lock import lock_is_held, take_lock
+from tfckpt_trainer.launch.lock import is_lock_held, take_lock
 from tfckpt_trainer.launch.logs import last_lines, open_log
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import read_supervisor
@@ -143,7 +143,7 @@ def _await_workers(run: RunDirectory) -> SupervisorStatus:
     deadline = time.monotonic() + SUPERVISOR_SECONDS
     running_since: float | None = None
     while time.monotonic() < deadline:
-        held = lock_is_held(run)
+        held = is_lock_held(run)
         status = read_supervisor(run)
         if status is not None and status.has_ended:
             # Until it has exited, the next launch would be refused.

@@ -28,7 +28,7 @@ def take_lock(run: RunDirectory) -> int | None:
     return descriptor
 
 
-def lock_is_held(run: RunDirectory) -> bool:
+def is_lock_held(run: RunDirectory) -> bool:
     """Whether a supervisor runs, or a launch is about to start one."""
     if not run.supervisor_lock.exists():
         return False

@@ -224,10 +224,10 @@ def unknown_job(run: RunDirectory, job: BatchJob, silence: str) -> UnknownJob | 
         job: The job.
         silence: Why Slurm cannot be asked about it; empty if it answered.
     """
-    return UnknownJob(job, silence) if silence and not _end_is_recorded(run, job) else None
+    return UnknownJob(job, silence) if silence and not _is_end_recorded(run, job) else None
 
 
-def _end_is_recorded(run: RunDirectory, job: BatchJob) -> bool:
+def _is_end_recorded(run: RunDirectory, job: BatchJob) -> bool:
     """Whether the supervisor has reported the end of a job that does not start again."""
     last = read_supervisor(run)
     if job.started_at is None or last is None or not last.has_ended:

@@ -11,7 +11,7 @@ import msgspec
 
 from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import LaunchError, describe_error
-from tfckpt_trainer.launch.lock import lock_is_held
+from tfckpt_trainer.launch.lock import is_lock_held
 from tfckpt_trainer.launch.orphans import (
     OrphanProcess,
     living_supervisor,
@@ -63,7 +63,7 @@ def living_processes(run: RunDirectory) -> list[str]:
     """Returns the descriptions of the processes of a run that live and prevent a new launch."""
     now = time.time()
     alive = []
-    if lock_is_held(run):
+    if is_lock_held(run):
         supervisor = living_supervisor(run, now)
         alive.append(f"supervisor (process {supervisor.pid})" if supervisor else "supervisor")
     return [*alive, *map(str, orphan_processes(run, now))]

@@ -79,7 +79,7 @@ def describe_lost_worker(
     return f"Worker {lost.index} {_loss_in_words(lost, now, lives)}."
 
 
-def process_is_stopped(status: WorkerStatus) -> bool:
+def is_process_stopped(status: WorkerStatus) -> bool:
     """Whether the process of a worker on this machine was stopped by a signal."""
     if status.pid <= 0 or not is_pid_valid_here(status):
         return False
@@ -99,7 +99,7 @@ def _first_lost(
 def _loss_in_words(status: WorkerStatus, now: float, lives: ProcessProbe) -> str:
     if _is_gone(status, lives):
         return f"its process {status.pid} is gone"
-    if process_is_stopped(status):
+    if is_process_stopped(status):
         return _stop_in_words(status)
     return _silence_in_words(heartbeat_age(status.updated_at, now))
 
@@ -120,7 +120,7 @@ def _is_gone(status: WorkerStatus, lives: ProcessProbe) -> bool:
 
 def _silence(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
     for status in statuses:
-        if process_is_stopped(status):
+        if is_process_stopped(status):
             return status.index, _stop_in_words(status)
         age = heartbeat_age(status.updated_at, now)
         if age >= LOST_AFTER_INTERVALS * status.interval_seconds:

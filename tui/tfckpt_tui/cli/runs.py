@@ -11,7 +11,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_tui.cli.main import DirectoryArgument, JsonOption
 from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.batch.job_list import PATIENCE_SECONDS, JobList
+from tfckpt_tui.services.batch.job_list import ANSWER_TIMEOUT_SECONDS, JobList
 from tfckpt_tui.services.report import Json
 from tfckpt_tui.settings.recent_runs import RunSearch, RunSummary, remembered_runs
 
@@ -24,7 +24,7 @@ def runs(directory: Path | None, as_json: bool) -> None:
     if directory is not None and not directory.is_dir():
         raise UsageError(f"{directory} is not a directory; name one that contains runs.")
     search = RunSearch(directory) if directory is not None else None
-    roots = search.find(PATIENCE_SECONDS) if search is not None else remembered_runs()
+    roots = search.find(ANSWER_TIMEOUT_SECONDS) if search is not None else remembered_runs()
     found = JobList().summarize(roots, with_others=directory is None)
     now = time.time()
     if search is not None and search.is_running:

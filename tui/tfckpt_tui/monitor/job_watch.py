@@ -12,7 +12,7 @@ from tfckpt_tui.services.batch.job_view import JobView
 
 
 class JobWatch:
-    """Returns what is known about a job at once, and asks in the background when it is time."""
+    """Caches the state of a batch job, and asks Slurm in the background when an answer is due."""
 
     def __init__(self, reader: JobReader, on_answer: Callable[[], None]) -> None:
         """Creates a watch.

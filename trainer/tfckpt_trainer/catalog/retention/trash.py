@@ -211,7 +211,7 @@ def _read_manifest(directory: Path) -> tuple[TrashManifest | None, str]:
         return None, ""
     except (DamagedFileError, OSError) as error:
         return None, _damage(directory, describe_error(error))
-    if manifest.id == directory.name and _names_are_safe(manifest):
+    if manifest.id == directory.name and _has_safe_names(manifest):
         return manifest, ""
     return None, _damage(directory, "its manifest lists other files, or is of another prune")
 
@@ -223,7 +223,7 @@ def _damage(directory: Path, why: str) -> str:
     )
 
 
-def _names_are_safe(manifest: TrashManifest) -> bool:
+def _has_safe_names(manifest: TrashManifest) -> bool:
     """Whether all names in a manifest stay inside the run directory."""
     return all(
         is_plain_name(part)

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 
 from tfckpt_trainer.catalog.retention.trash import TrashReader
 from tfckpt_trainer.catalog.scan.checkpoint_files import CheckpointFiles, FileScanner
-from tfckpt_trainer.catalog.scan.foreign_writers import trainer_is_gone
+from tfckpt_trainer.catalog.scan.foreign_writers import is_trainer_gone
 from tfckpt_trainer.catalog.scan.history import Records
 from tfckpt_trainer.catalog.scan.states import Evidence
 from tfckpt_trainer.catalog.verification.stored_results import Verifications
@@ -89,5 +89,5 @@ class EvidenceReader:
     def _is_trainer_gone(self) -> bool:
         """Asks once per refresh: it takes some file reads."""
         if self._trainer_gone is None:
-            self._trainer_gone = trainer_is_gone(self._run)
+            self._trainer_gone = is_trainer_gone(self._run)
         return self._trainer_gone

@@ -130,7 +130,7 @@ def foreign_writers(run: RunDirectory, now: float) -> ForeignWriters:
     )
 
 
-def trainer_is_gone(run: RunDirectory) -> bool:
+def is_trainer_gone(run: RunDirectory) -> bool:
     """Whether every process that trained here with this library has ended for certain.
 
     That is certain only of processes of this machine, in a directory that no other machine

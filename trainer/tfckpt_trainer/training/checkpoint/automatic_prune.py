@@ -25,7 +25,7 @@ from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.reserve import keep_reserve
 from tfckpt_trainer.training.telemetry.journal_writer import JournalWriter
 
-PATIENCE_SECONDS = 1.0
+LOCK_TIMEOUT_SECONDS = 1.0
 """How long training waits for the lock of the trash; the next save tries again."""
 
 
@@ -60,7 +60,7 @@ class AutomaticPruner:
         policy = self._settings.policy
         if policy.is_empty:
             return
-        self._wait_for_deleting(PATIENCE_SECONDS)
+        self._wait_for_deleting(LOCK_TIMEOUT_SECONDS)
         with self._journal_errors("Retention"):
             self._prune(policy, {parent: "saved or restored last"} if parent else {})
         hours = self._settings.trash_hours
@@ -111,7 +111,7 @@ class AutomaticPruner:
             now=now,
             update_state_file=True,
             in_use=in_use,
-            timeout=PATIENCE_SECONDS,
+            timeout=LOCK_TIMEOUT_SECONDS,
             on_warning=warnings.append,
         )
         self._journal.note(

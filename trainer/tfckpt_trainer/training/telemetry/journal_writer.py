@@ -20,7 +20,7 @@ from tfckpt_trainer.rundir.records.event import JournalEntry, JournalKind
 
 _Queue = deque[Callable[[], None]]
 
-PATIENCE_SECONDS = 0.5
+WRITE_TIMEOUT_SECONDS = 0.5
 """How long a caller waits for its write. A disk that does not answer must not stop training."""
 
 
@@ -78,7 +78,7 @@ class JournalWriter:
         """
         if not (self._lines or self._answers or self._files):
             return
-        if not self._finish_round(PATIENCE_SECONDS):
+        if not self._finish_round(WRITE_TIMEOUT_SECONDS):
             raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), str(self._run.control))
         if self._refused is not None:
             raise self._refused
@@ -101,7 +101,7 @@ class JournalWriter:
     def _write(self, waiting: _Queue, action: Callable[[], None]) -> None:
         if self.is_chief:
             waiting.append(action)
-            self._finish_round(PATIENCE_SECONDS)
+            self._finish_round(WRITE_TIMEOUT_SECONDS)
 
     def _finish_round(self, seconds: float) -> bool:
         """Has the thread try all writes; returns whether it did within so many seconds."""

@@ -18,7 +18,7 @@ _HOW = (
 
 
 class ExportDialog(Dialog[ExportFormat]):
-    """Returns the format."""
+    """Asks for the format of an export."""
 
     caption = " export "
 

@@ -34,7 +34,7 @@ _NUMBERS = {
 
 
 class LaunchDialog(Dialog[LaunchOptions]):
-    """Returns the options of the launch; checks them while the user types."""
+    """A form for the options of a launch, which are checked while the user types."""
 
     caption = " launch "
     AUTO_FOCUS = "#command"

@@ -30,7 +30,7 @@ from tfckpt_tui.services.batch.job_reader import (
 from tfckpt_tui.services.batch.job_view import JobView, state_with_job
 from tfckpt_tui.settings.recent_runs import RunSummaries, RunSummary
 
-PATIENCE_SECONDS = 3.0
+ANSWER_TIMEOUT_SECONDS = 3.0
 """How long a list waits for directories that do not answer."""
 
 
@@ -59,7 +59,7 @@ class JobList:
         *,
         with_others: bool,
         ask: bool = True,
-        seconds: float = PATIENCE_SECONDS,
+        seconds: float = ANSWER_TIMEOUT_SECONDS,
     ) -> list[RunSummary]:
         """Summarizes the runs that exist, the one with the latest activity first.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
 from tfckpt_trainer.catalog.scan.checkpoint_files import owner_of
 from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
-from tfckpt_trainer.launch.lock import lock_is_held
+from tfckpt_trainer.launch.lock import is_lock_held
 from tfckpt_trainer.rundir.documents import load_if_exists
 from tfckpt_trainer.rundir.files import (
     make_directory,
@@ -174,7 +174,7 @@ class LocalDestination:
         finish_interrupted_prunes(self._run)
 
     def _refuse_trainer(self) -> None:
-        if lock_is_held(self._run):
+        if is_lock_held(self._run):
             raise refuse_live(self.label, "its supervisor runs")
         worker = find_other_trainer(self._run)
         if worker is not None:
