@@ -156,7 +156,7 @@ def test_rules_add_up():
 
 def test_an_unknown_metric_is_refused_with_the_known_ones():
     history = [checkpoint(2, metrics={"loss": 1.0, "accuracy": 0.5, "broken": math.nan})]
-    with pytest.raises(UsageError, match="'los'; known are: accuracy, loss"):
+    with pytest.raises(UsageError, match="'los'; the metrics are: accuracy, loss"):
         plan(history, Policy(keep_best=(BestBy("los", "min", 1),)))
     with pytest.raises(UsageError, match="a finite value of the metric 'broken'"):
         plan(history, Policy(keep_best=(BestBy("broken", "min", 1),)))

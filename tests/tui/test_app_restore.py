@@ -103,7 +103,9 @@ async def test_a_metric_chooses_the_best(live: RunFactory) -> None:
         await pilot.press("ctrl+u", *"min loss")
         await until_shown(pilot, "step 500")
         await pilot.press("ctrl+u", *"min bleu")
-        await until_shown(pilot, "No checkpoint has the metric bleu; known are: accuracy, loss.")
+        await until_shown(
+            pilot, "No checkpoint has the metric bleu; the metrics are: accuracy, loss."
+        )
 
 
 def test_sentences_name_what_differs(changed: RunFactory) -> None:

@@ -388,7 +388,7 @@ def test_names_from_keras_and_escaped_ones_are_told_apart_in_a_rename(tool, tmp_
     ]:
         said = tool("edit", tmp_path, "5", "--rename", name, new, "--yes")
         assert said.code == 4
-        assert "model/net/dense/kernel is held by model/layer-0." in said.words
+        assert "model/net/dense/kernel is at model/layer-0" in said.words
     said = tool("edit", tmp_path, "5", "--rename", "model/layer-0", "model/first", "--yes")
     assert said.data.splitlines()[0] == "model/layer-0 becomes model/first"
     nodes = read_object_graph(tmp_path / "edited-5")

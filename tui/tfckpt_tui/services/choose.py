@@ -193,7 +193,7 @@ def _best_by(checkpoints: Sequence[Checkpoint], metric: str, *, largest: bool) -
         return best(ranked, key=lambda c: c.metrics[metric] or 0.0)
     known = {name for c in checkpoints for name, value in c.metrics.items() if is_number(value)}
     raise UsageError(
-        f"No checkpoint has the metric {metric or '(no name given)'}; known are: "
+        f"No checkpoint has the metric {metric or '(no name given)'}; the metrics are: "
         f"{', '.join(sorted(known)) or 'none'}."
     )
 

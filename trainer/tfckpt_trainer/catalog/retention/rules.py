@@ -262,7 +262,7 @@ class BestBy:
         has_other_value = any(self.metric in checkpoint.metrics for checkpoint in checkpoints)
         what = "a finite value of the metric" if has_other_value else "the metric"
         names = ", ".join(sorted(known)) or "none"
-        return f"No checkpoint has {what} {self.metric!r}; known are: {names}."
+        return f"No checkpoint has {what} {self.metric!r}; the metrics are: {names}."
 
     def kept(self, checkpoints: Sequence[Checkpoint]) -> Kept:
         """Returns the best ones."""
