@@ -17,10 +17,12 @@ from checkpoint_directory import (
     contents,
     latest_name,
     listed_names,
+    listed_stamps,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tfckpt_trainer.bundle.state_file import StateFile
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.emptying import empty_trash
 from tfckpt_trainer.catalog.retention.pins import pin, set_pins, unpin
@@ -210,6 +212,23 @@ class TestUndo:
         assert "model-1" not in made.run.state_file.read_text()
         undo(made.run, None, update_state_file=True)
         assert made.run.state_file.read_text() == text
+
+    def test_the_list_is_read_once_for_all_checkpoints(self, made, monkeypatch):
+        for step in range(1, 31):
+            made.ours(step)
+        before = listed_stamps(made.root)
+        prune(made, *(f"ckpt-{step}" for step in range(1, 30)))
+        reads = []
+        names = StateFile.names.fget
+
+        def counted(state):
+            reads.append(state)
+            return names(state)
+
+        monkeypatch.setattr(StateFile, "names", property(counted))
+        undo(made.run, None, update_state_file=True)
+        assert len(reads) < 10
+        assert listed_stamps(made.root) == before
 
     def test_nothing_to_bring_back(self, history):
         with pytest.raises(UsageError, match="is empty"):
