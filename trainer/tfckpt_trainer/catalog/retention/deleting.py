@@ -59,8 +59,8 @@ def delete_for_good(
         files = [path for c in chosen for path, _ in files_of(run, catalog.evidence(c.name))]
         deletion = _Deletion(run, on_progress)
         deletion.delete_indexes(chosen, [path for path in files if path.suffix == ".index"])
-        remaining = [checkpoint for checkpoint in checkpoints if checkpoint not in chosen]
         gone = frozenset(checkpoint.name for checkpoint in chosen)
+        remaining = [checkpoint for checkpoint in checkpoints if checkpoint.name not in gone]
         listed = not update_state_file
         with suppress(OSError):
             if not listed:

@@ -216,14 +216,15 @@ def _finish_prune(run: RunDirectory, manifest: TrashManifest, now: float) -> Tra
     pinned = pinned_names(run)
     begun = [t for t in manifest.checkpoints if has_trashed_files(place, t)]
     returned = bring_back(run, place, [t for t in begun if t.name in pinned])
+    begun_names, returned_names = {t.name for t in begun}, {t.name for t in returned}
     checkpoints = Catalog(run).scan(now)
     protected = protections(checkpoints)
     going: list[TrashedCheckpoint] = []
     staying = list(returned)
     for trashed in manifest.checkpoints:
-        if trashed in returned:
+        if trashed.name in returned_names:
             continue
-        untouched = trashed not in begun
+        untouched = trashed.name not in begun_names
         stays = untouched and (trashed.name in protected or not is_unchanged(run, place, trashed))
         (staying if stays else going).append(trashed)
     if staying and manifest.update_state_file:
@@ -314,7 +315,8 @@ def _move_back(
     """
     place = run.trash / manifest.id
     returned = bring_back(run, place, manifest.checkpoints)
-    staying = [trashed for trashed in manifest.checkpoints if trashed not in returned]
+    back = {trashed.name for trashed in returned}
+    staying = [trashed for trashed in manifest.checkpoints if trashed.name not in back]
     if staying:
         if manifest.update_state_file:
             return_to_state_file(run, returned)
