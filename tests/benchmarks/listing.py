@@ -1,4 +1,4 @@
-"""ListPane very many checkpoints, against a bare `os.scandir` with `stat` of the same directory.
+"""Lists very many checkpoints, against a bare `os.scandir` with `stat` of the same directory.
 
     python tests/benchmarks/listing.py [--checkpoints N ...] [--rounds N]
 

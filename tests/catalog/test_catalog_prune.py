@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfckpt_trainer.bundle.state_file import StateFile
+from tfckpt_trainer.catalog.retention import state_list
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.emptying import empty_trash
 from tfckpt_trainer.catalog.retention.pins import pin, set_pins, unpin
@@ -708,3 +709,30 @@ class TestDoneBut:
         finish_interrupted_prunes(history.run)
         assert "ckpt-100" in listed_names(history.root)
         assert history.scan()["ckpt-100"].restorable
+
+
+def test_many_are_moved_and_brought_back_without_comparing_each_with_each(made, monkeypatch):
+    made.run.create()
+    count = 120
+    for step in range(count):
+        made.ours(step)
+    before = made.run.state_file.read_bytes()
+    calls = []
+
+    def counted_names(state, real=StateFile.names.fget):
+        calls.append("names")
+        return real(state)
+
+    def counted_sort(values, *, key=None, real=sorted):
+        if key is None and len(values) > 3:
+            calls.append("sorted")
+        return real(values, key=key)
+
+    monkeypatch.setattr(StateFile, "names", property(counted_names))
+    monkeypatch.setattr(state_list, "sorted", counted_sort, raising=False)
+    names = [f"ckpt-{step}" for step in range(count - 5)]
+    move_to_trash(made.run, names, by="ada", now=NOW, update_state_file=True)
+    undo(made.run, None, update_state_file=True)
+    assert made.run.state_file.read_bytes() == before
+    assert calls.count("names") < 20
+    assert calls.count("sorted") < 5

@@ -258,6 +258,16 @@ def test_a_look_that_is_kept_sees_what_changed(run: RunDirectory) -> None:
     assert holds_for(second.record, scan_files(run.root)[NAME].facts, run.root)
 
 
+def test_a_file_that_looks_like_a_data_file_is_found_with_and_without_a_scanner(run):
+    save(run)
+    stray = f"{NAME}.data-00000-of-00001.bak"
+    (run.root / stray).write_bytes(b"")
+    for files in (None, FileScanner(run.root), FileScanner(run.root, frozenset({NAME}))):
+        found = verify_checkpoint(run, NAME, files=files)
+        assert found is not None
+        assert [fault.file for fault in found.record.findings] == [stray]
+
+
 def test_what_happens_to_a_workers_own_file_makes_it_unknown_again(tmp_path):
     made = CheckpointDirectory(tmp_path / "run")
     name = made.ours(5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,9 +62,11 @@ class FileAccess:
 
     Attributes:
         names: The checkpoints.
+        opened: How often each file was opened.
     """
 
     def __init__(self) -> None:
+        self.opened: Counter[str] = Counter()
         self.names: set[str] = set()
         self.is_on = False
         self._lstat = os.lstat
@@ -72,6 +75,7 @@ class FileAccess:
     def _on_event(self, event: str, arguments: tuple[object, ...]) -> None:
         if self.is_on and event == "open":
             self._add(arguments[0])
+            self.opened[str(arguments[0])] += 1
 
     def lstat(self, path: object, *rest: object, **options: object) -> os.stat_result:
         """Takes the place of `os.lstat`, which has no audit event."""
@@ -92,6 +96,7 @@ ACCESS = FileAccess()
 @pytest.fixture
 def access(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileAccess]:
     ACCESS.names.clear()
+    ACCESS.opened.clear()
     ACCESS.is_on = True
     monkeypatch.setattr(os, "lstat", ACCESS.lstat)
     yield ACCESS
@@ -147,6 +152,15 @@ def test_a_prune_looks_only_at_the_newest_others(tool, request, access, made, wo
         assert access.names <= {"ckpt-7", "ckpt-8"}
 
 
+@pytest.mark.parametrize("command", ["ls", "status"])
+def test_a_list_of_all_reads_each_record_once(tool, many_recorded, access, command):
+    access.opened.clear()
+    assert tool(command, many_recorded).code == 0
+    records = {path: n for path, n in access.opened.items() if path.endswith(".json")}
+    assert sum("/records/ckpt-" in path for path in records) == MANY
+    assert {path: n for path, n in records.items() if "/records/" in path and n > 1} == {}
+
+
 def test_a_policy_needs_all(tool, many_recorded, access):
     access.names.clear()
     assert tool("prune", many_recorded, "--keep-last", 5, "--dry-run").code == 0
@@ -181,10 +195,10 @@ def test_a_link_is_described_by_its_target(tool, many):
 def test_all_are_verified_with_few_listings_of_the_directory(tool, many, monkeypatch):
     listed = []
 
-    def scandir(path=".", real=os.scandir):
-        listed.append(str(path))
-        return real(path)
-
-    monkeypatch.setattr(os, "scandir", scandir)
+    for function in ("scandir", "listdir"):
+        real = getattr(os, function)
+        monkeypatch.setattr(
+            os, function, lambda path=".", real=real: (listed.append(str(path)), real(path))[1]
+        )
     assert tool("verify", many, "--again").code == 0
     assert listed.count(str(many)) < 10

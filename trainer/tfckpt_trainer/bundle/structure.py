@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -44,11 +44,20 @@ class Finding:
     message: str
 
 
-def structure_findings(prefix: Path, index: Index) -> list[Finding]:
-    """Checks an index against the sizes of the data files, and its entries for consistency."""
+def structure_findings(
+    prefix: Path, index: Index, beside: Iterable[str] | None = None
+) -> list[Finding]:
+    """Checks an index against the sizes of the data files, and its entries for consistency.
+
+    Args:
+        prefix: The checkpoint.
+        index: Its index.
+        beside: The names of all files that begin like its data files; by default, lists its
+            directory.
+    """
     return [
         *_size_findings(prefix, index),
-        *_extra_findings(prefix, index.shard_count),
+        *_extra_findings(prefix, index.shard_count, beside),
         *_entry_findings(prefix, index),
     ]
 
@@ -109,11 +118,12 @@ def _size_findings(prefix: Path, index: Index) -> Iterator[Finding]:
             yield Finding("warning", "shard-long", path.name, None, message)
 
 
-def _extra_findings(prefix: Path, count: int) -> Iterator[Finding]:
+def _extra_findings(prefix: Path, count: int, beside: Iterable[str] | None) -> Iterator[Finding]:
     expected = {shard_path(prefix, number, count).name for number in range(count)}
     start = f"{prefix.name}.data-"
     try:
-        names = sorted(name for name in os.listdir(prefix.parent) if name.startswith(start))
+        listed = os.listdir(prefix.parent) if beside is None else beside
+        names = sorted(name for name in listed if name.startswith(start))
     except OSError:
         return
     for name in names:

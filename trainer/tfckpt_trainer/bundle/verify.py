@@ -66,6 +66,7 @@ def verify(
     digests: bool = False,
     finite: bool = False,
     part: bool = False,
+    beside: Iterable[str] | None = None,
 ) -> Verification:
     """Reads every byte of the checkpoint at `prefix` and checks every tensor.
 
@@ -77,6 +78,8 @@ def verify(
         finite: Whether to look for NaN and infinite elements.
         part: Whether this is one worker's part of a checkpoint, to be merged with others.
             Missing parts are not reported then.
+        beside: The names of all files that begin like its data files; by default, lists its
+            directory.
     """
     path = index_path(prefix)
     try:
@@ -100,7 +103,7 @@ def verify(
     checks = _Checks(prefix, index, on_read, digests=digests, finite=finite, part=part)
     if unused:
         checks.add("warning", "index-unused", path, None, f"{path.name}: {unused}")
-    return checks.run(content)
+    return checks.run(content, beside)
 
 
 def _error(kind: str, path: Path, message: str) -> Finding:
@@ -168,13 +171,13 @@ class _Checks:
         self._paths = [shard_path(prefix, number, count) for number in range(count)]
         self._total = sum(map(_size, self._paths))
 
-    def run(self, content: bytes) -> Verification:
+    def run(self, content: bytes, beside: Iterable[str] | None) -> Verification:
         """Checks all data files against the index, whose file has this `content`."""
         if self._digests:
             self._checksums[index_path(self._prefix).name] = crc32c(content)
         self._findings += [
             finding
-            for finding in structure_findings(self._prefix, self._index)
+            for finding in structure_findings(self._prefix, self._index, beside)
             if not (self._part and finding.kind == "slice")
         ]
         complete = True

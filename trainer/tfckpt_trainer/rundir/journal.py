@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Generic
+from typing import BinaryIO, Generic
 
 from tfckpt_trainer.errors import DamagedFileError, describe_error
 from tfckpt_trainer.rundir.documents import DocumentT, append, parse_lines
@@ -14,6 +14,8 @@ from tfckpt_trainer.rundir.records.event import JournalEntry
 
 TAIL_BYTES = 8 << 20
 """Bytes that the first read takes from the end of an append-only file."""
+
+_BLOCK = 1 << 20
 
 
 def write_entry(run: RunDirectory, entry: JournalEntry) -> None:
@@ -41,9 +43,37 @@ def try_write_entry(run: RunDirectory, entry: JournalEntry) -> str:
     return ""
 
 
-def read_entries(run: RunDirectory) -> list[JournalEntry]:
-    """Returns the entries in the last `TAIL_BYTES` of the event log, oldest first."""
-    return Tail(run.journal, JournalEntry).read_new()
+def read_entries(run: RunDirectory, newest: int | None = None) -> list[JournalEntry]:
+    """Returns entries of the event log, oldest first.
+
+    Args:
+        run: The run directory.
+        newest: How many; by default, those in the last `TAIL_BYTES`.
+    """
+    if newest is None:
+        return Tail(run.journal, JournalEntry).read_new()
+    try:
+        opened = open_plain(run.journal)
+    except (OSError, DamagedFileError):
+        return []
+    with opened as file:
+        file.seek(_start_of_lines(file, newest))
+        entries, _ = parse_lines(file.read(), JournalEntry, run.journal.name)
+    return entries[-newest:]
+
+
+def _start_of_lines(file: BinaryIO, count: int) -> int:
+    """Returns an offset from which a file has at least `count` complete lines, if it has them."""
+    place = file.seek(0, os.SEEK_END)
+    while place > 0:
+        begin = max(0, place - _BLOCK)
+        file.seek(begin)
+        count -= file.read(place - begin).count(b"\n")
+        place = begin
+        # The line in which the block begins is not complete.
+        if count < 0:
+            break
+    return place
 
 
 class Tail(Generic[DocumentT]):

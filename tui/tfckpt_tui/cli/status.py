@@ -109,7 +109,7 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
 @on_open_run
 def journal(run: RunDirectory, lines: int, as_json: bool) -> None:
     """Show the event log of the run: saves, restores, prunes, restarts, failures."""
-    entries = read_entries(run)[-lines:]
+    entries = read_entries(run, newest=lines)
     if as_json:
         print_json({"entries": [_without_schema(msgspec.to_builtins(entry)) for entry in entries]})
         return

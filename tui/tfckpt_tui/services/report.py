@@ -16,7 +16,7 @@ from tfckpt_trainer.catalog.retention.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
-from tfckpt_trainer.catalog.scan.history import ResumePoint, resume_point
+from tfckpt_trainer.catalog.scan.history import ResumePoint
 from tfckpt_trainer.catalog.scan.version_one import VersionOne
 from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -182,7 +182,6 @@ def status_report(
     reported = has_reported_end(workers, supervisor)
     state = state_with_job(state, job, heard_at, reported=reported)
     chief = next((status for status, _ in workers if status.index == 0), None)
-    resumed = resume_point(run)
     catalog = Catalog(run)
     saved = catalog.scan(now)
     head = next((checkpoint for checkpoint in saved if checkpoint.is_head), None)
@@ -203,7 +202,7 @@ def status_report(
             "worker_count": info.worker_count if info else len(workers),
             "cluster": info.cluster if info else {},
             "step": step,
-            "branch": _branch(chief, head, resumed, catalog.branch_tips(list_trash(run))),
+            "branch": _branch(chief, head, catalog.resumed, catalog.branch_tips(list_trash(run))),
             "total_steps": info.total_steps if info else None,
             "checkpoint": head.name if head else None,
             "checkpoints": len(saved),

@@ -78,14 +78,12 @@ def return_to_state_file(run: RunDirectory, returned: Sequence[TrashedCheckpoint
         return
     stamps = list(_stamps(state))
     paths = list(state.all_paths)
-    listed = frozenset(state.names)
-    entries = [t.list_entry for t in returned if t.list_entry and t.name not in listed]
+    known = frozenset(state.names)
+    entries = [t.list_entry for t in returned if t.list_entry and t.name not in known]
     is_sorted = stamps == sorted(stamps)
     for entry in sorted(entries, key=lambda entry: entry.place):
-        place = entry.place
-        if entry.timestamp is not None and stamps and is_sorted:
-            place = bisect.bisect_left(stamps, entry.timestamp)
-        place = max(0, min(place, len(paths) - 1))
+        wanted = _place_by_time(entry, stamps) if is_sorted else entry.place
+        place = max(0, min(wanted, len(paths) - 1))
         paths.insert(place, entry.path)
         if len(stamps) == len(paths) - 1 and (stamps or entry.timestamp is not None):
             stamps.insert(place, entry.timestamp or 0.0)
@@ -95,6 +93,13 @@ def return_to_state_file(run: RunDirectory, returned: Sequence[TrashedCheckpoint
         write_state_file(
             run.state_file, replace(state, all_paths=tuple(paths), timestamps=tuple(stamps))
         )
+
+
+def _place_by_time(entry: ListEntry, stamps: Sequence[float]) -> int:
+    """Returns the index for an entry in a list that is ordered by time."""
+    if entry.timestamp is None or not stamps:
+        return entry.place
+    return bisect.bisect_left(stamps, entry.timestamp)
 
 
 def _newest(remaining: Sequence[Checkpoint]) -> Checkpoint | None:

@@ -16,6 +16,7 @@ from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic, diagnostics
 from tfckpt_trainer.catalog.scan.evidence_reader import EvidenceReader
 from tfckpt_trainer.catalog.scan.history import (
     History,
+    ResumePoint,
     in_order_of_use,
     resume_point_from,
 )
@@ -59,6 +60,7 @@ class Catalog:
             and `Checkpoint.is_head` need.
 
     Attributes:
+        resumed: What a cold start resumes from, as of the last scan; None if there is nothing.
         version_one: The checkpoints in TensorFlow's V1 format, which is not supported, as of the
             last `diagnostics`.
     """
@@ -72,6 +74,7 @@ class Catalog:
         self._damaged: frozenset[str] = frozenset()
         self._known: dict[str, _Known] = {}
         self._result: tuple[Checkpoint, ...] = ()
+        self.resumed: ResumePoint | None = None
         self.version_one: Sequence[VersionOne] = ()
         # Checkpoints whose state has to be derived again: because a file changed, because the
         # state changes with time, and because not all was read (newest first).
@@ -252,9 +255,9 @@ class Catalog:
             head_is_damaged=self._annotations.head_is_damaged,
         )
         committed = {name for name in history.names if self._is_committed(name)}
-        wanted = resume_point_from(history, committed)
-        if wanted is not None and wanted.checkpoint in restorable:
-            return wanted.checkpoint
+        self.resumed = resume_point_from(history, committed)
+        if self.resumed is not None and self.resumed.checkpoint in restorable:
+            return self.resumed.checkpoint
         return restorable[0] if restorable else ""
 
     def _is_committed(self, name: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +16,7 @@ from tfckpt_trainer.catalog.scan.directory_listing import FileFact, Identity, Li
 _INDEX, _META, _TEMPORARY = ".index", ".meta", "_temp"
 _ONLY_DATA = ".data-00000-of-00001"
 _DATA_LENGTH = len(_ONLY_DATA)
+_DATA = ".data-"
 
 
 class CheckpointFiles(msgspec.Struct, frozen=True):
@@ -97,9 +98,10 @@ class FileScanner:
             self._listing = Listing(
                 directory,
                 lambda name: owner_of(name) in only,
-                keep_others=False,
+                is_kept=lambda name: any(start in only for start in _starts(name)),
             )
         self.files: dict[str, CheckpointFiles] = {}
+        self._beside: dict[str, list[str]] | None = None
 
     def scan(self) -> dict[str, CheckpointFiles]:
         """Scans, and returns the files of every checkpoint by its name.
@@ -126,6 +128,7 @@ class FileScanner:
         known = [self.files[name].facts for name in watched if name in self.files]
         names = [fact.name for facts in known for fact in facts]
         changes: dict[str, list[str]] = {}
+        self._beside = None
         for file in self._listing.refresh(names, missing_ok=missing_ok):
             changes.setdefault(owner_of(file), []).append(file)
         for directory in self._listing.directories:
@@ -145,6 +148,15 @@ class FileScanner:
         names = {fact.name for fact in known.facts} | {link.name for link in known.links}
         self._assemble(name, list(self._listing.check(names)))
         return self.files.get(name)
+
+    def beside(self, name: str) -> list[str]:
+        """Returns all entries that begin like the data files of a checkpoint, as of the listing."""
+        if self._beside is None:
+            self._beside = {}
+            for entry in self._listing.names():
+                for start in _starts(entry):
+                    self._beside.setdefault(start, []).append(entry)
+        return self._beside.get(name, [])
 
     def unowned(self) -> dict[str, FileFact]:
         """Returns the regular files that belong to no checkpoint."""
@@ -245,6 +257,14 @@ def _add_links(
             if found.file is not None:
                 facts.append(found.file)
     return sorted(links)
+
+
+def _starts(name: str) -> Iterator[str]:
+    """Yields the checkpoints of which a file may be, or seem to be, a data file."""
+    place = name.find(_DATA)
+    while place >= 0:
+        yield name[:place]
+        place = name.find(_DATA, place + 1)
 
 
 def place_of(name: str) -> tuple[int, int] | None:

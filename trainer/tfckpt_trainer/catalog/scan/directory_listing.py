@@ -72,7 +72,7 @@ class Listing:
         directory: Path,
         is_relevant: Callable[[str], bool],
         *,
-        keep_others: bool = True,
+        is_kept: Callable[[str], bool] = lambda name: True,
         only: Collection[str] | None = None,
     ) -> None:
         """Prepares the listing.
@@ -80,11 +80,11 @@ class Listing:
         Args:
             directory: The directory.
             is_relevant: Whether a file with this name matters.
-            keep_others: Whether to know the names of the other files too.
+            is_kept: Whether to know the name of another file too; by default, of all.
             only: The only names to look for, which needs no listing; by default all.
         """
         self._only = only
-        self._keep_others = keep_others
+        self._is_kept = is_kept
         self._directory = os.fspath(directory)
         self._is_relevant = is_relevant
         self._inodes: dict[str, int] = {}
@@ -148,7 +148,7 @@ class Listing:
                 return {
                     entry.name: entry.inode()
                     for entry in entries
-                    if self._keep_others or self._is_relevant(entry.name)
+                    if self._is_kept(entry.name) or self._is_relevant(entry.name)
                 }
         except (FileNotFoundError, NotADirectoryError):
             if not missing_ok:

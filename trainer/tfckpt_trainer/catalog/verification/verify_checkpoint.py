@@ -100,7 +100,13 @@ def verify_checkpoint(
     for _ in range(_ATTEMPTS):
         before = _identities(run, files, name)
         began, ticked = clock(), time.perf_counter()
-        found = verify(run.root / name, on_progress=on_progress, cancelled=cancelled, finite=finite)
+        found = verify(
+            run.root / name,
+            on_progress=on_progress,
+            cancelled=cancelled,
+            finite=finite,
+            beside=files.beside(name),
+        )
         if not found.complete:
             return None
         findings = [*found.findings, *_record_findings(run, name)]
