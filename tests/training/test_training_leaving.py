@@ -48,6 +48,7 @@ def test_whichever_way_it_leaves_a_process_does_not_wait_for_tf_data(tmp_path):
                     workers=1,
                     strategy="one-device",
                     environment={"TFCKPT_ATTEMPT": "0"},
+                    ends_fully=True,
                 )
             )
             for how in WAYS
