@@ -145,7 +145,7 @@ def test_whoever_is_killed_all_start_again_and_the_numbers_stay(tmp_path, undist
     log = tmp_path / "log"
     run = RunDirectory(tmp_path / "run")
     command = [sys.executable, str(SCRIPTS / "exact.py"), "--plain", *SHORT, "--log", str(log)]
-    command += ["--strategy", "parameter-server", "--hold-at", "15", "25"]
+    command += ["--strategy", "parameter-server", "--hold-at", "15", "25", "28"]
     options = LaunchOptions(
         run_directory=str(run.root),
         command=tuple(command),
@@ -171,6 +171,7 @@ def test_whoever_is_killed_all_start_again_and_the_numbers_stay(tmp_path, undist
             started = wait_until(others, 90, "other processes")
             if sys.platform == "linux":
                 assert {psutil.Process(pid).ppid() for pid in started} == {standby.pid}
+        log.with_name("log-hold-28").touch()
         ended = {SupervisorState.FINISHED, SupervisorState.FAILED}
         wait_until(lambda: read_supervisor(run).state in ended, 120, "the end")
     finally:
