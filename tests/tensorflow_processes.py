@@ -3,19 +3,25 @@
 Importing TensorFlow takes seconds of CPU time, forking a process that has imported it takes
 milliseconds. So one process imports it for all processes that run tests, and forks once for each
 program. Nothing of TensorFlow may run before a fork: its threads do not survive one.
+
+Temporary files of these programs are in a directory of that process, and go with it. TensorFlow
+leaves some behind for each trainer that is killed.
 """
 
 from __future__ import annotations
 
 import atexit
 import errno
+import gc
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -37,6 +43,7 @@ class Order(msgspec.Struct):
     words: list[str]
     environment: dict[str, str]
     is_module: bool = False
+    ends_fully: bool = False
 
 
 class TensorFlowProcess:
@@ -50,6 +57,7 @@ class TensorFlowProcess:
         errors: IO[bytes] | None = None,
         *,
         is_module: bool = False,
+        ends_fully: bool = False,
     ) -> None:
         """Starts it.
 
@@ -59,8 +67,10 @@ class TensorFlowProcess:
             output: Where its standard output goes.
             errors: Where its standard error goes, or None for `output`.
             is_module: Whether `words` begins with a module.
+            ends_fully: Whether the interpreter destroys all modules at its end. This takes as long
+                as ten steps of training.
         """
-        order = Order([str(word) for word in words], dict(environment), is_module)
+        order = Order([str(word) for word in words], dict(environment), is_module, ends_fully)
         outputs = [file.fileno() for file in (output, errors or output)]
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -165,12 +175,20 @@ def _start(listener: socket.socket) -> None:
 
 def _serve(listener: socket.socket) -> Order | None:
     """Forks for each order; returns the order in the process that runs it."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    woken, wake = socket.socketpair()
+    wake.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
     lines = [listener.accept()[0]]
+    running: dict[int, socket.socket] = {}
     while lines:
-        for ready in select.select([listener, *lines], [], [])[0]:
+        for ready in select.select([listener, woken, *lines], [], [])[0]:
             if ready is listener:
                 lines.append(listener.accept()[0])
+                continue
+            if ready is woken:
+                woken.recv(4096)
+                _report_ends(running)
                 continue
             message, descriptors, _, _ = socket.recv_fds(ready, _LARGEST_MESSAGE, 3)
             if not message:
@@ -178,36 +196,56 @@ def _serve(listener: socket.socket) -> Order | None:
                 ready.close()
                 continue
             reply, *outputs = descriptors
-            if os.fork() == 0:
-                for line in (listener, *lines):
+            reporting = socket.socket(fileno=reply)
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for line in (listener, woken, wake, reporting, *lines, *running.values()):
                     line.close()
-                order = msgspec.json.decode(message, type=Order)
-                with socket.socket(fileno=reply) as reporting:
-                    if _fork_and_report(reporting, outputs):
-                        return None
                 for number, descriptor in enumerate(outputs, 1):
                     os.dup2(descriptor, number)
                     os.close(descriptor)
-                return order
-            for descriptor in descriptors:
+                return msgspec.json.decode(message, type=Order)
+            running[pid] = reporting
+            with suppress(OSError):
+                reporting.send(str(pid).encode())
+            # They may be files on a disk that a test unmounts.
+            for descriptor in outputs:
                 os.close(descriptor)
     return None
 
 
-def _fork_and_report(reporting: socket.socket, outputs: list[int]) -> bool:
-    """Forks, and sends how the other process ends; returns whether this is the one that waited."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    pid = os.fork()
-    if pid == 0:
-        return False
-    # They may be files on a disk that a test unmounts.
-    for descriptor in outputs:
-        os.close(descriptor)
-    reporting.send(str(pid).encode())
-    _, status = os.waitpid(pid, 0)
-    with suppress(OSError):
-        reporting.send(str(os.waitstatus_to_exitcode(status)).encode())
-    return True
+def _report_ends(running: dict[int, socket.socket]) -> None:
+    """Sends the exit status of each program that has ended."""
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        with running.pop(pid) as reporting, suppress(OSError):
+            reporting.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def _prepare() -> None:
+    """Does once what the first step of each trainer would do again."""
+    from tensorflow.python.autograph.core import converter
+    from tensorflow.python.autograph.impl import api
+
+    from tfckpt_trainer.training.loop.step_functions import StepFunction
+
+    # Otherwise each program would remove the files of the others at its end.
+    register, atexit.register = atexit.register, lambda function: function
+    methods = (StepFunction._distributed, StepFunction._reduced, StepFunction._on_replica)
+    for requested, method in zip((True, False, False), methods, strict=True):
+        options = converter.ConversionOptions(
+            recursive=True, user_requested=requested, optional_features=None
+        )
+        api._convert_actual(method, converter.ProgramContext(options))
+    atexit.register = register
+    gc.collect()
+    # What is there by now needs no further look, in any of the programs.
+    gc.freeze()
+    gc.enable()
 
 
 def _become(order: Order) -> None:
@@ -230,9 +268,45 @@ def _become(order: Order) -> None:
         runpy.run_path(order.words[0], run_name="__main__")
 
 
-if __name__ == "__main__":
+def _become_and_leave(order: Order) -> None:
+    """Runs a program in this process, and ends it as the interpreter does, but for its modules."""
+    status = 0
+    try:
+        _become(order)
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if not isinstance(end.code, int | None):
+            print(end.code, file=sys.stderr)
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status & 0xFF)
+
+
+def _main() -> None:
+    # Looking for garbage takes a fifth of the import, and finds none.
+    gc.disable()
     import tfckpt_trainer.training  # noqa: F401  the import that takes seconds
 
-    _order = _serve(socket.socket(fileno=int(sys.argv[1])))
-    if _order is not None:
-        _become(_order)
+    here = os.getpid()
+    tempfile.tempdir = tempfile.mkdtemp(prefix="tfckpt-tests-")
+    try:
+        _prepare()
+        order = _serve(socket.socket(fileno=int(sys.argv[1])))
+    finally:
+        if os.getpid() == here:
+            shutil.rmtree(tempfile.tempdir, ignore_errors=True)
+    if order is None:
+        return
+    if order.ends_fully:
+        _become(order)
+    else:
+        _become_and_leave(order)
+
+
+if __name__ == "__main__":
+    _main()

@@ -45,8 +45,9 @@ def test_no_step_is_left_out():
 def test_each_step_does_what_the_tour_says(tmp_path):
     directory = tmp_path / "run"
     command = [*TOOL_WITH_SMALL_DEMO, "demo", "--dir", str(directory)]
+    environment = small_demo_environment(directory)
     try:
-        with Terminal(command, columns=130, rows=44, environment=small_demo_environment()) as app:
+        with Terminal(command, columns=130, rows=44, environment=environment) as app:
             app.wait_for(r"ckpt-200 ", 120)
             for step in steps():
                 app.press(*(SPECIAL.get(key, key) for key in step.keys))

@@ -31,10 +31,11 @@ def ask(*arguments):
     return done.returncode, json.loads(done.stdout)
 
 
-def small_demo_environment():
-    """Lets workers find the program of the small demo."""
+def small_demo_environment(run_dir):
+    """Lets workers find the program of the small demo, and leave no files elsewhere."""
     found = os.environ.get("PYTHONPATH")
-    return {"PYTHONPATH": os.pathsep.join([str(SCRIPTS), *([found] if found else [])])}
+    path = os.pathsep.join([str(SCRIPTS), *([found] if found else [])])
+    return {"PYTHONPATH": path, "TMPDIR": str(run_dir.parent)}
 
 
 def processes_of(run_dir):
@@ -61,7 +62,7 @@ def run_dir(tmp_path):
 def test_a_newcomer_takes_the_tour(run_dir):
     run = str(run_dir)
     command = [*TOOL_WITH_SMALL_DEMO, "demo", "--dir", run, "--workers", "2"]
-    with Terminal(command, environment=small_demo_environment()) as app:
+    with Terminal(command, environment=small_demo_environment(run_dir)) as app:
         app.wait_for(r"● training", 90)
         app.wait_for(r"2 of 2 live")
         first_loss = float(app.wait_for(r"loss (\d\.\d+)", 60)[1])

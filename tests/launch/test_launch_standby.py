@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
+from supervised import WORKER
 
+from standby_processes import standby_process
 from tfckpt_trainer.launch.launcher import launch
-from tfckpt_trainer.launch.local.standby import MODULE, Program, as_program
+from tfckpt_trainer.launch.local.standby import Program, as_program
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import read_supervisor
 from tfckpt_trainer.launch.stop import stop_supervisor
@@ -20,9 +21,8 @@ from tfckpt_trainer.rundir.health import read_workers
 from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
+from tfckpt_trainer.rundir.records.worker import Activity
 from waiting import wait_until
-
-SCRIPT = Path(__file__).parents[1] / "training" / "scripts" / "steered.py"
 
 
 @pytest.mark.parametrize(
@@ -45,56 +45,37 @@ def test_only_a_script_of_this_python_can_be_become(command, program):
     assert as_program(command) == program
 
 
-def alive(run, step):
-    """The heartbeats of both workers once they are beyond `step`."""
+def alive(run, *before):
+    """The heartbeats of both workers, once none is of a process in `before`."""
 
-    def beyond():
+    def beat():
         workers = read_workers(run)
-        return workers if len(workers) == 2 and all(w.step > step for w in workers) else None
+        pids = {worker.pid for worker in workers}
+        trains = all(worker.activity is Activity.TRAINING for worker in workers)
+        return workers if len(pids - set(before)) == 2 and trains else None
 
-    return wait_until(beyond, 90, f"step {step}")
-
-
-def handles_ends_of_children(pid):
-    """Whether a process handles SIGCHLD; one that stands by does so once it has imported all."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    handled = int(re.search(r"^SigCgt:\s*(\w+)", status, re.MULTILINE)[1], 16)
-    return bool(handled >> (signal.SIGCHLD - 1) & 1)
-
-
-def standing_by(run):
-    """The process that stands by beside a run, once it has imported all."""
-    supervisor = psutil.Process(read_supervisor(run).pid)
-
-    def ready():
-        for child in supervisor.children():
-            if MODULE in child.cmdline() and handles_ends_of_children(child.pid):
-                return child if child.status() == psutil.STATUS_SLEEPING else None
-        return None
-
-    return wait_until(ready, 90, "a process that stands by")
+    return wait_until(beat, 90, "workers that train")
 
 
 @pytest.mark.tensorflow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks safely here")
-def test_after_a_death_workers_come_of_the_process_that_stands_by(tmp_path):
+def test_after_a_death_workers_come_of_the_process_that_stands_by(tmp_path, monkeypatch):
+    # Workers without TensorFlow; those that train in a fork are in the test of parameter servers.
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     run = RunDirectory(tmp_path / "run")
     launch(
         LaunchOptions(
             run_directory=str(run.root),
-            command=(sys.executable, str(SCRIPT), "--save-every", "20"),
+            command=(sys.executable, str(WORKER), "serve-a-stop"),
             working_directory=str(tmp_path),
             workers=2,
         )
     )
     try:
-        first = alive(run, 25)
-        waiting = standing_by(run)
+        first = alive(run)
+        waiting = standby_process(run)
         os.kill(first[1].pid, signal.SIGKILL)
-        wait_until(
-            lambda: not {w.pid for w in read_workers(run)} & {w.pid for w in first}, 60, "others"
-        )
-        second = alive(run, 25)
+        second = alive(run, *(worker.pid for worker in first))
         assert {psutil.Process(w.pid).ppid() for w in second} == {waiting.pid}
         assert len({os.getsid(w.pid) for w in second}) == 2
         assert all(Path(f"/proc/{w.pid}/cwd").resolve() == tmp_path.resolve() for w in second)
@@ -102,10 +83,7 @@ def test_after_a_death_workers_come_of_the_process_that_stands_by(tmp_path):
         # Without it the workers are started from nothing, as the first time.
         waiting.kill()
         os.kill(second[0].pid, signal.SIGKILL)
-        wait_until(
-            lambda: not {w.pid for w in read_workers(run)} & {w.pid for w in second}, 60, "others"
-        )
-        third = alive(run, 25)
+        third = alive(run, *(worker.pid for worker in second))
         parents = {psutil.Process(w.pid).ppid() for w in third}
         assert parents == {read_supervisor(run).pid}
     finally:

@@ -6,11 +6,13 @@ import os
 import signal
 import sys
 
+import psutil
 import pytest
 from steered import SteeredRun
-from test_training_exact import BACK_THEN_KILLED, steps_of
+from test_training_exact import steps_of
 from training_cluster import SCRIPTS, Cluster
 
+from standby_processes import standby_process
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.orphans import read_supervisor
@@ -26,6 +28,10 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
 
+SHORT = ["--steps", "30", "--save-every", "10"]
+BACK = ["--restore-at", "35", "--restore", "ckpt-10"]
+THEN_KILLED = ["--die-at", "28", "--die-with", "ckpt-b1-20"]
+
 
 def coordinated(root, log, *words, workers=2, servers=2):
     arguments = ["--log", str(log), *words]
@@ -38,7 +44,7 @@ def coordinated(root, log, *words, workers=2, servers=2):
 def undisturbed(tmp_path_factory):
     """The steps of two workers with one parameter server that nothing happened to."""
     place = tmp_path_factory.mktemp("undisturbed")
-    with coordinated(place / "run", place / "log", "--plain", servers=1) as cluster:
+    with coordinated(place / "run", place / "log", "--plain", *SHORT, servers=1) as cluster:
         assert set(cluster.wait()) == {0}, cluster.output()
     return steps_of(place / "log", 0)
 
@@ -49,29 +55,29 @@ def undisturbed(tmp_path_factory):
 )
 def test_what_follows_a_restore_equals_a_run_that_never_stopped(tmp_path, workers, servers, how):
     root, log, resumed_log = tmp_path / "run", tmp_path / "log", tmp_path / "resumed"
-    words = [*BACK_THEN_KILLED, *how]
+    longer = ["--steps", "40", "--save-every", "10", *how]
+    words = [*longer, *BACK, *THEN_KILLED]
     with coordinated(root, log, *words, workers=workers, servers=servers) as cluster:
         # Those that serve leave with the chief, however it ended.
         assert cluster.wait() == [-signal.SIGKILL, *[0] * (workers + servers)], cluster.output()
-    words = ["--steps", "80", *how]
-    with coordinated(root, resumed_log, *words, workers=workers, servers=servers) as cluster:
+    with coordinated(root, resumed_log, *longer, workers=workers, servers=servers) as cluster:
         assert set(cluster.wait()) == {0}, cluster.output()
     uninterrupted = steps_of(log, 0)
     restored = steps_of(log, 0, branch=1)
-    assert [restored[step] for step in range(21, 51)] == [
-        uninterrupted[step] for step in range(21, 51)
+    assert [restored[step] for step in range(11, 29)] == [
+        uninterrupted[step] for step in range(11, 29)
     ]
     resumed = steps_of(resumed_log, 0, branch=1)
-    assert min(resumed) == 41
-    assert [resumed[step] for step in range(41, 71)] == [
-        uninterrupted[step] for step in range(41, 71)
+    assert min(resumed) == 21
+    assert [resumed[step] for step in range(21, 36)] == [
+        uninterrupted[step] for step in range(21, 36)
     ]
 
 
 def test_two_workers_compute_what_two_mirrored_replicas_do(tmp_path, undisturbed):
     log = tmp_path / "other"
     with Cluster(
-        tmp_path / "mirrored", "exact.py", ["--log", str(log), "--plain"], 1, "mirrored"
+        tmp_path / "mirrored", "exact.py", ["--log", str(log), "--plain", *SHORT], 1, "mirrored"
     ) as cluster:
         assert cluster.wait() == [0], cluster.output()
     losses = {step: float.fromhex(loss) for step, (loss, _) in steps_of(log, 0).items()}
@@ -134,11 +140,12 @@ def test_a_chief_is_steered_and_takes_over_from_other_strategies(tmp_path):
             assert set(cluster.wait()) == {0}, cluster.output()
 
 
-def test_whoever_is_killed_all_start_again_and_the_numbers_stay(tmp_path, undisturbed):
+def test_whoever_is_killed_all_start_again_and_the_numbers_stay(tmp_path, undisturbed, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     log = tmp_path / "log"
     run = RunDirectory(tmp_path / "run")
-    command = [sys.executable, str(SCRIPTS / "exact.py"), "--plain", "--log", str(log)]
-    command += ["--strategy", "parameter-server"]
+    command = [sys.executable, str(SCRIPTS / "exact.py"), "--plain", *SHORT, "--log", str(log)]
+    command += ["--strategy", "parameter-server", "--hold-at", "15", "25", "28"]
     options = LaunchOptions(
         run_directory=str(run.root),
         command=tuple(command),
@@ -150,9 +157,21 @@ def test_whoever_is_killed_all_start_again_and_the_numbers_stay(tmp_path, undist
     worker, server = 1, 3
     launch(options)
     try:
-        for killed, saved in ((worker, "ckpt-20"), (server, "ckpt-40")):
+        for killed, saved, held in ((worker, "ckpt-10", 15), (server, "ckpt-20", 25)):
             wait_until((run.root / f"{saved}.index").exists, 90, saved)
-            os.kill(read_supervisor(run).workers[killed].pid, signal.SIGKILL)
+            standby = standby_process(run)
+            pids = [process.pid for process in read_supervisor(run).workers]
+            os.kill(pids[killed], signal.SIGKILL)
+            log.with_name(f"log-hold-{held}").touch()
+
+            def others(pids=pids):
+                found = [process.pid for process in read_supervisor(run).workers]
+                return found if len(found) == len(pids) and not {*found} & {*pids} else None
+
+            started = wait_until(others, 90, "other processes")
+            if sys.platform == "linux":
+                assert {psutil.Process(pid).ppid() for pid in started} == {standby.pid}
+        log.with_name("log-hold-28").touch()
         ended = {SupervisorState.FINISHED, SupervisorState.FAILED}
         wait_until(lambda: read_supervisor(run).state in ended, 120, "the end")
     finally:

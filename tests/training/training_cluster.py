@@ -26,6 +26,7 @@ class Cluster:
     strategy: str = "multi-worker"
     environment: dict[str, str] = field(default_factory=dict)
     parameter_servers: int = 0
+    ends_fully: bool = False
     processes: list[TensorFlowProcess] = field(default_factory=list)
     _stack: ExitStack = field(default_factory=ExitStack)
 
@@ -50,6 +51,7 @@ class Cluster:
                         [SCRIPTS / self.script, *self.arguments, "--strategy", self.strategy],
                         environment,
                         output,
+                        ends_fully=self.ends_fully,
                     )
                 )
         return self

@@ -25,6 +25,7 @@ parser.add_argument("--restore-at", type=int)
 parser.add_argument("--restore", default="ckpt-20")
 parser.add_argument("--die-at", type=int, help="after the restore")
 parser.add_argument("--die-with", default="ckpt-b1-40", help="the checkpoint that is there then")
+parser.add_argument("--hold-at", type=int, nargs="*", default=[], help="until LOG-hold-N exists")
 parser.add_argument("--in-parts", action="store_true", help="beside training, by all workers")
 parser.add_argument("--plain", action="store_true", help="nothing that draws or averages")
 options = parser.parse_args()
@@ -96,6 +97,8 @@ with open(f"{options.log}-{index}.jsonl", "a", buffering=1) as log:
         line = {"step": step, "branch": run.branch, "loss": metrics["loss"].hex()}
         value = digest(strategy, [*model.variables, *optimizer.variables])
         log.write(json.dumps({**line, "digest": value}) + "\n")
+        while step in options.hold_at and not os.path.exists(f"{options.log}-hold-{step}"):
+            time.sleep(0.01)
         if step == options.restore_at and run.branch == 0 and index == 0:
             request_restore(run.directory, options.restore)
         if step == options.die_at and run.branch == 1:

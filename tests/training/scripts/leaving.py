@@ -1,4 +1,4 @@
-"""Trains until a thread of tf.data sleeps for seconds, and leaves in one of many ways."""
+"""Trains beside an iterator that nobody may destroy, and leaves in one of many ways."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import argparse
 import atexit
 import os
 import signal
-import time
 from pathlib import Path
 
 import keras
 import tensorflow as tf
+from shared_parts import watch_iterators
 
 from tfckpt_trainer import TrainingRun
 from tfckpt_trainer.training import SteeringCallback, create_strategy, fit
 
-STEPS = 52
-STEP_SECONDS = 0.2
+STEPS = 6
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--how", required=True)
@@ -26,23 +25,41 @@ how = options.how
 
 # It is not flushed: the end of the interpreter does that.
 atexit.register(lambda: print("the script's own end"))
+watch_iterators(Path(f"{os.environ['TFCKPT_RUN_DIR']}-iterators"))
 strategy = create_strategy(options.strategy, threads=1)
 with strategy.scope():
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
     model.compile(optimizer="adam", loss="mse")
     model.optimizer.build(model.trainable_variables)
 
-dataset = tf.data.Dataset.from_tensors((tf.ones((4, 8)), tf.ones((4, 1)))).repeat()
-for _ in range(30):
-    dataset = dataset.map(lambda x, y: (x + 0.0, y), num_parallel_calls=tf.data.AUTOTUNE)
+run_dir = Path(os.environ["TFCKPT_RUN_DIR"])
+run_dir.mkdir(exist_ok=True)
+nothing_comes = run_dir.with_name(f"{how}-pipe")
+os.mkfifo(nothing_comes)
+
+
+def example(number, last):
+    """An example; from number `last` on, one that is never read."""
+    path = tf.where(number < last, "/dev/null", str(nothing_comes))
+    return tf.ones((4, 8)), tf.ones((4, 1)) + tf.cast(
+        tf.strings.length(tf.io.read_file(path)), tf.float32
+    )
+
+
+def examples(last=1000):
+    """The number `last` blocks a thread for ever; destroying the iterator waits for that thread."""
+    numbers = tf.data.Dataset.range(1000)
+    dataset = numbers.map(lambda number: example(number, last), num_parallel_calls=4)
+    options = tf.data.Options()
+    # The blocked threads are not those of training.
+    options.threading.private_threadpool_size = 8
+    return dataset.with_options(options)
 
 
 def step_done(number):
     """Ends training at the last step, in the ways that are asked for in the loop."""
-    time.sleep(STEP_SECONDS)
     if number < STEPS:
         return
-    Path(os.environ["TFCKPT_RUN_DIR"], "left").write_text(str(time.time()))
     if how.endswith("sigterm"):
         os.kill(os.getpid(), signal.SIGTERM)
     elif how.endswith("stop"):
@@ -68,9 +85,9 @@ def train():
 
     The script keeps it, since a script that destroys an iterator itself and goes on waits for it.
     """
-    iterator = iter(dataset)
+    iterator = iter(examples(1))
+    next(iterator)
     for number, batch in enumerate(run, 1):
-        next(iterator)
         train_step(batch)
         step_done(number)
         if how == "break" and number == STEPS:
@@ -79,19 +96,21 @@ def train():
 
 
 if how == "fit":
-    fit(model, dataset, epochs=2, steps_per_epoch=STEPS // 2, callbacks=[Steps()], verbose=0)
+    iterator = iter(examples(1))
+    next(iterator)
+    fit(model, examples(), epochs=2, steps_per_epoch=STEPS // 2, callbacks=[Steps()], verbose=0)
 else:
     with_keras = how.startswith("keras")
     run = TrainingRun(
         model=model,
         optimizer=model.optimizer,
         strategy=strategy,
-        dataset=None if with_keras else dataset,
+        dataset=None if with_keras else examples(),
         total_steps=STEPS if how == "end" else None,
     )
     if with_keras:
         callbacks = [Steps(), SteeringCallback(run)]
-        model.fit(dataset, steps_per_epoch=1000, callbacks=callbacks, verbose=0)
+        model.fit(examples(STEPS + 2), steps_per_epoch=1000, callbacks=callbacks, verbose=0)
     else:
         train_step = run.function(model.train_step)
         iterator = train()

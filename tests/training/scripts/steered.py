@@ -14,6 +14,7 @@ import time
 
 import keras
 import tensorflow as tf
+from shared_parts import watch_iterators
 
 from tfckpt_trainer import Policy, SaveOptions, TrainingRun
 from tfckpt_trainer.catalog.retention.rules import BestBy
@@ -51,7 +52,7 @@ parser.add_argument("--partial", action="store_true")
 parser.add_argument("--custom-layer", action="store_true")
 parser.add_argument("--terminated", action="store_true", help="before there is a run to end")
 parser.add_argument("--poison", type=int, help="set a weight to NaN before this step, once")
-parser.add_argument("--busy-input", action="store_true", help="with threads that tf.data tunes")
+parser.add_argument("--watch-iterators", help="file for what happens to iterators of tf.data")
 parser.add_argument("--random-input", action="store_true", help="a map that draws numbers")
 parser.add_argument("--note-every", type=int, help="steps between two lines of the event log")
 parser.add_argument("--step-times", help="file for the time of each step")
@@ -66,6 +67,8 @@ class Doubled(keras.layers.Layer):
         return 2 * inputs
 
 
+if options.watch_iterators:
+    watch_iterators(f"{options.watch_iterators}-{os.environ['TFCKPT_WORKER_INDEX']}")
 strategy = create_strategy(options.strategy, threads=1)
 if options.terminated:
     os.kill(os.getpid(), signal.SIGTERM)
@@ -80,9 +83,6 @@ with strategy.scope():
     optimizer.build(model.trainable_variables)
 
 dataset = tf.data.Dataset.from_tensors(tf.ones((4, 8))).repeat()
-if options.busy_input:
-    for _ in range(30):
-        dataset = dataset.map(lambda x: x + 0.0, num_parallel_calls=tf.data.AUTOTUNE)
 if options.random_input:
     dataset = tf.data.Dataset.range(1000).map(
         lambda index: tf.random.uniform((4, 8), -0.5, 0.5) + tf.cast(index, tf.float32)
