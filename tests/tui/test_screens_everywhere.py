@@ -106,6 +106,18 @@ async def test_the_list_of_runs_fits_and_can_be_read(
     assert not found, "\n".join(found)
 
 
+async def test_without_runs_the_list_says_how_to_open_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("config", "state"):
+        monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / name))
+    app = RunsApp(None, Config())
+    async with app.run_test(size=SIZES[0]) as pilot:
+        await until(pilot, lambda: "DIRECTORY  opens one" in top(app), "what to do")
+        found = await Look(pilot).flaws()
+        assert not found, "\n".join(found)
+
+
 @pytest.mark.parametrize("theme", ALL)
 async def test_the_colours_of_every_theme_can_be_read(live: RunFactory, theme: str) -> None:
     app = TfckptApp(live.run, config=Config(app=AppSection(theme=theme)))
