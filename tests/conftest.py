@@ -28,7 +28,7 @@ WORKERS_THAT_WAIT = 1
 """One more, since one waits for Slurm for minutes."""
 MOST_WORKERS = 16
 
-LONGEST = ("test_cluster_slurm", "test_cluster_jobs", "test_screens_everywhere")
+LONGEST = ("test_cluster_slurm", "test_cluster_jobs")
 """Modules whose tests cannot be distributed; they begin at once."""
 FIRST = "faults"
 """These fork for every fault. A fork is cheap while its process has not imported TensorFlow."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -147,6 +148,9 @@ def test_without_the_reserve_the_true_reason_is_told_and_force_ends_it(run):
         empties = f"tfckpt-tui trash {run.run.root} empty"
         assert (empties in refused.words) is (words[0] != "undo"), refused
     assert trainer_answers(run.run, time.time())
+    # Until then, the last block of the event log has room, which refused saves fill.
+    block = os.statvfs(run.run.root).f_bsize
+    wait_until(lambda: run.run.journal.stat().st_size % block == 0, 60, "a full event log")
     forced = run_binary("stop", run.run.root, "--force", "--no-save", "--json")
     assert forced.code == 0, forced
     assert "Done, but: It is missing in the event log: " in forced.words

@@ -34,7 +34,7 @@ def test_a_changed_model_takes_what_fits_only_if_told_to(tmp_path, strategy, wor
         whole = run.ask(CommandKind.RESTORE, name="ckpt-10")
         assert whole.state is CommandState.REFUSED
         assert "Nothing was changed" in whole.message
-        assert "--name ckpt-10 --partial`" in whole.message
+        assert "--name ckpt-10 --partial`" in str(whole.advice)
         part = run.ask(CommandKind.RESTORE, name="ckpt-10", partial=True)
         assert part.state is CommandState.DONE, part.message
         assert part.result["step"] == 10

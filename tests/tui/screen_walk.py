@@ -1,36 +1,25 @@
-"""Opens every screen and dialog in one app, and computes flaws of layout and colour.
+"""Opens every screen and dialog of a run, in all sizes and themes.
 
 async with walking(made) as walk:
-    async for name in walk.screens():
-        found = await walk.flaws()
+    async for stop in walk.screens(STOPS):
+        found = await walk.flaws_of(stop)
 """
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import cache
-from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from app_driving import StillMonitor, top, until
-from rich.cells import cell_len
-from rich.style import Style
 from rundir_factory import RunFactory
-from textual.app import App
-from textual.color import Color, ColorParseError
-from textual.containers import VerticalScroll
-from textual.geometry import Region
+from screen_flaws import colour_problems, layout_problems
 from textual.pilot import Pilot
-from textual.screen import ModalScreen, Screen
-from textual.widget import Widget
-from textual.widgets import Button, Input, Static, Tooltip
-from textual.widgets._toast import ToastRack
+from textual.screen import Screen
 
 from recorded_slurm import RecordedSlurm, job_line
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
@@ -45,11 +34,7 @@ from tfckpt_tui.app.dialogs.batch_job import CancelJobDialog, SubmitJobDialog
 from tfckpt_tui.app.dialogs.delete import DeleteForGoodDialog
 from tfckpt_tui.app.dialogs.force_stop import ForceStopDialog
 from tfckpt_tui.app.dialogs.foreign_trainer import BesideTrainerDialog
-from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.screens.track import TrackScreen
-from tfckpt_tui.app.widgets.base.list_pane import ListPane
-from tfckpt_tui.app.widgets.base.pane import Pane
-from tfckpt_tui.app.widgets.run.dashboard_panes import DashboardPanes
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.batch.force_stop import ForceStopPlan
@@ -59,14 +44,8 @@ from tfckpt_tui.services.inspect import inspect
 SIZES = ((60, 20), (80, 24), (120, 40), (200, 50))
 """Smallest, default, large and largest terminal."""
 THEMES = ("tfckpt-dark", "tfckpt-contrast", "tfckpt-colour-blind", "tfckpt-light")
-_FRAME = 6
-"""Cells around the title of a frame."""
-_SPARE = 16
-"""Cells at the end of a cut line that a column may leave empty."""
-LEAST_CONTRAST = 4.5
-"""Of text, by the Web Content Accessibility Guidelines 2.1, level AA."""
-FAINT_CONTRAST = 3.0
-"""Of times, ages and the parts of branches that training left."""
+ENDS = (THEMES[0], THEMES[-1])
+"""The themes that are taken in all sizes."""
 
 FRESH: Any = SimpleNamespace(
     processes=(),
@@ -93,6 +72,9 @@ class Stop:
         name: For messages.
         open: The keys that open it from the dashboard, or what makes it, if keys cannot.
         shows: A text that is on it once it has loaded.
+        screen: The name of its class.
+        toast: A notification over it.
+        theme: The only theme, if it cannot change while the screen is open.
         state: The state of the run.
         job: The batch job of the run.
     """
@@ -100,6 +82,9 @@ class Stop:
     name: str
     open: Open
     shows: str
+    screen: str
+    toast: str = ""
+    theme: str = ""
     state: RunState = RunState.TRAINING
     job: JobView | None = None
 
@@ -115,6 +100,8 @@ def waiting_job() -> JobView:
 
 JOB = waiting_job()
 NINE_PROCESSES = tuple(f"worker {n} (process {4711 + n})" for n in range(9))
+TOAST = "The filter is invalid: 'lost' is not one of step, loss, state, branch, size and saved."
+GO_TO = ("ctrl+p", *"500")
 SCRIPT = Path("/data/runs/language-model/.tfckpt/job.sbatch")
 
 
@@ -125,54 +112,77 @@ def track_screen(run: RunSnapshot) -> TrackScreen:
 
 
 STOPS = (
-    Stop("dashboard", (), "history"),
-    Stop("filter", ("slash", *"step>100"), "step>100"),
-    Stop("checkpoint", ("enter",), "variables"),
-    Stop("track", track_screen, "lowest"),
-    Stop("compare", ("d",), "reads what changed"),
-    Stop("measured", ("d", "n"), "all tensors together"),
-    Stop("worker", ("w",), "step time"),
-    Stop("charts", ("c",), "loss"),
-    Stop("events", ("J", "down"), "event"),
-    Stop("logs", ("l",), "step 590"),
-    Stop("trash", ("T",), "trash"),
-    Stop("settings", ("comma",), "config.toml"),
-    Stop("help", ("question_mark",), "Keys of the dashboard"),
-    Stop("help of the logs", ("l", "question_mark"), "Keys of the logs"),
-    Stop("diagnostics", ("o",), "model-50"),
-    Stop("restore", ("down", "r"), "which checkpoint?"),
-    Stop("prune", ("p", "2"), "move to the trash"),
-    Stop("prune marked", ("space", "down", "space", "p"), "prune marked"),
-    Stop("undo", ("u",), "undo a prune"),
-    Stop("undo from the trash", ("T", "u"), "undo a prune"),
-    Stop("empty the trash", ("T", "E"), "delete for good"),
-    Stop("export", ("e",), "export"),
-    Stop("stop", ("x",), "stop"),
-    Stop("tensorboard", ("t",), "not running"),
-    Stop("launch", ("L",), "Starts ", RunState.STOPPED),
+    Stop("dashboard", (), "history", "DashboardScreen"),
+    Stop("filter", ("slash", *"step>100"), "step>100", "DashboardScreen"),
+    Stop("checkpoint", ("enter",), "variables", "CheckpointScreen"),
+    Stop("track", track_screen, "lowest", "TrackScreen"),
+    Stop("compare", ("d",), "reads what changed", "CompareScreen"),
+    Stop("measured", ("d", "n"), "all tensors together", "CompareScreen"),
+    Stop("worker", ("w",), "step time", "WorkerScreen"),
+    Stop("charts", ("c",), "loss", "ChartsScreen"),
+    Stop("events", ("J", "down"), "event", "EventLogScreen"),
+    Stop("logs", ("l",), "step 590", "LogsScreen"),
+    Stop("trash", ("T",), "trash", "TrashScreen"),
+    Stop("settings", ("comma",), "config.toml", "SettingsScreen"),
+    Stop("help", ("question_mark",), "Keys of the dashboard", "HelpScreen"),
+    Stop("help of the logs", ("l", "question_mark"), "Keys of the logs", "HelpScreen"),
+    Stop("diagnostics", ("o",), "model-50", "DiagnosticsScreen"),
+    Stop("restore", ("down", "r"), "which checkpoint?", "RestoreDialog"),
+    Stop("prune", ("p", "2"), "move to the trash", "PruneDialog"),
+    Stop("prune marked", ("space", "down", "space", "p"), "prune marked", "PruneMarkedDialog"),
+    Stop("undo", ("u",), "undo a prune", "UndoDialog"),
+    Stop("undo from the trash", ("T", "u"), "undo a prune", "UndoDialog"),
+    Stop("empty the trash", ("T", "E"), "delete for good", "EmptyTrashDialog"),
+    Stop("export", ("e",), "export", "ExportDialog"),
+    Stop("stop", ("x",), "stop", "StopDialog"),
+    Stop("tensorboard", ("t",), "not running", "TensorBoardDialog"),
+    Stop("launch", ("L",), "Starts ", "LaunchDialog", state=RunState.STOPPED),
     Stop(
         "end the processes",
         lambda run: ForceStopDialog(run, ForceStopPlan(None, NINE_PROCESSES)),
         "and 1 more",
+        "ForceStopDialog",
     ),
     Stop(
         "cancel an active job",
         lambda run: ForceStopDialog(run, ForceStopPlan(JOB)),
         "Slurm cancels it",
+        "ForceStopDialog",
     ),
-    Stop("queued", (), "JobHeld", RunState.QUEUED, JOB),
+    Stop("queued", (), "JobHeld", "DashboardScreen", state=RunState.QUEUED, job=JOB),
     Stop(
         "cancel the job",
         lambda run: CancelJobDialog(replace(run, job=JOB), JOB),
         "place in the queue",
+        "CancelJobDialog",
     ),
-    Stop("submit the job", lambda run: SubmitJobDialog(run, JOB, SCRIPT), "submit the job again"),
-    Stop("disk full", lambda run: DeleteForGoodDialog(run, names_of(run)), "disk is full"),
+    Stop(
+        "submit the job",
+        lambda run: SubmitJobDialog(run, JOB, SCRIPT),
+        "submit the job again",
+        "SubmitJobDialog",
+    ),
+    Stop(
+        "disk full",
+        lambda run: DeleteForGoodDialog(run, names_of(run)),
+        "disk is full",
+        "DeleteForGoodDialog",
+    ),
     Stop(
         "beside another trainer",
         lambda run: BesideTrainerDialog(run, FRESH, 3),
         "new files?",
+        "BesideTrainerDialog",
     ),
+    Stop("restore of an unknown step", ("r", *"999"), "999", "RestoreDialog"),
+    *(Stop("palette", ("ctrl+p",), "save: ", "CommandPalette", theme=name) for name in ENDS),
+    *(
+        Stop("palette, searched", GO_TO, "nearest to", "CommandPalette", theme=name)
+        for name in ENDS
+    ),
+    Stop("toast", (), "is not one of", "DashboardScreen", TOAST),
+    Stop("toast on a page", ("l",), "is not one of", "LogsScreen", TOAST),
+    Stop("toast on a dialog", ("p", "2"), "is not one of", "PruneDialog", TOAST),
 )
 
 
@@ -220,18 +230,24 @@ class Look:
 
         The themes at the ends are taken in all sizes, those between them in one.
         """
-        found = []
+        found: list[str] = []
         self._themes.reverse()
         for theme in self._themes:
             await self._take_theme(theme)
-            if theme not in (THEMES[0], THEMES[-1]):
+            if theme in ENDS:
+                self._sizes.reverse()
+                found += await self.flaws_in_sizes(self._sizes)
+            else:
                 found += [f"{theme}: {p}" for p in await self.settled(colour_problems)]
-                continue
-            self._sizes.reverse()
-            for width, height in self._sizes:
-                await self._take_size(width, height)
-                where = f"{theme}, {width}x{height}"
-                found += [f"{where}: {p}" for p in await self.settled(_layout_and_colour)]
+        return found
+
+    async def flaws_in_sizes(self, sizes: Sequence[tuple[int, int]]) -> list[str]:
+        """Returns the flaws in the present theme."""
+        found = []
+        for width, height in sizes:
+            await self._take_size(width, height)
+            where = f"{self._pilot.app.theme}, {width}x{height}"
+            found += [f"{where}: {p}" for p in await self.settled(_layout_and_colour)]
         return found
 
     async def settled(self, problems: Callable[[Screen[Any]], list[str]]) -> list[str]:
@@ -252,17 +268,6 @@ class Look:
             await self._pilot.pause()
 
 
-def key_problems(screen: Screen[Any]) -> list[str]:
-    """Returns the keys of a full screen that a pane takes while it has the focus."""
-    found = set()
-    own = screen._bindings.key_to_bindings if isinstance(screen, Page) else {}
-    for pane in screen.focus_chain:
-        if isinstance(pane, ListPane):
-            taken = pane._bindings.key_to_bindings.keys() & own.keys()
-            found |= {(key, pane) for key in taken if not any(one.priority for one in own[key])}
-    return [f"{key} is taken by {pane}" for key, pane in sorted(found, key=str)]
-
-
 def _layout_and_colour(screen: Screen[Any]) -> list[str]:
     return [*layout_problems(screen), *colour_problems(screen)]
 
@@ -281,18 +286,24 @@ class Walk(Look):
         assert isinstance(app, TfckptApp)
         return app
 
-    async def screens(self) -> AsyncIterator[str]:
-        """Opens each screen, yields its name, and closes it."""
-        for stop in STOPS:
+    async def screens(self, stops: Sequence[Stop]) -> AsyncIterator[Stop]:
+        """Opens each screen, yields it, and closes it."""
+        for stop in stops:
             await self._show(stop)
+            if stop.theme:
+                await self._take_theme(stop.theme)
+                await self._take_size(*SIZES[0])
             if callable(stop.open):
                 self.app.push_screen(stop.open(self._snapshot))
             else:
                 await self._pilot.press("home", *stop.open)
+            if stop.toast:
+                self.app.notify(stop.toast, title="Filter", severity="warning", timeout=3600)
             await until(
                 self._pilot, lambda stop=stop: stop.shows in top(self.app), f"{stop.name} is open"
             )
-            yield stop.name
+            yield stop
+            self.app.clear_notifications()
             while len(self.app.screen_stack) > 1:
                 await self.app.pop_screen()
             await self._pilot.press("escape", "escape")
@@ -301,6 +312,10 @@ class Walk(Look):
         self._monitor.give(replace(self._snapshot, state=stop.state, job=stop.job))
         await self._pilot.pause()
 
+    async def flaws_of(self, stop: Stop) -> list[str]:
+        """Returns the flaws of a screen that is open."""
+        return await (self.flaws_in_sizes(SIZES) if stop.theme else self.flaws())
+
 
 @asynccontextmanager
 async def walking(made: RunFactory) -> AsyncIterator[Walk]:
@@ -308,190 +323,7 @@ async def walking(made: RunFactory) -> AsyncIterator[Walk]:
     snapshot = SnapshotReader(made.run).read(made.now)
     monitor = StillMonitor(snapshot)
     app = TfckptApp(made.run, monitor=monitor)
-    async with app.run_test(size=SIZES[0]) as pilot:
+    async with app.run_test(size=SIZES[0], notifications=True) as pilot:
         await until(pilot, lambda: app.snapshot, "the snapshot")
         await pilot.pause()
         yield Walk(pilot, monitor, snapshot)
-
-
-# -- layout ----------------------------------------------------------------------------------
-
-
-def layout_problems(screen: Screen[Any]) -> list[str]:
-    """Returns what is cut, lies outside of its parent or on another widget, or stays empty."""
-    widgets = _shown(screen)
-    return [
-        *(problem for widget in widgets for problem in (*_outside(widget), *_cut(widget))),
-        *_overlapping(widgets),
-        *(_off_centre(screen) if isinstance(screen, ModalScreen) else _uncovered(screen, widgets)),
-    ]
-
-
-def _shown(screen: Screen[Any]) -> list[Widget]:
-    """Returns the widgets of a screen that take part in its layout."""
-    return [
-        widget
-        for widget in screen.walk_children(Widget)
-        if not isinstance(widget, ToastRack | Tooltip)
-        and all(one.display for one in widget.ancestors_with_self if isinstance(one, Widget))
-        # The dashboard gives no place to panes that it does not show.
-        and (widget.region.area or not isinstance(widget.parent, DashboardPanes))
-    ]
-
-
-def _named(widget: Widget) -> str:
-    return f"{type(widget).__name__}{f'#{widget.id}' if widget.id else ''}"
-
-
-def _scrolls(widget: Widget) -> bool:
-    return isinstance(widget, VerticalScroll)
-
-
-def _outside(widget: Widget) -> Iterator[str]:
-    parent = widget.parent
-    if not isinstance(parent, Widget):
-        return
-    room, own = parent.content_region, widget.region
-    across = own.x >= room.x and own.right <= room.right
-    stays = not _scrolls(parent) or widget.styles.dock != "none"
-    down = own.y >= room.y and own.bottom <= room.bottom
-    if not own.area:
-        yield f"{_named(widget)} has no room"
-    elif not across or (stays and not down):
-        yield f"{_named(widget)} at {own} is outside of {_named(parent)} at {room}"
-    elif (
-        _scrolls(parent)
-        and not isinstance(widget, Button)
-        and own.width < room.width - 1 - widget.styles.margin.width
-    ):
-        yield f"{_named(widget)} at {own} does not fill {_named(parent)} at {room}"
-
-
-def _cut(widget: Widget) -> Iterator[str]:
-    width, height = widget.content_size
-    if isinstance(widget, Button) and cell_len(str(widget.label)) > width:
-        yield f"the button {str(widget.label)!r} is cut at {width}"
-    elif isinstance(widget, Input) and not widget.value and cell_len(widget.placeholder) > width:
-        yield f"the placeholder {widget.placeholder!r} is cut at {width}"
-    elif (
-        isinstance(widget, Static)
-        and widget.get_content_height(widget.size, widget.screen.size, width) > height
-    ):
-        yield f"{_named(widget)} is cut at line {height}"
-    for title in (widget.border_title, widget.border_subtitle):
-        if title and cell_len(title.strip()) > widget.outer_size.width - _FRAME:
-            yield f"the title {title!r} is cut at {widget.outer_size.width}"
-    if isinstance(widget, Pane):
-        yield from _cut_lines(widget)
-
-
-def _cut_lines(pane: Pane) -> Iterator[str]:
-    """Yields lines that are cut although there is room at their end."""
-    for y in range(pane.size.height):
-        text = pane.render_line(y).text.strip("│┃ ")
-        room = pane.inner_size[0] - cell_len(text)
-        if "…" in text and room > _SPARE:
-            yield f"{_named(pane)} cuts {text!r} with {room} cells to spare"
-
-
-def _overlapping(widgets: Sequence[Widget]) -> Iterator[str]:
-    for parent in {widget.parent for widget in widgets}:
-        children = [w for w in widgets if w.parent is parent and w.styles.dock == "none"]
-        for one, other in combinations(children, 2):
-            if one.region.overlaps(other.region):
-                yield f"{_named(one)} at {one.region} overlaps {_named(other)} at {other.region}"
-
-
-def _uncovered(screen: Screen[Any], widgets: Sequence[Widget]) -> Iterator[str]:
-    parents = {widget.parent for widget in widgets}
-    covered = sum(widget.region.area for widget in widgets if widget not in parents)
-    if covered != screen.size.area:
-        yield f"{covered} of {screen.size.area} cells are covered"
-
-
-def _off_centre(screen: Screen[Any]) -> Iterator[str]:
-    box = _box(screen)
-    width, height = screen.size
-    if abs(box.x - (width - box.right)) > 1 or abs(box.y - (height - box.bottom)) > 1:
-        yield f"{box} is not in the middle of {screen.size}"
-
-
-def _box(screen: Screen[Any]) -> Region:
-    """Returns the region of a dialog."""
-    return next(w.region for w in screen.children if not isinstance(w, ToastRack | Tooltip))
-
-
-# -- colours ---------------------------------------------------------------------------------
-
-
-def colour_problems(screen: Screen[Any]) -> list[str]:
-    """Returns texts that cannot be read, and colours that the theme does not have."""
-    known = theme_colours(screen.app)
-    found: dict[str, tuple[int, int, str]] = {}
-    for x, y, text, style in _texts(screen):
-        if style is None or style.color is None or style.bgcolor is None:
-            continue
-        fore, back = (Color.from_rich_color(c) for c in (style.color, style.bgcolor))
-        if style.reverse:
-            fore, back = back, fore
-        for problem in _colours_of(text, fore, back, known):
-            found.setdefault(problem, (x, y, text))
-    return [
-        f"{problem} in {_named(screen.get_widget_at(x, y)[0])}: {text.strip()!r}"
-        for problem, (x, y, text) in found.items()
-        # The selection of a field is a mixture of colours.
-        if not (isinstance(screen.get_widget_at(x, y)[0], Input) and "background" in problem)
-    ]
-
-
-def _colours_of(text: str, fore: Color, back: Color, known: Mapping[str, Color]) -> Iterator[str]:
-    if back not in known.values():
-        yield f"background {back.hex} is not of the theme"
-    if not re.search(r"\w", text):
-        return
-    if fore not in known.values():
-        yield f"colour {fore.hex} is not of the theme"
-    if contrast(fore, back) < _least_contrast(fore, known):
-        yield f"contrast {contrast(fore, back):.1f} of {fore.hex} on {back.hex}"
-
-
-def _least_contrast(fore: Color, known: Mapping[str, Color]) -> float:
-    if fore == known["faint"] or any(fore == known[f"branch-{n}-past"] for n in range(6)):
-        return FAINT_CONTRAST
-    return LEAST_CONTRAST
-
-
-@cache
-def contrast(one: Color, other: Color) -> float:
-    """Returns the contrast ratio of two colours, as the guidelines define it."""
-    darker, lighter = sorted((_luminance(one), _luminance(other)))
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-def _luminance(colour: Color) -> float:
-    red, green, blue = (
-        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour.normalized
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def theme_colours(app: App[Any]) -> dict[str, Color]:
-    """Returns the colours of the theme by their names."""
-    known = {}
-    for name, value in app.theme_variables.items():
-        with suppress(ColorParseError):
-            known[name] = Color.parse(value)
-    return known
-
-
-def _texts(screen: Screen[Any]) -> Iterator[tuple[int, int, str, Style | None]]:
-    """Yields the segments of a screen with their positions; of a dialog, those in its box."""
-    box = screen.region
-    if isinstance(screen, ModalScreen):
-        box = _box(screen)
-    for y, strip in enumerate(screen._compositor.render_strips()):
-        if box.y <= y < box.bottom:
-            x = box.x
-            for text, style, _ in strip.crop(box.x, box.right):
-                yield x, y, text, style
-                x += cell_len(text)

@@ -62,7 +62,6 @@ NOT_IN_THE_APP = {
     "training": "errors of the training script, but for the commands of the app",
     "rundir/liveness.py": "errors of the training script",
     "launch/slurm": "commands of Slurm, and errors of its batch script",
-    "launch/launcher.py": "starts the supervisor",
     "services/copying": "copy",
     "services/exactness": "check",
     "services/tensors": "extract, average, edit; track shares the folder",
@@ -75,7 +74,11 @@ NOT_IN_THE_APP = {
 }
 """Modules whose messages the app does not show, and why."""
 
-IN_THE_APP = ("training/loop/command_handler.py", "training/checkpoint/disk_space.py")
+IN_THE_APP = (
+    "training/loop/command_handler.py",
+    "training/checkpoint/disk_space.py",
+    "services/tensors/track.py",
+)
 
 
 def message_parts(path: Path) -> Iterator[tuple[int, str]]:
@@ -111,7 +114,6 @@ ALLOWED = (
     "Closes the app. `tfckpt-tui attach RUN`",
     "This run was not launched by tfckpt-tui",
     " was not launched by tfckpt-tui",
-    "no runs yet: press n to launch one, or try `tfckpt-tui demo`",
 )
 """Words of other programs, and commands for what the app cannot do."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from app_driving import opened, top, type_ahead, until, until_shown
 from rundir_factory import RunFactory, two_branches
-from screen_walk import furnish, walking
+from screen_walk import STOPS, furnish, walking
 from textual.screen import Screen
 from textual.widgets import Button, Input
 from tiny_bundle import write_bundle
@@ -81,12 +81,12 @@ async def test_in_every_dialog_the_arrows_leave_the_button_that_cancels(
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", "/home/ada/.config")
     made = furnish(two_branches(tmp_path / "run", now=1_790_000_000.0))
+    dialogs = [stop for stop in STOPS if stop.screen.endswith("Dialog")]
     stuck = []
     async with walking(made) as walk:
-        async for name in walk.screens():
-            dialog = walk.screen
-            if not isinstance(dialog, Dialog):
-                continue
+        async for stop in walk.screens(dialogs):
+            dialog, name = walk.screen, stop.name
+            assert isinstance(dialog, Dialog)
             first = dialog.query_one("#choice-0", Button)
             if dialog.focused is not first and not isinstance(dialog.focused, Input):
                 stuck.append(f"{name}: {dialog.focused} has the focus")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from answering_trainer import AnsweringTrainer, final, working_for_ever
-from app_driving import opened, top, until, until_shown
+from app_driving import opened, top, until, until_jobs_are_shown, until_shown
 from rundir_factory import RunFactory
 from textual.geometry import Region
 from textual.pilot import Pilot
@@ -51,13 +51,17 @@ async def test_a_command_in_progress_is_on_every_screen_and_above_no_toast(
             await until_shown(pilot, "save: working")
             await pilot.press(*PAGES[page])
             await until(pilot, lambda: len(pilot.app.screen_stack) == 2, "the screen")
-            pilot.app.notify("A toast of\nseveral\nlines", markup=False)
+            pilot.app.notify("A toast of\nseveral\nlines", timeout=600, markup=False)
             await until_shown(pilot, "A toast of")
             await until(pilot, lambda: "save: working" in top(pilot.app), "the progress")
-            (toasts,) = pilot.app.screen.query("ToastRack")
-            region = progress_region(pilot)
-            assert not region.overlaps(toasts.region)
-            assert region.bottom == size[1] - 1 or page == "help"
+            (toast,) = pilot.app.screen.query("Toast")
+            # The screen may be laid out once more.
+            await until(
+                pilot,
+                lambda: toast.region and toast.region.bottom <= progress_region(pilot).y,
+                "a toast above the progress",
+            )
+            assert progress_region(pilot).bottom == size[1] - 1
 
 
 async def test_a_restore_is_followed_on_the_page_that_asked_for_it(live: RunFactory) -> None:
@@ -80,3 +84,25 @@ async def test_a_restore_is_followed_on_the_page_that_asked_for_it(live: RunFact
             await pilot.press("escape")
             await until(pilot, lambda: len(pilot.app.screen_stack) == 1, "the dashboard")
             assert "Shapes differ." not in top(pilot.app)
+
+
+@pytest.mark.parametrize("keys", [("l",), ("J",), ("T",), ("comma",), ("w",), ("enter", "c")])
+async def test_esc_dismisses_failures_before_it_closes_a_page(
+    live: RunFactory, keys: tuple[str, ...]
+) -> None:
+    async with opened(live.run, size=(80, 24)) as pilot:
+        await until_jobs_are_shown(pilot)
+        for count, key in enumerate(keys, 2):
+            await pilot.press(key)
+            await until(pilot, lambda count=count: len(pilot.app.screen_stack) == count, key)
+            await until_jobs_are_shown(pilot)
+        pilot.app.progress.report_failure("export", "There is no room.")
+        pilot.app.update_progress()
+        page = pilot.app.screen
+        await until(pilot, lambda: "There is no room." in top(pilot.app), "the failure")
+        assert "esc dismiss" in top(pilot.app)
+        await pilot.press("escape")
+        await until(pilot, lambda: "There is no room." not in top(pilot.app), "no failure")
+        assert pilot.app.screen is page
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is not page, "the screen below")

@@ -115,7 +115,7 @@ async def test_the_dialog_prunes_nothing_by_a_policy_with_a_rule_that_it_does_no
         await until_shown(pilot, "ckpt-4")
         await pilot.press("p")
         await until_shown(pilot, "the rule keep_newer_rule")
-        await until_shown(pilot, "0 checkpoints go to the trash")
+        await until_shown(pilot, "No checkpoint goes to the trash.")
         await pilot.press("y")
         assert len(list_checkpoints(made.run)) == 4
 

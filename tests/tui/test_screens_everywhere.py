@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
 import pytest
 from app_driving import top, until
 from rundir_factory import RunFactory, two_branches
-from screen_walk import (
+from screen_flaws import (
     FAINT_CONTRAST,
     LEAST_CONTRAST,
-    SIZES,
-    Look,
     contrast,
-    furnish,
     key_problems,
     theme_colours,
-    walking,
 )
+from screen_walk import SIZES, STOPS, Look, Stop, furnish, walking
 from textual.color import Color
 from textual.screen import Screen
 from textual.theme import BUILTIN_THEMES, Theme
@@ -29,10 +26,13 @@ from textual.theme import BUILTIN_THEMES, Theme
 from tfckpt_trainer.rundir.records.worker import SaveStatus
 from tfckpt_tui import app as app_package
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.crash import Crash, CrashApp
 from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.app.themes import THEMES
 from tfckpt_tui.settings.config import AppSection, Config
 
+GROUPS = [STOPS[n : n + 4] for n in range(0, len(STOPS), 4)]
+"""Tests, which run side by side."""
 NOW = 1_790_000_000.0
 ALL = (
     *(theme.name for theme in THEMES),
@@ -55,20 +55,35 @@ def below(kind: type) -> Iterator[type]:
         yield from below(one)
 
 
+@pytest.mark.parametrize("stops", GROUPS, ids=lambda stops: stops[0].name)
 async def test_every_screen_fits_and_can_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stops: Sequence[Stop], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", "/home/ada/.config")
     made = furnish(two_branches(tmp_path / "run", now=NOW))
     found: list[str] = []
-    seen: set[str] = set()
     async with walking(made) as walk:
-        async for name in walk.screens():
-            seen.add(type(walk.screen).__name__)
-            flaws = [*key_problems(walk.screen), *await walk.flaws()]
-            found += [f"{name}, {flaw}" for flaw in flaws]
-    assert found == []
+        async for stop in walk.screens(stops):
+            assert type(walk.screen).__name__ == stop.screen
+            flaws = [*key_problems(walk.screen), *await walk.flaws_of(stop)]
+            found += [f"{stop.name}, {flaw}" for flaw in flaws]
+    assert not found, "\n".join(found)
+
+
+def test_the_walk_comes_to_every_screen() -> None:
+    seen = {stop.screen for stop in STOPS}
     assert sorted(all_screens() - seen) == [], "Add them to STOPS of screen_walk.py."
+
+
+async def test_the_report_of_a_crash_fits_and_can_be_read() -> None:
+    trace = "".join(f'  File "app/screens/page_{n}.py", line {n}, in show\n' for n in range(60))
+    report = Path("/home/ada/.local/state/tfckpt-tui/crash-20261122-161733.txt")
+    for path in (report, None):
+        app = CrashApp(Crash("ValueError: " + "not a number " * 9, trace, path), Config())
+        async with app.run_test(size=SIZES[0]) as pilot:
+            await until(pilot, lambda app=app: "The app failed." in top(app), "the report")
+            found = await Look(pilot).flaws()
+            assert not found, "\n".join(found)
 
 
 async def test_the_list_of_runs_fits_and_can_be_read(
@@ -95,7 +110,19 @@ async def test_the_list_of_runs_fits_and_can_be_read(
             found += [f"{shows}, {flaw}" for flaw in await look.flaws()]
             if len(app.screen_stack) > 1:
                 await pilot.press("escape")
-    assert found == []
+    assert not found, "\n".join(found)
+
+
+async def test_without_runs_the_list_says_how_to_open_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("config", "state"):
+        monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / name))
+    app = RunsApp(None, Config())
+    async with app.run_test(size=SIZES[0]) as pilot:
+        await until(pilot, lambda: "DIRECTORY  opens one" in top(app), "what to do")
+        found = await Look(pilot).flaws()
+        assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("theme", ALL)

@@ -110,16 +110,19 @@ def disk_full_error(run: RunDirectory, error: OSError) -> DiskFullError:
     )
 
 
-def advice_to_free_space(run: RunDirectory, *, has_checkpoint: bool = True) -> Advice:
+def advice_to_free_space(run: RunDirectory, *, has_trash: bool = True) -> Advice:
     """Returns advice on how to free disk space in a run directory.
 
     Args:
         run: The run directory.
-        has_checkpoint: Whether it has a checkpoint that could be deleted.
+        has_trash: Whether there may be something in its trash.
     """
     trash, prune = _empty_trash(run), _delete_checkpoints(run)
-    if not has_checkpoint:
-        return Advice(("Empty the trash with ", trash, ", or free space elsewhere on this disk."))
+    if not has_trash:
+        return Advice(
+            ("Free disk space, or delete checkpoints for good with ", prune, "."),
+            ("Free disk space, or prune checkpoints with ", prune, " and empty the trash."),
+        )
     return Advice(
         ("Free space with ", trash, ", or delete checkpoints for good with ", prune, "."),
         (

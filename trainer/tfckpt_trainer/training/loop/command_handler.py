@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
+from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.catalog.retention.prune import OnWarning, move_to_trash, undo
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -213,9 +214,12 @@ class CommandHandler:
         root = self._run.root
         return command_or_key("stop", "stop", root, "--no-save", choice="stop without saving")
 
+    def _advice_to_free_space(self) -> Advice:
+        return advice_to_free_space(self._run, has_trash=bool(trashed_bytes(self._run)))
+
     def _advice_to_end(self) -> Advice:
         """Returns how to free space, or to end the run nevertheless."""
-        free = advice_to_free_space(self._run)
+        free = self._advice_to_free_space()
         end = (" To end the run without a save, use ", self._stop_without_save(), ".")
         in_app = (*(free.app_parts or free.parts), *end)
         return Advice((*free.parts, *end), in_app)
@@ -287,7 +291,7 @@ class CommandHandler:
         if outcome.name is not None:
             return _saved(outcome)
         state = CommandState.REFUSED if outcome.refused else CommandState.FAILED
-        advice = advice_to_free_space(self._run) if outcome.disk_full else None
+        advice = self._advice_to_free_space() if outcome.disk_full else None
         return Answer(state, outcome.problem, advice=advice)
 
 

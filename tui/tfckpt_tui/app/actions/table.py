@@ -38,9 +38,11 @@ def _can_export(run: RunSnapshot, selection: Selection) -> str:
         name, state = clean(selected.name), selected.state.value
         return f"{name} is {state}. Only restorable checkpoints can be exported."
     if not (run.info and run.info.command):
+        name = clean(selected.name) if selected is not None else "CKPT"
+        command = shlex.join(("tfckpt-tui", "export", run.path, name, "--", "COMMAND"))
         return (
             "This run was not launched by tfckpt-tui, so its training command is unknown. Give it: "
-            f"`tfckpt-tui export {shlex.quote(run.path)} -- COMMAND`."
+            f"`{command}`."
         )
     return ""
 

@@ -15,6 +15,7 @@ from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.rules import RuleFields
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog, field_rows
+from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.screens.page import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.app.widgets.checkpoints.plan_list import PlanList
@@ -80,14 +81,17 @@ class PlanDialog(Dialog[tuple[str, ...]]):
         if self._plan is None:
             return
         count = len(self._plan.deleted)
-        noun = "checkpoint goes" if count == 1 else "checkpoints go"
+        if not count:
+            yield (("No checkpoint goes to the trash.", "muted"),)
+            return
+        noun, pronoun = ("checkpoint goes", "it") if count == 1 else ("checkpoints go", "them")
         yield (
-            (f"{count:,} {noun} to the trash", "warn" if count else "muted"),
+            (f"{count:,} {noun} to the trash", "warn"),
             (f", {units.size(self._plan.freed_bytes)} in all; ", ""),
-            ("u brings them back until the trash is emptied.", "muted"),
+            (key_of(self, "undo"), "key"),
+            (f" brings {pronoun} back until the trash is emptied.", "muted"),
         )
-        if count:
-            yield _disk(self.snapshot, self._plan.freed_bytes)
+        yield _disk(self.snapshot, self._plan.freed_bytes)
 
     def refusal(self) -> str:
         """Returns why nothing can be pruned."""

@@ -181,15 +181,15 @@ class CheckpointScreen(Page):
         """Performs an action of the dashboard on this checkpoint."""
         self._actions.perform_on(name, self._checkpoint)
 
-    def action_back(self) -> None:
-        """Ends the search, hides the statistics, or closes the screen."""
-        if self.query_one(SearchInput).leave():
-            return
-        if self._statistics is not None:
-            self._statistics = None
-            self._update()
-        elif not self.dismiss_failures():
-            self.dismiss()
+    def end_current(self) -> bool:
+        """Ends the search, or hides the statistics; returns whether it did."""
+        if super().end_current():
+            return True
+        if self._statistics is None:
+            return False
+        self._statistics = None
+        self._update()
+        return True
 
     def action_look(self) -> None:
         """Opens the selected group, or reads the selected variable and shows its statistics."""

@@ -103,18 +103,18 @@ class Page(Screen[None]):
 
     def action_back(self) -> None:
         """Ends the search, dismisses failures, or closes the screen."""
-        is_searching = any(line.leave() for line in self.query(SearchInput))
-        if not (is_searching or self.dismiss_failures()):
+        progress = self.run_app.progress
+        if self.end_current():
+            return
+        if progress.has_failures:
+            progress.dismiss_failures()
+            self.run_app.update_progress()
+        else:
             self.dismiss()
 
-    def dismiss_failures(self) -> bool:
-        """Dismisses the failures above the keys; returns whether there were any."""
-        progress = self.run_app.progress
-        if not progress.has_failures:
-            return False
-        progress.dismiss_failures()
-        self.run_app.update_progress()
-        return True
+    def end_current(self) -> bool:
+        """Ends the search, or what else esc ends on this screen; returns whether it did."""
+        return any(line.leave() for line in self.query(SearchInput))
 
     def action_close(self) -> None:
         """Closes the screen."""

@@ -111,13 +111,13 @@ class TrackScreen(ChartPage):
         """Returns what `track --csv` prints, as far as it is read."""
         return csv_lines(tuple(self._read))
 
-    def action_back(self) -> None:
-        """Stops reading, or closes the screen."""
-        if self._is_reading and not self._stopped.is_set():
-            self._stopped.set()
-            self._update()
-        else:
-            self.dismiss()
+    def end_current(self) -> bool:
+        """Stops reading; returns whether it did."""
+        if not self._is_reading or self._stopped.is_set():
+            return False
+        self._stopped.set()
+        self._update()
+        return True
 
     # -- the job -----------------------------------------------------------------------------
 

@@ -77,14 +77,17 @@ def padded(text: str, width: int, align: str = "<") -> str:
 
 
 def fit(spans: Sequence[Span], width: int) -> tuple[Span, ...]:
-    """Returns `spans` in exactly `width` cells."""
+    """Returns `spans` in exactly `width` cells; cut text ends in an ellipsis."""
+    if width <= 0:
+        return ()
+    whole = "".join(text for text, _ in spans).rstrip(" ")
+    end = ELLIPSIS if cell_len(whole) > width else ""
     fitted: list[Span] = []
-    left = width
+    left = width - len(end)
     for text, style in spans:
         size = cell_len(text)
         if size > left:
-            fitted.append((shorten(text, left), style))
-            return tuple(fitted)
+            return (*fitted, (set_cell_size(text, left) + end, style))
         fitted.append((text, style))
         left -= size
     if left > 0:

@@ -85,12 +85,15 @@ class RunList(ListPane):
         if self._all:
             words = f"no run matches {clean(self._needle)}; esc shows all"
             return (line((shorten(words, width), "muted")),)
-        words = (
-            "no runs yet: press n to launch one, or try `tfckpt-tui demo`"
-            if self._is_read
-            else "searching for runs …"
+        if not self._is_read:
+            return (line(("searching for runs …", "muted")),)
+        return (
+            line(("no runs yet", "muted")),
+            Line(),
+            line(("n", "value"), ("                     launches one", "muted")),
+            line(("tfckpt-tui demo", "value"), ("       starts one", "muted")),
+            line(("tfckpt-tui DIRECTORY", "value"), ("  opens one", "muted")),
         )
-        return (line((shorten(words, width), "muted")),)
 
     def _layout(self, width: int) -> Layout:
         *columns, strategy, path = _COLUMNS
