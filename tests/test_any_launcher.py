@@ -42,7 +42,7 @@ STATEMENTS = {
         "training/test_training_partitions.py::"
         "test_a_short_cut_costs_no_restart_and_a_long_one_names_the_pair",
     ),
-    "sets the same two statuses in the script and comes before the environment.": (
+    "sets the same two statuses in the script. It overrides the environment.": (
         "test_exit_statuses.py::test_the_script_comes_before_the_environment",
     ),
     "`TF_CONFIG` is made from it.": (
@@ -55,17 +55,17 @@ STATEMENTS = {
         "training/test_training_leaving.py::"
         "test_whichever_way_it_leaves_a_process_does_not_wait_for_tf_data",
     ),
-    "`SIGUSR1` | All workers save and go on.": (
+    "`SIGUSR1` | All workers save, and training continues.": (
         "training/test_training_saving.py::test_a_signal_to_any_worker_saves_on_all",
     ),
     "The other workers notice and exit with the status for a restart.": (
         "training/test_training_control.py::test_a_killed_worker_makes_the_others_ask_for_a_restart",
     ),
-    "A `SIGTERM` that comes before the first step is kept until then.": (
+    "A `SIGTERM` before the first step takes effect at that step.": (
         "training/test_training_control.py::"
         "test_sigterm_between_the_strategy_and_the_run_is_not_lost",
     ),
-    "| 0 | Training finished, or somebody stopped the run. |": (
+    "| 0 | Training finished, or a user stopped the run. |": (
         "training/test_training_control.py::test_stop_saves_and_every_process_ends_well",
     ),
     "| 1 | The script failed. |": (
@@ -80,7 +80,7 @@ STATEMENTS = {
         "training/test_training_elastic.py::"
         "test_the_shared_state_comes_back_exactly_and_what_begins_anew_is_said",
     ),
-    "says the same as its `ending`, whatever the status is.": (
+    "has the same information in the field `ending`.": (
         "training/test_training_control.py::test_sigterm_to_one_worker_saves_once_and_ends_all",
         "launch/test_launch_plan.py::"
         "test_the_last_heartbeat_tells_who_lost_another_whatever_the_status",
@@ -89,7 +89,7 @@ STATEMENTS = {
         "training/test_training_ray.py::"
         "test_ray_train_runs_a_script_unmodified_and_restarts_it_from_the_newest_checkpoint",
     ),
-    "Ray announces that it drains a node, such as a spot instance. Save then:": (
+    "Ray announces that it will drain a node, such as a spot instance. Save when it does:": (
         "training/test_training_ray.py::"
         "test_ray_train_runs_a_script_unmodified_and_restarts_it_from_the_newest_checkpoint",
     ),
@@ -109,7 +109,7 @@ STATEMENTS = {
         "training/test_training_run.py::"
         "test_after_an_interrupted_cell_another_run_goes_on_in_the_same_process",
     ),
-    "One that was left open, such as by an interrupted `model.fit`, is closed then.": (
+    "A run that is still open, for example after an interrupted `model.fit`, is closed then.": (
         "training/test_training_run.py::test_a_run_that_was_left_open_is_closed_by_the_next",
     ),
     "Two threads of a process cannot train in one run directory.": (

@@ -411,7 +411,7 @@ def test_progress_is_shown_and_ctrl_c_names_the_command_that_goes_on(run, place)
     copying.interrupt()
     assert copying.end() == 130
     command = f"tfckpt-tui copy {run} huge-1 {place}"
-    assert copying.said.endswith(f"\x1b[Ktfckpt-tui: Interrupted. Go on with `{command}`.\r\n")
+    assert copying.said.endswith(f"\x1b[Ktfckpt-tui: Interrupted. Continue with `{command}`.\r\n")
     assert named_files(place) == set()
     shutil.rmtree(place)
 

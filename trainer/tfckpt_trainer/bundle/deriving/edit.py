@@ -216,9 +216,9 @@ class Edit:
         before, _, last = old.rpartition("/")
         if not before or new.rpartition("/")[0] != before:
             raise RefusedError(
-                f"{old} is a name from Keras, of which only the last part can be changed: "
-                f"{named[0].path} is held by {named[0].object_path}. To move the object, rename "
-                "that path, or an object above it."
+                f"{old} is a name from Keras, and only its last part can be changed. "
+                f"{named[0].path} is at {named[0].object_path}. To move it, rename that path, or "
+                "an object above it."
             )
         paths = {one.entry.name: f"{new}{one.path.removeprefix(old)}" for one in named}
         taken = {one.path for one in known} & set(paths.values())
