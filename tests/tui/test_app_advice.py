@@ -65,7 +65,7 @@ NOT_IN_THE_APP = {
     "services/copying": "copy",
     "services/exactness": "check",
     "services/tensors": "extract, average, edit; track shares the folder",
-    "services/launch.py": "the command that launches a run again",
+    "services/processes/launch.py": "the command that launches a run again",
     "services/open_run.py": "what the app opens",
     "services/report.py": "ls and status",
     "settings/config.py": "the option that names the file",

@@ -166,7 +166,7 @@ def test_a_dead_run_whose_job_waits_is_queued(
     assert tool("status", tmp_path, "--json").json["run"]["state"] == state.value
     with_job(made, started_at=made.now - 3600, requeues=1, nodes=["tn0", "tn1"])
     slurm = waits(reason="BeginTime", start=int(time.time() + 725))
-    monkeypatch.setattr("tfckpt_tui.cli.status.JobReader", lambda: JobReader(slurm))
+    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(slurm))
     said = tool("status", tmp_path)
     assert said.code == 0
     assert "state     queued: Batch job 1234 waits in the queue: BeginTime (its" in said.data
@@ -220,7 +220,7 @@ def test_without_slurm_the_record_is_shown_and_says_so(
     with_job(made, nodes=["tn0", "tn1"], started_at=made.now - 60, ends_at=made.now + 7300)
     absent = RecordedSlurm()
     absent.raises = FileNotFoundError("squeue")
-    monkeypatch.setattr("tfckpt_tui.cli.status.JobReader", lambda: JobReader(absent))
+    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(absent))
     data = tool("status", tmp_path).data
     assert "state     training\n" in data
     assert "job       1234 unknown (this machine has no Slurm commands), 2 nodes (tn0, tn1)" in data
@@ -259,7 +259,7 @@ def test_status_prints_the_job_as_json(
     made = two_branches(tmp_path)
     job = with_job(made, max_requeues=5)
     slurm = runs(made.now)
-    monkeypatch.setattr("tfckpt_tui.cli.status.JobReader", lambda: JobReader(slurm))
+    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(slurm))
     found = tool("status", tmp_path, "--json").json["job"]
     assert found == {
         "scheduler": "slurm",

@@ -66,7 +66,7 @@ async def answered_snapshot(
 def state_line(
     tool: Tool, made: RunFactory, slurm: RecordedSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> str:
-    monkeypatch.setattr("tfckpt_tui.cli.status.JobReader", lambda: JobReader(slurm))
+    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(slurm))
     lines = tool("status", made.run.root).data.splitlines()
     return next(line.removeprefix("state").strip() for line in lines if line.startswith("state"))
 
@@ -221,7 +221,7 @@ def test_a_run_whose_node_is_lost_waits_for_slurm_and_has_not_failed(
 ) -> None:
     silent_run(ended_run)
     slurm = ended(state, start=int(ended_run.now - 61))
-    monkeypatch.setattr("tfckpt_tui.cli.status.JobReader", lambda: JobReader(slurm))
+    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(slurm))
     said = tool("status", ended_run.run.root, "--json")
     assert said.json["run"]["state"] == "degraded"
     assert said.code == 1
@@ -272,7 +272,7 @@ async def test_a_job_that_never_starts_by_itself_is_an_alert(
     made = without_heartbeats(two_branches(tmp_path / "run"))
     with_job(made)
     slurm = waits(reason=reason)
-    monkeypatch.setattr("tfckpt_tui.cli.status.JobReader", lambda: JobReader(slurm))
+    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(slurm))
     said = tool("status", made.run.root)
     assert said.code == 1
     (line,) = (line for line in said.data.splitlines() if line.startswith("alert"))
@@ -289,7 +289,7 @@ def test_a_job_that_waits_for_its_turn_is_no_alert(
 ) -> None:
     made = without_heartbeats(two_branches(tmp_path / "run"))
     with_job(made)
-    monkeypatch.setattr("tfckpt_tui.cli.status.JobReader", lambda: JobReader(waits()))
+    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(waits()))
     assert tool("status", made.run.root).code == 0
 
 

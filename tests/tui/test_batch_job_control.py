@@ -229,7 +229,7 @@ def test_a_record_cannot_name_a_script_elsewhere(queued: RunFactory, script: str
 def commands_with(monkeypatch: pytest.MonkeyPatch, slurm: RecordedSlurm) -> None:
     for function in (find_waiting_job, cancel_waiting_job, plan_force_stop, force_stop):
         changed: Callable[..., object] = partial(function, runner=slurm)
-        monkeypatch.setattr(f"tfckpt_tui.cli.control.{function.__name__}", changed)
+        monkeypatch.setattr(f"tfckpt_tui.cli.run.control.{function.__name__}", changed)
 
 
 def test_stop_cancels_a_job_that_waits(

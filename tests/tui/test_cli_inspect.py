@@ -40,7 +40,7 @@ from tfckpt_trainer.rundir.documents import copy_of, store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.records.run import Head
-from tfckpt_tui.cli.verify import _verified
+from tfckpt_tui.cli.checkpoints.verify import _verified
 from tfckpt_tui.services.report import list_checkpoints
 from waiting import wait_until
 

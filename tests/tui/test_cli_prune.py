@@ -20,7 +20,7 @@ from tfckpt_trainer.rundir.journal import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import JournalKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
-from tfckpt_tui.cli.trash import parse_age
+from tfckpt_tui.cli.checkpoints.trash import parse_age
 
 OLD = ["ckpt-400", "ckpt-300", "ckpt-200", "ckpt-100"]
 """What keeping the last two, one of them with the best loss, gives up; newest first."""

@@ -122,7 +122,7 @@ def test_the_command_lists_jobs(
     known: RunFactory, other: RunFactory, tool: Tool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm = RecordedSlurm(line_of(known, "1234") + line_of(other, "1235", reason="Dependency"))
-    monkeypatch.setattr("tfckpt_tui.cli.runs.JobList", partial(JobList, slurm))
+    monkeypatch.setattr("tfckpt_tui.cli.run.runs.JobList", partial(JobList, slurm))
     said = tool("runs", "--json")
     check("`runs`", said.json)
     assert {one["job"] for one in said.json["runs"]} == {"1234 Resources", "1235 Dependency"}

@@ -20,8 +20,8 @@ from reserved_ports import reserved_ports
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.services import tensorboard
-from tfckpt_tui.services.tensorboard import TensorBoard, TensorBoardProcess
+from tfckpt_tui.services.processes import tensorboard
+from tfckpt_tui.services.processes.tensorboard import TensorBoard, TensorBoardProcess
 from waiting import wait_until
 
 pytestmark = pytest.mark.e2e

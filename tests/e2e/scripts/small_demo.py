@@ -12,7 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from tfckpt_tui.cli import launch, main
+from tfckpt_tui.cli import main
+from tfckpt_tui.cli.run import launch
 
 STEP_SECONDS = 0.05
 SIZES = {"CONTEXT": 16, "WIDTH": 32, "BLOCKS": 1, "BATCH": 4}

@@ -20,7 +20,7 @@ from tfckpt_tui.app.widgets.base.keybar import KeyBar, KeyHint
 from tfckpt_tui.app.widgets.base.search_input import SearchInput
 from tfckpt_tui.app.widgets.run.run_list import RunList
 from tfckpt_tui.services.batch.job_list import JobList
-from tfckpt_tui.services.launch import form_like
+from tfckpt_tui.services.processes.launch import form_like
 from tfckpt_tui.settings.config import Config
 from tfckpt_tui.settings.recent_runs import RunSearch, RunSummary, remembered_runs
 

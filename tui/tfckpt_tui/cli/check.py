@@ -8,9 +8,9 @@ import click
 
 from tfckpt_trainer.cluster.tasks import tasks
 from tfckpt_trainer.errors import ExitCode, describe_error
-from tfckpt_tui.cli.launch import ParameterServersOption, WorkersOption
 from tfckpt_tui.cli.main import JsonOption
 from tfckpt_tui.cli.output import StepProgress, print_json, print_line, print_message
+from tfckpt_tui.cli.run.launch import ParameterServersOption, WorkersOption
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult, run_check
 from tfckpt_tui.services.exactness.check_report import (

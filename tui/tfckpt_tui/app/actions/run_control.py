@@ -24,7 +24,7 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean_message
 from tfckpt_tui.services import export, prune
 from tfckpt_tui.services.compatibility import Compatibility, check_compatibility
-from tfckpt_tui.services.launch import form_of
+from tfckpt_tui.services.processes.launch import form_of
 from tfckpt_tui.services.request import FrontEnd, TrainerPresence, ask, detect_trainer
 from tfckpt_tui.services.restore import choose_start
 from tfckpt_tui.settings.config import default_rules

@@ -16,8 +16,8 @@ from tfckpt_tui.app.protocols import StartJob
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.services import tensorboard
-from tfckpt_tui.services.tensorboard import TensorBoard
+from tfckpt_tui.services.processes import tensorboard
+from tfckpt_tui.services.processes.tensorboard import TensorBoard
 
 _CLOSE, _START, _START_WITH_RUN, _OPEN, _STOP = range(5)
 

@@ -1,4 +1,4 @@
 """The command that copies checkpoints to other places.
 
-Commands that write files of other formats belong in `cli.tensors` or `cli.export`.
+Commands that write files of other formats belong in `cli.tensors` or `cli.checkpoints`.
 """

@@ -1,4 +1,4 @@
 """Commands that take tensors out of checkpoints or make new checkpoints of them.
 
-Commands that only show what a checkpoint holds belong in `cli.inspect`.
+Commands that only show what a checkpoint holds belong in `cli.checkpoints`.
 """

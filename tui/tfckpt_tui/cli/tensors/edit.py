@@ -9,6 +9,7 @@ from tfckpt_trainer.catalog.scan.checkpoints import Checkpoint
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_tui.cli.checkpoints.trash import confirm
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.completion.tensor_names import CopiedTensor, TensorAndType, TensorName
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
@@ -20,7 +21,6 @@ from tfckpt_tui.cli.output import (
     print_warnings,
 )
 from tfckpt_tui.cli.tensors.interrupted import explain_interrupt
-from tfckpt_tui.cli.trash import confirm
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.report import Json, look_up
 from tfckpt_tui.services.request import FrontEnd

@@ -402,7 +402,7 @@ def _start(options: LaunchOptions, *, force: bool) -> SupervisorStatus | BatchJo
 
 
 def _stay(options: LaunchOptions, as_json: bool, *, force: bool) -> int:
-    from tfckpt_tui.services.foreground import follow_run
+    from tfckpt_tui.services.processes.foreground import follow_run
 
     run = RunDirectory(Path(options.run_directory))
     status = _start(options, force=force)

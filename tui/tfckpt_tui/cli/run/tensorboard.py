@@ -8,7 +8,7 @@ from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import print_json, print_line
-from tfckpt_tui.services import tensorboard as board
+from tfckpt_tui.services.processes import tensorboard as board
 from tfckpt_tui.services.report import Json
 
 

@@ -22,7 +22,6 @@ from tfckpt_trainer.errors import (
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
-from tfckpt_tui.cli.control import TimeoutOption
 from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
     CommandProgress,
@@ -34,6 +33,7 @@ from tfckpt_tui.cli.output import (
     print_table,
     print_warnings,
 )
+from tfckpt_tui.cli.run.control import TimeoutOption
 from tfckpt_tui.formats import units
 from tfckpt_tui.services import prune as service
 from tfckpt_tui.services.report import Json, look_up

@@ -33,7 +33,7 @@ USUAL_PORT = 6006
 LOG_LINES = 8
 
 _MODULE = "tensorboard.main"
-_KEEPER = "tfckpt_tui.services.tensorboard_keeper"
+_KEEPER = "tfckpt_tui.services.processes.tensorboard_keeper"
 
 
 class TensorBoardProcess(Document, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from tfckpt_tui.cli.main import JsonOption, RunArgument, on_open_run
 from tfckpt_tui.cli.output import CommandProgress, print_json, print_line, print_message
 from tfckpt_tui.services.batch.force_stop import force_stop, plan_force_stop
 from tfckpt_tui.services.batch.job_control import cancel_waiting_job, find_waiting_job
-from tfckpt_tui.services.launch import launch_command
+from tfckpt_tui.services.processes.launch import launch_command
 from tfckpt_tui.services.request import (
     DEFAULT_TIMEOUT,
     FrontEnd,

@@ -22,8 +22,16 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
+from tfckpt_tui.cli.checkpoints.trash import (
+    confirm,
+    emptied_data,
+    empty,
+    print_emptied,
+    report_problems,
+    trashed_words,
+    warnings_of,
+)
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
-from tfckpt_tui.cli.control import waiting
 from tfckpt_tui.cli.main import JsonOption, NamedPath, RunArgument, on_open_run
 from tfckpt_tui.cli.output import (
     CommandProgress,
@@ -34,15 +42,7 @@ from tfckpt_tui.cli.output import (
     print_table,
     print_warnings,
 )
-from tfckpt_tui.cli.trash import (
-    confirm,
-    emptied_data,
-    empty,
-    print_emptied,
-    report_problems,
-    trashed_words,
-    warnings_of,
-)
+from tfckpt_tui.cli.run.control import waiting
 from tfckpt_tui.formats import units
 from tfckpt_tui.services import prune as service
 from tfckpt_tui.services.prune import PruneOutcome
