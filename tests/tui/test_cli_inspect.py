@@ -688,6 +688,23 @@ def row_of(root: Path, bad_from: int, *, steps: int = 9) -> None:
         save(root, step, **in_kernel(value))
 
 
+def test_the_reason_of_a_skipped_check_ends_without_a_full_stop(tool: Tool, tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        write(tmp_path / f"ckpt-{step}", {"w": array([1.0])})
+    os.truncate(tmp_path / "ckpt-3.data-00000-of-00001", 1)
+    said = tool("bisect", tmp_path, "--to", "3", "--", "test", "-e")
+    assert "incomplete" in said.data
+    assert ".;" not in said.data
+    assert ".)" not in said.data
+
+
+def test_a_shown_name_is_accepted_if_it_is_the_only_one(tool: Tool, tmp_path: Path) -> None:
+    write(tmp_path / "a\nb-20", {"w": array([1.0])})
+    assert tool("inspect", tmp_path, "a␊b-20").code == 0
+    write(tmp_path / "a␊b-20", {"other": array([1.0])})
+    assert "other" in tool("inspect", tmp_path, "a␊b-20").data
+
+
 def test_bisect_finds_the_first_that_is_not_finite(tool: Tool, tmp_path: Path) -> None:
     row_of(tmp_path, 6)
     said = tool("bisect", tmp_path, "--finite")

@@ -149,6 +149,9 @@ class SnapshotReader:
         pending = self._try(queue.pending, none)
         working = self._try(queue.working, none)
         total, free = self._disk()
+        diagnostics = self._newest_diagnostics(now)
+        # Found with the diagnostics.
+        unsupported = tuple(self._catalog.version_one)
         return RunSnapshot(
             at=now,
             path=path,
@@ -161,9 +164,8 @@ class SnapshotReader:
             supervisor=supervisor,
             checkpoints=checkpoints,
             branch_tips=self._newest_branch_tips(trash),
-            diagnostics=self._newest_diagnostics(now),
-            # Found with the diagnostics.
-            version_one=tuple(self._catalog.version_one),
+            diagnostics=diagnostics,
+            version_one=unsupported,
             pending=tuple(pending),
             working=tuple(command for command in working if not command.state.is_final),
             finished=self._outcomes(),
@@ -172,7 +174,7 @@ class SnapshotReader:
             trash=trash,
             disk_total=total,
             disk_free=free,
-            disk_used=sum(checkpoint.size for checkpoint in checkpoints),
+            disk_used=sum(c.size for c in checkpoints) + sum(one.size for one in unsupported),
             forecast=forecast(workers, info, checkpoints, free, self._journal, now),
             alerts=(
                 *find_job_alerts(run.root, state, job, heard_at, now),
