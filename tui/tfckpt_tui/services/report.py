@@ -35,6 +35,7 @@ from tfckpt_trainer.rundir.health import (
     living,
     read_workers,
     run_state,
+    start_was_chosen,
     worker_state,
 )
 from tfckpt_trainer.rundir.journal import read_entries
@@ -193,7 +194,11 @@ def status_report(
     catalog = Catalog(run)
     saved = catalog.scan(now)
     head = next((checkpoint for checkpoint in saved if checkpoint.is_head), None)
-    if chief is not None and not knows_step(chief, has_checkpoint=head is not None):
+    if chief is not None and not knows_step(
+        chief,
+        has_checkpoint=head is not None,
+        start_is_chosen=start_was_chosen(run, chief, now),
+    ):
         chief = None
     step = chief.step if chief else head.step if head else None
     return {
