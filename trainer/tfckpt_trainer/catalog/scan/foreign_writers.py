@@ -20,7 +20,7 @@ import psutil
 
 from tfckpt_trainer.catalog.scan.checkpoint_files import CheckpointFiles, FileScanner, owner_of
 from tfckpt_trainer.catalog.scan.states import CLOCK_SLACK_SECONDS, QUIET_SECONDS, quiet_seconds_of
-from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.errors import DamagedFileError, TfckptError
 from tfckpt_trainer.rundir.documents import load, load_if_exists
 from tfckpt_trainer.rundir.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.health import process_lives, read_workers
@@ -246,7 +246,7 @@ def _was_made_here(run: RunDirectory, files: CheckpointFiles) -> bool:
     """Whether a command of this library made it from others, and nothing changed it since."""
     try:
         record = load_if_exists(run.record(files.name), CheckpointRecord)
-    except (DamagedFileError, OSError):
+    except (TfckptError, OSError):
         return False
     if record is None or record.derived is None or files.temporary_at is not None:
         return False
